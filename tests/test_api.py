@@ -1,4 +1,4 @@
-"""What `import tflite2onnx` gives, now and as of 0.x."""
+"""The public interface, now and as of 0.x."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def python(code: str, *arguments: str | Path) -> str:
-    """Return what a fresh interpreter prints."""
+    """Return the output of a new interpreter."""
     words = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
@@ -40,7 +40,7 @@ def python(code: str, *arguments: str | Path) -> str:
 
 
 def test_a_path_or_bytes(model: Path) -> None:
-    """A str, any os.PathLike, or what is in the file."""
+    """A model can be a str, an os.PathLike or bytes."""
 
     class Place:
         def __fspath__(self) -> str:
@@ -71,7 +71,7 @@ def test_the_signature() -> None:
 
 
 def test_what_is_public() -> None:
-    """All of it is there."""
+    """All names of the public interface exist."""
     assert all(hasattr(tflite2onnx, name) for name in tflite2onnx.__all__)
     assert tflite2onnx.__version__ == metadata.version("tflite2onnx")
     assert isinstance(tflite2onnx.convert(network()), tflite2onnx.Result)
@@ -116,7 +116,7 @@ def test_files_that_are_no_models(tmp_path: Path, content: bytes | None, message
 def test_the_model_is_not_overwritten(
     model: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it is called."""
+    """A file is a model by its contents, whatever its name is."""
     data = model.read_bytes()
     other = model.with_name("other")
 
@@ -137,7 +137,7 @@ def test_the_model_is_not_overwritten(
 
 
 def test_an_older_file_is_overwritten(model: Path) -> None:
-    """Only the model itself is safe."""
+    """Other existing files are replaced; the model is not."""
     output = model.with_suffix(".onnx")
     output.write_bytes(b"old")
     tflite2onnx.convert(model, output)
@@ -232,7 +232,7 @@ def test_debug_log_in_a_program_that_logs(
     assert "emitted 1 nodes of opset 17" in caplog.text
 
 
-# What it takes
+# Arguments
 
 
 def test_converting_imports_little(model: Path) -> None:

@@ -1,4 +1,4 @@
-"""Bundles: every model converted, or none; and nothing that an archive can do to us."""
+"""Bundles: all models are converted or none, and hostile archives are refused."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_written_to(task: Path, tmp_path: Path) -> None:
 def test_a_bundle_that_fails_touches_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """What is in the folder stays, and no new folder does."""
+    """After an error files in the folder stay, and new folders are removed."""
     folder = tmp_path / "out"
     folder.mkdir()
     for old in ("a.onnx", "manifest.json"):
@@ -184,7 +184,7 @@ def rename_member(old: bytes, new: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", [b"\0.tflite", b"\0" * 8, b"../mmmmm", b"./././..", b"..\0....."])
 def test_names_that_are_none(name: bytes) -> None:
-    """A NUL ends a name, which may be empty then."""
+    """A NUL ends a name, so the name can be empty."""
     with pytest.raises(BundleError, match="must be inside the bundle"):
         read_bundle(rename_member(b"x.tflite", name))
 
@@ -224,7 +224,7 @@ def test_bundles_whose_bundles_would_fill_the_memory() -> None:
 
 
 def test_sizes_that_are_lies() -> None:
-    """No more is unpacked than an archive says, whatever there is."""
+    """Files are unpacked up to their declared size."""
     size = 1 << 28
     data = lying(size)
     tracemalloc.start()
@@ -323,7 +323,7 @@ def test_each_model_of_a_bundle_is_verified(task: Path, tmp_path: Path, capsys: 
     assert main(["verify", "-q", str(task), str(folder)]) == 1
     assert "landmarks.task/points.tflite: cannot read" in capsys.readouterr().err
     assert main(["verify", str(task), "--input", "x=x.npy"]) == 1
-    assert "--input is for one model, and this is a bundle" in capsys.readouterr().err
+    assert "--input must be given for one model, got a bundle" in capsys.readouterr().err
 
 
 def test_one_mapping_fits_no_bundle(task: Path, tmp_path: Path, capsys: Captured) -> None:

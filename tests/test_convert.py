@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("opset", [None, 13, 14, 15, 16, 17, 18, 19, 20, 21])
 def test_the_opset_is_as_asked(opset: int | None) -> None:
-    """It is 17 if nobody asks."""
+    """The default opset is 17."""
     result = check(network(), opset=opset)
     assert result.model.opset_import[0].version == (opset or 17)
 
 
 @pytest.mark.parametrize("opset", [12, 0, -1, onnx.defs.onnx_opset_version() + 1, "17", 17.0])
 def test_opsets_that_are_none(opset: Any) -> None:
-    """The message says which there are."""
+    """The message lists the known names."""
     newest = onnx.defs.onnx_opset_version()
     message = f"opset must be 13 to {newest}, got {opset!r}"
     with pytest.raises(OptionError, match=message):
@@ -51,14 +51,14 @@ def test_opsets_that_are_none(opset: Any) -> None:
 
 
 def test_the_newest_opset() -> None:
-    """Whatever the installed onnx has is allowed."""
+    """All opsets of the installed onnx are allowed."""
     newest = onnx.defs.onnx_opset_version()
     assert convert(chain("ABS"), opset=newest).opset == newest
 
 
 def test_a_newer_node_takes_a_newer_opset(monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest that has it, unless an older one was asked for."""
-    # Gelu came with opset 20; nothing is run here.
+    # Gelu needs opset 20; the model is not run.
     monkeypatch.setattr(OPERATORS["ABS"], "emit", lambda _self, g, _y, x: g.Gelu(x))
     assert convert(chain("ABS")).opset == 20
     assert convert(chain("ABS"), opset=20).opset == 20
@@ -102,7 +102,7 @@ def test_a_custom_operator_by_a_known_name() -> None:
 
 
 def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to compute, and nothing that says what."""
+    """An operator without outputs is an error."""
     monkeypatch.setattr(OPERATORS["ABS"], "check", Operator.check)
     m = Build()
     x = m.input([2])
@@ -114,7 +114,7 @@ def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_operator_that_fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even then the message says which."""
+    """The message names the operator even without outputs."""
 
     def fail(*_: object) -> None:
         raise OperatorError("it is too late")
@@ -132,11 +132,11 @@ def test_every_operator_has_a_category() -> None:
         assert cls.category.value in {"Implicit", "Transparent", "Attribute", "Terminate"}
 
 
-# Models that say nothing, or too much
+# Empty and contradictory models
 
 
 def test_a_model_without_outputs() -> None:
-    """There would be nothing in the ONNX model."""
+    """A model without outputs is an error."""
     m = Build()
     m.op("ABS", [m.input([2])], [[2]])
     with pytest.raises(ModelFileError, match="the model must have an output"):
@@ -177,7 +177,7 @@ def test_an_operator_whose_input_nothing_computes() -> None:
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
 @pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
 def test_quantized_tensors_are_kept_as_integers(activation: str, activations: str) -> None:
-    """Inputs and outputs have the file's type, however activations are kept."""
+    """Inputs and outputs have the file's type, whatever activations are stored as."""
     m = Build()
     generator = np.random.default_rng(0)
     x = m.input((2, 5, 7, 3), dtype="int8", scale=0.05, zero_point=3, name="x")
@@ -210,7 +210,7 @@ def test_a_convolution_of_a_constant() -> None:
     check(m.bytes())
 
 
-# What comes out
+# The result
 
 
 def test_what_the_result_says() -> None:
@@ -226,7 +226,7 @@ def test_what_the_result_says() -> None:
 
 
 def test_the_planner_is_a_parameter() -> None:
-    """And is given the interface first: it makes the graph's inputs and reads its outputs."""
+    """The planner gets the interface first, then the operators."""
     seen: list[Site] = []
 
     def planner(sites: Sequence[Site]) -> Plan:
@@ -240,7 +240,7 @@ def test_the_planner_is_a_parameter() -> None:
 
 
 def test_metadata() -> None:
-    """The model says how its inputs and outputs lie, and what its signatures call them."""
+    """The metadata have the layouts of inputs and outputs, and the names in signatures."""
     m = Build()
     x = m.input((2, 5, 7, 3), name="x")
     y = convolve(m, x, 11, "y")
@@ -273,7 +273,7 @@ def test_metadata() -> None:
 
 
 def test_head_of_the_model() -> None:
-    """Who made it, for which opset, under the name of the TFLite graph."""
+    """The model has its producer, its opset and the name of the TFLite graph."""
     model = convert(chain("ABS")).model
     assert model.producer_name == "tflite2onnx"
     assert model.producer_version
@@ -286,7 +286,7 @@ def test_head_of_the_model() -> None:
 
 
 def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
-    """Whatever seeds the hashes of its strings."""
+    """The output does not depend on Python's hash seed."""
     m = Build()
     x = m.input((2, 5, 7, 3), name="x")
     branches = [convolve(m, x, 11, f"branch_{i}") for i in range(3)]

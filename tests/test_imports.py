@@ -1,4 +1,4 @@
-"""The house: imports run one way, and nothing in it is larger than one can see at once."""
+"""The structure: imports run one way, and folders have a limited size."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_every_row_is_in_use() -> None:
-    """A module that is gone goes here, too."""
+    """Each row names an existing module."""
     assert set().union(*ROWS) == {name.partition(".")[0] for name in modules()}
 
 
@@ -142,7 +142,7 @@ def test_libraries(name: str) -> None:
 
 
 def test_a_conversion_needs_no_runtime() -> None:
-    """LiteRT and ONNX Runtime are for `verify`, and TensorFlow for nobody."""
+    """Only `verify` imports LiteRT and ONNX Runtime; nothing imports TensorFlow."""
     model = PACKAGE.parent / "assets" / "models" / "keywords_int8.tflite"
     code = (
         f"import sys, tflite2onnx, tflite2onnx.cli; tflite2onnx.convert({str(model)!r}).model;"

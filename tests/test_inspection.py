@@ -1,4 +1,4 @@
-"""What `inspect` says of models, as data and on the command line."""
+"""`inspect`, as data and on the command line."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_bundles(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_lines_of_signatures_and_of_scales(tmp_path: Path, capsys: Captured) -> None:
-    """What a signature calls the ends; scales along an axis are counted."""
+    """Signatures list names of inputs and outputs; scales along an axis are counted."""
     m = Build()
     scales: dict[str, Any] = {"dtype": "int8", "scale": np.full(3, 0.5, np.float32), "axis": 1}
     x = m.input([2, 3], name="x", **scales)

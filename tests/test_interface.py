@@ -57,7 +57,7 @@ def test_a_network_of_convolutions(mode: str, order: tuple[int, ...], moves: int
 
 
 def test_auto_moves_nothing_that_nobody_would_see() -> None:
-    """In [2, 5, 5, 5] nothing tells channels first from channels last."""
+    """The shape [2, 5, 5, 5] is the same channels first and channels last."""
     data = network(shape=(2, 5, 5, 5))
     result = check(data)
     assert endpoint_orders(result) == ([NHWC], [NCHW])
@@ -78,7 +78,7 @@ def test_auto_moves_no_open_size_of_an_input(
 
 @pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
 def test_without_meaning_nothing_moves(mode: str) -> None:
-    """No operator says what the axes of an elementwise network are."""
+    """An elementwise network gives its axes no meaning."""
     result = check(chain("ABS", "SQRT", shape=(2, 3, 5, 7)), io_layout=mode)
     assert endpoint_orders(result) == ([NHWC], [NHWC])
     assert transposes(result) == 0
@@ -147,7 +147,7 @@ def test_what_an_endpoint_says() -> None:
 def test_an_input_is_laid_out_as_asked(
     mode: str, pair: Sequence[str], order: tuple[int, ...]
 ) -> None:
-    """The mapping has the last word, whatever the mode says."""
+    """The mapping overrides the mode."""
     result = check(network(), layouts={"x": pair}, io_layout=mode)
     assert endpoint_orders(result)[0] == [order]
 
@@ -231,13 +231,13 @@ def test_several_inner_tensors() -> None:
     ],
 )
 def test_layouts_that_do_not_fit(layouts: Any, message: str) -> None:
-    """The message names the tensor and says what is wrong."""
+    """The message names the tensor and the reason."""
     with pytest.raises(LayoutError, match=message):
         convert(network(), layouts=layouts)
 
 
 def test_the_first_tensor_that_is_not_made_is_named() -> None:
-    """What is named does not depend on the addresses of objects."""
+    """Names of axes do not depend on the addresses of objects."""
     names = ["y/filters", "hidden/biases", "hidden/filters", "y/biases"]
     letters = {"filters": ("OHWI", "OHWI"), "biases": ("O", "O")}
     layouts: Mapping[str, tuple[str, str]] = {n: letters[n.split("/")[1]] for n in names}

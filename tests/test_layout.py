@@ -138,7 +138,7 @@ def test_labels_that_give_an_order(
     assert all(order_of(tuple(axes), label) == order for label in found)
 
 
-# What a plan costs
+# Costs of plans
 
 
 def test_a_move_for_each_order() -> None:
@@ -164,7 +164,7 @@ def test_what_is_of_size_1_moves_for_nothing() -> None:
 
 
 def test_constants_are_had_in_any_order() -> None:
-    """And they hand no order on: what reads the same constant need not agree."""
+    """Constants pass on no order: readers of one constant need not agree."""
     x, y, z, w, constant = tensors(5)
     sites = [
         convolution_site(x, y, NCHW, NCHW),
@@ -176,7 +176,7 @@ def test_constants_are_had_in_any_order() -> None:
 
 
 def test_an_input_that_is_absent() -> None:
-    """Is nobody's."""
+    """An absent input has no order."""
     x, y = tensors(2)
     names = axis_names(4)
     site = Site((x, None), (y,), (Frame({0: names, ~0: names}, names),))
@@ -184,14 +184,14 @@ def test_an_input_that_is_absent() -> None:
 
 
 def test_operands_in_no_frame_keep_their_order() -> None:
-    """As constants that say which axes are meant do."""
+    """An operand in no frame keeps TFLite's order."""
     x, y, axes = *tensors(2), tensor(2)
     names = axis_names(4)
     site = Site((x, axes), (y,), (Frame({0: names, ~0: names}, names),))
     assert plan(graph([x], [site], [y])).orders[1] == {0: NHWC, 1: (0,), ~0: NHWC}
 
 
-# What the plan finds
+# Optimal plans
 
 
 def test_a_network_turns_at_its_ends() -> None:
@@ -210,7 +210,7 @@ def test_a_network_turns_at_its_ends() -> None:
 
 
 def test_where_it_is_small() -> None:
-    """What must turn does so where there are fewest bytes."""
+    """A Transpose is placed where it moves the fewest bytes."""
     names = axis_names(4)
     x, y = tensors(2)
     small = tensor(2, 2, 2, 3)
@@ -221,7 +221,7 @@ def test_where_it_is_small() -> None:
 
 
 def test_auto_moves_an_interface_only_where_it_pays() -> None:
-    """And "onnx" wherever an operator means it, whatever it costs."""
+    """"onnx" puts channels first wherever an operator gives the axes a meaning."""
     x, a, y = tensors(3)
     sites = [convolution_site(x, a, NCHW, NHWC), terminate_site(x, y)]
     auto, onnx = (plan(graph([x], sites, [a, y], mode)) for mode in ("auto", "onnx"))
@@ -236,7 +236,7 @@ def test_auto_moves_an_interface_only_where_it_pays() -> None:
 
 
 def test_transposes_cancel() -> None:
-    """TRANSPOSE hands on names: there and back is nothing, whatever lies between."""
+    """A TRANSPOSE and its inverse cancel, whatever is between them."""
     x, y = tensors(2)
     there, back = tensors(2, 2, 3, 5, 7)
     ends = transpose_site(x, there, NCHW), transpose_site(back, y, (0, 2, 3, 1))
@@ -346,7 +346,7 @@ def test_tflite_order_is_not_better(rng: random.Random) -> None:
         assert costs(sites) <= (as_it_is.bytes_moved, as_it_is.moves)
 
 
-# Whatever the labels
+# For all labels
 
 
 def cast_of_layouts() -> bytes:

@@ -107,7 +107,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield all functions with their names, those of methods behind that of their class."""
+    """Yield all functions with their names; methods have the name of their class before theirs."""
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, ast.FunctionDef):
             yield owner + inner.name, inner
@@ -123,7 +123,7 @@ def is_property(function: ast.FunctionDef) -> bool:
 
 
 def is_participle(name: str) -> bool:
-    """Return whether a name is a participle alone."""
+    """Return whether a name is a bare participle."""
     word = name.strip("_")
     if name.startswith("__") or word in OTHERS:
         return False
@@ -131,7 +131,7 @@ def is_participle(name: str) -> bool:
 
 
 def bare_participles(path: Path) -> list[str]:
-    """Return the functions of a file that are called by a participle alone."""
+    """Return the functions of a file whose name is a bare participle."""
     return [
         f"{path.relative_to(ROOT)}:{function.lineno} {name}"
         for name, function in functions(tree(path))
@@ -141,18 +141,18 @@ def bare_participles(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_functions_are_verbs_with_objects(path: Path) -> None:
-    """A participle alone is the name of a value."""
+    """A function is a verb and its object; a bare participle is the name of a value."""
     assert bare_participles(path) == []
 
 
 def test_participles_are_known() -> None:
-    """The rule finds what it is for, and nothing else."""
+    """The rule finds participles only."""
     assert all(map(is_participle, ("made", "_kept", "padded", "written", "run")))
     assert not any(map(is_participle, ("pad_axes", "read_model", "flatten", "__len__", "emit")))
 
 
 def test_names_say_what_is_meant() -> None:
-    """No function of the package is called by a word that says nothing by itself."""
+    """No function of the package has a name without a meaning of its own."""
     package = [path for path in SOURCES if path.is_relative_to(ROOT / "tflite2onnx")]
     vague = [
         f"{path.relative_to(ROOT)}:{function.lineno} {name}"

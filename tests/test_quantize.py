@@ -1,4 +1,4 @@
-"""How quantized tensors are kept: arithmetic on scales, zero points and stored integers."""
+"""Arithmetic on scales, zero points and stored integers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_storage_is_of_real_numbers_or_not() -> None:
     ],
 )
 def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
-    """Wide integers are no numbers of a scale, whatever they carry."""
+    """Wide integers are not quantized, even with a scale."""
     kind = DType[dtype.upper()]
     data = np.zeros((2, 3), kind.numpy) if constant else None
     assert is_quantized(tensor(kind, make_quantization(0.5), data)) == quantized
@@ -75,7 +75,7 @@ def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
 
 
 def test_storage() -> None:
-    """int8 moves to uint8 if wanted, and nothing else does."""
+    """Only int8 is stored as uint8, on request."""
     as_filed, unsigned = StoragePlan(), StoragePlan(int8_as_uint8=True)
     kept = unsigned.tensor(tensor(DType.INT8, make_quantization(0.5, -3))).storage
     assert (kept.dtype, kept.zero_point) == (DType.UINT8, 125)
@@ -179,7 +179,7 @@ def test_biases(sums: tuple[int, ...], dropped: int) -> None:
 
 
 def test_biases_that_stay_as_they_are() -> None:
-    """Real ones, computed ones, and those of real data or weights."""
+    """No storage for real, computed and unquantized biases."""
     x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     real, computed = tensor(DType.FLOAT32, None, np.ones(2, np.float32)), tensor(DType.INT32)
     for operands in ((x, w, real), (x, w, computed)):

@@ -43,7 +43,7 @@ def build_signatures() -> bytes:
 
 
 def names(result: Any) -> tuple[list[str], list[str]]:
-    """Return what inputs and outputs are called."""
+    """Return the names of inputs and outputs."""
     ends = result.model.graph.input, result.model.graph.output
     inputs, outputs = ([each.name for each in kind] for kind in ends)
     return inputs, outputs
@@ -68,7 +68,7 @@ def test_the_one_that_is_asked_for(key: str | None, want: tuple[list[str], list[
 
 
 def test_names_of_the_signature() -> None:
-    """In the model, in what is said of it, and in the metadata."""
+    """The names are in the model, in the result and in the metadata."""
     result = convert(build_signatures(), signature="size", names="signature")
     assert names(result) == (["in"], ["out"])
     assert [e.name for e in (*result.inputs, *result.outputs)] == ["in", "out"]
@@ -206,7 +206,7 @@ def test_variables_are_shared(*, initialised: bool) -> None:
 
 
 def test_signatures_that_take_turns() -> None:
-    """Each goes on with what the other has left, as in one interpreter of LiteRT."""
+    """Both signatures share the variables, as in one interpreter of LiteRT."""
     data, keys = build_shared_variable(initialised=True), ("set", "get")
     converted = [convert(data, signature=k, names="signature", io_layout="tflite") for k in keys]
     live = [session(each.model, optimize=True) for each in converted]

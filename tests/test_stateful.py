@@ -74,7 +74,7 @@ def test_state_that_is_kept_and_set_again() -> None:
 
 
 def test_state_that_is_fed() -> None:
-    """It counts for this run, and the run after it goes on from there."""
+    """A fed state is used in this run, and the next run continues from it."""
     live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})
     for feeds, want in (({"memory": 5 * ONES}, 6), ({}, 7)):

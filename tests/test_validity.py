@@ -105,7 +105,7 @@ def test_what_a_node_names_its_type_by(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_newer_opset_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is taken, if the opset may be any."""
+    """A newer opset is chosen if the opset is not fixed."""
     emitting(monkeypatch, "ABS", lambda g, x: g.Swish(x))
     assert convert(chain("ABS")).opset == 24
     with pytest.raises(OptionError, match="Swish needs opset 24"):

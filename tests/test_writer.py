@@ -1,4 +1,4 @@
-"""tflite2onnx/writer.py: what is in the file, and how it gets there."""
+"""tflite2onnx/writer.py: contents of the file, and writing it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def build_large() -> bytes:
 
 
 def run_file(path: Path, result: Result, data: bytes) -> list[Any]:
-    """Return what the file makes of random inputs."""
+    """Return the outputs of the file for random inputs."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     arrays = random_inputs(data, 0)
     pairs = zip(result.inputs, arrays, strict=True)
@@ -50,12 +50,12 @@ def run_file(path: Path, result: Result, data: bytes) -> list[Any]:
     return outputs
 
 
-# What is in the file
+# Contents of the file
 
 
 @pytest.mark.parametrize("data", [network(), build_large(), build_flattening(), chain("ABS")])
 def test_the_file_is_the_model(tmp_path: Path, data: bytes) -> None:
-    """What is streamed, what is serialized and what the result holds are the same."""
+    """The streamed file, the serialized model and `Result.model` are equal."""
     result = convert(data)
     path = tmp_path / "out.onnx"
     assert result.save(path) == result.size == path.stat().st_size
@@ -78,7 +78,7 @@ def test_large_weights_are_not_copied() -> None:
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Nothing of a file depends on when or how often it is written."""
+    """A file has the same bytes each time it is written."""
     for name in ("a", "b"):
         convert(build_large()).save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -161,7 +161,7 @@ def test_names() -> None:
 
 
 def test_names_are_unique() -> None:
-    """Inputs and outputs keep theirs, whatever else would like them."""
+    """Inputs and outputs keep their names; other values get numbers."""
     m = Build()
     x = m.input((2, 5, 7, 3), name="_1")
     (a,) = m.op("ABS", [x], [m.tensor(x.shape, name="constant")])
@@ -304,7 +304,7 @@ def test_a_file_is_replaced(place: Path, result: Result) -> None:
 
 
 def test_permissions_are_the_usual_ones(place: Path, result: Result) -> None:
-    """Those that the process gives any file of its own."""
+    """A new file has the usual permissions."""
     old = os.umask(0o027)
     try:
         result.save(place / "out.onnx")
@@ -314,7 +314,7 @@ def test_permissions_are_the_usual_ones(place: Path, result: Result) -> None:
 
 
 def test_a_link_stays_a_link(tmp_path: Path, result: Result) -> None:
-    """What it points to is replaced, or made."""
+    """The target of a symbolic link is replaced, or created."""
     (tmp_path / "there").mkdir()
     link = tmp_path / "link.onnx"
     link.symlink_to(tmp_path / "there" / "out.onnx")
@@ -333,7 +333,7 @@ def test_a_long_name(tmp_path: Path, result: Result) -> None:
 
 
 def test_a_pipe(tmp_path: Path, result: Result) -> None:
-    """What is not a regular file is written to."""
+    """A file that is not regular is written in place."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -56,12 +56,12 @@ def run_program(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def files() -> set[str]:
-    """Return what is in the current directory."""
+    """Return the contents of the current directory."""
     return set(os.listdir())
 
 
 def expect_failure(captured: Captured, words: Sequence[str], *, status: int = 1) -> str:
-    """Run what fails; return the paragraph that says why, the only thing that it prints."""
+    """Run a failing command; return the error paragraph, which is all that it prints."""
     before = {name: os.stat(name).st_mtime_ns for name in files()}
     assert main(words) == status
     assert {name: os.stat(name).st_mtime_ns for name in files()} == before
@@ -108,14 +108,14 @@ def test_the_output_may_be_left_out(model: str, capsys: Captured, name: str, bes
 
 @pytest.mark.parametrize("words", [["-q", "{}", "o"], ["{}", "-q", "o"], ["{}", "o", "--quiet"]])
 def test_quiet(model: str, capsys: Captured, words: list[str]) -> None:
-    """Nothing is printed when all is well; options may stand anywhere."""
+    """A successful command prints nothing; options may be anywhere on the line."""
     assert main([word.format(model) for word in words]) == 0
     assert capsys.readouterr() == ("", "")
     assert files() == {model, "o"}
 
 
 def test_quiet_and_verified(model: str) -> None:
-    """The runtimes print nothing either."""
+    """The runtimes print nothing."""
     done = run_program("-q", "--verify", model)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -173,7 +173,7 @@ def test_writing_to_a_device(model: str, capsys: Captured) -> None:
 
 
 def test_names_are_shown_and_not_obeyed(model: str, tmp_path: Path) -> None:
-    """A name comes from the file: it can hold what a terminal obeys, or what it cannot show."""
+    """Control characters in names of the file are escaped."""
     m = Build()
     name = "x\x1b[31m\r\u202e\u00e9"
     m.output(*m.op("ABS", [m.input([2], name=name)], [m.tensor([2], name="y")]))
@@ -234,7 +234,7 @@ def test_a_difference(
 def test_verifying_takes_packages(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    """Without them nothing is written, and the message says how to get them."""
+    """Without the packages nothing is written; the message has the command that installs them."""
     monkeypatch.setitem(sys.modules, package, None)
     assert "pip install tflite2onnx[verify]" in expect_failure(capsys, ["--verify", model])
 
@@ -254,7 +254,7 @@ def test_ops(capsys: Captured) -> None:
 
 
 def test_ops_is_no_file(model: str, capsys: Captured) -> None:
-    """A model of that name is ./ops; the word alone is the table, whatever files there are."""
+    """The word ops is the command, even if there is a model file of this name."""
     os.rename(model, "ops")
     assert main(["ops"]) == 0
     assert capsys.readouterr().out.startswith("operator")
@@ -338,7 +338,7 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
         (["model.tflite", "--layout", "none.json"],
          "model.tflite: cannot read none.json: No such file or directory"),
         (["model.tflite", "--layout", "."], "model.tflite: cannot read .: Is a directory"),
-        (["model.tflite", "--layout", "model.tflite"], "model.tflite is not JSON"),
+        (["model.tflite", "--layout", "model.tflite"], "model.tflite must be valid JSON"),
     ],
 )  # fmt: skip
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
@@ -350,13 +350,13 @@ def test_errors(model: str, capsys: Captured, words: list[str], message: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "mapping.json is not JSON: Expecting value"),
-        ("{", "mapping.json is not JSON: "),
-        ('{"x": ["NHWC", "NCHW"]', "mapping.json is not JSON: "),
-        ("[" * 100_000, "mapping.json is not JSON: "),
-        ("null", "mapping.json is no mapping such as "),
-        ("[]", "mapping.json is no mapping such as "),
-        ("5", "mapping.json is no mapping such as "),
+        ("", "mapping.json must be valid JSON (Expecting value"),
+        ("{", "mapping.json must be valid JSON ("),
+        ('{"x": ["NHWC", "NCHW"]', "mapping.json must be valid JSON ("),
+        ("[" * 100_000, "mapping.json must be valid JSON ("),
+        ("null", "mapping.json must have a mapping such as "),
+        ("[]", "mapping.json must have a mapping such as "),
+        ("5", "mapping.json must have a mapping such as "),
         ('{"x": "NCHW"}', "layout of x: it must be a pair such as"),
         ('{"x": null}', "layout of x: it must be a pair such as"),
         ('{"x": {"NHWC": "NCHW", "a": "b"}}', "layout of x: it must be a pair such as"),
@@ -366,7 +366,7 @@ def test_errors(model: str, capsys: Captured, words: list[str], message: str) ->
             "layout of x: NWC must have a letter for each of the tensor's 4 axes",
         ),
         ('{"imag": ["NHWC", "NCHW"]}', "no such tensor; did you mean image?"),
-        ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x is given twice"),
+        ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x must be given once"),
     ],
 )
 def test_damaged_mappings(
@@ -411,14 +411,14 @@ def test_unsupported_operators(failing: str, capsys: Captured) -> None:
 def test_an_error_of_verifying_leaves_no_file(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be compared is not known to be right."""
+    """A model that cannot be compared is not written."""
     result = convert(chain("ABS"))
     monkeypatch.setattr(command, "convert", lambda *_, **__: result)
     assert "must be converted from this TFLite model" in expect_failure(capsys, ["--verify", model])
 
 
 def test_a_bug_is_one_line(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is raised; -v shows where."""
+    """An unexpected exception is one line; -v prints the traceback."""
 
     def fail(*_: Any, **__: Any) -> None:
         message = "two\nlines"

@@ -120,12 +120,18 @@ def test_verify_a_part(capsys: Captured) -> None:
         (["--rename", "hidden=h"], "rename: the model has no input or output hidden"),
         (["--rename", "xy=h"], "rename: the model has no input or output xy; did you mean y or x?"),
         (["--rename", "x=y"], "rename: two inputs or outputs would be named y"),
-        (["signatures.tflite", "--rename", "x=y", "-o", "out"], "--rename is for one model, and"),
-        (["signatures.tflite", "--inputs", "x", "-o", "out"], "--inputs is for one model, and"),
+        (
+            ["signatures.tflite", "--rename", "x=y", "-o", "out"],
+            "--rename must be given for one model",
+        ),
+        (
+            ["signatures.tflite", "--inputs", "x", "-o", "out"],
+            "--inputs must be given for one model",
+        ),
     ],
 )
 def test_bad_values(capsys: Captured, words: list[str], message: str) -> None:
-    """One line, and nothing is written."""
+    """The error is one line, and nothing is written."""
     before = sorted(Path.cwd().iterdir())
     assert main(["model.tflite", *words]) == 1
     out, err = capsys.readouterr()
@@ -138,5 +144,5 @@ def test_bad_values(capsys: Captured, words: list[str], message: str) -> None:
 def test_a_bundle_is_not_cut(capsys: Captured) -> None:
     assert main(["a.task", "--outputs", "y"]) == 1
     assert capsys.readouterr().err == (
-        "tflite2onnx: a.task: --outputs is for one model, and this is a bundle of several\n"
+        "tflite2onnx: a.task: --outputs must be given for one model, got a bundle\n"
     )

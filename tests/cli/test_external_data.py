@@ -53,7 +53,7 @@ def external(path: str = "model.onnx") -> list[int]:
     ],
 )
 def test_which_weights(capsys: Captured, words: list[str], want: list[int]) -> None:
-    """Those from a size on; if there are none, no second file."""
+    """Weights from a size on go to a second file; there is none without such weights."""
     assert main(["model.tflite", *words]) == 0
     assert external() == want
     data = Path("model.onnx.data")
@@ -67,7 +67,7 @@ def test_which_weights(capsys: Captured, words: list[str], want: list[int]) -> N
 
 
 def test_python() -> None:
-    """As an option of what writes."""
+    """`save` and `convert` have the option."""
     convert("model.tflite", "a.onnx", external_data=1024)
     assert external("a.onnx") == [FIRST, SECOND]
     convert("model.tflite").save("b.onnx", external_data=2000)
@@ -101,7 +101,7 @@ def test_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("taken", ["model.onnx", "model.onnx.data"])
 def test_both_or_none(capsys: Captured, taken: str) -> None:
-    """Whichever place cannot be written to."""
+    """If one of the two files cannot be written, neither is."""
     Path(taken).mkdir()
     assert main(["model.tflite", "--external-data"]) == 1
     assert "Is a directory" in capsys.readouterr().err

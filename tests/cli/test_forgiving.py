@@ -84,7 +84,7 @@ def test_help_of_no_command(capsys: Captured) -> None:
     [(["-"], ""), (["-", "-"], ""), (["-", "-o", "-"], ""), (["-", "out.onnx"], "out.onnx")],
 )
 def test_standard_input(words: list[str], file: str) -> None:
-    """Nothing but the model is on standard output if it goes there."""
+    """If the model goes to standard output, nothing else is printed there."""
     done = run_program(words, input=chain("NEG"))
     assert done.returncode == 0, done.stderr
     made = Path(file).read_bytes() if file else done.stdout
@@ -227,7 +227,7 @@ def test_names_of_signatures_that_are_not_there(capsys: Captured) -> None:
         convert_bundle(archive({"plain": chain()}), "out", names="signature", signature="size")
 
 
-# What is printed
+# Output
 
 
 def test_one_line_of_each_type(capsys: Captured) -> None:
@@ -260,7 +260,7 @@ def test_few_reasons_of_each_type() -> None:
 
 
 def test_quiet_is_quiet() -> None:
-    """LiteRT's own library says on stderr that it has made a delegate."""
+    """LiteRT's library prints on stderr that it created a delegate; --quiet hides it."""
     path = str(ASSETS / "mobilenet_float32.tflite")
     assert b"INFO" in run_program(["--report", "a.html", path, "a.onnx"]).stderr
     done = run_program(["-q", "--report", "a.html", path, "a.onnx"])
@@ -301,7 +301,7 @@ def test_interrupted_while_modules_are_loaded(package: str, words: list[str]) ->
 
 
 def test_a_library_leaves_interrupts_alone() -> None:
-    """Only the program changes what they do."""
+    """Only the program changes the handler of SIGINT, not the library."""
     code = "import signal, tflite2onnx; print(signal.getsignal(2) is signal.default_int_handler)"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -314,7 +314,7 @@ def test_a_library_leaves_interrupts_alone() -> None:
 
 
 def test_interrupted_before_a_command(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """What is interrupted between loading and work ends alike."""
+    """An interrupt before the command starts has the same exit status."""
     from tflite2onnx import cli  # noqa: PLC0415 - one test
 
     def interrupt() -> int:

@@ -248,17 +248,20 @@ def test_integers(capsys: Captured) -> None:
         (["model.tflite", "--verify", "--tolerance", "-1"], "tolerance must be a finite number"),
         (
             ["model.tflite", "a.task", "-o", "out", "--verify", "--image", "pictures"],
-            "--image is for one model, and there are several",
+            "--image must be given for one model, got several",
         ),
         (
             ["a.task", "--verify", "--input", "x=one.npy"],
-            "--input is for one model, and this is a bundle of several",
+            "--input must be given for one model, got a bundle",
         ),
         (
             ["verify", "a.task", "--input", "x=one.npy"],
-            "--input is for one model, and this is a bundle of several",
+            "--input must be given for one model, got a bundle",
         ),
-        (["verify", "a.task", "--report", "x.html"], "--report is for one model, and this is a"),
+        (
+            ["verify", "a.task", "--report", "x.html"],
+            "--report must be given for one model, got a bundle",
+        ),
         (
             ["verify", "model.tflite", "--input", "y=one.npy"],
             "the name of an input must be x, got y",
@@ -272,7 +275,7 @@ def test_integers(capsys: Captured) -> None:
     ],
 )
 def test_errors(capsys: Captured, words: list[str], message: str) -> None:
-    """One line, and nothing is written."""
+    """The error is one line, and nothing is written."""
     np.save("p.npy", np.zeros((1, 5, 7, 3), np.float32))
     assert message in expect_complaint(capsys, *words)
 

@@ -56,7 +56,7 @@ def reshaping(*shape: int) -> bytes:
     ],
 )
 def test_letters(model: bytes, options: Any, want: list[tuple[str, str]]) -> None:
-    """They go on to whatever has the same axes; axes that become one lose theirs."""
+    """Tensors with the same axes share letters; merged axes have none."""
     assert layouts(convert(model, **options)) == want
 
 
@@ -84,7 +84,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_layouts(capsys: Captured, words: list[str], want: list[str]) -> None:
-    """By name, or in a file; what the user gave is printed back."""
+    """Layouts are given by name or in a file, and are printed."""
     assert main(["model.tflite", *(f"--layout={word}" for word in words)]) == 0
     ends = [line.split("]") for line in capsys.readouterr().out.splitlines()[:2]]
     assert [part.split()[0] for _, *parts in ends for part in parts] == want
@@ -99,14 +99,14 @@ def test_layouts(capsys: Captured, words: list[str], want: list[str]) -> None:
         (["x=NCW"], "layout of x: NWC must have a letter for each of the"),
         (["z=NCHW"], "layout of z: the model has no such tensor"),
         (["hiden=NCHW"], "layout of hiden: the model has no such tensor; did you mean hidden?"),
-        (["x=NCHW", "x.json"], "the layout of x is given twice"),
+        (["x=NCHW", "x.json"], "the layout of x must be given once"),
         (["x="], "cannot read x=: No such file or directory; a layout must be NAME=NCHW,"),
         (["x=NHWC:"], "a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file"),
         (["NCHW"], "cannot read NCHW: No such file or directory"),
     ],
 )
 def test_wrong_layouts(capsys: Captured, tmp_path: Path, words: list[str], message: str) -> None:
-    """They are said in a line, and nothing is written."""
+    """The error is one line, and nothing is written."""
     assert main(["model.tflite", *(f"--layout={word}" for word in words)]) == 1
     err = capsys.readouterr().err
     assert message in err

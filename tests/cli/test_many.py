@@ -29,7 +29,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder of models, in the current directory."""
+    """Create a folder of models in the current directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models" / "deep" / "er").mkdir(parents=True)
     files = {
@@ -55,7 +55,7 @@ WANT = {
 
 @pytest.mark.parametrize("jobs", [[], ["--jobs", "3"]])
 def test_a_folder(capsys: Captured, jobs: list[str]) -> None:
-    """Its tree is kept; a table says what became of each."""
+    """Models keep their relative paths; a table lists the results."""
     assert main(["models", "-o", "out/new", *jobs]) == 0
     assert list_written("out/new") == WANT
     assert onnx.load("out/new/deep/b.onnx") == convert(chain("NEG")).model
@@ -100,7 +100,7 @@ def test_failures(capsys: Captured, jobs: list[str]) -> None:
 
 
 def test_for_programs(capsys: Captured) -> None:
-    """JSON on stdout: of each model what was written, or what was wrong."""
+    """JSON on stdout: for each model the output or the error."""
     Path("models/bad.tflite").write_bytes(b"bad")
     assert main(["models", "-o", "out", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
@@ -178,7 +178,7 @@ def test_bugs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, verbose: list[s
 
 
 def test_notes_say_of_which_model(capsys: Captured) -> None:
-    """What is logged is, without them, of nobody."""
+    """Log messages of several models have the name of the model."""
     from tests.test_signatures import build_signatures  # noqa: PLC0415 - which has tests of its own
 
     Path("models/several.tflite").write_bytes(build_signatures())
@@ -187,7 +187,7 @@ def test_notes_say_of_which_model(capsys: Captured) -> None:
 
 
 def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is converted stays, and is counted."""
+    """Models converted before the interrupt stay, and are counted."""
 
     def interrupt(model: str, **options: Any) -> Result:
         if "deep" in model:
@@ -232,27 +232,27 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
         ),
         (
             ["models", "other/a.tflite", "-o", "out"],
-            "models/a.tflite and other/a.tflite would both become out/a.onnx; convert a folder",
+            "models/a.tflite and other/a.tflite must have different outputs, got out/a.onnx",
         ),
         (
             ["empty", "-o", "out"],
-            "empty has no model in it: no file ends in .tflite, .lite, .tfl, .task",
+            "empty must have a model in it, but no file ends in .tflite, .lite, .tfl or .task",
         ),
         (["models", "-o", "out", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (
             ["models", "-o", "out", "--layout", "x.json"],
-            "--layout is for one model, and there are several",
+            "--layout must be given for one model, got several",
         ),
         (
             ["models", "-o", "out", "--report", "x.html"],
-            "--report is for one model, and there are several",
+            "--report must be given for one model, got several",
         ),
-        (["a.task", "nested", "-o", "out"], "would both go to out/a; rename one"),
+        (["a.task", "nested", "-o", "out"], "must have different folders, got out/a for both"),
         (["models", "--opset", "5", "-o", "out"], "opset must be 13 to"),
     ],
 )
 def test_errors(capsys: Captured, words: list[str], message: str) -> None:
-    """Nothing is written, and a line says why."""
+    """The error is one line, and nothing is written."""
     for name in ("other", "nested/a", "empty"):
         Path(name).mkdir(parents=True)
     for name, data in {**FILES, "nested/a/x.tflite": chain("NEG")}.items():
@@ -263,7 +263,7 @@ def test_errors(capsys: Captured, words: list[str], message: str) -> None:
 
 
 def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is no reason to leave out what is in it."""
+    """A folder that cannot be read is an error."""
 
     def walk(path: str, onerror: Any) -> list[Any]:
         onerror(PermissionError(13, "Permission denied", f"{path}/deep"))
@@ -275,7 +275,7 @@ def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.Monk
 
 
 def test_the_output_is_one_of_the_models(capsys: Captured) -> None:
-    """By whatever name."""
+    """The model is found under another name, too."""
     Path("out").mkdir()
     Path("out/a.onnx").hardlink_to("models/a.tflite")
     assert main(["models", "-o", "out"]) == 1

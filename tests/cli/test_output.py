@@ -17,7 +17,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make two models and a bundle in the current directory."""
+    """Create two models and a bundle in the current directory."""
     monkeypatch.chdir(tmp_path)
     Path("a.tflite").write_bytes(chain("ABS"))
     Path("b.tflite").write_bytes(chain("NEG"))
@@ -38,7 +38,7 @@ def test_names_of_models_are_refused(
     assert out == ""
     assert err == (
         f"tflite2onnx: {model}: cannot write {name}: the {what} must not be named like a TFLite"
-        " model; of several models the output is a folder, -o FOLDER\n"
+        " model; give the output of several models as -o FOLDER\n"
     )
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 

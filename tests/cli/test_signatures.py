@@ -28,12 +28,12 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def list_written() -> set[str]:
-    """Return the files that were made."""
+    """Return the created files."""
     return {path.relative_to("out").as_posix() for path in Path("out").rglob("*.onnx")}
 
 
 def test_all(capsys: Captured) -> None:
-    """Each is what it is by itself."""
+    """Each file equals the conversion of its signature alone."""
     assert main(["several.tflite", "--signature", "all", "-o", "out"]) == 0
     assert list_written() == {"minus.onnx", "same.onnx", "size.onnx"}
     for key in ("minus", "same", "size"):
@@ -75,16 +75,16 @@ def test_of_several_models() -> None:
 
 
 def test_of_a_bundle_among_others(capsys: Captured) -> None:
-    """It fails alone."""
+    """The bundle fails, the other models are converted."""
     words = ["a.task", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 1
-    expected = "tflite2onnx: a.task: --signature all is for models, and this is a bundle\n"
+    expected = "tflite2onnx: a.task: --signature all must be given for a model, got a bundle\n"
     assert capsys.readouterr().err == expected
     assert list_written() == {f"several/{key}.onnx" for key in ("minus", "same", "size")}
 
 
 def test_names_of_several_models(capsys: Captured) -> None:
-    """A model without a signature keeps the names of its tensors, and the reader is told."""
+    """A model without a signature keeps the names of its tensors; a warning says so."""
     words = ["plain.tflite", "several.tflite", "a.task", "--names", "signature", "-o", "out"]
     assert main([*words, "--signature", "minus"]) == 1
     assert "plain.tflite: there is no signature minus" in capsys.readouterr().err
@@ -107,12 +107,12 @@ def test_names_of_several_models(capsys: Captured) -> None:
         (["none.tflite", "-o", "out"], "cannot read none.tflite: No such file"),
         (
             ["several.tflite", "-o", "out", "--report", "x.html"],
-            "--report is for one model, and there are several signatures",
+            "--report must be given for one model, got several signatures",
         ),
     ],
 )
 def test_errors(capsys: Captured, words: list[str], message: str) -> None:
-    """One line, and nothing is written."""
+    """The error is one line, and nothing is written."""
     assert main([*words, "--signature", "all"]) == 1
     err = capsys.readouterr().err
     assert message in err

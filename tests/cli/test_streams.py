@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_streams_that_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    """Nothing is printed there, and all else is done."""
+    """The command works with closed streams, and prints nothing to them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m").write_bytes(network())
     for name in ("stdout", "stderr"):

@@ -38,7 +38,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def expect_complaint(captured: Captured, words: list[str]) -> str:
-    """Run what fails; return what it says on stderr, the only thing that it prints."""
+    """Run a failing command; return its output on stderr, which is all that it prints."""
     assert main(["verify", *words]) == 1
     out, err = captured.readouterr()
     assert out == ""
@@ -46,7 +46,7 @@ def expect_complaint(captured: Captured, words: list[str]) -> str:
 
 
 def test_a_right_conversion(model: str, capsys: Captured) -> None:
-    """Converted on the way; nothing is written."""
+    """The model is converted for the comparison and not written."""
     assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
     out, err = capsys.readouterr()
     head, output, processor, *counts = out.splitlines()
@@ -79,7 +79,8 @@ def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
     first, last = err.splitlines()
     assert "model.tflite: output soft: its difference must be" in first
     assert last.startswith(
-        "tflite2onnx: model.tflite: the first tensor that diverges is of CONV_2D (operator 2, last)"
+        "tflite2onnx: model.tflite: the first tensor that differs is that of CONV_2D"
+        " (operator 2, last)"
         ": on LiteRT's own inputs its difference must be"
     )
     assert main(["verify", "-q", model, "wrong.onnx"]) == 2
@@ -102,12 +103,12 @@ def test_long_lists() -> None:
     closed = tensor_lines(replace(report, closed=("WHILE", "IF", "WHILE")))
     assert closed == [
         *lines[3:],
-        "what sub-graphs compute is compared where it leaves them: 2 WHILE, 1 IF",
+        "tensors inside sub-graphs are not compared, only the results of 2 WHILE, 1 IF",
     ]
 
 
 def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
-    """Whose nodes are not ours: the outputs alone are compared."""
+    """Whose nodes are not ours: the only the outputs are compared."""
     result = convert(model)
 
     def rename_ends(other: onnx.ModelProto) -> None:
@@ -118,7 +119,7 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
 
     onnx.save(damage_model(result, rename_ends), "other.onnx")
     assert main(["verify", model, "other.onnx"]) == 0
-    assert "outputs alone are compared" in capsys.readouterr().out
+    assert "only the outputs are compared" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
     ],
 )
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
-    """Status 1: nothing is said about the models."""
+    """Wrong usage has status 1."""
     assert model
     assert message in expect_complaint(capsys, words)
 
@@ -206,7 +207,7 @@ def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
     [(pictures(), 127.5), (pictures(channels=1), 127.5), (pictures(channels=4), 127.5)],
 )
 def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
-    """Resized, its channels as the model has them, from -1 to 1 where nothing is said."""
+    """The picture is resized, has the model's channels, and is from -1 to 1 by default."""
     Image.new("RGB", (31, 37), (255, 0, 51)).save(tmp_path / "one.png")
     target = image_input(data, interpreter_of(data).get_input_details())
     array = target.array(tmp_path / "one.png")
@@ -233,7 +234,7 @@ def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
 def test_normalisation(
     dtype: str, scale: float | None, zero: int, mean: Any, std: Any, want: Any, tmp_path: Path
 ) -> None:
-    """As the metadata say, then quantized; without them integers are the pixels."""
+    """Pixels are normalised by the metadata, then quantized; integers are pixels by default."""
     Image.new("RGB", (7, 5), (255, 0, 51)).save(tmp_path / "one.png")
     kept: dict[str, Any] = {"scale": scale, "zero_point": zero} if scale else {}
     (detail,) = interpreter_of(pictures(dtype, **kept)).get_input_details()
@@ -252,7 +253,7 @@ def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any
 
 
 def test_pictures_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No picture, no such input, no Pillow."""
+    """Errors: not a picture, no image input, no Pillow."""
     path = tmp_path / "one.png"
     path.write_bytes(b"nothing")
     with pytest.raises(VerifyError, match=r"cannot read .*one\.png"):

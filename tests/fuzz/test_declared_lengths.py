@@ -121,7 +121,7 @@ GREEDY: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("name", GREEDY)
 def test_small_files_are_refused(name: str) -> None:
-    """And at once: what is refused has not been made."""
+    """Small files are refused before large data is allocated."""
     with pytest.raises(UnsupportedOperators):
         convert(GREEDY[name]())
 
@@ -133,7 +133,7 @@ def test_in_little_memory(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_too_small() -> None:
-    """What numpy warns of is no error before it is looked at."""
+    """A warning of numpy is not an error."""
     m = Build()
     bounds = [m.constant(np.array(each, np.float32)) for each in (0, 1e30, 1e-30)]
     (y,) = m.op("RANGE", bounds, [[3]])

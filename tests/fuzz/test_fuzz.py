@@ -89,7 +89,7 @@ def test_models_that_are_cut_off(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_does_the_same_damage() -> None:
-    """So that what was found can be found again."""
+    """A seed makes the same damage again, so that a fault can be reproduced."""
     data = MODELS["axes"]()
     mutants = [mutate(data, seed) for seed in range(30)]
     assert mutants == [mutate(data, seed) for seed in range(30)]
@@ -120,7 +120,7 @@ def test_a_flex_operator_without_an_option_that_counts() -> None:
         convert(m.bytes())
 
 
-# Small files that ask for much
+# Small files that declare much data
 
 
 def build_huge(code: str, *shapes: Sequence[int], **options: Any) -> bytes:
@@ -355,14 +355,14 @@ GREEDY: dict[str, Callable[[], bytes]] = {
 
 
 def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
-    """What they declare is not what is there."""
+    """The files declare more data than they have."""
     models = {name: build() for name, build in GREEDY.items()}
     assert max(map(len, models.values())) < 1 << 21
     assert run_fuzzer(0, 1, save_models(tmp_path, models))
 
 
 def test_names_do_not_grow() -> None:
-    """However often a variable is written to, what holds it is named after it."""
+    """A variable that is written often keeps a short name."""
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input(SHAPE)
     initialise(m, memory=np.ones(SHAPE, np.float32))
@@ -379,7 +379,7 @@ def test_names_do_not_grow() -> None:
     assert max(map(len, names)) < 32
 
 
-# What operators raise
+# Errors of operators
 
 
 def test_contradictions_are_errors_of_the_operator() -> None:
@@ -401,5 +401,5 @@ def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("beta", [1e30, float("inf"), float("nan"), 0.0])
 def test_options_beyond_measure(beta: float) -> None:
-    """float16 does not hold them; nobody is told on standard error."""
+    """Options that overflow float16 print no warning on standard error."""
     assert convert(build_huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes

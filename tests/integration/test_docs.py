@@ -1,4 +1,4 @@
-"""The documents are true: their code runs, their tables are what the code says."""
+"""Documents: their code runs, their links and tables are current."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_an_operator_of_ones_own(tmp_path: Path) -> None:
 def test_listening_to_a_stream(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The model of the document hears both chimes, and nothing else."""
+    """The model of the document detects both chimes and nothing else."""
     monkeypatch.chdir(ROOT)
     module("listening", blocks("docs/state.md")[0])
     printed = f"```text\n{capsys.readouterr().out}```"
@@ -152,7 +152,7 @@ def test_listening_to_a_stream(
 
 
 def test_links() -> None:
-    """What a document refers to is there."""
+    """Links in documents lead to existing files."""
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} refers to {target}"

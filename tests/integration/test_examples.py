@@ -24,7 +24,7 @@ def test_anchors() -> None:
 
 
 def test_cut() -> None:
-    """A square at its own size is what stands there; turned by a right angle it is turned."""
+    """A crop at its own size copies pixels; a rotation by 90 degrees rotates them."""
     picture = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
     part = FACES.cut_region(picture, FACES.Region(7, 6, 8, 0), 8)
     np.testing.assert_allclose(part * 255, picture[2:10, 3:11], atol=1e-4)

@@ -29,7 +29,7 @@ def add_input(m: Build, shape: Sequence[int], dtype: str = "float32", **fields: 
 
 
 def add_outputs(m: Build, *tensors: Tensor) -> None:
-    """Make tensors the next outputs of the model."""
+    """Make tensors further outputs of the model."""
     for tensor in tensors:
         by_cast = tensor.dtype in _BY_CAST
         made = m.op("CAST", [tensor], [tensor.shape], dtype="float32") if by_cast else [tensor]
@@ -37,7 +37,7 @@ def add_outputs(m: Build, *tensors: Tensor) -> None:
 
 
 def check_outputs(m: Build, *outputs: Tensor, **options: Any) -> Any:
-    """Make tensors the outputs, and hold ONNX Runtime to what LiteRT makes of them."""
+    """Make tensors the outputs, and compare ONNX Runtime with LiteRT."""
     add_outputs(m, *outputs)
     options.setdefault("seeds", [0])
     options.setdefault("ranges", {"float32": (-8, 7)})

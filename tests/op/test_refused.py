@@ -1,4 +1,4 @@
-"""What no kernel takes: right models, of which one thing is changed, and what is said of them."""
+"""Invalid models: a valid model with one change, and the message for it."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_recurrent(data: bytes, change: Callable[[ChangeableModel], None], reaso
 
 
 def refusal_reason(m: Build, *outputs: Any) -> str:
-    """Return why what makes these outputs cannot be converted."""
+    """Return the message for a model with these outputs."""
     m.output(*outputs)
     with pytest.raises(ConversionError) as caught:
         convert(m.bytes())
@@ -292,6 +292,6 @@ def test_sums_of_rows_in_no_known_way() -> None:
 
 
 def build_model(m: Build, *outputs: Any) -> bytes:
-    """Return the model that makes these outputs."""
+    """Return a model with these outputs."""
     m.output(*outputs)
     return m.bytes()

@@ -149,7 +149,7 @@ def install(place: Path, package: str, *points: str, source: str = SOURCE) -> No
 
 
 def command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line with what is installed in a folder."""
+    """Run the command line with packages of a folder."""
     path = os.pathsep.join([str(place), str(ROOT)])
     return subprocess.run(
         [sys.executable, "-m", "tflite2onnx", *arguments],
@@ -231,7 +231,7 @@ def test_a_program_comes_before_a_package(tmp_path: Path) -> None:
 
 
 def test_the_public_module() -> None:
-    """All that an operator is made of can be imported from one place."""
+    """The public module has all names that an operator needs."""
     public = tflite2onnx.operators
     assert {"Builder", "Category", "Frame", "Operator", "View", "register"} <= set(public.__all__)
     assert all(hasattr(public, name) for name in public.__all__)

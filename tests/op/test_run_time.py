@@ -181,7 +181,7 @@ def test_axes() -> None:
 
 
 def test_what_follows() -> None:
-    """What is made of tensors of open sizes is open, too; convolutions find their padding."""
+    """Sizes that follow from dynamic sizes are dynamic; convolutions compute their padding."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
@@ -201,7 +201,7 @@ def test_what_follows() -> None:
 
 
 def test_what_cannot_follow() -> None:
-    """Where a size has to be known that the file does not know there is no model."""
+    """A model that needs an unknown size as a constant cannot be converted."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])

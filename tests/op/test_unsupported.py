@@ -72,7 +72,7 @@ def test_without_options() -> None:
 
 
 def test_stored_integers_stay_as_they_are() -> None:
-    """Whatever becomes of those of other operators."""
+    """Custom operators read and write the file's integers, whatever other operators store."""
     data = model("Mystery", dtype="int8", scale=0.5, zero_point=3)
     made = convert(data, allow_custom=True)
     assert made.nodes == 1

@@ -57,7 +57,7 @@ def build_branches() -> bytes:
     ],
 )
 def test_parts(inputs: Any, outputs: Any, want: Any) -> None:
-    """What the outputs need, and nothing else; inputs and outputs in the user's sequence."""
+    """The part has only the operators that its outputs need."""
     assert cut_part(build_branches(), inputs, outputs) == want
     result = convert(build_branches(), inputs=inputs, outputs=outputs)
     assert [end.name for end in result.inputs] == want[0]
@@ -81,14 +81,14 @@ def test_a_whole_model_stays_as_it_is() -> None:
     ],
 )
 def test_what_is_refused(inputs: Any, outputs: Any, message: str) -> None:
-    """One line says what to change."""
+    """The error is one line with the remedy."""
     with pytest.raises(OptionError) as error:
         convert(build_branches(), inputs=inputs, outputs=outputs)
     assert str(error.value).startswith(message)
 
 
 def test_constants() -> None:
-    """They may be outputs, but nothing can be fed to them."""
+    """Constants may be outputs, but not inputs."""
     result = convert(network(), outputs=["hidden/filters", "hidden"])
     assert verify(network(), result).ok
     with pytest.raises(OptionError, match="hidden/filters is a constant; an input must be"):

@@ -162,7 +162,7 @@ NETWORKS = [
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("batch", [1, 5])
 def test_batches(network: Callable[[Build, Tensor], Made], batch: int) -> None:
-    """The batch of an input stays open, whatever the file says of all other tensors."""
+    """The batch of an input stays dynamic, whatever other tensors declare."""
     m = Build()
     m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
     (y,) = check_open_model(m, [batch, 5, 7, 3])
@@ -176,7 +176,7 @@ def add_mirror_pad(m: Build, x: Tensor) -> Made:
 
 @pytest.mark.parametrize("size", [4, 5, 9])
 def test_padded_images_of_any_size(size: int) -> None:
-    """Of which a convolution pads as much as PAD does, whatever its stride."""
+    """A PAD before a convolution is fused for dynamic sizes, too."""
     m = Build()
     x = m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])
     (y,) = m.op("PAD", [x, m.constant([[0, 0], [0, 1], [2, 0], [0, 0]])], [[1, 6, 9, 3]])
@@ -284,7 +284,7 @@ def split(m: Build, x: Tensor) -> Made:
 def test_sizes_of_the_file(
     network: Callable[[Build, Tensor], Made], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where an operator allows one size only, or needs to know it, the model has no other."""
+    """Sizes are fixed if an operator supports one size only."""
     m = Build()
     m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
     with caplog.at_level(logging.WARNING):

@@ -41,7 +41,7 @@ def test_rows_that_the_file_does_not_count(*, static: bool) -> None:
 
 
 def test_a_batch_of_blocks() -> None:
-    """The size is needed, so that it is fixed: at what the kernels make of the inputs."""
+    """The size must be a constant, so it is fixed to the kernels' result."""
     m = Build()
     x = m.input([1, 6, 8, 3], shape_signature=[-1, 6, 8, 3])
     blocks, pads = m.constant([2, 2]), m.constant([[0, 0], [0, 0]])

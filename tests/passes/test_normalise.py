@@ -75,7 +75,7 @@ HALF = tensor(FLOATS.astype(np.float16), dtype=DType.FLOAT16)
 
 
 def graph(*ops: Op, outputs: Sequence[Tensor] | None = None) -> Graph:
-    """Return operators in sequence; what the last one makes are the outputs."""
+    """Return a model of operators in sequence; the outputs are those of the last one."""
     return Graph("g", (), tuple(ops[-1].outputs if outputs is None else outputs), ops)
 
 
@@ -148,7 +148,7 @@ def fold_one(classes: Classes, one: Op, cls: type[Operator] | None) -> Graph:
 
 
 def test_constants_fold(classes: Classes) -> None:
-    """What is computed of constants is a constant, and so is what is computed of that."""
+    """Operators on constants are folded, also several in sequence."""
     a, b = tensor(), tensor()
     chain = graph(op("X", [tensor(FLOATS)], a), op("X", [a], b))
     classes["X"] = stub(lambda x: [x + 1])
@@ -250,7 +250,7 @@ def test_other_dequantize_stays(odd: Op, classes: Classes) -> None:
 def test_a_small_model_does_not_become_large(
     monkeypatch: pytest.MonkeyPatch, classes: Classes
 ) -> None:
-    """What constant sub-graphs make is bounded in all, by what constants there are."""
+    """The total size of folded constants is bounded."""
     monkeypatch.setattr(folding, "_BYTES", 100)
     seed = tensor(np.ones(5, np.float32))
     classes["X"] = stub(lambda x: [np.repeat(x, 10)])
@@ -447,7 +447,7 @@ def test_what_cannot_absorb(reader: Op) -> None:
     ],
 )
 def test_what_cannot_be_absorbed(flat: Tensor, reshape: Op) -> None:
-    """What is no RESHAPE, or gives the integers another meaning."""
+    """Not flattened: other operators, and a RESHAPE that changes the scale."""
     made = absorb_flatten(graph(reshape, connect(WEIGHTS, flat)))
     assert made.ops[1].inputs == (flat, WEIGHTS)
 
@@ -474,7 +474,7 @@ def test_shared_weights_stay_shared() -> None:
 
 
 def test_what_nothing_reads_goes() -> None:
-    """With what only that read; what has no outputs acts otherwise, and stays."""
+    """Operators without readers are removed; operators without outputs stay."""
     x, a, b, c = (tensor() for _ in range(4))
     used, dead, deader = op("U", [x], a), op("D", [x], b), op("E", [b], c)
     acts = op("ASSIGN", [x])

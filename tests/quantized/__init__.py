@@ -1,1 +1,1 @@
-"""Quantized tensors: what LiteRT makes of stored integers, operator by operator."""
+"""Quantized tensors: stored integers compared with LiteRT, operator by operator."""

@@ -41,7 +41,7 @@ def random_integers(dtype: str, shape: Sequence[int]) -> Array:
 def test_every_type(
     a: Sequence[int], b: Sequence[int], types: str, adj: tuple[bool, bool], *, constant: bool
 ) -> None:
-    """Against LiteRT, and the one right rounding."""
+    """Compare with LiteRT, and with the correctly rounded result."""
     left, right = TYPES[types]
     zeros = (3, -7, 5) if left == "int8" else (0, 0, 0)
     x = random_integers(left, swap_last_axes(a, swap=adj[0]))

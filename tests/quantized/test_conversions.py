@@ -63,7 +63,7 @@ def test_quantize_along_an_axis(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_quantize_to_four_bits(dtype: str) -> None:
-    """There and back: neither runtime hands out such tensors."""
+    """Convert to the type and back, because no runtime returns arrays of it."""
     m, x = Build(), halfway_numbers()
     (y,) = m.op("QUANTIZE", [m.input(x.shape)], [output_tensor(m, x.shape, dtype, (0.7, 1))])
     m.output(*m.op("DEQUANTIZE", [y], [m.tensor(x.shape)]))

@@ -32,7 +32,7 @@ ZEROS = {"int8": [(-128, 127), (5, -7), (127, -128)], "uint8": [(0, 255), (128, 
 
 
 def run_default(data: bytes, inputs: Sequence[Array]) -> list[Array]:
-    """Return what LiteRT makes by default: by XNNPACK, but for HARD_SWISH."""
+    """Return the outputs of LiteRT's default kernels: XNNPACK, except for HARD_SWISH."""
     interpreter = Interpreter(model_content=data, num_threads=1)
     interpreter.allocate_tensors()
     operators = {each["op_name"] for each in interpreter._get_ops_details()}  # noqa: SLF001

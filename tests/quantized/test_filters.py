@@ -38,7 +38,7 @@ def frames(data: bytes, *, small: bool = False) -> list[Array]:
 
 
 def litert(data: bytes, given: Sequence[Array]) -> list[Array]:
-    """Return what LiteRT makes of inputs if the states have 16 bits."""
+    """Return LiteRT's outputs for states of 16 bits."""
     made, _ = reference(widen_states(data), [[each] for each in given])
     return [y for (y,) in made]
 

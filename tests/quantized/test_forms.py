@@ -36,7 +36,7 @@ def nodes(result: Converted) -> set[str]:
 
 
 def is_plain(result: Converted) -> bool:
-    """Return whether there is nothing but real numbers: no pairs, no integers but parameters."""
+    """Return whether the model has no quantized tensors."""
     graph = result.model.graph
     ports = {p.type.tensor_type.elem_type for p in (*graph.input, *graph.output)}
     held = {i.data_type for i in graph.initializer} - {TensorProto.INT64}
@@ -45,7 +45,7 @@ def is_plain(result: Converted) -> bool:
 
 @pytest.mark.parametrize(("shape", "scheme"), CASES)
 def test_plain_floats(shape: str, scheme: str) -> None:
-    """The real numbers that the integers stand for go in, and what comes out is not rounded."""
+    """Inputs and outputs are real numbers; the outputs are not rounded."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     result = convert(layer.model(), quantization="float", io_layout="tflite")
     assert is_plain(result)

@@ -93,7 +93,7 @@ def test_functions(
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("step", [0.05, 0.2])
 def test_logistic(dtype: str, step: float) -> None:
-    """The kernels insist on the scale, and those of int16 on the zero point."""
+    """The kernels require this scale, and for int16 this zero point."""
     (given,) = scales(dtype, step)
     wanted = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}[dtype]
     x = all_integers(dtype).reshape(2, -1)
@@ -104,7 +104,7 @@ def test_logistic(dtype: str, step: float) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_roots(dtype: str) -> None:
-    """SQRT's kernel cuts off what lies behind the point, where ONNX rounds."""
+    """SQRT's kernel truncates, ONNX rounds."""
     low, high = LIMITS[dtype]
     zero = low if dtype == "int8" else 0
     x = np.arange(zero, high + 1).astype(dtype).reshape(2, -1)

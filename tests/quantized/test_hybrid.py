@@ -91,7 +91,7 @@ def extremes(shape: Shape, *, asymmetric: bool = False) -> list[Array]:
 
 
 def initializers(result: Converted) -> set[int]:
-    """Return the types of what is as large as weights are."""
+    """Return the element types of values that are as large as the weights."""
     return {i.data_type for i in result.model.graph.initializer if len(i.dims) > 1}
 
 
@@ -128,7 +128,7 @@ def test_random_data(shape: str, dtype: str) -> None:
     "activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"]
 )
 def test_activations(activation: str, *, keep: bool) -> None:
-    """The kernel applies even those that are no bounds."""
+    """The kernel applies activation functions that are not bounds, too."""
     layer = SHAPES["kept axes" if keep else "FULLY_CONNECTED"]
     data = hybrid(layer, "int8", per_channel=True, fused_activation_function=activation)
     check(data, inputs=extremes(layer))

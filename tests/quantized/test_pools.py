@@ -65,7 +65,7 @@ def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_averages_of_8_bits(dtype: str, padding: str, kernel: tuple[int, int]) -> None:
-    """Equal, whatever zero stands for: halves are rounded away from the integer 0."""
+    """Averages are equal: halves are rounded away from the integer 0."""
     data = build_pool("AVERAGE_POOL_2D", dtype, kernel=kernel, padding=padding)
     for activations in ("auto", "int8", "uint8"):
         check(data, activations=activations)

@@ -54,7 +54,7 @@ SHAPES = {
     ),
     "flattened": Shape("FULLY_CONNECTED", [2, 3, 5, 7], [11, 105], [2, 11]),
 }
-# What LiteRT's kernels take beyond eight bits, and eight by four.
+# Types that LiteRT's kernels accept beside 8 bits, and 8 by 4 bits.
 EVERY = ("uint8", "int8", "int8 per channel", "int16", "int16 per channel")
 NARROW = ("int4", "int4 per channel")
 TAKEN = {
@@ -139,7 +139,7 @@ def test_activations(shape: str, scheme: str, activation: str) -> None:
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
 @pytest.mark.parametrize("shape", KERNELS)
 def test_activations_that_the_range_implies(shape: str, activation: str) -> None:
-    """Nothing stands between the operator and QuantizeLinear, or behind it."""
+    """No node is between the operator and QuantizeLinear, or after it."""
     scheme = replace(INT8, zeros=(3, 0, -128), y_scale=6 / 255)
     model = check_layer(Layer(SHAPES[shape], scheme, activation)).model
     assert not {"Clip", "Max", "Relu"} & {node.op_type for node in model.graph.node}
@@ -166,7 +166,7 @@ def test_types_inside(shape: str, activations: str, weights: str) -> None:
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel", *NARROW])
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s != "TRANSPOSE_CONV"])
 def test_integer_kernels(shape: str, scheme: str) -> None:
-    """Nothing is left in float but the change from int8 to uint8 and back."""
+    """No float node remains, except between int8 and uint8."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     left = count_optimized_nodes(convert(layer.model()).model)
     assert left.pop(KERNELS[layer.shape.code]) == 1

@@ -137,7 +137,7 @@ def test_fifty_runs() -> None:
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 @pytest.mark.parametrize("make", [cells.integer_lstm, cells.integer_svdf])
 def test_kept_as(make: Make, activations: str) -> None:
-    """Signed or not, what is inside the model stands for the same numbers."""
+    """int8 and uint8 storage represent the same numbers."""
     check(make(Form()), runs=3, seeds=[0], steps=STEPS, activations=activations)
 
 
@@ -160,7 +160,7 @@ def test_real_numbers_throughout() -> None:
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("bias", [False, True])
 def test_integer_filters(rank: int, *, bias: bool) -> None:
-    """Sums of floats may be the neighbour of a half."""
+    """Float sums may be close to a half."""
     data = cells.integer_svdf(Form(), rank=rank, bias=bias)
     check(data, runs=20, seeds=[0], steps=STEPS)
 

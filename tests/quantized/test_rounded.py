@@ -125,7 +125,7 @@ def test_large_products_are_those_of_the_kernel(
 @pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_nothing_but_zeros(rows: int, *, asymmetric: bool) -> None:
-    """What is left is the bias."""
+    """Data of zeros give the bias."""
     model = dense([rows, FEATURES], [rows, OUT], asymmetric_quantize_inputs=asymmetric)
     check(model, inputs=[np.zeros((rows, FEATURES), np.float32)], tolerance=0)
 
@@ -175,7 +175,7 @@ def test_small_products_leave_the_data_as_it_is() -> None:
 
 
 def test_real_numbers_stay_real() -> None:
-    """With no integers at all there is nothing to multiply them by."""
+    """With `quantization="float"` no product is computed with integers."""
     for model in (dense([3, FEATURES], [3, OUT]), convolution()):
         result = check(model, tolerance=0.02, quantization="float")
         assert not {"QuantizeLinear", "MatMulInteger"} & set(types(result))

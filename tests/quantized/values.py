@@ -67,7 +67,7 @@ def add_constant(m: Build, array: Array, scale: Scale) -> Tensor:
 
 
 def output_tensor(m: Build, shape: Sequence[int], dtype: str, scale: Scale | None = None) -> Tensor:
-    """Return a tensor for what an operator makes."""
+    """Return a tensor for the output of an operator."""
     return m.tensor(shape, **_fields(dtype, scale))
 
 

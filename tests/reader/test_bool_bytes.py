@@ -23,7 +23,7 @@ def constant(m: Build, values: Any) -> Tensor:
 
 
 def outputs(m: Build, code: str) -> list[Tensor]:
-    """Return what an operator makes of all bytes."""
+    """Return the output of an operator for all bytes."""
     if code in ("SELECT", "SELECT_V2"):
         branches = [m.constant(np.full(256, value, np.float32)) for value in (1, 2)]
         return m.op(code, [constant(m, BYTES), *branches], [[256]], dtype="float32")

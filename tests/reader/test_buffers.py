@@ -46,7 +46,7 @@ def test_elements_of_every_type(dtype: str) -> None:
     ("dtype", "low", "high"), [("int2", -2, 1), ("int4", -8, 7), ("uint4", 0, 15)]
 )
 def test_elements_under_eight_bits(dtype: str, low: int, high: int) -> None:
-    """Signs are extended; where the last byte is not full the rest of it is nothing."""
+    """Signs are extended; unused bits of the last byte are ignored."""
     values = np.resize(np.arange(low, high + 1), 37)
     data = constant(values, dtype=dtype).data
     assert data is not None
@@ -66,7 +66,7 @@ def test_elements_under_eight_bits_are_written(dtype: str, shape: tuple[int, int
 
 
 def test_a_buffer_that_tensors_share() -> None:
-    """What has to be unpacked is unpacked once."""
+    """Elements of less than a byte are unpacked once."""
     m = Build()
     one, two = (m.constant(np.arange(-8, 8), dtype="int4") for _ in range(2))
     tensors = m.model().subgraphs[0].tensors
@@ -80,7 +80,7 @@ def test_a_buffer_that_tensors_share() -> None:
 
 
 def test_constants_that_share_a_buffer_are_one() -> None:
-    """In the ONNX file too, whatever becomes of their type and the order of their axes."""
+    """Shared constants are stored once in the ONNX file, too."""
     m = Build()
     x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5)
     values = np.ones((2, 5, 7, 3), np.int8)
@@ -140,7 +140,7 @@ def test_damaged_strings(words: list[int]) -> None:
 
 
 def test_more_or_less_data_than_elements() -> None:
-    """What is too much is padding, as to LiteRT."""
+    """Extra bytes are padding, as in LiteRT."""
     m = Build()
     values = m.constant([1.5, 2.5, 3.5])
     m.output(*m.op("ADD", [m.input([2]), values], [[2]]))
@@ -182,7 +182,7 @@ def test_sparse_constants() -> None:
 
 
 def test_a_constant_without_elements() -> None:
-    """Like LiteRT's: nothing has to be stored for it."""
+    """An empty tensor needs no data in the file, as in LiteRT."""
     needs_onnxruntime(1, 24, "an initializer without elements")
     for stored in (True, False):
         m = Build()
@@ -212,7 +212,7 @@ def test_a_tensor_that_nobody_computes() -> None:
 
 
 def test_variable_tensors_and_resources() -> None:
-    """State has no data; what a resource holds is not in the file."""
+    """Variables and resources have no data in the file."""
     m = Build()
     m.output(m.tensor([2], variable=True), m.constant(uint8([1, 2])))
     m.model().subgraphs[0].tensors[1].type = TENSOR_TYPES["resource"]

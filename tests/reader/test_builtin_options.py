@@ -53,7 +53,7 @@ def test_no_table(code: str) -> None:
 
 @pytest.mark.parametrize("code", ROWS)
 def test_the_table_of_another_operator(code: str) -> None:
-    """The file says nothing of this operator: the fields of the other one are not its own."""
+    """An options table of another operator is ignored."""
     m = build(code, {})
     other = "SOFTMAX" if code == "ADD" else "ADD"
     ours, theirs = (b.model().subgraphs[0].operators[0] for b in (m, build(other, ROWS[other])))

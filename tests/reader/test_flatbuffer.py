@@ -42,7 +42,7 @@ def read_table(table: Any, kind: str) -> Table:
 
 
 def attribute(name: str) -> str:
-    """Return what the generated classes call a field: sharedName for shared_name."""
+    """Return the name of a field in the generated classes: sharedName for shared_name."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
@@ -60,13 +60,13 @@ def example(kind: str, position: int) -> Any:
 
 
 def decode_value(value: Any) -> Any:
-    """Return what is read as the generated classes have it."""
+    """Return a value in the form of the generated classes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_every_table(kind: str) -> None:
-    """Its slot, its type and its default: what flatc's class writes is what is read."""
+    """Each field has the slot, type and default of flatc's class."""
     fields = [entry.split(":") for entry in KINDS[kind].split() if entry != "-"]
     written = getattr(generated, f"{kind}T")()
     table = read_table(written, kind)
@@ -90,7 +90,7 @@ def test_every_field_of_every_table(kind: str) -> None:
 
 
 def test_the_schema_is_what_the_script_writes() -> None:
-    """As far as the schema at hand goes, which may be an older or a newer one: fields only join."""
+    """The schema file equals the generated one, up to fields of newer versions."""
     written: dict[str, Any] = {}
     exec(script().text(generated), written)  # noqa: S102 - the script's own output
     theirs = written["TABLES"] | {k: v for u in written["UNIONS"].values() for k, v in u.items()}
@@ -143,7 +143,7 @@ def test_fields_that_the_schema_does_not_have() -> None:
     ],
 )
 def test_what_lies_outside(data: bytes) -> None:
-    """Neither behind the end nor before the beginning is anything to be read."""
+    """Offsets before the start or after the end raise an error."""
     with pytest.raises(struct.error):
         read_root(memoryview(data))
 

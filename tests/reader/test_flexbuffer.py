@@ -31,7 +31,7 @@ CUSTOM: dict[str, Any] = {
 
 
 def test_custom_options() -> None:
-    """A flexbuffer is read like a table; what is none is left to the operator as bytes."""
+    """A flexbuffer is read like a table; other bytes stay bytes."""
     m = Build()
     x = m.input([2], name="x")
     m.output(*m.custom("Mine", [x], [[2]], CUSTOM))
@@ -98,7 +98,7 @@ def build_nested(levels: int, *, cyclic: bool = False) -> bytes:
 
 
 def test_flexbuffers_in_which_all_is_shared() -> None:
-    """A value that is listed twice costs nothing in the file."""
+    """Values that are listed repeatedly are counted against the budget."""
     assert flexbuffer.decode(build_nested(2)) == [[[7, 7], [7, 7]], [[7, 7], [7, 7]]]
     for data in (build_nested(60), build_nested(500), build_nested(3, cyclic=True)):
         with pytest.raises(flexbuffer.FlexbufferError, match="not a valid flexbuffer"):

@@ -144,12 +144,12 @@ def test_another_identifier() -> None:
 
 @pytest.mark.parametrize("size", range(8, len(pack_metadata(WHOLE)), 7))
 def test_truncated(size: int) -> None:
-    """It is said to be, or what is left is read."""
+    """Truncated metadata is an error, or its remaining fields are read."""
     read_damaged(pack_metadata(WHOLE)[:size])
 
 
 def read_damaged(raw: bytes) -> None:
-    """Read what may be damaged: there is a result or an error for the user."""
+    """Read possibly damaged metadata: it returns a result or a ModelFileError."""
     try:
         model_metadata(with_metadata(raw))
     except ModelFileError as error:
@@ -159,7 +159,7 @@ def read_damaged(raw: bytes) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(8, len(pack_metadata(WHOLE)) - 1), st.integers(0, 255))))
 def test_damaged(changes: list[tuple[int, int]]) -> None:
-    """Whatever stands there, it ends soon and in no other error."""
+    """Damaged metadata ends soon, and with no other error."""
     raw = bytearray(pack_metadata(WHOLE))
     for place, byte in changes:
         raw[place] = byte
@@ -167,7 +167,7 @@ def test_damaged(changes: list[tuple[int, int]]) -> None:
 
 
 def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is shared can be listed often; there is an end to it."""
+    """Shared tables that are listed repeatedly are limited."""
     monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
     with pytest.raises(ModelFileError, match=r"must (have|take) at most"):
         model_metadata(with_metadata(pack_metadata(WHOLE)))
@@ -177,7 +177,7 @@ def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which a flatbuffer may say many times and spell out once."""
+    """A flatbuffer may refer to one text many times."""
     monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
     assert model_metadata(with_metadata(pack_metadata({"name": "x" * 99})))
     for said in ({"name": "x" * 100}, {"name": "x" * 50, "author": "y" * 50}):
@@ -196,7 +196,7 @@ def archive(**files: bytes) -> bytes:
 
 
 def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Appended to the model; what is too large is no list of labels."""
+    """Files are appended to the model; large files are not labels."""
     data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
     (tmp_path / "model.tflite").write_bytes(data)
     want = {"labels": b"rose\ntulip", "vocab": b"x"}
@@ -211,7 +211,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_damaged_files() -> None:
-    """Either there is no archive, or it is said what is wrong with it."""
+    """A damaged archive is ignored, or is an error."""
     data = bytearray(archive(labels=bytes(np.arange(200, dtype=np.uint8)) * 9))
     for place in range(len(data)):
         damaged = data.copy()
@@ -222,7 +222,7 @@ def test_damaged_files() -> None:
             assert "cannot be read" in str(error)  # noqa: PT017 - either may be
 
 
-# As it goes into the ONNX model
+# The metadata of the ONNX model
 
 
 def flowers(*, damaged: bool = False) -> bytes:
@@ -235,7 +235,7 @@ def flowers(*, damaged: bool = False) -> bytes:
 
 
 def test_files_that_are_larger_than_they_say() -> None:
-    """No more of them is unpacked than they say, which is no archive then."""
+    """Files are unpacked up to their declared size."""
     data = chain("ABS") + lying(1 << 28)
     tracemalloc.start()
     try:
@@ -247,7 +247,7 @@ def test_files_that_are_larger_than_they_say() -> None:
 
 
 def test_described() -> None:
-    """What is not said is left out, and labels are read."""
+    """Absent fields are omitted, and labels are read."""
     data = flowers()
     said = describe_model(read_model(data), data)
     assert said["author"] == "Linné"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def test_a_model_without_anything_special() -> None:
-    """Names, shapes, types, options, and nothing that the file does not say."""
+    """Read names, shapes, types and options."""
     m = Build("of the test")
     m.output(
         *m.op(
@@ -69,7 +69,7 @@ def test_a_model_without_anything_special() -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, "i1")])
 def test_a_model_in_memory(kind: Callable[[bytes], Any]) -> None:
-    """Any kind of bytes; what is read from them cannot be written to."""
+    """Models can be bytes of any kind; their constants are read-only."""
     m = Build()
     m.output(m.constant([1.5, 2.5]))
     (tensor,) = read_model(kind(m.bytes() + b"\0" * (-len(m.bytes()) % 4))).graphs[0].outputs
@@ -126,7 +126,7 @@ def test_a_buffer_behind_the_flatbuffer(tmp_path: Path, at: int) -> None:
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
-    """Each says what is the matter."""
+    """Each file has its own error message."""
     path = tmp_path / "model.tflite"
     with pytest.raises(ModelFileError, match=r"cannot read .*model\.tflite: No such file"):
         read_model(path)
@@ -155,7 +155,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
 
 
 def test_the_code_is_the_larger_of_two() -> None:
-    """Old files have the byte alone, new ones both; and some only the new one."""
+    """Old files have only the one-byte code, new files have both codes or the new one."""
     for old, new, name in ((0, 101, "ABS"), (101, 0, "ABS"), (127, 150, "GELU"), (5, 101, "ABS")):
         m = absolute()
         code = m.model().operatorCodes[0]
@@ -252,7 +252,7 @@ def test_intermediates() -> None:
 
 
 def test_names() -> None:
-    """Inputs and outputs keep theirs, others give way; those without one are numbered."""
+    """Inputs and outputs keep their names; duplicate and missing names get numbers."""
     m = Build()
     inner = [m.tensor([2], name=n) for n in ("y", "", "x_2", "x", "x")]
     x = m.input([2], name="x")
@@ -303,7 +303,7 @@ def test_signatures_and_metadata() -> None:
 
 
 def test_a_model_without_outputs() -> None:
-    """It can be read, as some that initialize state are; there is nothing to convert."""
+    """A model without outputs can be read, but not converted."""
     m = Build()
     m.op("ABS", [m.input([2])], [[2]])
     assert read_model(m.bytes()).graphs[0].outputs == ()
@@ -311,7 +311,7 @@ def test_a_model_without_outputs() -> None:
         convert(m.bytes())
 
 
-# What no honest file says
+# Contents of damaged files
 
 
 def expect_damage(change: Callable[[Any], None], reason: str) -> None:
@@ -416,7 +416,7 @@ def test_parts_that_are_shared_beyond_measure() -> None:
 
 
 def test_flatbuffers_that_point_to_nowhere() -> None:
-    """Before the beginning, behind the end, or past a vector."""
+    """Indices before the start, after the end, or outside of a vector."""
     data = bytearray(absolute().bytes())
     (position,) = struct.unpack_from("<I", data)
     for distance in (position + 1, -(1 << 20)):

@@ -57,7 +57,7 @@ def forms(draw: st.DrawFn) -> tuple[Array, list[str], dict[str, Any]]:
 @given(forms())
 def test_every_form(form: tuple[Array, list[str], dict[str, Any]]) -> None:
     dense, formats, options = form
-    assume(dense.any())  # else there is nothing to store
+    assume(dense.any())  # otherwise there are no elements to store
     (made,) = densify_all([read_sparse(dense, formats, **options)])
     np.testing.assert_array_equal(made, dense)
     assert made.dtype == dense.dtype
@@ -76,7 +76,7 @@ MATRICES: list[tuple[list[str], dict[int, int]]] = [
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(("formats", "blocks"), MATRICES)
 def test_densify(formats: list[str], blocks: dict[int, int], dtype: str) -> None:
-    """LiteRT makes the same of them."""
+    """LiteRT computes the same elements."""
     dense = mostly_zeros([6, 8], dtype, 0)
     values, sparsity = sparsify(dense, formats, blocks=blocks)
     m = Build()

@@ -84,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# What is on it
+# Contents of the page
 
 
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
@@ -110,8 +110,8 @@ def test_sections_of_integers(folder: Path) -> None:
         "1\u00d796\u00d796\u00d73 NHWC",
         "1\u00d73\u00d796\u00d796 NCHW",
         "Along the depth of the network",
-        "as the network computes it",
-        "its operator alone",
+        "computed in the network",
+        "operator on LiteRT's inputs",
         "Differences in steps",
         "Worst tensors",
         "channels first",
@@ -131,16 +131,16 @@ def test_sections_of_floats(folder: Path) -> None:
     text = " ".join(Tree((folder / "unet_float32.html").read_text()).text)
     assert "Differences in steps" not in text
     assert "up to 1e-" in text
-    assert "Below the dashed line" not in text
+    assert "below the dashed line" not in text
 
 
 def test_a_wrong_conversion(folder: Path) -> None:
-    """It says so, and where it begins."""
+    """The page names the first wrong operator."""
     html = (folder / "wrong.html").read_text()
     text = " ".join(Tree(html).text)
     assert "Different." in text
-    assert "is of CONV_2D (operator 2, last)." in text
-    assert "too far off" in text
+    assert "is that of CONV_2D (operator 2, last)." in text
+    assert "exceeds its limits" in text
     points = json.loads(re.findall(r'id="points">(.*?)</script>', html)[0])
     assert [p["name"] for p in points] == ["first", "pooled", "last", "soft"]
     assert [p["x"] for p in points] == [0, 1 / 3, 2 / 3, 1]
@@ -149,7 +149,7 @@ def test_a_wrong_conversion(folder: Path) -> None:
 
 
 def test_hostile_names() -> None:
-    """A name is text, whatever is in it."""
+    """Names are escaped in HTML."""
     m = Build()
     bad = "</script><img src=x onerror=alert(1)>&\"'\x1b[0m"
     x = m.input((2, 3, 5), name=bad)
@@ -163,24 +163,24 @@ def test_hostile_names() -> None:
 
 
 def test_accumulated_differences() -> None:
-    """Are told from a mistake."""
+    """Accumulated rounding errors are not reported as an error."""
     found = gather_facts(build_deep())
     first = found.report.tensors[0]
     far = replace(first, difference=replace(first.difference, largest=9.0, decibels=5.0))
     html = page(replace(found, report=replace(found.report, tensors=(far,))))
-    assert "roundings add up to more, and no operator is wrong" in html
+    assert "Rounding errors accumulate in inner tensors, but no operator is wrong" in html
     outputs = (replace(found.report.outputs[0], largest=9.0),)
     html = page(replace(found, report=replace(found.report, outputs=outputs)))
-    assert "further from LiteRT&#x27;s than rounding explains" in html
+    assert "differ from LiteRT&#x27;s by more than rounding explains" in html
 
 
 def test_a_foreign_model() -> None:
-    """Where nothing is known of the tensors inside, outputs and the graph are left."""
+    """For a foreign model the page has only the outputs and the graph."""
     data = network()
     result = convert(data)
     found = facts(data, result, verify(data, result, tensors=False))
     text = " ".join(Tree(page(found)).text)
-    assert "outputs alone are compared" in text
+    assert "Only the outputs are compared" in text
     assert "Conv" in text
 
 
@@ -211,7 +211,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(model), converted, "--report", str(two), "--per-operator"]) == 0
     for path in (one, two):
         assert "model.tflite in ONNX" in path.read_text()
-    assert "its operator alone" in two.read_text()
+    assert "operator on LiteRT&#x27;s inputs" in two.read_text()
     assert main(["verify", str(model), "--report", str(tmp_path)]) == 1
     assert "cannot write" in capsys.readouterr().err
     result = convert(build_deep())
@@ -303,7 +303,7 @@ def test_a_drawn_move() -> None:
 
 
 def test_pairs_of_quantization_are_left_out() -> None:
-    """So are weights that are made of constants."""
+    """Nodes that compute weights from constants are left out, too."""
     for data in (build_deep(scale=0.05, zero_point=3), build_deep()):
         result = convert(data)
         found = build_strip(result.model, result.skeleton.tensors)
@@ -314,7 +314,7 @@ def test_pairs_of_quantization_are_left_out() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_no_two_values_in_one_place(data: st.DataObject) -> None:
-    """Whatever the graph: lines end where they are read, and overlap no other line."""
+    """Lanes of values end at their last reader, and never overlap."""
     names, nodes = ["x"], []
     for i in range(data.draw(st.integers(1, 12))):
         reads = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))

@@ -46,7 +46,7 @@ class Handler(SimpleHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - prescribed, too
-        """Print nothing."""
+        """Suppress the log of the server."""
 
 
 @contextmanager

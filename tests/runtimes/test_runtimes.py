@@ -86,7 +86,7 @@ def test_a_model_that_is_refused(code: str, error: type[Exception], message: str
 
 
 def run_script(*words: str | Path) -> str:
-    """Run the script as a user would, and return what it prints."""
+    """Run the script in a process, and return its output."""
     command = [sys.executable, str(SCRIPT), *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

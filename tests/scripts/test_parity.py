@@ -27,7 +27,7 @@ def chain() -> bytes:
 
 
 def lines(folder: Path, *arguments: str) -> list[str]:
-    """Run the script as a user would, and return what it prints."""
+    """Run the script in a process, and return its output."""
     command = [sys.executable, str(SCRIPT), str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 

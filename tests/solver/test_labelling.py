@@ -22,7 +22,7 @@ Problem = tuple[list[int], list[Hyperedge], list["Proposal"]]
 
 
 def total(things: Sequence[Hyperedge], labels: Sequence[int]) -> int:
-    """Return what labels cost."""
+    """Return the cost of labels."""
     return sum(thing.cost(labels) for thing in things)
 
 
@@ -80,7 +80,7 @@ def test_nothing_to_choose() -> None:
 
 
 def test_the_start_is_kept_where_nothing_is_gained() -> None:
-    """Of what costs the same, what the last proposal says."""
+    """Among equal costs the last proposal is taken."""
     ends = (0, [0]), (1, [0, 1]), (2, [1])
     things = [make_hyperedge(ends[0], ends[1]), make_hyperedge(ends[1], ends[2])]
     assert minimize_cost([1, 2, 1], things, [{1: 0}, {1: 1}]) == [0, 1, 0]
@@ -106,7 +106,7 @@ def test_a_few_nodes_are_the_optimum(random: random.Random, nodes: int, labels: 
 @given(st.randoms(use_true_random=False), st.integers(25, 35), st.integers(3, 4))
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_no_proposal_betters_many_nodes(random: random.Random, nodes: int, labels: int) -> None:
-    """Neither taken by all who can, nor by one alone."""
+    """No proposal, taken by all of its nodes or by one of them, lowers the cost."""
     choices, things, proposals = random_problem(random, nodes, labels)
     found = minimize_cost(choices, things, proposals)
     cost = total(things, found)
@@ -137,14 +137,14 @@ def crossing_problem(first: int = 0) -> Problem:
 
 
 def repeat_crossing(count: int) -> Problem:
-    """Return such a problem many times over."""
+    """Return many copies of the problem in one graph."""
     parts = [crossing_problem(5 * i) for i in range(count)]
     choices, things, proposals = (list(itertools.chain(*each)) for each in zip(*parts, strict=True))
     return choices, things, proposals
 
 
 def test_two_proposals_are_taken_at_once() -> None:
-    """Each alone would cost more."""
+    """Each change alone would raise the cost."""
     assert minimize_cost(*crossing_problem()) == [0, 1, 1, 0, 0]
 
 
@@ -156,7 +156,7 @@ def test_a_search_stays_in_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [28, 31, 40, 70])
 def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """It finds less, but nothing worse than there was. These are rare: hence the seeds."""
+    """A limited search costs more, but not more than no search. Such graphs are rare."""
     choices, things, proposals = random_problem(random.Random(seed), 20, 4)
     full = total(things, minimize_cost(choices, things, proposals))
     monkeypatch.setattr(labelling, "_MOST_PARTIALS", 1)
@@ -176,14 +176,14 @@ def test_searches_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rounds_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the proposals are."""
+    """The result is never worse, whatever the proposals are."""
     monkeypatch.setattr(labelling, "_MOST_ROUNDS", 0)
     ends = (0, [0]), (1, [0, 1])
     assert minimize_cost([1, 2], [make_hyperedge(*ends)], [{1: 1}]) == [0, 1]
 
 
 def test_numbers_out_of_order() -> None:
-    """Who asks comes before who makes: no sound graph, but no reason to fail."""
+    """A consumer before its producer is accepted."""
     choices, things, proposals = crossing_problem()
     back = [Hyperedge([(4 - n, forms) for n, forms in t.ends], t.classes, t.weight) for t in things]
     turned = [{4 - node: label for node, label in p.items()} for p in proposals]

@@ -1,4 +1,4 @@
-"""Files that take their places together, or not at all, whatever ends the process before."""
+"""Several files are replaced together or not at all, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Patch = pytest.MonkeyPatch
 
 @pytest.fixture(params=["unnamed", "named", "no /proc", "no links"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -> Path:
-    """Return an empty folder, with and without what a system may have."""
+    """Return an empty folder, with and without optional features of the system."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif request.param == "no /proc":
@@ -39,7 +39,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """Return what is in a folder, with None for folders."""
+    """Return the contents of a folder, with None for folders."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")
@@ -94,7 +94,7 @@ def test_a_failure_while_writing(folder: Path) -> None:
 
 
 def test_links(folder: Path) -> None:
-    """What they point to is replaced; if they lead back to themselves there is nothing."""
+    """The target of a link is replaced; a circular link is an error."""
     (folder / "link").symlink_to(folder / "there")
     (folder / "one").symlink_to(folder / "other")
     (folder / "other").symlink_to(folder / "one")

@@ -1,4 +1,4 @@
-"""What runs LiteRT on the command line: a process that may crash, and another that says so."""
+"""The child process that runs LiteRT, whose crash its parent reports."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ sys.exit(child_process.run_in_child(main))
 
 
 def start_waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
-    """Start what waits in a child, in a group of processes of its own."""
+    """Start a program with a waiting child, in its own process group."""
     interrupts = "signal.SIG_IGN" if ignoring else "signal.default_int_handler"
     code = WAITING.format(interrupts=interrupts)
     process = subprocess.Popen(
@@ -96,7 +96,7 @@ def start_waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> None:
-    """Output ends when nobody holds it any more: the child is gone, too."""
+    """Wait for the end of the output, when the child has ended, too."""
     process = start_waiting()
     process.send_signal(number)
     assert process.communicate(timeout=20)[0] == ""

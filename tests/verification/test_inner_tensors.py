@@ -200,7 +200,7 @@ def test_outputs_alone() -> None:
     ],
 )
 def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
-    """By its nodes; the report is that of the conversion itself."""
+    """A file is recognised by its nodes; its report equals that of the conversion."""
     data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, **options)
     report = verify(data, result.skeleton.serialize())
@@ -245,7 +245,7 @@ def test_a_file_with_or_without_open_sizes(*, static: bool) -> None:
 
 
 def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
-    """The report names what is closed to it."""
+    """The report names the operators whose sub-graphs are not compared."""
     m = Build()
     x = m.input([2, 3], name="x")
     outputs = loop(m, [counter(m), x], count_rounds(apply_operator("TANH")))
@@ -272,7 +272,7 @@ def test_a_file_of_unknown_nodes() -> None:
 
 
 def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not compared; what reads it alone is fed zeros."""
+    """The tensor is not compared; its reader gets zeros when it runs alone."""
     data = build_deep()
     names = [tensor.name for tensor in read_model(data).graphs[0].tensors]
 
@@ -414,7 +414,7 @@ def test_as_data() -> None:
 
 
 def test_no_samples() -> None:
-    """Say nothing about nothing."""
+    """The number of samples must be at least 1."""
     with pytest.raises(OptionError, match="must be at least 1, got 0"):
         verify(network(), samples=0)
 

@@ -169,7 +169,7 @@ def test_one_verdict_on_each_tensor(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_an_output_of_another_name() -> None:
-    """Its verdict is that of the tensor, whatever the signature calls it."""
+    """The verdict is that of the tensor, whatever its name in the signature is."""
     m = Build()
     x = m.input([2, 3], name="x")
     (y,) = m.op("EXP", [x], [m.tensor([2, 3], name="y")])

@@ -47,7 +47,7 @@ def damage_weight(result: Result) -> onnx.ModelProto:
 @pytest.mark.parametrize("io_layout", ["auto", "tflite", "onnx"])
 @pytest.mark.parametrize("data", [network(), build_flattening(), chain("ABS")])
 def test_a_right_conversion(data: bytes, io_layout: IoLayout) -> None:
-    """Whatever the layouts of inputs and outputs are."""
+    """The comparison is the same for all layouts of inputs and outputs."""
     result = convert(data, io_layout=io_layout)
     report = verify(data, result)
     assert report.ok
@@ -160,10 +160,10 @@ def test_a_scalar() -> None:
 
 
 def test_strings_are_not_made_up() -> None:
-    """What they should say is unknown."""
+    """Strings have no random values."""
     m = Build()
     m.output(m.input([3], dtype="string", name="words"))
-    with pytest.raises(VerifyError, match="the input words is of type"):
+    with pytest.raises(VerifyError, match="the input words must be given"):
         random_inputs(interpreter_of(m.bytes()), 0)
 
 
@@ -223,7 +223,7 @@ def test_differences_of_type_and_shape() -> None:
 
 
 def test_relative_differences() -> None:
-    """Nothing is nothing, and something is infinitely more."""
+    """No difference is infinite dB; noise without signal is minus infinite dB."""
     assert Difference("y", "float32", 1, 4, 0).relative == 0.25
     assert Difference("y", "float32", 0, 0, 0).relative == 0
     assert Difference("y", "float32", 1, 0, 0).relative == INF
@@ -258,7 +258,7 @@ def shift_biases(result: Result, steps: int) -> onnx.ModelProto:
 
 
 def test_noise_in_a_quantized_network() -> None:
-    """Several steps may be right; noise that can be heard is not."""
+    """Several steps are right; noise above a tenth of the signal is not."""
     result = convert(build_quantized())
     right, noisy, wrong = (
         verify(build_quantized(), shift_biases(result, steps)).outputs[0] for steps in (0, 40, 2000)
@@ -321,7 +321,7 @@ def test_as_close_as_other_kernels(
     ],
 )
 def test_decibels(want: list[float], have: list[float], decibels: float) -> None:
-    """Of infinities only those count that differ."""
+    """Equal infinities are no difference."""
     difference = compare("y", np.array(want), np.array(have), Limits(decibels=19))
     assert difference.decibels == pytest.approx(decibels)
     assert difference.ok == (decibels > 19)
@@ -336,12 +336,12 @@ def test_the_worse_of_two_differences() -> None:
     assert noisy.worse_of(small) is noisy
 
 
-# What cannot be verified
+# Models that cannot be verified
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "ai_edge_litert.interpreter"])
 def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    """The message says how to get it."""
+    """The message has the command that installs the package."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[verify\]"):
         verify(network(), convert(network()))
@@ -371,7 +371,7 @@ def test_numbers_that_are_no_indices(dtype: str) -> None:
 
 
 def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
-    """The reason is ONNX Runtime's, or that there is no such file."""
+    """The message has ONNX Runtime's reason, or that the file does not exist."""
     for other, reason in (
         (tmp_path / "none.onnx", r"cannot read .*none\.onnx: No such file"),
         (b"nothing", "ONNX Runtime cannot run the model: "),
@@ -382,7 +382,7 @@ def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
 
 
 def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that says nothing is at least named."""
+    """An exception without a text is named by its type."""
 
     def fail(*_: object) -> None:
         raise MemoryError

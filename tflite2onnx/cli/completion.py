@@ -11,13 +11,13 @@ from tflite2onnx.cli.parsers import COMMANDS, Parser, parser_of
 from tflite2onnx.errors import OptionError
 from tflite2onnx.utils.console import print_lines
 
-SUMMARY = "Print a script with which a shell completes commands, options, values and files."
+SUMMARY = "Print a script that makes a shell complete commands, options, values and files."
 EPILOG = """\
 bash: add to ~/.bashrc:    eval "$(tflite2onnx completion bash)"
 zsh:  add to ~/.zshrc:     eval "$(tflite2onnx completion zsh)"
 tcsh: add to ~/.tcshrc:    eval "`tflite2onnx completion tcsh`"
 
-In zsh and tcsh files are completed behind the word convert.
+In zsh and tcsh, files are completed after the word convert.
 """
 SHELLS = ("bash", "zsh", "tcsh")
 _FILES = ("FILE", "OUT", "MODEL")
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "shell",
         metavar="SHELL",
         choices=SHELLS,
-        help=f"{', '.join(SHELLS)}; takes: pip install tflite2onnx[completion]",
+        help=f"{', '.join(SHELLS)}; requires: pip install tflite2onnx[completion]",
     )
 
 
@@ -41,7 +41,7 @@ def run_command(options: argparse.Namespace) -> int:
         shtab: Any = import_module("shtab")
     except ImportError as error:
         raise OptionError(
-            "completion needs a package: pip install tflite2onnx[completion]"
+            "completion requires a package: pip install tflite2onnx[completion]"
         ) from error
     script = shtab.complete(_parser(shtab.FILE), options.shell, preamble=_PREAMBLE)
     print_lines(sys.stdout, [script])

@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 SUMMARY = "Convert a TensorFlow Lite (LiteRT) model to ONNX."
 EPILOG = """\
 exit status:
-  0    the model is converted, and found right if --verify was given
-  1    it is not converted and nothing is written; stderr says why, wrong usage included; of several
-       models those that can be are converted all the same
-  2    it is converted, but --verify found a difference that is too large
+  0    all models are converted, and right if they were verified
+  1    wrong usage, or a model cannot be converted (nothing is written for this model); stderr has
+       the reason; the other models are converted
+  2    all models are converted, but --verify found a difference above the limit
   130  interrupted
 """
 _OK = 0
@@ -82,8 +82,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=NHWC:NCHW",
         action="append",
         default=[],
-        help="the layout of a tensor, inner ones too, in TFLite and in ONNX; NAME=NCHW if C is last"
-        ' in TFLite; or a JSON file of several: {"input": ["NHWC", "NCHW"]}; may be repeated',
+        help="layout of a tensor, inner tensors too, in TFLite and in ONNX; NAME=NCHW if C is last"
+        ' in TFLite; or a JSON file with several: {"input": ["NHWC", "NCHW"]}; may be repeated',
     )
     for option in fields(ConversionOptions):
         if option.name not in ("io_layout", "layouts"):
@@ -98,34 +98,34 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "model",
         metavar="MODEL.tflite",
-        help="the model to convert, a bundle (.task), or with -o a folder of both; - is standard"
-        " input",
+        help="the model or bundle (.task) to convert, or with -o a folder of models and bundles; -"
+        " is standard input",
     )
     add(
         "others",
         metavar="OUT.onnx",
         nargs="*",
-        help="the file to write (default: beside MODEL), of a bundle the folder; - is standard"
-        " output; with -o these are further models",
+        help="the file to write, or for a bundle the folder (default: beside MODEL); - is standard"
+        " output; with -o these arguments are further models",
     )
     add(
         "-o",
         "--output",
         metavar="OUT",
-        help="the folder to write to, which is made; of one model also a file that ends in .onnx,"
-        " of several each has its name in the folder, and what is in a folder its place",
+        help="the folder to write to, created if it does not exist; for one model it may be a file"
+        " that ends in .onnx; models of a folder keep their relative paths",
     )
     add(
         "--jobs",
         type=int,
         default=1,
         metavar="N",
-        help="how many models are converted at once, each in a process of its own (default: 1)",
+        help="number of models to convert at once, each in its own process (default: 1)",
     )
     add(
         "--json",
         action="store_true",
-        help="print what became of each model for programs to read, and nothing else on stdout",
+        help="print the result of each model as JSON, and nothing else on stdout",
     )
 
 
@@ -173,12 +173,12 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
         help="run LiteRT and ONNX Runtime on the same inputs and compare the outputs:"
         " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1, those of"
         " quantized networks by a tenth of the signal if each operator is right on LiteRT's own"
-        " inputs; takes the packages of: pip install tflite2onnx[verify]",
+        " inputs; requires: pip install tflite2onnx[verify]",
     )
     add(
         "--report",
         metavar="FILE.html",
-        help="verify, tensor by tensor, and write a page about what was found; takes the same",
+        help="verify each tensor and write a page with the results; requires the same packages",
     )
     add_verification_options(parser)
 
@@ -198,7 +198,7 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
         type=_parse_size,
         metavar="SIZE",
         dest="external_data",
-        help="the same, for weights of at least so many bytes, such as 4096, 64K or 1M (default:"
+        help="the same, for weights of at least this many bytes, such as 4096, 64K or 1M (default:"
         f" {_SMALLEST})",
     )
 
@@ -238,7 +238,7 @@ def _convert_several_models(
     options: argparse.Namespace, models: Sequence[str], output: str | None
 ) -> int:
     """Convert several models."""
-    _refuse_single(options, "there are several")
+    _refuse_single(options, "several")
     if output is None or options.output is None:
         raise OptionError(f"the output of {models[0]}, a folder, must be given as -o FOLDER")
     jobs = place_all(models, output)
@@ -269,7 +269,7 @@ def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
 
 def _place_every_signature(options: argparse.Namespace, job: Job) -> list[Job]:
     """Return a job for each signature of a model."""
-    _refuse_single(options, "there are several signatures")
+    _refuse_single(options, "several signatures")
     if options.output is None or not names_folder(options.output) or job.is_bundle:
         raise OptionError(f"--signature {ALL_SIGNATURES} must be given with a model and -o FOLDER")
     keys = [each.key for each in read_model(job.source).signatures]
@@ -373,12 +373,12 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     return {**chosen, "rename": _read_renaming(options.rename or ())}
 
 
-def _refuse_single(options: argparse.Namespace, reason: str) -> None:
+def _refuse_single(options: argparse.Namespace, what: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
     names = ("layout", "inputs", "outputs", "rename", "report")
     single = [f"--{name}" for name in names if getattr(options, name)]
     for option in (*single, *given_options(options, SINGLE)):
-        raise OptionError(f"{option} is for one model, and {reason}")
+        raise OptionError(f"{option} must be given for one model, got {what}")
 
 
 def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
@@ -398,9 +398,9 @@ def _convert_bundle(
     options: argparse.Namespace, job: Job
 ) -> tuple[dict[str, Result], dict[str, Report]]:
     """Convert each model of a bundle and write all; return the reports of `--verify` too."""
-    _refuse_single(options, "this is a bundle of several")
+    _refuse_single(options, "a bundle")
     if options.signature == ALL_SIGNATURES:
-        raise OptionError(f"--signature {ALL_SIGNATURES} is for models, and this is a bundle")
+        raise OptionError(f"--signature {ALL_SIGNATURES} must be given for a model, got a bundle")
     bundle = read_bundle(job.source)
     results = convert_models(bundle, **_conversion_options(options))
     reports = {

@@ -14,11 +14,11 @@ from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
 from tflite2onnx.quantize import StorageInfo
 from tflite2onnx.utils.console import columns, count, print_lines, shorten
 
-SUMMARY = "Show what is in a model, and what of it can be converted; write nothing."
+SUMMARY = "Show the contents of a model and which operators can be converted; write nothing."
 EPILOG = """\
 exit status:
   0    the model can be converted
-  1    it cannot, or is no model; stderr or the table says why
+  1    the model cannot be converted or read; the table or stderr has the reason
 """
 
 
@@ -27,14 +27,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL.tflite",
-        help="the model to look into, or a bundle; - is standard input",
+        help="the model or bundle to show; - is standard input",
     )
     parser.add_argument(
         "--storage",
         action="store_true",
         help="also list how each quantized tensor is stored in ONNX, how it is read, and why",
     )
-    parser.add_argument("--json", action="store_true", help="print the same for programs to read")
+    parser.add_argument("--json", action="store_true", help="print the contents as JSON")
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -95,7 +95,7 @@ def _subgraph(graph: SubgraphInfo) -> Iterator[str]:
     size = f"{count(operators, 'operator')}, {count(graph.tensors, 'tensor')}"
     yield f"sub-graph {graph.name}: {size}"
     ends = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
-    yield from columns([_end(kind, t) for kind, t in ends] or [("nothing goes in or out",)])
+    yield from columns([_end(kind, t) for kind, t in ends] or [("no inputs or outputs",)])
     rows = [
         (
             info.code,

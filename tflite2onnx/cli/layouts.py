@@ -52,9 +52,9 @@ def _read_file(path: str) -> dict[str, Any]:
         hint = "; a layout must be NAME=NCHW, NAME=NHWC:NCHW or a JSON file" if "=" in path else ""
         raise LayoutError(f"cannot read {path}: {error.strerror}{hint}") from error
     except (ValueError, RecursionError) as error:
-        raise LayoutError(f"{path} is not JSON: {error}") from error
+        raise LayoutError(f"{path} must be valid JSON ({error})") from error
     if not isinstance(mapping, dict):
-        message = f'{path} is no mapping such as {{"input": ["NHWC", "NCHW"]}}'
+        message = f'{path} must have a mapping such as {{"input": ["NHWC", "NCHW"]}}'
         raise LayoutError(message)
     return mapping
 
@@ -65,5 +65,5 @@ def _build_unique_mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) < len(pairs):
         names: Sequence[str] = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise LayoutError(f"the layout of {twice} is given twice")
+        raise LayoutError(f"the layout of {twice} must be given once, got two layouts")
     return mapping

@@ -8,8 +8,8 @@ import sys
 from tflite2onnx.op import operators
 from tflite2onnx.utils.console import columns, print_lines
 
-SUMMARY = "Print the operators that can be converted, and how each stands to its axes."
-EPILOG = "A model whose file is named ops is ./ops."
+SUMMARY = "Print the operators that can be converted, and how each one treats the axes."
+EPILOG = "Write ./ops to convert a model file named ops."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ def parser_of(name: str) -> Parser:
     converts = name == "convert"
     others = (
         f"other commands: {', '.join(COMMANDS[1:])}, help [COMMAND]\n"
-        "convert may be written as a command, too; a model of the name of one is ./ops"
+        "the command convert may be omitted; write ./ops for a model file named ops"
     )
     parser = Parser(
         "tflite2onnx" if converts else f"tflite2onnx {name}",
@@ -38,7 +38,7 @@ def parser_of(name: str) -> Parser:
     )
     command.arguments(parser)
     volume = parser.add_mutually_exclusive_group()
-    volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
     volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")
     parser.add_argument("--version", action="version", version=f"tflite2onnx {VERSION}")
     return parser

@@ -11,6 +11,7 @@ from pathlib import Path
 from tflite2onnx.bundle import is_bundle
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.utils.atomic_files import check_distinct_files
+from tflite2onnx.utils.suggestions import join_alternatives
 from tflite2onnx.utils.unique_names import Names
 
 STANDARD = "-"  # standard input as a model, standard output as an output
@@ -71,8 +72,8 @@ def check_name(path: str, model: str, what: str = "output") -> None:
     check_distinct_files(path, model)
     if path.lower().endswith(_SUFFIXES) and not is_folder(path):
         raise OutputError(
-            f"cannot write {path}: the {what} must not be named like a TFLite model; of several"
-            " models the output is a folder, -o FOLDER"
+            f"cannot write {path}: the {what} must not be named like a TFLite model; give the"
+            " output of several models as -o FOLDER"
         )
 
 
@@ -144,8 +145,8 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
         other = jobs.setdefault(job.output, job)
         if other is not job and _identity(other.model) != _identity(model):
             raise OptionError(
-                f"{other.model} and {model} would both become {job.output}; convert a folder"
-                " that holds both, or rename one"
+                f"{other.model} and {model} must have different outputs, got {job.output} for both;"
+                " convert a folder that holds both, or rename one"
             )
     _keep_apart(list(jobs.values()))
     return list(jobs.values())
@@ -188,7 +189,9 @@ def find_models(folder: str) -> list[str]:
         if name.lower().endswith(_SUFFIXES)
     ]
     if not found:
-        raise ModelFileError(f"{folder} has no model in it: no file ends in {', '.join(_SUFFIXES)}")
+        raise ModelFileError(
+            f"{folder} must have a model in it, but no file ends in {join_alternatives(_SUFFIXES)}"
+        )
     return sorted(found)
 
 
@@ -201,7 +204,8 @@ def _keep_apart(jobs: Sequence[Job]) -> None:
             raise OutputError(f"cannot write {job.output}: it is one of the models")
         for parent in bundles.keys() & set(map(str, Path(job.output).parents)):
             raise OptionError(
-                f"{bundles[parent]} and {job.model} would both go to {parent}; rename one"
+                f"{bundles[parent]} and {job.model} must have different folders, got {parent} for"
+                " both; rename one"
             )
 
 

@@ -36,7 +36,7 @@ def write_standard_output(result: Result) -> int:
         raise OutputError("cannot write a model to the terminal; give OUT.onnx")
     if result.size > LARGEST_FILE:
         raise OutputError(
-            "a model above 2 GB is two files, and cannot be written to standard output"
+            "a model above 2 GB needs two files, and cannot be written to standard output"
         )
     written = sys.stdout.buffer.write(result.skeleton.serialize())
     sys.stdout.buffer.flush()

@@ -21,7 +21,8 @@ def print_verdict(model: str, report: Report) -> int:
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
         print_error(
-            model, f"the first tensor that diverges is of {place}{_describe_alone(report, first)}"
+            model,
+            f"the first tensor that differs is that of {place}{_describe_alone(report, first)}",
         )
         if report.storage.get(first.name):
             print_error(model, f"storage of its operands: {report.storage[first.name]}")
@@ -49,10 +50,12 @@ def tensor_lines(report: Report) -> list[str]:
     """Return the findings for the tensors between the operators, each with its verdict."""
     lines = _tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
-        lines.append("the tensors inside the ONNX model are not known: outputs alone are compared")
+        lines.append(
+            "only the outputs are compared, because the inner tensors of the ONNX model are unknown"
+        )
     if report.closed:
         codes = ", ".join(f"{number} {code}" for code, number in Counter(report.closed).items())
-        lines.append(f"what sub-graphs compute is compared where it leaves them: {codes}")
+        lines.append(f"tensors inside sub-graphs are not compared, only the results of {codes}")
     return lines
 
 

@@ -38,17 +38,17 @@ def add_verification_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="pictures",
-        help="verify on a picture or a folder of pictures, for the input that takes pictures: each"
-        " is one sample, resized, and normalised as the metadata of the model say; may be repeated;"
-        " takes: pip install tflite2onnx[images]",
+        help="verify on a picture or a folder of pictures, for the image input: each is one sample,"
+        " resized and normalised according to the metadata of the model; may be repeated;"
+        " requires: pip install tflite2onnx[images]",
     )
     add(
         "--samples",
         type=int,
         metavar="N",
-        help="how often to run (default: once for each sample given, else 2)",
+        help="number of runs (default: one for each given sample, else 2)",
     )
-    add("--seed", type=int, metavar="N", help="of the random numbers (default: 0)")
+    add("--seed", type=int, metavar="N", help="seed of the random inputs (default: 0)")
     add(
         "--tolerance",
         type=float,

@@ -29,24 +29,25 @@ from tflite2onnx.verification import Report, verify
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
-SUMMARY = "Run LiteRT and ONNX Runtime on the same inputs and compare what they make."
+SUMMARY = "Run LiteRT and ONNX Runtime on the same inputs and compare the results."
 EPILOG = """\
-The outputs are compared, and the tensors between the operators in order of execution. If an
-integer is more than one step off, or a float too far, each operator is run on LiteRT's own inputs
-as well, and held to the number of steps that its kernel takes. The first operator that is wrong is
-where to look. The tensors are outputs of further runs, which prevents ONNX Runtime from fusing
-them away.
+The outputs and the tensors between the operators are compared in order of execution. If a tensor
+exceeds the limits, each operator also runs on LiteRT's own inputs, and its result may differ by the
+number of steps that its kernel is known to differ by. The first wrong operator is the place to
+look. The tensors between the operators are outputs of separate runs, because ONNX Runtime would
+fuse them away.
 
-Each tensor has one verdict: it is right; its operator computes it wrong from LiteRT's own inputs;
-or it differs, because tensors before it do. If the model is right with the optimizations of ONNX
-Runtime disabled, the message names its kernels as the cause.
+Each tensor has one of three verdicts. "right": it is within the limits. "wrong": its operator
+exceeds its limits on LiteRT's own inputs. "differs": it exceeds the limits because earlier tensors
+differ. If the model is right with the optimizations of ONNX Runtime disabled, the message names the
+kernels of ONNX Runtime as the cause.
 
-Of a bundle each model is verified, against its file in the folder that the bundle was converted to.
+Each model in a bundle is verified against its file in the folder of the converted bundle.
 
 exit status:
-  0    all outputs are equal, and all operators that were run alone
-  1    nothing can be said: a model cannot be read, converted or run, wrong usage included
-  2    some are different
+  0    all outputs, and all operators that ran alone, are within the limits
+  1    wrong usage, or a model cannot be read, converted or run
+  2    an output or an operator exceeds its limits
   130  interrupted
 """
 _FAILED = 1
@@ -58,30 +59,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "model",
         metavar="MODEL.tflite",
-        help="the original, or a bundle (.task); - is standard input",
+        help="the original model or bundle (.task); - is standard input",
     )
     add(
         "converted",
         metavar="OUT.onnx",
         nargs="?",
-        help="what it was converted to, - for standard input, of a bundle the folder (default: it"
-        " is converted now, and not written)",
+        help="the converted model, or for a bundle the folder; - is standard input (default: the"
+        " model is converted now and not written)",
     )
     add_verification_options(parser)
     add(
         "--json",
         action="store_true",
-        help="print what was found for programs to read, and nothing else on stdout",
+        help="print the result as JSON, and nothing else on stdout",
     )
     add(
         "--report",
         metavar="FILE.html",
-        help="write a page about the conversion and what was found; it needs no network",
+        help="write a self-contained page about the conversion and the differences",
     )
     add(
         "--per-operator",
         action="store_true",
-        help="also run each operator on LiteRT's own inputs, so that differences do not add up",
+        help="also run each operator on LiteRT's own inputs, so that differences do not accumulate",
     )
 
 
@@ -119,7 +120,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     if options.converted == STANDARD:
         raise OptionError("the models of a bundle must be in a folder, got standard input")
     for option in (*given_options(options, SINGLE), *["--report"] * bool(options.report)):
-        raise OptionError(f"{option} is for one model, and this is a bundle of several")
+        raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle, folder = read_bundle(source), options.converted
     statuses, found = set(), []
     for name, file in files_of(bundle).items():

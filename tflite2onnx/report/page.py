@@ -88,12 +88,14 @@ def _summary(report: Report) -> str:
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
-        return f"The first tensor that ONNX Runtime computes otherwise than LiteRT is of {place}."
+        return f"The first tensor that differs between LiteRT and ONNX Runtime is that of {place}."
     if not report.ok:
-        return "Outputs are further from LiteRT's than rounding explains."
-    words = "ONNX Runtime gives what LiteRT gives, as closely as their arithmetic allows."
+        return "The outputs differ from LiteRT's by more than rounding explains."
+    words = "ONNX Runtime and LiteRT agree within the limits of their arithmetic."
     if Verdict.DIFFERS in report.verdicts.values():
-        words += " Inside, roundings add up to more, and no operator is wrong on its own."
+        words += (
+            " Rounding errors accumulate in inner tensors, but no operator is wrong on its own."
+        )
     return words
 
 
@@ -128,18 +130,19 @@ def _depth(report: Report) -> str:
     chain, alone = report.tensors, report.operators
     if not (chain or alone):
         words = (
-            "The ONNX model is not, node by node, what this version of tflite2onnx makes of the"
-            " TFLite model: outputs alone are compared."
+            "Only the outputs are compared, because the nodes of the ONNX model are not those that"
+            " this version of tflite2onnx writes for the TFLite model."
         )
         return section("Along the depth of the network", paragraph(words))
     enough = [c.difference.enough for c in (*chain, *alone) if math.isfinite(c.difference.enough)]
     words = (
-        "Each dot is a tensor, in order of execution: how much louder its numbers are than their"
-        " difference from LiteRT's. Rounding lets it fall little by little; a mistake is a cliff."
+        "Each dot is the signal-to-noise ratio of a tensor, in order of execution; the noise is the"
+        " difference from LiteRT. Rounding lowers the ratio gradually; an error lowers it abruptly."
     )
     if enough:
-        words += " Below the dashed line a tensor has to be within a step, or close to what"
-        words += " LiteRT's own kernels differ by. An operator alone has to be within its steps."
+        words += " A tensor below the dashed line must be within one step, or within about the"
+        words += " difference between LiteRT's own kernels. An operator that runs alone must be"
+        words += " within its number of steps."
     plot = svg.depth(report, max(enough) if enough else None)
     return section("Along the depth of the network", paragraph(words, "soft"), plot)
 
@@ -152,8 +155,8 @@ def _steps(report: Report) -> str:
             counts[i] += number
     total = sum(counts)
     if total:
-        words = f"Of {total:,} elements of quantized tensors so many are so many steps apart."
-        words += " Bars are logarithmic."
+        words = f"How many of the {total:,} elements of quantized tensors differ by how many steps."
+        words += " The bars are logarithmic."
         rows = [
             (
                 f"{i}{' or more' * (i == MOST_STEPS)}",
@@ -169,7 +172,7 @@ def _steps(report: Report) -> str:
         relative = compared.difference.relative
         decade = _decade(relative) if relative else _EQUAL
         decades[decade] = decades.get(decade, 0) + 1
-    words = "The largest difference of a tensor as a part of its range: how many tensors have it."
+    words = "How many tensors have which largest difference, relative to their range."
     most = max(decades.values(), default=1)
     rows = [
         (_decade_label(decade), number / most, count(number, "tensor"))
@@ -244,9 +247,9 @@ def _format_snr(difference: Difference) -> str:
 
 def _graph(facts: Facts) -> str:
     words = (
-        "The nodes of the ONNX model in order of execution, with the values that are alive beside"
-        " them. Colours tell the order in which a tensor is stored; QuantizeLinear and"
-        " DequantizeLinear are left out."
+        "The nodes of the ONNX model in order of execution, with the values that are live at each"
+        " node beside them. The colour shows the layout in which a tensor is stored. QuantizeLinear"
+        " and DequantizeLinear are left out."
     )
     return section("Graph", paragraph(words, "soft"), svg.graph(facts.strip))
 
@@ -258,8 +261,8 @@ def _kinds_section(facts: Facts) -> str:
         if before != after
     ]
     words = (
-        "What ONNX Runtime's optimizations make of the nodes: kinds whose number they change."
-        " Fused operators are those that the file does not have."
+        "Types of nodes whose number ONNX Runtime's optimizations change. Types that the file does"
+        " not have are fused operators."
     )
     found = table(("Node~", "In the file#", "When it runs#"), rows) if rows else ""
     return section("Fused operators", paragraph(words, "soft") if found else "", found)

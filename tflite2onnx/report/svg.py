@@ -58,8 +58,8 @@ def depth(report: Report, bound: float | None) -> str:
         }
         for c in chain or alone
     ]
-    named = [("chain", "as the network computes it"), ("alone", "its operator alone")]
-    named.append(("bad", "too far off"))
+    named = [("chain", "computed in the network"), ("alone", "operator on LiteRT's inputs")]
+    named.append(("bad", "exceeds its limits"))
     drawn = [entry for entry, found in zip(named, (chain, alone, far), strict=True) if found]
     return (
         '<div class="plot" tabindex="0" role="img" data-points="points" aria-label="signal to'

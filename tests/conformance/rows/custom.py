@@ -248,7 +248,7 @@ ROWS = (
         rotation,
         kinds("float32"),
         {"case": test_hadamard.BLOCKS},
-        without={"int32": "not converted: the kernel takes the elements for float32"},
+        without={"int32": "not converted: the kernel reads the elements as float32"},
     ),
     Row("NumericVerify", verification, kinds("float16 q8 qu8 q16"), {"rank": RANKS}),
     Row(
@@ -302,7 +302,7 @@ ROWS = (
         _ONE,
         reference=test_attention.run_attention,
         told=("options",),
-        limits="held to LiteRT's delegate: the kernel takes a transposed matrix for another",
+        limits="compared with LiteRT's delegate: the kernel reads a transposed matrix wrongly",
     ),
     Row(
         test_kv_cache.CODE,

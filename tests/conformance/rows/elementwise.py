@@ -116,7 +116,7 @@ def _shift_left(b: Bench, code: str, *, rank: int) -> None:
 # Where the kernels insist on the scale of what they make.
 _LOGISTIC = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 _TANH = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128), "int16": (1 / 32768, 0)}
-_TABLES = "the kernel looks up a few hundred values and interpolates between them"
+_TABLES = "the kernel interpolates between a few hundred values of a table"
 
 _FUNCTIONS: tuple[tuple[str, str, Range | None, dict[str, Any]], ...] = (
     ("ABS", "float32 int16 int32 q8 q16", None, {"values": ALL_VALUES}),
@@ -146,7 +146,7 @@ _FUNCTIONS: tuple[tuple[str, str, Range | None, dict[str, Any]], ...] = (
 SHORT = {"q8": Q8, "qu8": QU8, "q16": Q16, "q4": "quantized int4"}
 # Where the table is of any use: it has one entry for 128 integers, of which those near 0 differ.
 _OF_INT16 = {"LOG": (2000, 32767)}
-_LIMITS = {"LOG": "close to 0 the kernel's table for int16 is thousands of steps off"}
+_LIMITS = {"LOG": "close to 0 the kernel's table for int16 is wrong by thousands of steps"}
 _MAKES = {"LOGISTIC": _LOGISTIC, "TANH": _TANH}
 _OFF = {code: {Q16: coarse(code, Q16, _TABLES)} for code in ("EXP", "LOG", "LOGISTIC", "TANH")}
 
@@ -182,7 +182,7 @@ _PAIRS: tuple[tuple[str, str, Range | None, dict[str, Any]], ...] = (
         (1, 50),
         {
             "grid": _ARITHMETIC,
-            "limits": "quantized kernels make the largest integers of quotients below a step",
+            "limits": "quantized kernels return the largest integer for quotients below one step",
         },
     ),
     ("FLOOR_DIV", "float32 int8 int16 int32", (1, 50), {}),
@@ -215,7 +215,7 @@ _COMPARISONS = {
 }
 
 
-_NOTHING = {"int16": "converted as its name says; the kernel computes nothing without a scale"}
+_NOTHING = {"int16": "converted; LiteRT's kernel computes nothing without a scale"}
 
 
 def _comparisons() -> tuple[Row, ...]:
@@ -301,14 +301,14 @@ ROWS = (
         kinds("float32 float16 bfloat16"),
         {"rank": RANKS},
         ALL_VALUES,
-        without={"float64": "not converted: ONNX Runtime has no Atan of it"},
+        without={"float64": "not converted: ONNX Runtime has no Atan for this type"},
     ),
     Row(
         "STABLEHLO_SHIFT_LEFT",
         _shift_left,
         kinds("int8 int16 int32"),
         {"rank": RANKS},
-        limits="of shifts by more places than there are the kernel has no result",
+        limits="the kernel's result is undefined for shifts by at least the element's bits",
     ),
     Row("ADD_N", add_n, kinds("float32 int32"), {"count": (3, 2, 5), "rank": RANKS}),
     Row(
@@ -326,7 +326,7 @@ ROWS = (
         {"rank": RANKS, "bits": (8, 2, 4, 16), "ends": ((-3.0, 5.0), (0.0, 6.0), (-1.0, 0.0))},
         without=dict.fromkeys(
             [kind for kind in KINDS if kind != "float32"],
-            "not converted: the kernel takes the elements for float32",
+            "not converted: the kernel reads the elements as float32",
         ),
     ),
     Row(

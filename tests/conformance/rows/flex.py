@@ -38,7 +38,7 @@ from tflite2onnx.op.flex.elementwise import FlexBinary, FlexCheck, FlexCompariso
 _TYPES = kinds("float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool")
 _BOUNDS = {
     **dict.fromkeys(("float64", "complex128"), Bound(1e-12)),
-    "float16": Bound(3e-3, 0, "float16 has 11 bits, and each step of a function rounds to them"),
+    "float16": Bound(3e-3, 0, "each step of a function rounds to the 11 bits of float16"),
 }
 _MAKE_FLOAT32 = ("CropAndResize", "ResizeBicubic")
 _ONE = ("random",)

@@ -184,16 +184,16 @@ def broadcast_args(b: Bench, code: str, *, sizes: tuple[list[int], list[int]]) -
 
 
 _NO_HALVES = "float32 int8 uint8 int16 int32 int64 q8 qu8 q16"
-_GROWING = "each product is rounded again, and so is the result in steps of the output"
+_GROWING = "the kernel rounds each product, and then the result to steps of the output"
 _PRODUCTS = {
     kind: coarse("REDUCE_PROD", kind, _GROWING) for kind in ("quantized int8", "quantized int16")
 }
-_DOUBLE = "ONNX Runtime adds up int64 as float64, which is exact below 2**53"
+_DOUBLE = "ONNX Runtime adds int64 as float64, which is exact below 2**53"
 
-_BYTES = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
+_BYTES = dict.fromkeys(PACKED, "the kernel moves whole bytes, which have several elements")
 _FOR_INT32 = dict.fromkeys(
     ("bfloat16", "float16", "float64", "uint32", "uint64", "complex64", "complex128", *PACKED),
-    "not converted: the kernel takes the elements for int32",
+    "not converted: the kernel reads the elements as int32",
 )
 
 ROWS = (

@@ -44,7 +44,7 @@ ALL_SCHEMES = (
     "float32 by int8", "float32 by uint8", "float32 by int4", "float32 by int2",
     "int8 by int8 to int16", "uint8 by uint8 to int16", "int32 by int32",
 )  # fmt: skip
-_ROUNDED = "LiteRT and ONNX Runtime quantize the data as it comes, in different rows"
+_ROUNDED = "LiteRT and ONNX Runtime quantize the data at run time, in different groups of rows"
 _HYBRID = {f"float32 by {w}": Bound(2e-2, 0, _ROUNDED) for w in ("int8", "uint8", "int4", "int2")}
 
 
@@ -302,7 +302,7 @@ _Q = ("quantized int8", "quantized uint8", "quantized int16")
 _WINDOWS = {"kernel": ((2, 3), (1, 1), (3, 3), (5, 4)), "stride": ((1, 1), (2, 3), (2, 2)),
             "padding": ("SAME", "VALID")}  # fmt: skip
 _TWO = {"per_channel": (True, False)}
-_AS_BYTES = "the kernel takes the packed weights for bytes"
+_AS_BYTES = "the kernel reads the packed weights as bytes"
 _LOG_SOFTMAX = {"int8": (16 / 256, 127), "uint8": (16 / 256, 255)}
 _UNIT = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
 
@@ -314,7 +314,7 @@ ROWS = (
       for code, more, without in (
           ("CONV_2D", ("int16 by int4", "float32 by uint8", "float32 by int4"),
            {"float32 by int2": _AS_BYTES,
-            "float32 by float16": "not converted: the kernel takes the weights for float32"}),
+            "float32 by float16": "not converted: the kernel reads the weights as float32"}),
           ("DEPTHWISE_CONV_2D", (), {"int16 by int4": _AS_BYTES}))),
     Row("TRANSPOSE_CONV", transpose_conv, (*SCHEMES[:4], "float32 by int8"),
         {**_WINDOWS, "bias": (True, False), **_TWO}, tried=ALL_SCHEMES),
@@ -323,14 +323,14 @@ ROWS = (
          "float32 by int4", "float32 by int2", "uint8 by uint8 to int16"),
         {"rank": (2, 3, 4), "keep_num_dims": (False, True), "bias": (True, False), **_TWO,
          "fused_activation_function": ACTIVATIONS}, bounds=_HYBRID, tried=ALL_SCHEMES,
-        without={"int8 by int8 to int16": "the kernel leaves the output empty"}),
+        without={"int8 by int8 to int16": "the kernel does not write the output"}),
     Row("BATCH_MATMUL", batch_matmul,
         ("float32", "int8 by int8", "int16 by int16", "int16 by int8", "int8 by int8 to int32",
          "float32 by int8"),
         {"batches": (((2, 3), (2, 3)), ((), ()), ((3,), (2, 3)), ((2, 1), (3,))),
          "adj_x": (False, True), "adj_y": (False, True), "constant": (False, True)},
         bounds=_HYBRID | {"int8 by int8 to int32": Bound()}, tried=ALL_SCHEMES,
-        without={"int8 by int8 to int16": "the kernel writes int32, beyond the end of the output"}),
+        without={"int8 by int8 to int16": "the kernel writes int32 past the end of the output"}),
     *(Row(code, volume, FLOAT, {"kernel": ((2, 3, 1), (1, 1, 1), (3, 2, 3)), "stride": (1, 2),
                                "padding": ("SAME", "VALID"), "bias": (True, False), **more})
       for code, more in (("CONV_3D", {"fused_activation_function": ACTIVATIONS}),
@@ -349,7 +349,7 @@ ROWS = (
         {"radius": (2, 1, 5), "alpha": (1.0, 0.1), "beta": (0.5, 0.75), "bias": (1.0, 2.0)}),
     Row("SOFTMAX", softmax, kinds("float32 float16 q8 qu8 q16"),
         {"rank": (4, 1, 2, 3), "beta": (1.0, 0.5, 2.0)},
-        bounds={_Q16: coarse("SOFTMAX", _Q16, "the kernel looks up exponentials in a table")}),
+        bounds={_Q16: coarse("SOFTMAX", _Q16, "the kernel reads exponentials from a table")}),
     Row("LOG_SOFTMAX", Unary(None, None, **_LOG_SOFTMAX), kinds("float32 q8 qu8"),
         {"rank": (4, 1, 2, 3)}),
     Row("L2_NORMALIZATION", Unary(None, None, **_UNIT), kinds("float32 q8 qu8"),

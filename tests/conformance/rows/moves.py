@@ -17,7 +17,7 @@ _COMPLEX = "complex64 complex128"
 _PACKED = "int4 int2 uint4"
 EVERY = kinds(f"{_REAL} string {_SCALED}")
 VIEWED = kinds(f"{_REAL} {_COMPLEX} string {_PACKED} {_SCALED} q4")
-_BYTES = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
+_BYTES = dict.fromkeys(PACKED, "the kernel moves whole bytes, which have several elements")
 NO_STRINGS = kinds(f"{_REAL} {_SCALED}")
 INDEX = ("int32", "int64")
 
@@ -304,7 +304,7 @@ ROWS = (
     Row("SLICE", slices, (*EVERY, *kinds("complex64 int4 q4")),
         {"box": _BOXES, "index": INDEX}, exact=True),
     Row("STRIDED_SLICE", strided_slice, EVERY, {"box": _STRIDES}, exact=True,
-        without={"complex64": "converted only where a box is cut, not where axes come or go"}),
+        without={"complex64": "converted only if the output has the axes of the input"}),
     Row("CONCATENATION", concatenation,
         kinds("float32 float16 bfloat16 int8 uint8 int16 int32 uint32 int64 bool int4 q8 qu8"
               " q16 q4"),

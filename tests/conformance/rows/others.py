@@ -259,11 +259,11 @@ def _negate(m: Subgraph, x: Tensor) -> Tensor:
 
 
 _NEGATED = ("float32", "int32")
-_HANDED_ON = dict.fromkeys(PACKED, "not converted: ONNX Runtime's If hands on no such elements")
+_HANDED_ON = dict.fromkeys(PACKED, "not converted: ONNX Runtime's If does not support these types")
 _TABLE = {"shape": ([6], [2, 3], [1]), "within": (False, True)}
 _ONE = ("random",)
-_BITS = dict.fromkeys(PACKED, "not converted: the kernel counts whole bytes")
-_MOVED = dict.fromkeys(PACKED, "the kernel moves whole bytes, which hold more than one element")
+_BITS = dict.fromkeys(PACKED, "not converted: the kernel supports elements of whole bytes only")
+_MOVED = dict.fromkeys(PACKED, "the kernel moves whole bytes, which have several elements")
 
 ROWS = (
     Row(
@@ -272,7 +272,7 @@ ROWS = (
         kinds(f"{_NUMBERS} bool"),
         {"rank": RANKS, "other": ("int8", "uint16", "int32", "uint64", "float32")},
         exact=True,
-        without=_BITS | {"bfloat16": "only to integers of its width"},
+        without=_BITS | {"bfloat16": "converted only to 16-bit integers"},
     ),
     *(
         Row(
@@ -351,7 +351,7 @@ ROWS = (
         exact=True,
         without=dict.fromkeys(
             ("float16", "bfloat16", "float64", "string", *PACKED),
-            "not converted: only integers, bool and float32 are taken apart",
+            "not converted: only integers, bool and float32 are hashed",
         ),
     ),
     Row(

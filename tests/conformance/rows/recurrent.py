@@ -22,11 +22,11 @@ _TIMES = {"time_major": (False, True), "batch": (3, 1)}
 _BOUNDED = ("TANH", "RELU", "RELU6", "RELU_N1_TO_1", "SIGN_BIT")
 _REAL = ("float32", "float32 by int8", "float32 by uint8")
 _TRIED = ()
-_WITH_ROUNDED_DATA = "LiteRT quantizes data and states as they come, here they stay real"
+_WITH_ROUNDED_DATA = "LiteRT quantizes data and states at run time; the ONNX model does not"
 _OF_WEIGHTS = {kind: Bound(2e-2, 0, _WITH_ROUNDED_DATA) for kind in _REAL[1:]}
 _OF_INTEGERS = {
-    "int8 by int8": "the kernel looks up its functions in tables and rounds each gate",
-    "uint8 by uint8": "the kernel rounds the cell's gates to 12 bits",
+    "int8 by int8": "the kernel reads its functions from tables and rounds each gate",
+    "uint8 by uint8": "the kernel rounds the gates of the cell to 12 bits",
 }
 
 
@@ -102,7 +102,7 @@ ROWS = (
         runs=3,
         bounds=_OF_WEIGHTS,
         tried=_TRIED,
-        limits="of merged outputs LiteRT mixes up the states of all batches but the first",
+        limits="with merged outputs LiteRT's states are wrong for all batches but the first",
     ),
     Row(
         "RNN",
@@ -138,8 +138,8 @@ ROWS = (
         runs=3,
         bounds=_OF_WEIGHTS,
         tried=_TRIED,
-        limits="no integer weights over time-major sequences, over which LiteRT runs"
-        " again and again; no auxiliary input of another size than the input in such sequences",
+        limits="time-major sequences are not converted with integer weights, because LiteRT's"
+        " result is wrong, nor with an auxiliary input of another shape than the input",
     ),
     Row(
         "SVDF",

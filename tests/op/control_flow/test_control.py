@@ -38,7 +38,7 @@ IMAGE = (2, 5, 7, 3)
 
 
 def check(data: bytes, **options: Any) -> Result:
-    """Hold ONNX Runtime to what LiteRT makes."""
+    """Compare ONNX Runtime with LiteRT."""
     result = compare(data, **options)
     assert isinstance(result, Result)
     return result
@@ -131,7 +131,7 @@ def test_a_condition_with_an_axis() -> None:
 
 
 def test_images_keep_their_layout_in_a_loop() -> None:
-    """Channels come first in front of the loop, in it, and behind."""
+    """Channels are first before, in and after the loop."""
     m = Build()
     x = convolve(m, m.input(IMAGE), 3, "before")
     _, y = loop(m, [counter(m), x], count_rounds(lambda m, xs: [convolve(m, xs[0], 3, "inside")]))
@@ -317,7 +317,7 @@ def test_images_keep_their_layout_in_a_branch() -> None:
 
 @pytest.mark.parametrize("chosen", [True, False])
 def test_a_condition_that_is_known(*, chosen: bool) -> None:
-    """What is in the other branch does not matter, then."""
+    """Errors in the branch that never runs do not matter."""
     m = Build()
     x = m.input(SHAPE)
     condition = m.constant(np.array(chosen))
@@ -343,7 +343,7 @@ def test_if_in_while_and_while_in_if() -> None:
 
 
 def test_quantized_branches() -> None:
-    """The integers are handed on as they are, whatever they stand for."""
+    """Branches pass stored integers on unchanged, whatever their scales are."""
     m = Build()
     x = m.input(SHAPE, **INT8)
     condition = m.input([], dtype="bool")
@@ -357,7 +357,7 @@ def test_quantized_branches() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_case(count: int) -> None:
-    """What is out of range, on either side, is the last."""
+    """An index out of range selects the last branch."""
     m = Build()
     index, x = m.input([], dtype="int32", name="index"), m.input(SHAPE)
 
@@ -371,7 +371,7 @@ def test_case(count: int) -> None:
         check(m.bytes(), seeds=[0], ranges={"index": (i, i)})
 
 
-# What cannot be
+# Invalid models
 
 
 def refusal(m: Build) -> str:

@@ -53,7 +53,7 @@ def while_rows(
 
 
 def add_operator(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Tensor:
-    """Return the output of an operator, whose rows nobody foresees."""
+    """Return the output of an operator whose number of rows is data-dependent."""
     return m.op(code, inputs, [m.tensor(ROWS)], **options)[0]
 
 

@@ -1,4 +1,4 @@
-"""Loops, branches and calls within each other, at random: sizes that change, what they remember."""
+"""Random nests of loops, branches and calls, with changing sizes and variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.support import Tensor
 
-    # What becomes of tensors in a sub-graph at a depth.
+    # Builds the operators of a sub-graph at a depth.
     Change = Callable[[Subgraph, list[Tensor], int], list[Tensor]]
 
 ROWS, OPEN = [2, 3], [None, 3]
@@ -44,7 +44,7 @@ class Nest:
         return str(self.generator.choice(names))
 
     def graph(self, xs: Sequence[Tensor], change: Change, depth: int) -> Subgraph:
-        """Return a sub-graph that hands nothing on as it is given."""
+        """Return a sub-graph that changes each of its inputs."""
         inner = self.m.subgraph("inner")
         given = [inner.input(self.shape) for _ in xs]
         made = change(inner, given, depth + 1)
@@ -115,7 +115,7 @@ class Nest:
         return [x]
 
     def mix_with_variables(self, m: Subgraph, xs: list[Tensor], depth: int) -> list[Tensor]:
-        """Return tensors, of which some are mixed with what variables hold; set some of these."""
+        """Return tensors, some combined with the values of variables; set some variables."""
         for _ in range(self.generator.integers(1, 4)):
             code = self.choose("ADD", "MAXIMUM", "read", "assign", "branch", "loop", "call")
             i, j, k = (int(n) for n in self.generator.integers(0, (len(xs), len(xs), 3)))

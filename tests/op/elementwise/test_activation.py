@@ -1,4 +1,4 @@
-"""Activation functions that stand alone; `test_elementwise` has those that are fused."""
+"""Activation functions that are not fused; `test_elementwise` has the fused functions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_unusual_floats(code: str, dtype: str, options: dict[str, Any], opset: i
 
 
 def test_small_numbers() -> None:
-    """Where a range is small, so is what may differ."""
+    """The tolerance is relative to the range."""
     for code, dtype, options in CASES:
         # ELU is exp(x) - 1 in ONNX Runtime, which is as exact as 1 is.
         if dtype == "float32" and code != "ELU":
@@ -114,7 +114,7 @@ def test_prelu_that_grows() -> None:
 
 
 def test_integers_without_a_scale() -> None:
-    """The kernel takes them, and makes nothing of them."""
+    """The kernel accepts these types and does not write the output."""
     m = Build()
     m.output(*m.op("RELU", [m.input([3], dtype="int8")], [[3]]))
     with pytest.raises(ConversionError, match="must all be float32, got int8"):

@@ -50,7 +50,7 @@ RANGES: dict[str, Ranges] = {
 }
 # In half precision LiteRT and ONNX Runtime do not round at the same places.
 INEXACT = {"COS": 1e-3, "SIN": 1e-3}
-# What LiteRT accepts, and leaves the output as it was.
+# Cases that LiteRT accepts without writing the output.
 UNWRITTEN = {("NOT_EQUAL", "int16")}
 
 
@@ -70,7 +70,7 @@ def add_input(m: Build, shape: Sequence[int], dtype: str, name: str = "a") -> Te
 def apply(
     m: Build, code: str, inputs: Sequence[Tensor], shape: Sequence[int], **options: Any
 ) -> None:
-    """Make what an operator makes an output; bfloat16 goes out as float32."""
+    """Make the outputs of an operator outputs of the model; bfloat16 becomes float32."""
     dtype = "bool" if code in Comparison.codes else None
     (y,) = m.op(code, inputs, [shape], dtype=dtype, **options)
     if y.dtype == "bfloat16":
@@ -277,7 +277,7 @@ def test_division_of_large_integers() -> None:
 
 
 def test_modulo_of_small_numbers() -> None:
-    """A remainder next to nothing, of the other sign than the divisor, becomes the divisor."""
+    """A tiny remainder of the opposite sign of the divisor becomes the divisor."""
     check_on("FLOOR_MOD", np.array([-1e-30, 1e-30], "f"), np.array([1e-20], "f"))
     check_on("FLOOR_MOD", np.array([-1e-9, 1e-9, -5.5, 5.5], "f"), np.array([3], "f"))
 
@@ -292,7 +292,7 @@ def test_integer_powers() -> None:
 
 @pytest.mark.parametrize(("code", "dtype"), lines(OF_ONE))
 def test_constants_of_one(code: str, dtype: str) -> None:
-    """What is computed from constants alone is computed now, if that is exact."""
+    """Operators on constants are folded if the result is exact."""
     if dtype == "bfloat16":
         return
     low, high = RANGES.get(code, {}).get("a", (-8, 8))
@@ -314,7 +314,7 @@ def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
 
 
 def test_constants_that_do_not_fold() -> None:
-    """A division by zero is left to the runtime; bfloat16 is nothing that numpy can add."""
+    """Divisions by zero and bfloat16, which numpy lacks, are not folded."""
     m = Build()
     zero = m.constant(np.zeros(3, np.int32))
     for code in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
@@ -381,7 +381,7 @@ def test_what_the_kernels_refuse() -> None:
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
 def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
-    """ONNX Runtime's Max and Min of int64 look at the lower ones alone."""
+    """ONNX Runtime's Max and Min of int64 compare the lower 32 bits only."""
     m = Build()
     a, b = (m.input([5], dtype="int64") for _ in range(2))
     m.output(*m.op(code, [a, b], [[5]]))

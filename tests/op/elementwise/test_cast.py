@@ -43,14 +43,14 @@ def cast(m: Build, x: Tensor, dtype: str) -> Tensor:
 
 
 def add_output(m: Build, x: Tensor) -> None:
-    """Make a tensor an output; what NumPy does not have goes out as float32."""
+    """Make a tensor an output; types that NumPy lacks become float32."""
     m.output(cast(m, x, "float32") if x.dtype in {"bfloat16", *PACKED} else x)
 
 
 @pytest.mark.parametrize("source", TYPES)
 @pytest.mark.parametrize("opset", [13, None])
 def test_cast(source: str, opset: int | None) -> None:
-    """From a type to all others, with NaN and what is out of range."""
+    """Cast a type to all others, NaN and values out of range included."""
     m = Build()
     values = boundary_values("float32" if source == "bfloat16" else source)
     x = m.input(values.shape, dtype=values.dtype)
@@ -99,7 +99,7 @@ def test_packed_constants(source: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("constant", [False, True])
 def test_cast_of_stored_integers(dtype: str, *, constant: bool) -> None:
-    """A scale means nothing to CAST."""
+    """CAST ignores scales."""
     m = Build()
     shape = [2, 3, 5, 7]
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.25, "zero_point": 3}

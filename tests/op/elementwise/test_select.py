@@ -93,7 +93,7 @@ def test_one_element(code: str, made: tuple[int, ...], shapes: Sequence[Sequence
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("constant", [False, True])
 def test_quantized(dtype: str, *, constant: bool) -> None:
-    """The kernel copies what is stored."""
+    """The kernel copies stored integers."""
     m = Build()
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.5, "zero_point": 0}
     known = np.random.default_rng(0).integers(0, 100, SHAPE).astype(dtype)

@@ -28,7 +28,7 @@ def test_every_type(code: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
 def test_shifts_of_too_many_places(dtype: str) -> None:
-    """As far as the type goes; by less than nothing is by nothing."""
+    """Shifts by negative numbers are shifts by 0; shifts are below the number of bits."""
     limits = np.iinfo(dtype)
     numbers = [limits.min, limits.min // 3, 0, 1, limits.max // 3, limits.max]
     places = [max(limits.min, -5), 0, limits.bits - 1, limits.bits, limits.max]

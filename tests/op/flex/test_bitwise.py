@@ -19,7 +19,7 @@ TYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64
 
 
 def shift_by(shift: Callable[..., Any]) -> Callable[[Array, Array], Array]:
-    """TensorFlow shifts by no less than nothing, and by no more than leaves one bit."""
+    """TensorFlow limits shifts to 0 ... bits - 1."""
 
     def shift_bounded(a: Array, b: Array) -> Array:
         most = a.dtype.itemsize * 8 - 1

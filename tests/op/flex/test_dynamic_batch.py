@@ -1,4 +1,4 @@
-"""Batches of TensorFlow's operators that stay open: each sample is what it is alone."""
+"""Dynamic batches of TensorFlow's operators: each sample equals its own result."""
 
 from __future__ import annotations
 

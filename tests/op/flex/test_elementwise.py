@@ -151,7 +151,7 @@ def operand(name: str, dtype: str, shape: tuple[int, ...], seed: int) -> Array:
 
 
 def pair(name: str, dtype: str, *shapes: tuple[int, ...], seed: int = 0) -> tuple[Array, Array]:
-    """Return two operands that are what the function takes."""
+    """Return two operands in the domain of the function."""
     a, b = (operand(name, dtype, shape, seed + i) for i, shape in enumerate(shapes))
     if name in NOT_BY_0:
         b = np.asarray((np.abs(b) + 1).astype(dtype))

@@ -72,7 +72,7 @@ def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
 
 
 def test_determinants_that_are_0() -> None:
-    """Whatever pivots follow the one that is 0."""
+    """The determinant is 0 if a pivot is 0, whatever follows."""
     matrices = [np.ones((3, 3)), np.zeros((3, 3)), np.diag([1, 2, 3]), np.diag([0, 2, 3])]
     x = np.array([*matrices, [[0, 0, 1], [0, 0, 2], [1, 2, 3]]], np.float32)
     want = np.array([0, 0, 6, 0, 0], np.float32)

@@ -41,7 +41,7 @@ SUMS: list[tuple[str, list[tuple[int, ...]]]] = [
 
 
 def multiply(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
-    """Return a matrix product, of transposed matrices where attributes say so."""
+    """Return a matrix product; attributes transpose its matrices."""
     one, other = (
         np.swapaxes(x, -1, -2) if any(turns.get(key) for key in keys) else x
         for x, keys in ((a, ("transpose_a", "adj_x")), (b, ("transpose_b", "adj_y")))

@@ -90,7 +90,7 @@ def test_types(case: Any, dtype: str) -> None:
 
 
 def test_largest_elements() -> None:
-    """Elements that need not be sorted may be."""
+    """Operators may sort elements even if the attribute does not require it."""
     x = np.random.default_rng(0).permutation(35).reshape(5, 7).astype(np.float64)
     places = np.argsort(-x, -1)[:, :3]
     want: list[Array] = [np.take_along_axis(x, places, -1), places.astype(np.int32)]

@@ -242,7 +242,7 @@ SENTENCES = [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]]
 @pytest.mark.parametrize("tokens", SENTENCES, ids=str)
 @pytest.mark.parametrize(("blocks", "size"), [(3, 5), (7, 1)])
 def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
-    """What comes after the first 0 is padding, and need not be the number of a token."""
+    """Elements after the first 0 are padding and need not be tokens."""
     m, (given, encoding, book) = build_kmeans_lookup(tokens, blocks, size)
     check_reference(m, [given], [mean_of_tokens(given, encoding, book)])
 

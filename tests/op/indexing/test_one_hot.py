@@ -72,7 +72,7 @@ def test_matrix_diag(shape: tuple[int, ...], dtype: str) -> None:
 
 @pytest.mark.parametrize("mode", [{}, {"activations": "uint8"}], ids=str)
 def test_matrix_diag_of_stored_integers(mode: dict[str, Any]) -> None:
-    """What is not on the diagonal is 0 as stored, whatever stands for 0."""
+    """Elements off the diagonal are the stored integer 0, whatever the zero point is."""
     m = Build()
     x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
     check_outputs(m, *m.op("MATRIX_DIAG", [x], [[3, 5, 5]], scale=0.5, zero_point=3), **mode)

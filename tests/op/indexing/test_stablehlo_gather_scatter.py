@@ -81,7 +81,7 @@ def test_gather(case: Gathering, dtype: str, *, constant: bool) -> None:
 
 
 def test_windows_far_outside() -> None:
-    """ONNX Runtime's Max and Min of int64 look at the lower halves alone."""
+    """ONNX Runtime's Max and Min of int64 compare the lower 32 bits only."""
     m, case = Build(), GATHERINGS[0]
     indices = np.resize([(1 << 32) - 1, 1 << 33, -(1 << 32), 1], case.indices)
     x, where = m.input(case.shape), m.input(case.indices, dtype="int64")
@@ -188,7 +188,7 @@ def add_scatter(
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("case", SCATTERINGS, ids=str)
 def test_scatter(case: Scattering, code: str, *, constant: bool) -> None:
-    """What lies outside is left out."""
+    """Updates outside of the data are dropped."""
     m, indices = Build(), random_indices(case.indices)
     if not code:  # which of several updates counts is the runtime's affair
         flat = np.arange(indices.size) * 3 % 7

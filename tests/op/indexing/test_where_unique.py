@@ -1,4 +1,4 @@
-"""WHERE and UNIQUE, and what is computed with as much as they find."""
+"""WHERE, UNIQUE, and operators on their data-dependent sizes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_where(shape: list[int], dtype: str) -> None:
 
 
 def test_what_is_found_twice() -> None:
-    """What is added up has to be equally much."""
+    """Operands of an addition must have equal data-dependent sizes."""
     m = Build()
     x = m.input([3, 5])
     (y,) = m.op("ADD", [add_where(m, x), add_where(m, x)], [m.tensor([None, 2], dtype="int64")])
@@ -81,7 +81,7 @@ def test_where_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
 
 
 def test_where_of_stored_integers() -> None:
-    """What counts is the integer, not what it stands for."""
+    """The stored integer is compared with 0, not the real number."""
     m = Build()
     y = add_where(m, m.input([5], dtype="int8", scale=0.5, zero_point=3))
     check_outputs(m, y, inputs=[np.array([0, 3, -3, 1, 0], np.int8)])
@@ -105,7 +105,7 @@ def test_unique_of_stored_integers() -> None:
 
 
 def test_what_was_found_is_computed_with() -> None:
-    """The elements that are not 0, times two, added up; what is open is open all the way."""
+    """Data-dependent sizes stay dynamic through several operators."""
     m = Build()
     x = m.input([3, 5])
     places = add_where(m, x)
@@ -154,7 +154,7 @@ def test_refuses() -> None:
 
 
 def test_open_sizes_of_many() -> None:
-    """How many boxes, ids or keys there are may be known when the model runs."""
+    """The number of boxes, ids or keys may be known at run time only."""
     m = Build()
     boxes, scores = m.input([None, 4], name="boxes"), m.input([None], name="scores")
     numbers = [m.constant(np.float32(n)) for n in (0.5, 0.1, 0.3)]

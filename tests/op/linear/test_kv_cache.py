@@ -48,7 +48,7 @@ POSITIONS = [
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=str)
 def test_new_rows(positions: list[int]) -> None:
-    """Where the positions fall, what is left is padding; the later of two rows stays."""
+    """Rows are written at their positions; the later of two rows at one position stays."""
     cache, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
     m = build_external_cache(cache, new, len(positions))
     inputs = [
@@ -145,7 +145,7 @@ def test_layers_have_caches_of_their_own() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 2048, 3, 5), (1, 1, 1, 1)])
 def test_default_size(shape: Shape) -> None:
-    """It is the kernel's, whatever the file says."""
+    """The shape is that of the kernel, whatever the file declares."""
     m = Build()
     operands = [m.input([2], dtype="int64"), m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5])]
     m.output(*m.custom(KEPT, operands, [m.tensor(shape), m.tensor(shape)], {"layer_index": 0}))

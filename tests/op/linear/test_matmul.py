@@ -29,7 +29,7 @@ def floats(*shape: int) -> Array:
 def connect(
     m: Build, x: Tensor, features: int, made: Sequence[int], *, bias: bool = True, **options: Any
 ) -> Tensor:
-    """Return what FULLY_CONNECTED makes with random weights."""
+    """Return the output of FULLY_CONNECTED with random weights."""
     weights = m.constant(floats(OUT, features))
     biases = m.constant(floats(OUT)) if bias else None
     return m.op("FULLY_CONNECTED", [x, weights, biases], [made], **options)[0]
@@ -137,7 +137,7 @@ def convolve(m: Build, x: Tensor, channels: int = 3) -> Tensor:
 
 @pytest.mark.parametrize("reshapes", [True, False])
 def test_weights_move_instead_of_data(*, reshapes: bool) -> None:
-    """What a convolution makes is flattened as it is stored, channels first."""
+    """The output of a convolution is flattened in its stored order, channels first."""
     m = Build()
     y = convolve(m, m.input([2, 5, 7, 3]))
     if reshapes:
@@ -219,7 +219,7 @@ def test_gemm_transposes_for_free() -> None:
     ids=str,
 )
 def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
-    """Always as Gemm, which alone fuses with its bias; what is reshaped are the integers."""
+    """The layer is a Gemm, which fuses its bias; Reshape moves the integers."""
     m = Build()
     generator = np.random.default_rng(0)
     scales = np.linspace(0.01, 0.03, OUT, dtype=np.float32)
@@ -339,7 +339,7 @@ def test_a_swap_cancels_a_transpose(adj: tuple[bool, bool]) -> None:
 
 @pytest.mark.parametrize("adj_y", [False, True])
 def test_products_of_integers(*, adj_y: bool) -> None:
-    """int8 by int8 may make int32, of the integers as they are."""
+    """The product of int8 matrices can be int32, without scales."""
     m = Build()
     fields: Any = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
     a, b = m.input([2, 3, 5], **fields), m.input(swap_last_axes((2, 5, 7), swap=adj_y), **fields)

@@ -86,7 +86,7 @@ def test_refuses(steps: list[float], value: float, made: list[int], reason: str)
 
 
 def add_pad(m: Build, x: Tensor, value: Tensor, *pads: tuple[int, int, int]) -> Tensor:
-    """Return x with elements in front of each axis, behind it, and between its elements."""
+    """Return x with padding before, after and between the elements of each axis."""
     low, high, between = zip(*pads, strict=True)
     sizes = zip(x.shape, pads, strict=True)
     made = [size + max(size - 1, 0) * p[2] + p[0] + p[1] for size, p in sizes]

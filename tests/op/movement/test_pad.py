@@ -96,7 +96,7 @@ def test_pad_with_nothing() -> None:
 
 
 def test_pad_without_axes() -> None:
-    """LiteRT cannot tell the shape of such an output from an unknown one."""
+    """For LiteRT the shape [] may also be an unknown shape."""
     m = Build()
     m.output(*m.op("PAD", [add_input(m, []), m.constant(np.zeros((0, 2), np.int32))], [[]]))
     nodes = convert(m.bytes()).model.graph.node
@@ -106,7 +106,7 @@ def test_pad_without_axes() -> None:
 @pytest.mark.parametrize("code", ["PAD", "PADV2"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_pad_of_stored_integers(code: str, dtype: str) -> None:
-    """What is added is the zero point, or a value of the same scale."""
+    """The padding is the zero point, or a value with the same scale."""
     m = Build()
     as_stored: dict[str, Any] = {"scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
     x = add_input(m, [3, 5, 7], dtype, **as_stored)

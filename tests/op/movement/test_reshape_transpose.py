@@ -47,7 +47,7 @@ def nodes(result: Converted) -> list[str]:
 
 @st.composite
 def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
-    """Return two shapes of equally many elements, made of the same factors in two groupings."""
+    """Return two shapes with the same factors in different groupings."""
     factors = draw(st.lists(st.sampled_from([1, 1, 2, 2, 3, 5]), max_size=6))
 
     def draw_shape() -> Shape:
@@ -67,7 +67,7 @@ def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
 def test_any_label_of_a_reshape_gives_the_right_numbers(
     shapes: tuple[Shape, Shape], generator: Any
 ) -> None:
-    """To reshape what is stored is to store what is reshaped."""
+    """Reshaping the stored array equals storing the reshaped tensor."""
     source, target = shapes
     axes, made = match_reshape_axes(source, target)
     label = list(dict.fromkeys((*axes, *made)))
@@ -144,7 +144,7 @@ def test_reshapes(source: Shape, target: Shape) -> None:
 
 
 def test_a_shape_in_the_options_or_in_a_tensor() -> None:
-    """What counts is what the file says of the output, which both of them agree with."""
+    """The declared output shape is used; options and tensor agree with it."""
     m = Build()
     x = m.input([2, 3, 5])
     check_outputs(
@@ -192,7 +192,7 @@ def test_transposes_cancel() -> None:
 
 
 def test_shape_and_rank_fold() -> None:
-    """Shapes are known, whatever has them: computed, quantized or without a number type."""
+    """SHAPE and RANK are folded for computed, quantized and string tensors."""
     m = Build()
     quantized = m.input([2, 7], dtype="int8", scale=0.5)
     for x in (m.input([2, 3, 5]), quantized, m.input([3], dtype="string")):
@@ -203,7 +203,7 @@ def test_shape_and_rank_fold() -> None:
 
 
 def test_shape_arithmetic_folds() -> None:
-    """A RESHAPE to what is computed of a shape, as converters write it."""
+    """A RESHAPE to a computed shape is folded, as converters write it."""
     m = Build()
     x = m.input([2, 3, 5, 7])
     (shape,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
@@ -229,7 +229,7 @@ def test_constants_fold() -> None:
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW", "WCNH"])
 def test_shape_and_rank_without_folding(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever order a tensor is stored in, its sizes are those of the TFLite axes."""
+    """SHAPE returns sizes in TFLite's order, whatever the stored order is."""
     module = import_module("tflite2onnx.convert")
     monkeypatch.setattr(module, "NORMALISING_PASSES", ())
     m = Build()

@@ -241,7 +241,7 @@ def some_masks(rank: int, count: int, tries: int) -> Iterator[Cut]:
 
 
 def litert_shapes(cuts: Sequence[Cut], shape: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the shapes that LiteRT makes: it believes no file."""
+    """Return the shapes that LiteRT computes, whatever the file declares."""
     m = Build()
     x = m.input(shape, dtype="int32")
     m.output(*(each.add(m, x, m.tensor(None, dtype="int32")) for each in cuts))

@@ -1,4 +1,4 @@
-"""Operators that draw by chance: what can be held to LiteRT is how often each number comes."""
+"""Random operators: only the distribution of the numbers is compared with LiteRT."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def run_both(m: Build, *inputs: Array) -> tuple[Array, Array]:
-    """Return what LiteRT makes of a model, and what ONNX Runtime does."""
+    """Return the outputs of LiteRT and of ONNX Runtime."""
     data = m.bytes()
     model = convert(data).model
     names = [port.name for port in model.graph.input]
@@ -49,7 +49,7 @@ def test_distributions(code: str, seeds: dict[str, int]) -> None:
 
 
 def test_seeds() -> None:
-    """The same seeds begin with the same numbers; every run goes on from there."""
+    """Equal seeds give equal numbers; each run continues the sequence."""
     m = build_random("RANDOM_UNIFORM", [101], seed=5)
     first, again = (session(convert(m.bytes()).model, optimize=True) for _ in range(2))
     (one,), (other,) = run_session(first, {}), run_session(first, {})
@@ -111,7 +111,7 @@ def test_shapes_that_are_computed() -> None:
 
 
 def test_noise_in_the_shape_of_an_input() -> None:
-    """Its sizes are those of the input, whatever these are."""
+    """The output has the sizes of the input."""
     m = Build()
     x = m.input([None, 53])
     (sizes,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")

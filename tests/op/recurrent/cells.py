@@ -84,7 +84,7 @@ class Form:
 
     @property
     def clip_options(self) -> dict[str, Any]:
-        """The options of an LSTM alone."""
+        """Return the options that only LSTM has."""
         return {"cell_clip": self.cell_clip, "proj_clip": self.proj_clip}
 
 
@@ -99,7 +99,7 @@ class Model(Build):
         self.generator = np.random.default_rng(0)
 
     def sequence(self, form: Form) -> Tensor:
-        """The input, whose time may be open."""
+        """Return the input, whose time axis may be dynamic."""
         shape = [*form.lead_axes, form.features]
         if not form.dynamic:
             return self.input(shape)

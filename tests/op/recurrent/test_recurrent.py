@@ -1,4 +1,4 @@
-"""LSTM, RNN and SVDF of real numbers: what they make of many sequences, one after another."""
+"""LSTM, RNN and SVDF of float32: several sequences, one after another."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def nodes(result: Any) -> list[str]:
 
 @pytest.mark.parametrize("make", [cells.lstm, cells.bidirectional_lstm, cells.rnn])
 def test_fifty_runs(make: Make) -> None:
-    """What little is off does not add up."""
+    """Small differences do not accumulate over 50 runs."""
     check(make(Form()), runs=50, seeds=[0], ranges={"float32": (-2, 2)}, random_layouts=[])
 
 
@@ -136,7 +136,7 @@ def test_fifty_runs(make: Make) -> None:
     ],
 )
 def test_nodes(make: Make, form: Form, node: str) -> None:
-    """What ONNX's recurrent nodes mean as well becomes one, all else steps in a Scan."""
+    """A layer becomes ONNX's recurrent node if this is equivalent, else a Scan."""
     assert {"LSTM", "RNN", "Scan"}.intersection(nodes(convert(make(form)))) == {node}
 
 

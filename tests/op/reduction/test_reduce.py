@@ -73,7 +73,7 @@ def test_opsets(opset: int) -> None:
 
 @pytest.mark.parametrize("code", Reduction.codes)
 def test_nothing(code: str) -> None:
-    """Each reduction of no element has a value, and no element makes no element."""
+    """A reduction of an empty axis has a value; an empty output stays empty."""
     dtype = "bool" if code in ("REDUCE_ANY", "REDUCE_ALL") else "float32"
     m = Build()
     x = m.input([3, 0, 2], dtype=dtype)
@@ -90,7 +90,7 @@ def test_nothing_of_integers(dtype: str) -> None:
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX"])
 def test_scalar(code: str) -> None:
-    """A number has no axis, whatever the constant says."""
+    """A scalar has no axes to reduce."""
     m = Build()
     check_outputs(m, reduce(m, code, m.input([]), [0]))
 
@@ -140,7 +140,7 @@ def test_between_convolutions_nothing_moves() -> None:
 @pytest.mark.parametrize("axes", [[1, 2], [2, 3], [0], []], ids=str)
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"])
 def test_quantized(code: str, axes: Any, dtype: str) -> None:
-    """Extremes are exact; a mean may be rounded to the other side."""
+    """Extremes are equal; a mean may differ by a step."""
     extreme = code in ("REDUCE_MAX", "REDUCE_MIN")
     m = Build()
     x = m.input(SHAPE, dtype=dtype, scale=0.1, zero_point=3)

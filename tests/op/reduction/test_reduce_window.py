@@ -102,7 +102,7 @@ def test_windows(
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("code", "option", "neutral"), FUNCTIONS)
 def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
-    """Sums and products of integers wrap around; those of truth values stay within their type."""
+    """Sums and products of integers wrap around; bools stay bools."""
     m = Build()
     columns = {"window_dimensions": [3, 2], "padding": [1, 0, 0, 2]}
     tensors = []
@@ -117,7 +117,7 @@ def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
 def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
-    """ONNX Runtime's Max and Min of int64 look at the lower ones alone."""
+    """ONNX Runtime's Max and Min of int64 compare the lower 32 bits only."""
     m = Build()
     x, first = m.input([7], dtype="int64"), m.constant(np.array(1 << 34))
     y = stablehlo(m, code, x, first, window_dimensions=[3], padding=[1, 0])
@@ -127,7 +127,7 @@ def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> No
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_limits_make_no_difference(dtype: str) -> None:
-    """What a maximum starts with is left out if it is less than everything."""
+    """An initial value below all elements is left out of a maximum."""
     m = Build()
     low = -np.inf if dtype == "float32" else -128
     x, first = m.input([5, 7], dtype=dtype), m.constant(np.array(low, dtype))

@@ -72,7 +72,7 @@ def test_quantized_softmax(size: int) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_between_convolutions_nothing_moves(code: str) -> None:
-    """The last axis is the second one where channels come first."""
+    """In channels-first order the last TFLite axis is axis 1."""
     m = Build()
     x = m.input([2, 5, 7, 3])
     weights = m.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 1, 3))
@@ -110,7 +110,7 @@ def test_inputs_too_many(code: str) -> None:
 
 
 def test_floats_of_two_types() -> None:
-    """No kernel, and no node, makes one of the other."""
+    """Input and output must have one float type."""
     m = Build()
     made = m.tensor([3, 5], dtype="float16")
     m.output(*m.op("SOFTMAX", [m.input([3, 5])], [made], beta=1.0))

@@ -177,7 +177,7 @@ def test_constants(dtype: str) -> None:
 
 @pytest.mark.parametrize("opset", [13, None])
 def test_lengths_whose_squares_are_no_floats(opset: int | None) -> None:
-    """They are those of hypot."""
+    """The lengths equal those of hypot, without overflow."""
     m = Build()
     x = m.input([2, 3], dtype="complex64")
     values = np.array([[3e30 + 4e30j, 3e-30 - 4e-30j, 0], [1e38j, -1e-40, np.inf]], np.complex64)
@@ -206,7 +206,7 @@ def test_refuses() -> None:
 
 
 def test_complex_numbers_of_another_width() -> None:
-    """Each part is cast for itself."""
+    """The real and imaginary parts are cast separately."""
     m = Build()
     x = m.input([2, 3], dtype="complex64")
     options: dict[str, Any] = {"in_data_type": "complex64", "out_data_type": "complex128"}
@@ -218,7 +218,7 @@ def test_complex_numbers_of_another_width() -> None:
 
 
 def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny file can ask for any."""
+    """A tiny file can declare any number of complex elements."""
     m = Build()
     x = m.constant(np.ones(4, np.complex64))
     m.output(*m.op("REAL", [x], [[4]]))

@@ -61,14 +61,14 @@ def test_mfcc(options: dict[str, Any]) -> None:
 
 
 def test_silence() -> None:
-    """The logarithm of nothing is that of a small number."""
+    """The logarithm of 0 is that of a small number."""
     m = Build()
     m.output(mfcc(m, m.input([1, 3, 257])))
     check(m.bytes(), inputs=[np.zeros((1, 3, 257), np.float32)])
 
 
 def test_one_after_the_other() -> None:
-    """A pure tone: what is next to nothing beside it matters to the logarithm."""
+    """A pure tone: small energies beside it matter to the logarithm."""
     m = Build()
     m.output(mfcc(m, spectrogram(m, m.input([4000, 1]), 640, 320)))
     tone = np.sin(np.arange(4000) * 0.3)[:, None].astype(np.float32)

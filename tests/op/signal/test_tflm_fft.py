@@ -61,7 +61,7 @@ def test_floats(lead: tuple[int, ...], size: int, length: int) -> None:
 @pytest.mark.parametrize("length", [512, 60, 62, 7, 2])
 @pytest.mark.parametrize("lead", [(), (3,)])
 def test_floats_back(lead: tuple[int, ...], length: int) -> None:
-    """The imaginary parts of what has no counterpart do not count."""
+    """The imaginary parts of the first and last frequencies are ignored."""
     x = draw_numbers(*lead, length // 2 + 1, 2)
     want = np.fft.irfft(x[..., 0] + 1j * x[..., 1], length)
     check_transform("SignalIrfft", x.reshape(*lead, -1), want, length, 1e-6)
@@ -163,7 +163,7 @@ def filters() -> list[Array]:
 
 
 class FrontEnd:
-    """What the feature generator of micro_speech makes of sound, by the kernels' references."""
+    """The feature generator of micro_speech, computed by the reference kernels."""
 
     def __init__(self, window: Array, tables: list[Array], gains: Array) -> None:
         self._window, self._tables, self._gains = window, tables, gains
@@ -186,7 +186,7 @@ class FrontEnd:
 
 
 def test_a_front_end() -> None:
-    """All operators of TFLite Micro's micro_speech, one behind the other, for 12 frames."""
+    """All operators of TFLite Micro's micro_speech in sequence, for 12 frames."""
     generator = np.random.default_rng(0)
     window = generator.integers(0, 4096, SAMPLES, np.int16)
     tables, gains = filters(), generator.integers(0, 2000, 125, np.int16)

@@ -23,7 +23,7 @@ def samples(*shape: int, low: int = I16.min, high: int = I16.max) -> Array:
 
 
 def energies(size: int) -> Array:
-    """Return numbers of 32 bits: of every length, and those at the ends."""
+    """Return 32-bit numbers of every bit length, with the extremes."""
     generator = np.random.default_rng(0)
     made: Array = generator.integers(0, 1 << 32, size, np.uint64)
     made >>= (np.arange(size) % 33).astype(np.uint64)
@@ -52,7 +52,7 @@ def squares() -> Array:
 def check_operator(
     code: str, operands: list[Any], want: list[Array], options: dict[str, Any]
 ) -> None:
-    """Prove that inputs, which are arrays, and constants, in tuples, make what is wanted."""
+    """Compare an operator on inputs (arrays) and constants (tuples) with expected outputs."""
     m = Build()
     inputs = [x for x in operands if not isinstance(x, tuple)]
     tensors = [

@@ -47,7 +47,7 @@ def check_stream(
     options: dict[str, Any],
     kernel: Callable[[Array], list[Array | None]],
 ) -> Result:
-    """Prove that runs one after another make what a kernel makes that remembers."""
+    """Compare several runs with a reference kernel that keeps state."""
     exact = 0 if xs[0].dtype.kind in "iu" else 1e-6
     runs = [([x], kernel(x)) for x in xs]
     return check_reference_runs(model(code, xs[0], made, options), runs, tolerance=exact)
@@ -348,7 +348,7 @@ def test_refuses(
 
 
 def test_two_of_a_kind_remember_apart() -> None:
-    """And so do those whose outputs have one name."""
+    """Two operators have separate states, even if their outputs have one name."""
     m = Build()
     x = m.input([7], dtype="int16")
     for length in (2, 3):

@@ -27,7 +27,7 @@ def random(*shape: int) -> Array:
 
 
 def steps(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
-    """How often a window fits; LiteRT says so if this is wrong (see `check`)."""
+    """Return the number of window positions; LiteRT rejects a wrong number (see `check`)."""
     extent = (kernel - 1) * dilation + 1
     return len(range(0, size if padding == "SAME" else size - extent + 1, stride))
 
@@ -128,7 +128,7 @@ def test_depthwise(kernel: tuple[int, int], strides: tuple[int, int], padding: s
 
 
 def sizes_before(size: int, kernel: int, stride: int, padding: str) -> list[int]:
-    """All the sizes of which a convolution makes `size`."""
+    """Return all input sizes for which a convolution has the output size `size`."""
     return [n for n in range(1, 99) if steps(n, kernel, stride, 1, padding) == size]
 
 
@@ -242,7 +242,7 @@ def test_half_precision_weights(code: str) -> None:
 
 @pytest.mark.parametrize(("code", "absent"), [("CONV_2D", True), ("DEPTHWISE_CONV_2D", False)])
 def test_no_bias(code: str, *, absent: bool) -> None:
-    """The same as zeros, which is what LiteRT wants to see."""
+    """A missing bias equals a bias of zeros."""
     m, zeros = Build(), Build()
     chosen: dict[str, Any] = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
     filters = random(1 if "DEPTH" in code else 3, 3, 2, 3)
@@ -284,7 +284,7 @@ def test_biases_of_integers(scale: float | None) -> None:
 
 
 def test_a_chain_keeps_its_order() -> None:
-    """Convolutions hand on what they made as it is."""
+    """Convolutions pass channels-first tensors on without a Transpose."""
     m = Build()
     chosen = options((1, 1), "SAME", fused_activation_function="RELU6")
     x = m.input([2, 5, 7, 3])
@@ -383,7 +383,7 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
     ],
 )
 def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
-    """Options and shapes that no kernel takes are errors that say what is wrong."""
+    """Options and shapes that no kernel accepts are errors with the reason."""
     shapes = GOOD[code] | {k: v for k, v in bad.items() if k in GOOD[code]}
     chosen = {k: v for k, v in bad.items() if k not in GOOD[code] and k != "types"}
     with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):

@@ -159,7 +159,7 @@ def test_a_score_at_the_threshold_counts(found: int, *, regular: bool) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3, CLASSES, CLASSES + 2])
 def test_several_classes_of_a_box(classes: int) -> None:
-    """What the kernel leaves as it was in memory is 0."""
+    """Output elements that the kernel does not write are 0."""
     m = Build()
     words = options(
         max_classes_per_detection=classes,

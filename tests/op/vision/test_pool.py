@@ -19,7 +19,7 @@ FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH")
 
 
 def steps(size: int, kernel: int, stride: int, padding: str) -> int:
-    """How often a window fits; LiteRT says so if this is wrong (see `check`)."""
+    """Return the number of window positions; LiteRT rejects a wrong number (see `check`)."""
     return len(range(0, size if padding == "SAME" else size - kernel + 1, stride))
 
 
@@ -131,7 +131,7 @@ def test_what_is_refused_is_otherwise_good() -> None:
     ],
 )
 def test_refused(bad: dict[str, Any], message: str) -> None:
-    """Options and shapes that no kernel takes are errors that say what is wrong."""
+    """Options and shapes that no kernel accepts are errors with the reason."""
     for code in CODES:
         with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
             convert(refusable(code=code, **bad))

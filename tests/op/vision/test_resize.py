@@ -149,7 +149,7 @@ def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
 
 
 def test_refused_by_bilinear_alone() -> None:
-    """There is nothing between two integers; and two modes exclude each other."""
+    """Integers without a scale are not interpolated; two modes exclude each other."""
     with pytest.raises(ConversionError, match="must be float32 or quantized, got int32"):
         convert(build_any_resize(BILINEAR, dtype="int32"))
     with pytest.raises(ConversionError, match="must not both be set"):

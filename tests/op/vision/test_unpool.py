@@ -80,7 +80,7 @@ def test_max_pool_with_argmax(kernel: Pair, strides: Pair, padding: str) -> None
 
 @pytest.mark.parametrize(("number", "low", "high"), [(1, 0, 9), (2, -1, 1), (3, 0, 6)])
 def test_fused_activations(number: int, low: float, high: float) -> None:
-    """They are applied to the values alone."""
+    """Activations apply to the maxima, not to the indices."""
     x = image(1, 6, 4, 3) * 2
     values, places = images.max_pool(x, (2, 2), (2, 2), same=False, within=True)
     m = Build()
@@ -109,7 +109,7 @@ class Unpooling(NamedTuple):
         return np.asarray(generator.integers(0, most, shape) + np.float32(0.1), np.float32)
 
     def reference(self, x: Array, places: Array) -> Array:
-        """Return what a reference makes."""
+        """Return the outputs of a reference."""
         if self.image:
             return images.unpool(x, places, self.image)
         return images.unpool_within(x, places, self.kernel, self.strides)

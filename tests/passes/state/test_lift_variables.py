@@ -1,4 +1,4 @@
-"""What models remember, as inputs and outputs of their graphs."""
+"""Variables as inputs and outputs of the graph."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_constant_may_be_assigned() -> None:
 
 
 def test_an_input_may_be_assigned() -> None:
-    """What comes out is the input before."""
+    """The output is the input of the previous run."""
     m = Build()
     x = m.input(SHAPE, name="x")
     initialise(m, memory=ZEROS)
@@ -309,7 +309,7 @@ def test_state_without_quantization() -> None:
 
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
 def test_the_integers_of_a_variable_are_read_as_the_reader_says(quantization: str) -> None:
-    """The kernels copy bytes, whatever these stand for."""
+    """The kernels copy bytes, whatever the scales are."""
     m = Build()
     initialise(m, memory=np.full(SHAPE, 3, np.int8))
     value = read_variable(m, handle(m), **INT8)
@@ -320,7 +320,7 @@ def test_the_integers_of_a_variable_are_read_as_the_reader_says(quantization: st
     check(m.bytes(), runs=3, quantization=quantization)
 
 
-# What cannot be converted
+# Models that cannot be converted
 
 
 def refusal_reason(m: Build) -> str:
@@ -457,7 +457,7 @@ def test_variable_tensors_begin_as_litert_resets_them(dtype: str, value: int) ->
 
 
 def test_variable_tensors_may_be_written_to_twice() -> None:
-    """Nobody can see that the model remembers: it writes before it reads."""
+    """A variable that is written before it is read is no state."""
     m = Build()
     x = m.input([2, 3], name="x")
     (y,) = m.op("ABS", [x], [m.tensor([2, 3], name="y", variable=True)])
@@ -485,7 +485,7 @@ def test_variable_tensors_that_nothing_writes_to_are_constant() -> None:
 
 
 def test_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """States stand apart from what the model takes and gives."""
+    """States are listed separately from inputs and outputs."""
     path = tmp_path / "model.tflite"
     path.write_bytes(build_sum())
     assert main([str(path), "--verify"]) == 0

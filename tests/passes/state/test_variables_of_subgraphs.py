@@ -1,4 +1,4 @@
-"""What sub-graphs remember that operators run."""
+"""Variables in sub-graphs that operators run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ZEROS = np.zeros(SHAPE, np.float32)
 
 
 def test_state_of_a_graph_that_is_called() -> None:
-    """Each call goes on where the last one has ended."""
+    """Each call continues from the state of the last call."""
     m = Build()
     inner = m.subgraph("inner")
     a = inner.input(SHAPE)
@@ -45,7 +45,7 @@ def condition(m: Subgraph, x: Tensor, limit: float) -> Tensor:
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_a_loop_that_remembers(rounds: int) -> None:
-    """Each round goes on where the last has ended, and so does each run."""
+    """Each iteration, and each run, continues from the last state."""
     m = Build()
     initialise(m, memory=ZEROS, constant=np.full(SHAPE, 0.5, np.float32))
     cond, body = m.subgraph("cond"), m.subgraph("body")
@@ -144,7 +144,7 @@ def test_variable_tensors_of_a_graph_that_is_called_begin_anew() -> None:
 
 
 def test_an_initial_value_that_is_not_there_yet() -> None:
-    """CALL_ONCE reads what it sets afterwards."""
+    """CALL_ONCE reads a variable before it sets it."""
     m = Build()
     inner = m.subgraph("init")
     value = read_variable(inner, handle(inner), name="value")

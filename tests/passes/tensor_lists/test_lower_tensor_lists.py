@@ -256,7 +256,7 @@ def test_open_sizes(batch: int | None, first: int | None) -> None:
     assert result.inputs[0].symbols.keys() == {i for i, n in enumerate((batch, first)) if n is None}
 
 
-# What cannot be converted
+# Models that cannot be converted
 
 
 def several_ranks(m: Build, x: Tensor) -> list[Tensor]:

@@ -9,7 +9,7 @@ CALLS = {"STABLEHLO_COMPOSITE": "decomposition_subgraph_index", "CALL": "subgrap
 
 
 class Call(Operator):
-    """STABLEHLO_COMPOSITE and CALL: `inline_subgraphs` removes them before planning."""
+    """STABLEHLO_COMPOSITE and CALL: calls, which `inline_subgraphs` replaces."""
 
     codes = tuple(CALLS)
     category = Category.TERMINATE

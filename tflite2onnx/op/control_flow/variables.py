@@ -10,7 +10,7 @@ RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
 
 class Variable(Operator):
-    """VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, CALL_ONCE: `lift_variables` removes them."""
+    """VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, CALL_ONCE: states (`lift_variables`)."""
 
     codes = RESOURCES
     category = Category.TERMINATE

@@ -186,7 +186,7 @@ def _zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
 
 
 class Unary(Elementwise):
-    """One input."""
+    """An elementwise function of one input."""
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "ABS": ElementwiseRule(node("Abs"), "float32 int16 int32", np.abs),
@@ -267,7 +267,7 @@ def _modulo_constants(a: Array, b: Array) -> Array | None:
 
 
 class Binary(Elementwise):
-    """Two inputs that broadcast."""
+    """An elementwise function of two inputs that broadcast."""
 
     arity = 2
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
@@ -361,7 +361,7 @@ class OfIntegers(Elementwise):
 
 
 class Negation(Elementwise):
-    """NEG: the stored integers of quantized tensors are negated; the smallest one is unchanged."""
+    """NEG: negates the stored integers of quantized tensors, except the smallest one."""
 
     quantization = Integers(in_file_types=True)
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {

@@ -106,7 +106,7 @@ def _saturate(x: Array, target: DType) -> Array:
 
 
 class Dequantize(DynamicShape):
-    """DEQUANTIZE: to float32; the driver dequantizes stored integers, and float16 is cast."""
+    """DEQUANTIZE: to float32; the driver dequantizes integers, `emit` casts float16."""
 
     codes = ("DEQUANTIZE",)
     dynamic_axes = "..."
@@ -129,7 +129,7 @@ class Dequantize(DynamicShape):
 
 
 class Densify(Operator):
-    """DENSIFY: the elements of a sparse constant; `normalise` removes all that are valid."""
+    """DENSIFY: the dense form of a sparse constant; `densify` folds valid constants."""
 
     codes = ("DENSIFY",)
     category = Category.TRANSPARENT

@@ -30,7 +30,7 @@ _BITS = range(2, 17)
 
 
 class Quantize(DynamicShape):
-    """QUANTIZE: the driver quantizes the output of every operator, so little remains to emit.
+    """QUANTIZE: to integers with a scale, as the driver does for the output of every operator.
 
     XNNPACK multiplies real numbers by the reciprocal of the scale, and ONNX divides them by the
     scale. The results differ for ties, which are frequent in pixels from -1 to 1.

@@ -23,7 +23,7 @@ def _check_list(operator: Operator, index: int) -> None:
 
 
 class BroadcastTo(DynamicShape, Foldable):
-    """BROADCAST_TO: axes of size 1 are repeated to fill a shape, as in NumPy."""
+    """BROADCAST_TO: repeats axes of size 1 to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
     shape_inputs = (1,)

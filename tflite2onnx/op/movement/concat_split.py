@@ -93,7 +93,7 @@ class Pack(DynamicShape, Foldable):
 
 
 class Unpack(DynamicShape, Foldable):
-    """UNPACK: the slices along an axis, which they do not have themselves."""
+    """UNPACK: the slices along an axis, each without this axis."""
 
     codes = ("UNPACK",)
     dynamic_axes = "..."

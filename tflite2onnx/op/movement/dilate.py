@@ -83,7 +83,7 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
 
 
 class StablehloPad(DynamicShape):
-    """STABLEHLO_PAD: a value between elements, before them and after them.
+    """STABLEHLO_PAD: pads with a value before, between and after the elements.
 
     Negative edge padding removes elements, including interior padding.
     """

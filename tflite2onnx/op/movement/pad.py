@@ -86,7 +86,7 @@ class _Padding(DynamicShape):
 
 
 class Pad(_Padding, Foldable):
-    """PAD with zeros, PADV2 with a value that is an input."""
+    """Pads with zeros (PAD), or with a value that is an input (PADV2)."""
 
     codes = ("PAD", "PADV2")
 
@@ -115,7 +115,7 @@ class Pad(_Padding, Foldable):
 
 
 class MirrorPad(_Padding, Foldable):
-    """MIRROR_PAD: REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
+    """MIRROR_PAD: mirrored elements; REFLECT leaves out the edge element, SYMMETRIC repeats it."""
 
     codes = ("MIRROR_PAD",)
     quantization = Moves(rescales=QUANTIZED)

@@ -18,7 +18,7 @@ _SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.I
 
 
 class Reverse(DynamicShape, Foldable):
-    """REVERSE_V2: whole axes are reversed."""
+    """REVERSE_V2: reverses whole axes."""
 
     codes = ("REVERSE_V2",)
     dynamic_axes = "..."

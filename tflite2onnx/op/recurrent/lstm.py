@@ -175,7 +175,7 @@ class UnidirectionalLstm(Recurrent):
 
 
 class Lstm(UnidirectionalLstm):
-    """LSTM: a single step. The kernel BASIC has other operands, see `lstm_basic`."""
+    """LSTM: one step of an LSTM layer. The kernel BASIC has other operands, see `lstm_basic`."""
 
     codes = ("LSTM",)
     # The kernel BASIC for uint8 rounds the gates of the cell to 12 bits.

@@ -116,7 +116,7 @@ class UnidirectionalRnn(Recurrent):
 
 
 class Rnn(UnidirectionalRnn):
-    """RNN: a single step."""
+    """RNN: one step of an RNN layer."""
 
     codes = ("RNN",)
     ranks = (2,)

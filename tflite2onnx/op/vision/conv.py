@@ -92,7 +92,7 @@ class Conv2D(Convolution):
 
 
 class DepthwiseConv2D(Conv2D):
-    """DEPTHWISE_CONV_2D: one group for each channel.
+    """DEPTHWISE_CONV_2D: a 2-D convolution with one group for each channel.
 
     Filter c * multiplier + m reads channel c, as in ONNX. The multiplier is computed from the
     shapes, because the option depth_multiplier is wrong in old files.

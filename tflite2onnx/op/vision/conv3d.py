@@ -47,7 +47,7 @@ class Conv3D(VolumeConvolution):
 
 
 class Conv3DTranspose(VolumeConvolution):
-    """CONV_3D_TRANSPOSE: the output shape is an input, as that of TRANSPOSE_CONV."""
+    """CONV_3D_TRANSPOSE: a transposed 3-D convolution, whose output shape is an input."""
 
     codes = ("CONV_3D_TRANSPOSE",)
     tflite = ", DHWOI, NDHWC, O -> NDHWC"
