@@ -83,9 +83,12 @@ class StoragePlan:
     weights: str = "auto"
     canonical: bool = False
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
+    tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
 
     def tensor(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor inside the model."""
+        if tensor in self.tensors:
+            return self.tensors[tensor]
         case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
         storage, rule = choose(TENSORS, case)
         return OperandStorage(storage, rules=(rule,))
@@ -117,15 +120,20 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
     chosen = StoragePlan(
         options.quantization == "float", uint8, options.weights, options.forms == "canonical"
     )
+    tensors = {t: chosen.tensor(t) for o in operators for t in operands_of(o.op).values()}
+    chosen = replace(chosen, tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
-    operands = {}
+    operands: dict[Op, Mapping[int, OperandStorage]] = {}
     for operator in operators:
+        op, own = operator.op, operands_of(operator.op)
+        if not any(tensor.quantization for tensor in own.values()):
+            operands[op] = {i: tensors[tensor] for i, tensor in own.items()}
+            continue
         try:
             with as_operator_error():
-                planner = _Planner(operator, chosen, is_nested=operator.op in nested)
-                operands[operator.op] = planner.plan_operands()
+                operands[op] = _Planner(operator, chosen, is_nested=op in nested).plan_operands()
         except OperatorError as error:
-            raise UnsupportedOperators([error.with_place(operator.op.place)]) from error
+            raise UnsupportedOperators([error.with_place(op.place)]) from error
     return replace(chosen, operands=operands)
 
 
@@ -147,7 +155,7 @@ class _Planner:
         self.activation = operator.activation
         in_file_types = isinstance(self.declared, Integers) and self.declared.in_file_types
         if in_file_types or tensor_without_scale(self.op) is not None:
-            chosen = replace(chosen, int8_as_uint8=False)
+            chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
         self.real = not reads_integers(operator)
         if chosen.float_only and isinstance(self.declared, (Integers, Moves)) and not in_file_types:
@@ -216,6 +224,9 @@ class _Planner:
         return self._tensor_storage(_with_quantization(tensor, scale))[0]
 
     def _tensor_storage(self, tensor: Tensor) -> tuple[Storage, Rule]:
+        known = self.chosen.tensors.get(tensor)
+        if known is not None and not self.chosen.float_only:
+            return known.storage, known.rules[0]
         return choose(TENSORS, TensorCase(tensor, int8_as_uint8=self.chosen.int8_as_uint8))
 
 

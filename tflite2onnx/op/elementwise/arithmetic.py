@@ -134,7 +134,7 @@ class Elementwise(DynamicShape, Foldable):
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
     def _effective_dtype(self, tensor: Tensor) -> DType:
-        declared = self.quantization
+        declared = type(self).quantization  # not a property, which may compute scales
         in_file_types = isinstance(declared, Integers) and declared.in_file_types
         return tensor.dtype if in_file_types else effective(tensor)
 
