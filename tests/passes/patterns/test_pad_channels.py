@@ -10,6 +10,7 @@ import pytest
 
 from tests.passes.graph_text import check_pass, write_graph
 from tests.support import Build, Tensor, check
+from tflite2onnx import convert
 from tflite2onnx.passes.patterns.pad_channels import pad_channels
 from tflite2onnx.reader.model import read_model
 
@@ -141,3 +142,11 @@ def test_two_convolutions() -> None:
     """A channel that is read once is padded if that is worth it: not here."""
     graph = read_model(bottleneck(lambda _, x: x)).graphs[0]
     assert pad_channels(graph) is graph
+
+
+def test_layout_of_an_inner_tensor() -> None:
+    """A tensor whose layout the user wants stays as it is."""
+    data = bottleneck()
+    name = read_model(data).graphs[0].ops[0].outputs[0].name
+    text = str(convert(data, layouts={name: ("NHWC", "NCHW")}).model)
+    assert "dim_value: 16" not in text

@@ -9,7 +9,7 @@ Channels of two images correspond if one is computed from the other channel by c
 depthwise convolution, an activation, a pool, a sum. The channels of all images that correspond are
 padded together if
 
-1. their number is above 16, no multiple of 4, and known;
+1. their number is above 4, no multiple of 4, and known;
 2. CONV_2D and operators that compute channel by channel compute all of them and read all of them,
    with constant filters, biases and slopes; none is an input or an output of a graph;
 3. a depthwise convolution is among them, or three operators and more; all are float32.
