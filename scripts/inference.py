@@ -55,13 +55,18 @@ def onnx_runtime(path: Path, threads: int) -> Inference:
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
+    return partial(session.run, None, onnx_feeds(session))
+
+
+def onnx_feeds(session: Any) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is imported late
+    """Return random inputs for a session; open sizes are 1."""
     kinds = {"float": "float32", "double": "float64"}
     feeds = {}
     for port in session.get_inputs():
         kind = port.type.removeprefix("tensor(").removesuffix(")")
         shape = [size if isinstance(size, int) else 1 for size in port.shape]
         feeds[port.name] = random_array(shape, kinds.get(kind, kind))
-    return partial(session.run, None, feeds)
+    return feeds
 
 
 def litert(path: Path, threads: int) -> Inference:

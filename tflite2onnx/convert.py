@@ -18,7 +18,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import NoneType
@@ -75,6 +75,7 @@ from tflite2onnx.signatures import (
     signature_io_names,
     warn_unconverted,
 )
+from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check
@@ -331,11 +332,11 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = apply_passes(NORMALISING_PASSES, graph)
-    if options.forms == "fastest":
-        normal = apply_passes(FASTEST_PASSES, normal)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
+    if options.forms == "fastest":
+        normal = _choose_fastest_forms(normal, wanted)
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]
@@ -348,6 +349,14 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     emitted = emitted.with_letters(name_axes(operator_sites, letters))
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
+
+
+def _choose_fastest_forms(graph: Graph, wanted: Collection[Tensor]) -> Graph:
+    """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
+    fastest = apply_passes(FASTEST_PASSES, graph)
+    computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
+    lost = computed[0] - computed[1]
+    return graph if any(tensor in lost for tensor in wanted) else fastest
 
 
 def _with_opset(

@@ -32,6 +32,7 @@ from tflite2onnx.passes.patterns.convolve_padded_channels import convolve_padded
 from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
 from tflite2onnx.passes.patterns.fuse_normalizations import fuse_normalizations
 from tflite2onnx.passes.patterns.multiply_pixels import multiply_pixels
+from tflite2onnx.passes.patterns.pad_channels import pad_channels
 from tflite2onnx.passes.patterns.split_prelu import split_prelu
 from tflite2onnx.passes.recurrent.raise_recurrent_loops import raise_recurrent_loops
 from tflite2onnx.passes.resolve_computations import resolve_computations
@@ -85,6 +86,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     multiply_pixels,  # the planner may save Transposes
     convolve_padded_channels,  # Pad of channels leaves the blocked layout of convolutions
     split_prelu,  # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions
+    pad_channels,  # ONNX Runtime has blocks for multiples of 4 channels only
 )
 
 

@@ -1,0 +1,152 @@
+"""passes/patterns/pad_channels.py: numbers of channels that are no multiple of 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tflite2onnx import convert
+from tflite2onnx.passes.patterns.pad_channels import pad_channels
+from tflite2onnx.reader.model import read_model
+
+STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+SIZE = (5, 7)
+
+
+class Network(Build):
+    """A model of operators on images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = np.random.default_rng(0)
+
+    def weights(self, *shape: int) -> Tensor:
+        """Add a constant."""
+        return self.constant(self.random.standard_normal(shape).astype(np.float32))
+
+    def convolve(self, x: Tensor, channels: int, size: int = 1, **options: Any) -> Tensor:
+        """Add CONV_2D."""
+        inputs = [x, self.weights(channels, size, size, x.shape[-1]), self.weights(channels)]
+        return self.op("CONV_2D", inputs, [[1, *SIZE, channels]], **STEP, **options)[0]
+
+    def convolve_depthwise(self, x: Tensor) -> Tensor:
+        """Add DEPTHWISE_CONV_2D."""
+        channels = x.shape[-1]
+        inputs = [x, self.weights(1, 3, 3, channels), self.weights(channels)]
+        return self.op("DEPTHWISE_CONV_2D", inputs, [x.shape], depth_multiplier=1, **STEP)[0]
+
+    def apply(self, code: str, *inputs: Tensor, **options: Any) -> Tensor:
+        """Add an elementwise operator."""
+        return self.op(code, list(inputs), [inputs[0].shape], **options)[0]
+
+
+def bottleneck(
+    between: Callable[[Network, Tensor], Tensor] = Network.convolve_depthwise, channels: int = 9
+) -> bytes:
+    """Return a model of operators on channels that a convolution computes and another reads."""
+    m = Network()
+    x = m.convolve(m.input([1, *SIZE, 3]), channels, fused_activation_function="RELU")
+    m.output(m.convolve(between(m, x), 10))
+    return m.bytes()
+
+
+def test_before_and_after() -> None:
+    before = """
+        inputs %0: float32[1,5,7,3]
+        %1: float32[1,5,7,9] = CONV_2D(%0, constant[9,1,1,3], constant[9])
+        %2: float32[1,5,7,9] = DEPTHWISE_CONV_2D(%1, constant[1,3,3,9], constant[9])
+        %3: float32[1,5,7,10] = CONV_2D(%2, constant[10,1,1,9], constant[10])
+        return %3
+    """
+    after = """
+        inputs %0: float32[1,5,7,3]
+        %1: float32[1,5,7,16] = CONV_2D(%0, constant[16,1,1,3], constant[16])
+        %2: float32[1,5,7,16] = DEPTHWISE_CONV_2D(%1, constant[1,3,3,16], constant[16])
+        %3: float32[1,5,7,10] = CONV_2D(%2, constant[10,1,1,16], constant[10])
+        return %3
+    """
+    check_pass(pad_channels, read_model(bottleneck()).graphs[0], before, after)
+
+
+def activate(m: Network, x: Tensor) -> Tensor:
+    y = m.apply("HARD_SWISH", m.apply("PRELU", x, m.weights(9)))
+    return m.apply("LOGISTIC", m.apply("ADD", x, m.apply("MUL", y, m.weights(1))))
+
+
+def squeeze(m: Network, x: Tensor) -> Tensor:
+    """A gate for each channel."""
+    axes = m.constant(np.array([1, 2], np.int32))
+    (mean,) = m.op("MEAN", [x, axes], [[1, 1, 1, 9]], keep_dims=True)
+    inputs = [mean, m.weights(9, 1, 1, 9), m.weights(9)]
+    (gate,) = m.op("CONV_2D", inputs, [[1, 1, 1, 9]], **STEP)
+    return m.apply("MUL", m.convolve_depthwise(x), m.apply("LOGISTIC", gate))
+
+
+def pool(m: Network, x: Tensor) -> Tensor:
+    fields = {**STEP, "filter_height": 2, "filter_width": 2}
+    y = m.apply("MAX_POOL_2D", m.convolve_depthwise(x), **fields)
+    size = m.constant(np.array(SIZE, np.int32))
+    return m.op("RESIZE_BILINEAR", [y, size], [y.shape], align_corners=False)[0]
+
+
+@pytest.mark.parametrize("between", [Network.convolve_depthwise, activate, squeeze, pool])
+def test_numbers(between: Callable[[Network, Tensor], Tensor]) -> None:
+    result = check(bottleneck(between))
+    shapes = [value.type.tensor_type.shape for value in result.model.graph.value_info]
+    sizes = {size.dim_value for shape in shapes for size in shape.dim}
+    assert 9 not in sizes
+    assert 16 in sizes
+
+
+def concatenate(m: Network, x: Tensor) -> Tensor:
+    y = m.convolve_depthwise(x)
+    return m.op("CONCATENATION", [x, y], [[1, *SIZE, 18]], axis=3)[0]
+
+
+def pass_on(m: Network, x: Tensor) -> Tensor:
+    y = m.convolve_depthwise(x)
+    m.output(y)
+    return y
+
+
+def multiply(m: Network, x: Tensor) -> Tensor:
+    """Filters of other channels than those of the input."""
+    inputs = [m.convolve(x, 1), m.weights(1, 3, 3, 9), m.weights(9)]
+    return m.op("DEPTHWISE_CONV_2D", inputs, [x.shape], depth_multiplier=9, **STEP)[0]
+
+
+def read_slopes(m: Network, x: Tensor) -> Tensor:
+    return m.apply("PRELU", m.convolve_depthwise(x), m.input([9]))
+
+
+@pytest.mark.parametrize("between", [concatenate, pass_on, multiply, read_slopes])
+def test_other_readers(between: Callable[[Network, Tensor], Tensor]) -> None:
+    data = bottleneck(between)
+    graph = read_model(data).graphs[0]
+    assert write_graph(pad_channels(graph)) == write_graph(graph)
+    check(data, seeds=[0])
+
+
+@pytest.mark.parametrize("channels", [4, 8, 12, 3])
+def test_other_numbers_of_channels(channels: int) -> None:
+    graph = read_model(bottleneck(channels=channels)).graphs[0]
+    assert pad_channels(graph) is graph
+
+
+def test_two_convolutions() -> None:
+    """A channel that is read once is padded if that is worth it: not here."""
+    graph = read_model(bottleneck(lambda _, x: x)).graphs[0]
+    assert pad_channels(graph) is graph
+
+
+def test_layout_of_an_inner_tensor() -> None:
+    """A tensor whose layout the user wants stays as it is."""
+    data = bottleneck()
+    name = read_model(data).graphs[0].ops[0].outputs[0].name
+    text = str(convert(data, layouts={name: ("NHWC", "NCHW")}).model)
+    assert "dim_value: 16" not in text

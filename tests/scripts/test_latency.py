@@ -1,0 +1,40 @@
+"""scripts/latency.py: what its table and its chart show."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "latency.py"
+ASSETS = SCRIPT.parent.parent / "assets" / "models"
+
+
+def run_latency(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the script as a user would."""
+    words = [sys.executable, str(SCRIPT), "--runs", "2", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_table_and_chart(tmp_path: Path) -> None:
+    """A folder is searched; a command that fails has no ratio, and the reason is printed."""
+    folder, chart = tmp_path / "models", tmp_path / "chart.html"
+    folder.mkdir()
+    (folder / "keywords.tflite").write_bytes((ASSETS / "keywords_float32.tflite").read_bytes())
+    fails = f"rival={sys.executable} -c \"print('no')\" {{tflite}} {{onnx}}"
+    result = run_latency(str(folder), "--command", fails, "--html", str(chart))
+    assert result.returncode == 0, result.stderr
+    head, _, row, *rest = result.stdout.splitlines()
+    assert head == "| model | LiteRT ms | tflite2onnx x | rival x | nodes | reorders | time |"
+    name, time, ratio, rival, nodes, _, top = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (name, rival) == ("keywords.tflite", "-")
+    assert min(float(time), float(ratio), int(nodes)) > 0
+    assert "Conv" in top
+    assert any(line.startswith("tflite2onnx: median") for line in rest)
+    assert any("no output: no" in line for line in rest)
+    assert chart.read_text().count("<rect") == 1
+
+
+def test_small_models_and_missing_files(tmp_path: Path) -> None:
+    result = run_latency(str(ASSETS / "keywords_float32.tflite"), "--least", "1000")
+    assert "keywords" not in result.stdout
+    result = run_latency(str(tmp_path / "missing.tflite"))
+    assert "no such file" in result.stderr
