@@ -18,7 +18,7 @@ PACKAGE = ROOT / "tflite2onnx"
 # own, and from its own row as long as there is no circle. (The first row is the lowest.)
 ROWS = (
     {"errors", "utils", "version"},
-    {"graph", "tensor"},
+    {"dimension", "graph", "tensor"},
     {"layout", "quantize", "reader", "solver", "stateful"},
     {"builder"},
     {"op"},

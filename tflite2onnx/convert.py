@@ -61,10 +61,15 @@ from tflite2onnx.passes import (
     entry_point_passes,
 )
 from tflite2onnx.passes.cut_graph import cut_model
-from tflite2onnx.passes.dynamic_shapes import check_dynamic_axes, name_dynamic_axes
+from tflite2onnx.passes.dynamic_shapes import (
+    OpenGraph,
+    check_dynamic_axes,
+    name_dynamic_axes,
+)
 from tflite2onnx.passes.flex.translate import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result, result_of
@@ -118,6 +123,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     target: Target = "onnxruntime",
     allow_custom: bool = False,
     static: bool = False,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    batch: int | str | None = None,
     signature: str | None = None,
     names: NameSource = "tensor",
     inputs: Sequence[str] | None = None,
@@ -160,6 +167,11 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             "tflite.custom", with their options as attributes.
         static: fix all sizes as in the file. Otherwise the dynamic axes of inputs stay dynamic if
             all operators support that.
+        shapes: the shapes of inputs, by the name of the tensor or of the signature's input. A word
+            is the name of a dynamic size, also where the file has a number:
+            {"audio": ["batch", 16000]}.
+        batch: the first size of all other inputs whose first size is dynamic or 1 in the file: a
+            number, or the name of a dynamic size.
         signature: the entry point to convert; None converts the main one.
         names: the source of the names of inputs and outputs: "tensor" or "signature".
         inputs: the names of the tensors that become the inputs, to cut the model at inner tensors;
@@ -194,6 +206,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         target=target,
         allow_custom=allow_custom,
         static=static,
+        shapes={} if shapes is None else shapes,
+        batch=batch,
         signature=signature,
         names=names,
         inputs=inputs,
@@ -252,10 +266,14 @@ def convert_model(
     index, signature = find_signature(model, options.signature)
     whole = model.graphs[index]
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
-    graph = apply_passes(entry_point_passes(model, index), inline_subgraphs(model, index))
+    aliases = {name: t.name for name, t in signature.inputs.items()} if signature else {}
+    graph, words = resize_inputs(
+        inline_subgraphs(model, index), options.shapes, options.batch, aliases
+    )
+    graph = apply_passes(entry_point_passes(model, index), graph)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
-    emitted = _convert_with_dynamic_axes(graph, options, planner)
+    emitted = _convert_with_dynamic_axes(graph, words, options, planner)
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
         emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
@@ -291,27 +309,46 @@ def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[s
 
 
 def _convert_with_dynamic_axes(
-    graph: Graph, options: ConversionOptions, planner: Planner
+    graph: Graph, words: Mapping[str, str], options: ConversionOptions, planner: Planner
 ) -> Emitted:
-    """Emit a graph with dynamic sizes if all operators support them, else with the file's sizes."""
-    if options.static:
-        return _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
-    try:
-        named = name_dynamic_axes(graph, _operators(options))
-        return _normalise_plan_emit(named, options, planner)
-    except (FixedSizeError, UnsupportedOperators) as error:
-        reason = str(error)  # the error itself would keep all intermediate results in memory
+    """Emit a graph whose sizes are dynamic as far as all operators support that.
+
+    `words` has the user's names of dynamic sizes. Other sizes are fixed as in the file, with a
+    warning.
+    """
+    if options.static and words:
+        raise OptionError("static must not be set with the names of dynamic sizes")
+    fixed: dict[str, str] = {}
+    axes: frozenset[str]
+    while not options.static:
+        try:
+            opened = name_dynamic_axes(graph, _operators(options), fixed, words)
+            emitted = _normalise_plan_emit(opened, options, planner)
+        except (FixedSizeError, UnsupportedOperators) as error:
+            axes = getattr(error, "axes", frozenset()) - fixed.keys()
+            reason = str(error)  # the error itself would keep all intermediate results in memory
+        else:
+            for name, cause in fixed.items():
+                _logger.warning("axis %s is fixed as in the file because %s", name, cause)
+            return emitted
+        if words and (not axes or axes & words.keys()):
+            first = min(axes & words.keys(), default=min(words))
+            raise OptionError(f"the size {words[first]} cannot be dynamic because {reason}")
+        if not axes:
+            break
+        fixed |= dict.fromkeys(sorted(axes), reason)
     # An error that does not depend on sizes is raised again here.
     emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
-    _logger.warning("all sizes are fixed as in the file because %s", reason)
+    if not options.static:
+        _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
 
 
-def _with_file_sizes(graph: Graph, options: ConversionOptions) -> Graph:
+def _with_file_sizes(graph: Graph, options: ConversionOptions) -> OpenGraph:
     """Return a graph in which only data-dependent sizes are dynamic."""
     operator_of = _operators(options)
     try:
-        return name_dynamic_axes(graph, operator_of, inputs=False)
+        return name_dynamic_axes(graph, operator_of, None)
     except FixedSizeError as error:
         # Other operators may be unsupported as well: `sites` raises an error that names them all.
         sites([*map(operator_of, apply_passes(NORMALISING_PASSES, graph).every_op())])
@@ -327,8 +364,11 @@ def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
     return operator_of
 
 
-def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Planner) -> Emitted:
+def _normalise_plan_emit(
+    opened: OpenGraph, options: ConversionOptions, planner: Planner
+) -> Emitted:
     """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
+    graph, axes = opened
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
     normal = apply_passes(NORMALISING_PASSES, graph)
@@ -341,7 +381,7 @@ def _normalise_plan_emit(graph: Graph, options: ConversionOptions, planner: Plan
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]
     operator_sites = sites(operators)
-    check_dynamic_axes([(operator.op, operator) for operator in operators])
+    check_dynamic_axes(operators, axes)
     chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
     _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
     letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}

@@ -28,7 +28,7 @@ from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantize import (
     REAL,
@@ -64,6 +64,7 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
 def _site(operator: Operator) -> Site:
     op = operator.op
     operator.check()
+    _check_shapes(operator)
     handles = (t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype.is_handle)
     if handle := next(handles, None):
         raise OperatorError(f"{handle.name} must hold numbers or text, got {handle.dtype.label}")
@@ -73,6 +74,22 @@ def _site(operator: Operator) -> Site:
         raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
     check_scales(operator)
     return Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
+
+
+def _check_shapes(operator: Operator) -> None:
+    """Raise OperatorError unless the outputs have the shapes that follow from the inputs.
+
+    A size that is known at run time only may be any size.
+    """
+    shapes = operator.infer_outputs() or ()
+    for tensor, shape in zip(operator.op.outputs, shapes, strict=False):
+        pairs = zip(tensor.shape, shape, strict=False)
+        same = all(isinstance(size, Unknown) or size == known for known, size in pairs)
+        if len(shape) != tensor.rank or not same:
+            sizes = ["?" if isinstance(size, Unknown) else size for size in shape]
+            raise OperatorError(
+                f"{tensor.name} must have the shape {sizes}, got {list(tensor.shape)}"
+            )
 
 
 @lru_cache(maxsize=1024)

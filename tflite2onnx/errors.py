@@ -6,7 +6,7 @@ message of an error in an operator has the operator's code, index and output, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
@@ -63,11 +63,19 @@ class OperatorError(ConversionError):
 
 
 class FixedSizeError(OperatorError):
-    """An operator does not support a dynamic axis, but may be converted with fixed sizes."""
+    """An operator does not support a dynamic axis, but may be converted with fixed sizes.
+
+    Attributes:
+        axes: the names of the dynamic axes of inputs that must be fixed; none if any may have to.
+    """
+
+    def __init__(self, reason: str, place: str = "", axes: Iterable[str] = ()) -> None:
+        self.axes = frozenset(axes)
+        super().__init__(reason, place)
 
     def with_place(self, place: str) -> FixedSizeError:
         """Return the same error with the operator's name, index and output tensor in front."""
-        return FixedSizeError(self.reason, place)
+        return FixedSizeError(self.reason, place, self.axes)
 
 
 # What Python and numpy raise for contradictory operands.

@@ -184,11 +184,11 @@ class Graph:
 def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -> Op:
     """Return an operator that copies stored elements from one tensor to another of any shape.
 
-    If `resizes` is set and both declare the same shape, the target takes the source's shape at run
-    time, whatever its dynamic sizes are.
+    If `resizes` is set and both have the same rank, the target takes the source's shape at run
+    time, whatever sizes are declared.
     """
     shape: dict[str, object] = {"new_shape": target.shape}
-    if resizes and same_declared_shape(source, target):
+    if resizes and source.rank == target.rank:
         shape["keeps_shape"] = True
     return Op("RESHAPE", near.index, (source,), (target,), Options(shape))
 

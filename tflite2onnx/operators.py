@@ -8,10 +8,19 @@ A user-defined operator begins with
 """
 
 from tflite2onnx.builder.builder import NeedsReshape
+from tflite2onnx.dimension import Dimension
 from tflite2onnx.errors import OperatorError, RegistrationError
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, Order, axis_names, pin_operand
-from tflite2onnx.op.base import Builder, Category, Operator, Value, View
+from tflite2onnx.op.base import (
+    Builder,
+    Category,
+    Operator,
+    OutputShape,
+    Unknown,
+    Value,
+    View,
+)
 from tflite2onnx.op.common.checks import (
     axis_of,
     check_element_count,
@@ -36,6 +45,7 @@ __all__ = [
     "Builder",
     "Category",
     "DType",
+    "Dimension",
     "DynamicShape",
     "Foldable",
     "Frame",
@@ -48,6 +58,7 @@ __all__ = [
     "OperatorError",
     "Options",
     "Order",
+    "OutputShape",
     "Product",
     "Quantization",
     "Real",
@@ -55,6 +66,7 @@ __all__ = [
     "RunsSubgraphs",
     "Shape",
     "Tensor",
+    "Unknown",
     "Unshaped",
     "Value",
     "View",

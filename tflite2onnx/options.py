@@ -54,6 +54,9 @@ def describe_target(target: Target) -> str:
     return " ".join(f"--{name.replace('_', '-')} {v}" for name, v in TARGETS[target].items())
 
 
+_MOST = 1 << 31
+
+
 def _help(text: str) -> dict[str, str]:
     return {"help": text}
 
@@ -147,6 +150,17 @@ class ConversionOptions:
             " operators support that)"
         ),
     )
+    shapes: Mapping[str, Sequence[int | str]] = field(
+        default_factory=dict,
+        metadata=_help('shapes of inputs; a word is a dynamic size: {"input": ["batch", 224, 3]}'),
+    )
+    batch: int | str | None = field(
+        default=None,
+        metadata=_help(
+            "first size of all inputs whose first size is dynamic or 1 in the file: a number, or a"
+            " word, which makes it dynamic"
+        ),
+    )
     signature: str | None = field(
         default=None,
         metadata=_help(
@@ -196,6 +210,7 @@ class ConversionOptions:
             value = getattr(self, name)
             if value not in known:
                 raise OptionError(f"{name} must be {join_alternatives(known)}, got {value!r}")
+        _check_sizes(self.shapes, self.batch)
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
@@ -228,6 +243,21 @@ def _check_renaming(names: Mapping[str, str]) -> None:
     pairs = names.items() if isinstance(names, Mapping) else [("", names)]
     if not all(isinstance(name, str) and name for pair in pairs for name in pair):
         raise OptionError(f'rename must be a mapping such as {{"old": "new"}}, got {names!r}')
+
+
+def _check_sizes(shapes: object, batch: object) -> None:
+    """Raise OptionError unless sizes are positive numbers or names."""
+    if not isinstance(shapes, Mapping) or any(
+        isinstance(sizes, str) or not isinstance(sizes, Sequence) for sizes in shapes.values()
+    ):
+        raise OptionError(f'shapes must be such as {{"input": [1, 16000]}}, got {shapes!r}')
+    for size in (size for sizes in (*shapes.values(), [batch]) for size in sizes):
+        named = isinstance(size, str) and size.isidentifier()
+        counted = isinstance(size, int) and 0 < size < _MOST
+        if not (named or counted or (size is None and batch is None)):
+            raise OptionError(f"a size must be a positive number or a name, got {size!r}")
+
+
 
 
 OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)

@@ -19,7 +19,7 @@ from tflite2onnx.bundle import (
     read_bundle,
     write_models,
 )
-from tflite2onnx.cli.layouts import read_layouts
+from tflite2onnx.cli.layouts import read_layouts, read_shapes, read_size
 from tflite2onnx.cli.many import RunOptions, run_jobs
 from tflite2onnx.cli.places import (
     STANDARD,
@@ -85,8 +85,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="layout of a tensor, inner tensors too, in TFLite and in ONNX; NAME=NCHW if C is last"
         ' in TFLite; or a JSON file with several: {"input": ["NHWC", "NCHW"]}; may be repeated',
     )
+    add(
+        "--shape",
+        metavar="NAME=SIZE,...",
+        action="append",
+        default=[],
+        help="the shape of an input, as in NAME=1,16000; a word instead of a number makes the size"
+        " dynamic, as in NAME=batch,height,width,3; may be repeated",
+    )
     for option in fields(ConversionOptions):
-        if option.name not in ("io_layout", "layouts"):
+        if option.name not in ("io_layout", "layouts", "shapes"):
             _add_option(parser, option.name)
     _add_verification_arguments(parser)
     _add_file_arguments(parser)
@@ -137,6 +145,8 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
         kind = {"action": "store_true"}
     elif name in CHOICES:
         kind = {"choices": CHOICES[name]}
+    elif name == "batch":
+        kind = {"type": read_size, "metavar": "N|NAME"}
     elif OPTION_TYPES[name] == int | None:
         kind = {"type": int, "metavar": "N"}
     elif OPTION_TYPES[name] == Sequence[str] | None:
@@ -341,7 +351,11 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
         check_distinct_files(f"{job.output}.data", job.model)
     if options.report is not None:
         check_distinct_files(options.report, job.output, "the ONNX model")
-    chosen = {"layouts": read_layouts(options.layout), **_conversion_options(options)}
+    chosen = {
+        "layouts": read_layouts(options.layout),
+        "shapes": read_shapes(options.shape),
+        **_conversion_options(options),
+    }
     if options.signature == ALL_SIGNATURES:
         chosen["signature"] = job.signature
     if job.one_of_several:
@@ -367,15 +381,15 @@ def _write_model(
 
 
 def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options for all models, without layouts, which are for one model."""
+    """Return the options for all models, without those that name tensors of one model."""
     names = (each.name for each in fields(ConversionOptions))
-    chosen = {name: getattr(options, name) for name in names if name != "layouts"}
+    chosen = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
     return {**chosen, "rename": _read_renaming(options.rename or ())}
 
 
 def _refuse_single(options: argparse.Namespace, what: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
-    names = ("layout", "inputs", "outputs", "rename", "report")
+    names = ("layout", "shape", "inputs", "outputs", "rename", "report")
     single = [f"--{name}" for name in names if getattr(options, name)]
     for option in (*single, *given_options(options, SINGLE)):
         raise OptionError(f"{option} must be given for one model, got {what}")

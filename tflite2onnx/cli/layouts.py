@@ -1,4 +1,8 @@
-"""The layouts of tensors on a command line: NAME=NCHW, NAME=NHWC:NCHW, or a JSON file."""
+"""The layouts and shapes of tensors on a command line.
+
+A layout is NAME=NCHW, NAME=NHWC:NCHW, or a JSON file. A shape is NAME=1,16000, or with words for
+dynamic sizes NAME=batch,height,width,3.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tflite2onnx.errors import LayoutError
+from tflite2onnx.errors import LayoutError, OptionError
 
 _GIVEN = re.compile(r"(?P<name>.+)=(?P<first>\w+)(?::(?P<second>\w+))?", re.ASCII | re.DOTALL)
+_SHAPE = re.compile(r"(?P<name>.+)=(?P<sizes>[^=]+)", re.DOTALL)
 
 
 def read_layouts(words: Iterable[str]) -> dict[str, Any]:
@@ -67,3 +72,25 @@ def _build_unique_mapping(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise LayoutError(f"the layout of {twice} must be given once, got two layouts")
     return mapping
+
+
+def read_shapes(words: Iterable[str]) -> dict[str, list[int | str]]:
+    """Return the shapes by input; `convert` checks them against the model.
+
+    Raises:
+        OptionError: a word is no shape, or an input is named twice.
+    """
+    shapes: dict[str, list[int | str]] = {}
+    for word in words:
+        given = _SHAPE.fullmatch(word)
+        if given is None:
+            raise OptionError(f"shape must be NAME=SIZE,SIZE,..., got {word}")
+        if given["name"] in shapes:
+            raise OptionError(f"the shape of {given['name']} is given twice")
+        shapes[given["name"]] = [read_size(size.strip()) for size in given["sizes"].split(",")]
+    return shapes
+
+
+def read_size(text: str) -> int | str:
+    """Return a size: a number, or the name of a dynamic size."""
+    return int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else text

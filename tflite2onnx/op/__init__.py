@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import walk_packages
 from types import ModuleType
@@ -13,7 +13,6 @@ from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.builtin_modules import MODULE_OF
 from tflite2onnx.op.registry import Key
-from tflite2onnx.tensor import Shape
 
 
 class _Operators(Mapping[str, type[Operator]]):
@@ -104,15 +103,6 @@ def has_converter(op: Op) -> bool:
     return Key(op.code, op.custom) in registry.known_keys()
 
 
-def shapes_for(op: Op) -> Sequence[Shape] | None:
-    """Return the shapes of the outputs if they replace the file's (`Operator.infer_outputs`)."""
-    try:
-        with as_operator_error():
-            return operator_for(op).infer_outputs()
-    except OperatorError:  # reported later, with all other problems
-        return None
-
-
 def rules_for(op: Op) -> Operator | None:
     """Return the converter of an operator, None if the operator cannot be converted.
 
@@ -122,6 +112,7 @@ def rules_for(op: Op) -> Operator | None:
     try:
         with as_operator_error():
             operator.check()
+            operator.infer_outputs()
     except OperatorError:
         return None
     return operator

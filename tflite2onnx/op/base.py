@@ -9,7 +9,6 @@ operators.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -32,13 +31,12 @@ class Category(Enum):
     TERMINATE = "Terminate"  # keeps the TFLite order
 
 
-class DeclaredShapeError(OperatorError):
-    """The file declares another shape for a tensor than the operator computes or needs."""
+class Unknown:
+    """A size that is known at run time only; the same object in several shapes is one size."""
 
-    def __init__(self, reason: str, tensor: Tensor, shape: Shape) -> None:
-        self.tensor = tensor
-        self.shape = shape
-        super().__init__(reason)
+
+# Integers, dimensions (see `dimension`) and unknown sizes.
+OutputShape = Sequence[Any]
 
 
 class Operator:
@@ -52,6 +50,7 @@ class Operator:
         broadcasts: inputs of lower rank are aligned with the output as in numpy.
         returns_tuple: `emit` receives and returns a tuple of outputs. (If the operator runs
             sub-graphs, `emit` also receives their bodies, before the inputs.)
+        keeps_shape: all outputs have the shape of the first input.
         shape_only: the outputs depend on the shapes of the inputs but not on their elements.
         quantization: what it does with stored integers: `Real`, `Integers`, `Moves` or `Product`;
             a property if it depends on the operands.
@@ -69,6 +68,7 @@ class Operator:
     broadcasts: ClassVar[bool] = False
     returns_tuple: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
+    keeps_shape : ClassVar[bool] = False
     shape_only: ClassVar[bool] = False
     steps: ClassVar[Mapping[str, int]] = {}
 
@@ -89,12 +89,19 @@ class Operator:
     def check(self) -> None:
         """Raise OperatorError if the operator cannot be converted. Called before planning."""
 
-    def infer_outputs(self) -> Sequence[Shape] | None:
-        """Return the shapes of the outputs, None if the file's shapes are right.
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        """Return the shapes of the outputs that the kernel computes from the inputs.
 
-        Converters often write no shapes for custom operators; the kernel computes them in Prepare.
+        The sizes of the inputs, and the elements of small integer inputs, may be dimensions (see
+        `dimension`); so may the sizes of the outputs. What the file declares for the outputs is
+        used only where the inputs do not determine it.
+
+        Raises:
+            OperatorError: the inputs contradict each other.
         """
-        return None
+        if self.keeps_shape:
+            return [self.input(0).shape for _ in self.op.outputs]
+        return [t.shape for t in self.op.outputs]
 
     def frames(self) -> Sequence[Frame]:
         """Return the frames of the operands; operands without a frame keep the TFLite order."""
@@ -117,28 +124,6 @@ class Operator:
         rank = max((t.rank for t in _operands(self.op).values()), default=0)
         return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
 
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
-        """Return the shapes of the outputs that follow from the inputs, whatever the file declares.
-
-        Raises:
-            OperatorError: the operator cannot be converted with these inputs.
-        """
-        shapes = self.infer_outputs()
-        if shapes is not None:
-            return tuple(shapes)
-        op = self.op
-        for _ in range(2 * len(op.outputs) + 1):
-            try:
-                type(self)(op).check()
-            except DeclaredShapeError as error:
-                if error.tensor not in op.outputs:
-                    raise
-                output = replace(error.tensor, shape=error.shape, shape_signature=())
-                outputs = tuple(output if t is error.tensor else t for t in op.outputs)
-                op = replace(op, outputs=outputs)
-            else:
-                break
-        return tuple(t.shape for t in op.outputs)
 
     @property
     def allowed_steps(self) -> int:
@@ -205,9 +190,10 @@ def _operand_letters(specs: str, operand: int) -> str:
 __all__ = [
     "Builder",
     "Category",
-    "DeclaredShapeError",
     "Operator",
     "OperatorError",
+    "OutputShape",
+    "Unknown",
     "Value",
     "View",
 ]

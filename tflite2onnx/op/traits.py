@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from tflite2onnx.graph import Op
@@ -35,33 +35,24 @@ class DynamicShape(Operator):
         tensors = [t for i, t in enumerate(self.op.inputs) if i in self.shape_inputs]
         return not all(t is None or t.is_constant for t in tensors)
 
-    @property
-    def resizes(self) -> bool:
-        """Whether the outputs may have other shapes than the file declares."""
-        return self.has_data_dependent_shape
 
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return the dimensions that depend on elements and are known only at run time.
+    def dimension_options(self) -> Mapping[str, object]:
+        """Return options for `emit` that follow from the dimensions of the operands.
 
-        Each item has one or more pairs (index in `Op.plan_outputs`, axis) whose sizes are always
-        equal. A size that the shape signature fixes, which few files do, is known.
+        It is called once, while sizes are dimensions. In `emit` they are numbers and names.
         """
-        axes = self.data_dependent_axes
-        return [
-            [(i, axis)]
-            for i, t in enumerate(self.op.outputs if self.has_data_dependent_shape else ())
-            for axis in (range(t.rank) if axes is None else axes)
-            if axis in t.dynamic_axes or len(t.shape_signature) != t.rank
-        ]
-
-    @property
-    def data_dependent_axes(self) -> Collection[int] | None:
-        """The axes of the outputs that can have data-dependent sizes; None for all axes."""
-        return None
+        return {}
 
 
 class Foldable(Operator):
-    """An operator that the converter can compute itself, if its inputs are constant."""
+    """An operator that the converter can compute itself, if its inputs are constant.
+
+    Attributes:
+        evaluates_dimensions: `evaluate` is right also for arrays of objects some of which are
+            dimensions (see `dimension`).
+    """
+
+    evaluates_dimensions: ClassVar[bool] = False
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         """Return the outputs for constant inputs, None if the class cannot compute them."""
@@ -96,6 +87,10 @@ class RunsSubgraphs(Operator):
     def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
         """Return the shapes of the inputs of each sub-graph, whatever the file declares."""
         return self.op.subgraph_input_shapes
+
+    def varying_sizes(self) -> Iterable[tuple[int, int, int]]:
+        """Return the sizes that change between iterations: (sub-graph, input, axis)."""
+        return ()
 
     def fold_branch(self) -> Sequence[Op] | None:
         """Return the operators to put in its place if the branch is known, else None."""

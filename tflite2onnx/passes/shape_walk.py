@@ -1,153 +1,312 @@
-"""Infer the shapes of all tensors of a graph, at given sizes of its inputs."""
+"""Infer the shapes of all tensors of a graph, and the elements of small integer tensors.
+
+The walk asks each operator for the shapes of its outputs (`Operator.infer_outputs`), in order of
+execution. The sizes of the graph's inputs are integers or dimensions (see `dimension`), so that one
+walk finds how each size depends on the open sizes. Integer tensors that are computed from sizes
+(SHAPE, STRIDED_SLICE, PACK) have dimensions as elements.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
-from tflite2onnx.errors import (
-    FixedSizeError,
-    OperatorError,
-    as_operator_error,
+import numpy as np
+
+from tflite2onnx.dimension import (
+    Dim,
+    Dimension,
+    Symbol,
+    UnequalError,
+    array_of,
+    each_dimension,
+    evaluate,
+    has_dimensions,
+    new_dimension,
 )
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
-from tflite2onnx.op.base import Operator
-from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
+from tflite2onnx.op.base import Operator, OutputShape, Unknown
+from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 Known = Mapping[Tensor, Tensor]
-Place = tuple[Tensor, int]  # an axis of an input, or a data-dependent axis of an output
-
+Sizes = tuple[Dim, ...]
+Place = tuple[Tensor, int]  # an axis of a tensor of the graph
 
 # `operator_for`, or a function that also keeps custom operators that have no class.
 OperatorOf = Callable[[Op], Operator]
 
+_MOST_ELEMENTS = 256  # of a tensor that is computed from sizes
+# The sizes of the samples grow by multiples of the first number, so that sizes after many divisions
+# grow too and even sizes stay even, and by small numbers, which show roundings.
+_STEPS = (128, 1)
 
-class ClashError(FixedSizeError):
-    """The inputs of an operator have incompatible shapes at the sizes of a trial."""
+
+class ClashError(OperatorError):
+    """An operator cannot run with these sizes of its inputs."""
 
     def __init__(self, error: OperatorError, op: Op) -> None:
-        self.op = op
+        self.cause, self.op = error, op
         super().__init__(error.reason, op.place)
 
 
 class ShapeWalk:
     """A walk over the operators of a graph and its sub-graphs, in order of execution.
 
+    The constructor takes the dimensions of open axes of the inputs (`opened`), and dimensions that
+    replace other dimensions, to which they are equal (`same`). Without `opened` all sizes are
+    integers, and sizes that are known at run time only are those that the file declares. If not
+    `strict`, tensors whose shape cannot be inferred keep their declared shape.
+
     Attributes:
         shapes: the tensors with their inferred shapes, by the tensors of the graph.
-        known: the same tensors, with the elements of constants.
-        ran: the operators, each as in the graph and with the inputs that it reads.
-
-    The constructor takes `sizes` for open axes, and tensors that are `computed` from data-dependent
-    sizes and so are not constant. If not `strict`, tensors whose shape cannot be inferred keep
-    their declared shape.
+        known: the same tensors, with the elements of constants and of integers made of sizes.
+        facts: options of operators that follow from dimensions of their operands.
     """
 
     def __init__(
         self,
         graph: Graph,
         operator_of: OperatorOf = operator_for,
-        sizes: Mapping[Place, int] | None = None,
-        computed: frozenset[Tensor] = frozenset(),
+        opened: Mapping[Place, Dimension] | None = None,
+        same: Mapping[Dimension, Dim] | None = None,
         *,
         strict: bool = False,
     ) -> None:
-        self._graph, self._operator_of = graph, operator_of
-        self._sizes, self._computed, self._strict = sizes or {}, computed, strict
+        self._graph, self._operator_of, self._strict = graph, operator_of, strict
+        self._opened, self._same, self._is_open = opened or {}, same or {}, opened is not None
         self._room = constant_budget(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
-        self.ran: list[tuple[Op, Op]] = []
+        self.facts: dict[Op, Mapping[str, object]] = {}
 
     def walk(self) -> Known:
         """Return all tensors with their shapes, and the elements of constants."""
-        self.begin(self._graph.inputs, [t.shape for t in self._graph.inputs])
+        shapes = [
+            tuple(self._opened.get((t, axis), size) for axis, size in enumerate(t.shape))
+            for t in self._graph.inputs
+        ]
+        self._begin(self._graph.inputs, shapes)
         self.walk_ops(self._graph.ops)
         return self.known
-
-    def begin(self, tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-        """Set the shapes of inputs, and return the inputs with these shapes."""
-        resized = tuple(
-            resize_tensor(t, t if t.shape == shape else replace(t, shape=shape), self._sizes)
-            for t, shape in zip(tensors, shapes, strict=True)
-        )
-        self.shapes |= dict(zip(tensors, resized, strict=True))
-        self.known |= dict(zip(tensors, resized, strict=True))
-        return resized
 
     def walk_ops(self, ops: Sequence[Op]) -> None:
         """Infer the outputs of operators."""
         for op in ops:
             here = op.with_inputs(self.known)
-            here = replace(here, graphs=self._walk_subgraphs(here)) if op.graphs else here
-            self.ran.append((op, here))
-            outputs = [resize_tensor(*pair, self._sizes) for pair in self._outputs(op, here)]
-            here = replace(here, outputs=tuple(outputs))
+            try:
+                with as_operator_error():
+                    here = self._walk_subgraphs(here) if op.graphs else here
+                outputs = self._infer(op, here)
+            except OperatorError as error:
+                if isinstance(error, ClashError):
+                    raise
+                if self._strict:
+                    raise ClashError(error, op) from error
+                outputs = here.outputs
+            here = replace(here, outputs=outputs)
             self.shapes |= dict(zip(op.outputs, outputs, strict=True))
-            fixed = self._computed.isdisjoint(op.outputs)
-            constants = fold_operator(here, self._operator_of(here), self._room) if fixed else []
-            self._room -= sum(t.nbytes for t in constants)
+            operator = self._operator_of(here)
+            if self._is_open and isinstance(operator, DynamicShape):
+                self._add_facts(op, operator)
+            constants = self._evaluate(here, operator)
             self.known |= dict(zip(op.outputs, constants or outputs, strict=True))
 
-    def _outputs(self, op: Op, here: Op) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield pairs of each output as declared and as inferred."""
-        outputs = here.outputs
+    def _add_facts(self, op: Op, operator: DynamicShape) -> None:
         try:
-            outputs = infer_op_outputs(here, self._operator_of, other_ranks=not self._sizes)
+            with as_operator_error():
+                self.facts[op] = operator.dimension_options()
+        except OperatorError:  # the conversion of the operator raises it again
+            return
+
+    # Shapes
+
+    def _begin(self, tensors: Sequence[Tensor], shapes: Sequence[Sequence[Dim]]) -> None:
+        """Set the shapes of inputs."""
+        for tensor, sizes in zip(tensors, shapes, strict=True):
+            self.shapes[tensor] = self.known[tensor] = self._resize(tensor, sizes)
+
+    def _resize(self, tensor: Tensor, sizes: Sequence[Dim]) -> Tensor:
+        shape = tuple(self._unify(size) for size in sizes)
+        # In a walk the sizes of a tensor may be dimensions.
+        return tensor if shape == tensor.shape else replace(tensor, shape=shape)  # type: ignore[arg-type]
+
+    def _unify(self, size: Dim) -> Dim:
+        """Return the dimension that replaces a dimension."""
+        while isinstance(size, Dimension) and size in self._same:
+            size = self._same[size]
+        return int(size) if isinstance(size, np.integer) else size
+
+    def _infer(self, op: Op, here: Op) -> tuple[Tensor, ...]:
+        operator = self._operator_of(here)
+        try:
+            with as_operator_error():
+                shapes: Sequence[OutputShape | None] | None = operator.infer_outputs()
+        except UnequalError:
+            raise
         except OperatorError:
-            if self._strict:
+            if next(_dimensions(here), None) is None:
                 raise
-        return zip(op.outputs, outputs, strict=True)
+            shapes = _infer_from_samples(here, self._operator_of)
+        # Operators that were registered for an earlier version return None; the next values of
+        # internal states, which are the last outputs, have the declared shapes.
+        shapes = (shapes or ())[: len(here.outputs)]
+        named: dict[Unknown, Dim] = {}
+        with as_operator_error():
+            return tuple(
+                t if shape is None else self._resize(t, self._name_unknown(origin, t, shape, named))
+                for origin, t, shape in zip_longest(op.outputs, here.outputs, shapes)
+            )
 
-    def _walk_subgraphs(self, op: Op) -> tuple[Graph, ...]:
-        operator, graphs = self._operator_of(op), []
-        sizes: Sequence[Sequence[Shape]] = op.subgraph_input_shapes
+    def _name_unknown(
+        self, origin: Tensor, tensor: Tensor, shape: OutputShape, named: dict[Unknown, Dim]
+    ) -> Sizes:
+        """Return a shape with a dimension, or the declared size, for each unknown size."""
+        sizes: list[Dim] = []
+        for axis, size in enumerate(shape):
+            if not isinstance(size, Unknown):
+                sizes.append(size)
+                continue
+            declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
+            signed = len(tensor.shape_signature) == len(shape)
+            if not self._is_open:
+                named.setdefault(size, declared or 1)
+            elif signed and axis not in tensor.dynamic_axes:
+                named.setdefault(size, declared)
+            else:
+                symbol = Symbol(f"{origin.name}_{axis}", declared or 1, least=0)
+                named.setdefault(size, new_dimension(symbol))
+            sizes.append(named[size])
+        return tuple(sizes)
+
+    def _walk_subgraphs(self, op: Op) -> Op:
+        """Return an operator with its sub-graphs, whose tensors have their inferred shapes.
+
+        A size that changes from one iteration to the next is open: the sub-graph is walked again.
+        """
+        operator = self._operator_of(op)
+        shapes: list[list[Sequence[Dim]]] = [list(each) for each in op.subgraph_input_shapes]
         if isinstance(operator, RunsSubgraphs):
-            sizes = operator.subgraph_input_shapes()
-        for graph, shapes in zip(op.graphs, sizes, strict=True):
-            inputs = self.begin(graph.inputs, shapes)
-            self.walk_ops(graph.ops)
-            outputs = tuple(self.known.get(t, t) for t in graph.outputs)
-            graphs.append(replace(graph, inputs=inputs, outputs=outputs))
-        return tuple(graphs)
+            shapes = [list(each) for each in operator.subgraph_input_shapes()]
+        varying: set[tuple[int, int, int]] = set()
+        while True:
+            pairs = zip(op.graphs, shapes, strict=True)
+            here = replace(op, graphs=tuple(self._walk_subgraph(*pair) for pair in pairs))
+            operator = self._operator_of(here)
+            more = {*operator.varying_sizes()} if isinstance(operator, RunsSubgraphs) else varying
+            if not self._is_open or more <= varying:
+                return here
+            varying |= more
+            for graph, i, axis in more:
+                tensor, sizes = op.graphs[graph].inputs[i], list(shapes[graph][i])
+                symbol = Symbol(f"{tensor.name}_{axis}", evaluate(sizes[axis]), least=0)
+                sizes[axis] = new_dimension(symbol)
+                shapes[graph][i] = tuple(sizes)
 
-
-def is_dynamic(operator: Operator) -> bool:
-    """Return whether the shapes of the outputs depend on elements that are not constant."""
-    try:
-        with as_operator_error():
-            return isinstance(operator, DynamicShape) and operator.has_data_dependent_shape
-    except OperatorError:  # the conversion of the operator raises it again
-        return False
-
-
-def resize_tensor(origin: Tensor, tensor: Tensor, sizes: Mapping[Place, int]) -> Tensor:
-    """Return a tensor with the sizes of a trial for the open axes of `origin`."""
-    shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
-    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
-
-
-def infer_op_outputs(
-    op: Op, operator_of: OperatorOf, *, other_ranks: bool = False
-) -> tuple[Tensor, ...]:
-    """Return the outputs of an operator with the shapes that follow from its inputs.
-
-    Raises:
-        FixedSizeError: the operator has no valid output shape, or an output has another rank than
-            the file declares and not `other_ranks`.
-    """
-    try:
-        with as_operator_error():
-            shapes = operator_of(op).resolve_output_shapes()
-            pairs = list(zip(op.outputs, shapes, strict=True))
-    except OperatorError as error:
-        raise ClashError(error, op) from error
-    other_rank = any(t.rank not in (0, len(shape)) for t, shape in pairs)
-    if other_rank and not (other_ranks or is_dynamic(operator_of(op))):
-        raise FixedSizeError("its output must have the rank that the file declares").with_place(
-            op.place
+    def _walk_subgraph(self, graph: Graph, shapes: Sequence[Sequence[Dim]]) -> Graph:
+        self._begin(graph.inputs, shapes)
+        self.walk_ops(graph.ops)
+        return replace(
+            graph,
+            inputs=tuple(self.known[t] for t in graph.inputs),
+            outputs=tuple(self.known.get(t, t) for t in graph.outputs),
         )
-    return tuple(t if t.shape == shape else replace(t, shape=shape) for t, shape in pairs)
+
+    # Elements
+
+    def _evaluate(self, op: Op, operator: Operator) -> list[Tensor]:
+        """Return the outputs with their elements; empty if the elements are not known."""
+        if any(has_dimensions(t.shape) for t in op.outputs):
+            return []
+        if next(_dimensions(op), None) is not None:
+            return self._evaluate_dimensions(op, operator)
+        constants = fold_operator(op, operator, self._room)
+        self._room -= sum(t.nbytes for t in constants)
+        return constants
+
+    def _evaluate_dimensions(self, op: Op, operator: Operator) -> list[Tensor]:
+        if not isinstance(operator, Foldable) or not operator.evaluates_dimensions:
+            return []
+        arrays = [None if t is None else t.data for t in op.inputs]
+        unknown = any(a is None or a.size > _MOST_ELEMENTS for a in arrays)
+        if (unknown and not operator.shape_only) or not all(map(_is_integer, op.outputs)):
+            return []
+        try:
+            with as_operator_error():
+                results = operator.evaluate(*(np.empty(0) if a is None else a for a in arrays))
+                pairs = zip(op.outputs, results or (), strict=True)
+                return [replace(t, data=self._elements(t, array)) for t, array in pairs]
+        except OperatorError:  # the elements depend on open sizes in another way
+            return []
+
+    def _elements(self, tensor: Tensor, array: Array) -> Array:
+        values = np.asarray(array, object)
+        if values.shape != tensor.shape or values.size > _MOST_ELEMENTS:
+            raise OperatorError(f"{tensor.name} must have the shape {list(tensor.shape)}")
+        flat = np.empty(values.size, object)
+        flat[:] = [self._unify(value) for value in values.reshape(-1)]
+        return array_of(flat.reshape(values.shape), tensor.dtype.numpy)
+
+
+def _is_integer(tensor: Tensor) -> bool:
+    plain = tensor.dtype.is_integer or tensor.dtype is DType.BOOL
+    return plain and tensor.quantization is None
+
+
+def _dimensions(op: Op) -> Iterator[Dimension]:
+    """Yield the dimensions in the shapes and in the elements of the inputs of an operator."""
+    for tensor in op.inputs:
+        if tensor is not None:
+            yield from each_dimension(tensor.shape)
+            yield from each_dimension(tensor.data)
+    for tensor in (t for graph in op.graphs for t in (*graph.inputs, *graph.outputs)):
+        yield from each_dimension(tensor.shape)
+
+
+def _infer_from_samples(op: Op, operator_of: OperatorOf) -> Sequence[OutputShape]:
+    """Return shapes of the outputs whose formula is none of dimensions, by trying several sizes.
+
+    A size that is the same for all sizes of the inputs is fixed; other sizes are unknown.
+    """
+    symbols = sorted({s for dimension in _dimensions(op) for s in dimension.symbols})
+    samples: list[Mapping[str, int]] = [{}]
+    for step in _STEPS:
+        pairs = enumerate(symbols)
+        samples.append({s.name: s.value + step * (2 * i + 2) + (step == 1) for i, s in pairs})
+    shapes: list[Sequence[OutputShape]] = []
+    for values in samples:
+        try:
+            with as_operator_error():
+                shapes.append(operator_of(_at_sizes(op, values)).infer_outputs())
+        except OperatorError:
+            if not values:
+                raise
+    if len(shapes) < 2:  # only the declared sizes are valid
+        raise OperatorError(f"it has no valid output shape at other sizes than {symbols}")
+    return [
+        [sizes[0] if len({*sizes}) == 1 else Unknown() for sizes in zip(*each, strict=True)]
+        for each in zip(*shapes, strict=True)
+    ]
+
+
+def _at_sizes(op: Op, values: Mapping[str, int]) -> Op:
+    """Return an operator with integers in place of the dimensions of its inputs."""
+
+    def fix(tensor: Tensor) -> Tensor:
+        shape = tuple(evaluate(size, values) for size in tensor.shape)
+        data = tensor.data
+        if has_dimensions(data) and data is not None:
+            numbers = [evaluate(element, values) for element in data.reshape(-1)]
+            data = np.asarray(numbers, tensor.dtype.numpy).reshape(data.shape)
+        return replace(tensor, shape=shape, data=data)
+
+    inputs = tuple(None if t is None else fix(t) for t in op.inputs)
+    graphs = tuple(
+        replace(g, inputs=tuple(map(fix, g.inputs)), outputs=tuple(map(fix, g.outputs)))
+        for g in op.graphs
+    )
+    return replace(op, inputs=inputs, graphs=graphs)

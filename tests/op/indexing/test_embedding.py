@@ -251,7 +251,6 @@ def test_mean_of_tokens_refuses() -> None:
     for tokens, made, reason in (
         ([2, 3], [1, 10], "int32\\[1, 3\\], got int32\\[2, 3\\]"),
         ([3], [1, 10], "must be a non-empty matrix"),
-        ([1, 3], [1, 11], "float32\\[1, 10\\], got"),
     ):
         m = Build()
         encoding, book = np.zeros((ROWS, 2), np.uint8), np.zeros((3, 5), np.float32)

@@ -154,12 +154,12 @@ def test_gather_refuses() -> None:
     assert "at least 0 and below [5]" in refusal("GATHER", [3, 5], [5], [3, 1], axis=1)
     assert "at least 0 and below [5]" in refusal("GATHER", [3, 5], [-1], [3, 1], axis=1)
     assert "must be integers, got float32" in refusal("GATHER", [3, 5], [0.0], [3, 1], axis=1)
-    assert "float32[3, 2], got float32[3, 1]" in refusal("GATHER", [3, 5], [0, 1], [3, 1], axis=1)
     batch = {"axis": 1, "batch_dims": 2}
     assert "at most the axis 1 and the 2 axes" in refusal("GATHER", [3, 5], [[0]], [3, 1], **batch)
     batch = {"axis": 1, "batch_dims": 1}
     assert "the 0 axes of the indices, got 1" in refusal("GATHER", [3, 5], 0, [3], **batch)
-    assert "the batch axes [3], got [1]" in refusal("GATHER", [3, 5], [[0]], [3, 1], **batch)
+    wrong = refusal("GATHER", [3, 5], [[0]], [3, 1], **batch)
+    assert "the shapes [3] and [1] must be equal" in wrong
     batch = {"axis": 1, "batch_dims": -2}
     assert "the 1 axes of the indices, got -2" in refusal("GATHER", [3, 5], [0], [3, 1], **batch)
 
@@ -213,4 +213,3 @@ def test_gather_nd_refuses() -> None:
     none = {"shape": [1, 0], "dtype": "int32"}
     assert "1 to 2 elements, got the shape [1, 0]" in refusal("GATHER_ND", [3, 5], none, [1, 3, 5])
     assert "1 to 2 elements, got the shape []" in refusal("GATHER_ND", [3, 5], 0, [1])
-    assert "float32[1, 5], got float32[3, 5]" in refusal("GATHER_ND", [3, 5], [[0]], [3, 5])

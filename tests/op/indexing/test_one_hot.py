@@ -105,10 +105,7 @@ def test_refuses() -> None:
     )
     wrong = refusal("ONE_HOT", [indices, 4, 1, 0.5], [2, 3, 4], axis=-1)
     assert "int32[], got float32[]" in wrong
-    wrong = refusal("ONE_HOT", [indices, 4, 1, 0], [2, 4, 3], axis=-1)
-    assert "int32[2, 3, 4], got int32[2, 4, 3]" in wrong
     assert "at least 1 axes, got 0" in refusal("MATRIX_DIAG", [()], [1])
     assert "at least 2 axes, got 1" in refusal("MATRIX_SET_DIAG", [(3,), (3,)], [3])
     wrong = refusal("MATRIX_SET_DIAG", [(3, 5), (5,)], [3, 5])
     assert "float32[3], got float32[5]" in wrong
-    assert "float32[5, 5], got float32[3, 5]" in refusal("MATRIX_DIAG", [(5,)], [3, 5])

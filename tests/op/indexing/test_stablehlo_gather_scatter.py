@@ -120,7 +120,6 @@ def test_gather_refuses() -> None:
     gather(start_index_map=[1, 1])
     gather(start_index_map=[0])
     gather(offset_dims=[3, 2])
-    gather(offset_dims=[1, 2])
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
@@ -132,7 +131,6 @@ def test_gather_refuses() -> None:
         "start_index_map must be different axes of 3, got [1, 1]",
         "start_index_map must have an axis for each of 2 elements, got [0]",
         "in ascending order, got [3, 2]",
-        "float32[2, 2, 2, 3], got",
     ):
         assert reason in reasons
 

@@ -139,10 +139,9 @@ def test_topk_refuses() -> None:
     assert "[], got 2" in refusal("TOPK_V2", [[], 2], made)
     assert "must have one element, got 2" in refusal("TOPK_V2", [[3, 5], [1, 2]], made)
     assert "two outputs, values and indices, got 1" in refusal("TOPK_V2", [[3, 5], 2], made[:1])
-    assert "float32[3, 3], got float32[3, 2]" in refusal("TOPK_V2", [[3, 5], 3], made)
     assert "got bool" in refusal("TOPK_V2", [[3, 5], 2], made, "bool")
     made[1] = ([3, 2], "int64")
-    assert "int32[3, 2], got int64[3, 2]" in refusal("TOPK_V2", [[3, 5], 2], made)
+    assert "int16 or int32, got int64" in refusal("TOPK_V2", [[3, 5], 2], made)
 
 
 def test_arg_refuses() -> None:
@@ -154,5 +153,4 @@ def test_arg_refuses() -> None:
     assert "float32, bool, int8, int32 or uint8, got int64" in refusal(
         "ARG_MAX", [[3, 5], 1], made, "int64"
     )
-    assert "int32[5], got int32[3]" in refusal("ARG_MAX", [[3, 5], 0], made)
-    assert "int32[3], got float32[3]" in refusal("ARG_MAX", [[3, 5], 1], [([3], "float32")])
+    assert "int32 or int64, got float32" in refusal("ARG_MAX", [[3, 5], 1], [([3], "float32")])

@@ -137,7 +137,6 @@ def test_filled_tensors_may_lie_in_any_order() -> None:
     [
         ("BROADCAST_TO", [[3, 5], [2, 5]], [2, 5], r"must broadcast to \[2, 5\], got \[3, 5\]"),
         ("BROADCAST_TO", [[3, 5], [5]], [5], r"must broadcast to \[5\], got \[3, 5\]"),
-        ("BROADCAST_TO", [[1, 5], [3, 5]], [2, 5], r"float32\[3, 5\], got float32\[2, 5\]"),
         ("BROADCAST_TO", [[1, 5], [3.0, 5.0]], [3, 5], "int32 or int64, got float32"),
         ("BROADCAST_TO", [[1, 5], [[3, 5]]], [3, 5], "must have one axis, got 2"),
         ("FILL", [[2], None], [3, 5], "int32 or int64, got float32"),
@@ -148,11 +147,4 @@ def test_refuses(code: str, inputs: list[Any], made: list[int], reason: str) -> 
     shape = m.input([2], dtype="int32") if inputs[1] is None else m.constant(inputs[1])
     m.output(*m.op(code, [m.input(inputs[0]), shape], [made]))
     with pytest.raises(ConversionError, match=reason):
-        convert(m.bytes())
-
-
-def test_broadcast_args_refuses_shapes_that_do_not_fit() -> None:
-    m = Build()
-    m.output(*m.op("BROADCAST_ARGS", [m.constant([2, 3]), m.input([3], dtype="int32")], [[2]]))
-    with pytest.raises(ConversionError, match=r"int32\[3\], got int32\[2\]"):
         convert(m.bytes())

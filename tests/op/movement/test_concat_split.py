@@ -125,7 +125,6 @@ def test_concatenation_refuses() -> None:
     assert "float32[3, 5], got float32[3, 7]" in refuse([[3, 5], [3, 7]], [6, 5], 0)
     assert "float32[3, 5], got float32[3]" in refuse([[3, 5], [3]], [6, 5], 0)
     assert "float32[3], got float32[]" in refuse([[3], []], [3], 0)
-    assert "float32[5, 5], got float32[6, 5]" in refuse([[3, 5], [2, 5]], [6, 5], 0)
     assert "an axis of tensor_0 must be" in refuse([[], []], [2], 0)
     m = Build()
     xs = [add_input(m, [3]), add_input(m, [3], "int32")]
@@ -167,9 +166,6 @@ def test_pack_refuses() -> None:
         m = Build()
         reason = refusal(m, "PACK", [add_input(m, [3, 5])] * 2, [made], axis=axis)
         assert f"below 3, got {axis}" in reason
-    m = Build()
-    reason = refusal(m, "PACK", [add_input(m, [3, 5])] * 2, [[3, 3, 5]])
-    assert "float32[2, 3, 5], got float32[3, 3, 5]" in reason
 
 
 @pytest.mark.parametrize(("rank", "axis"), AXES)
@@ -202,9 +198,6 @@ def test_unpack_refuses() -> None:
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [0, 5])], [])
     assert "an output for each of 0 slices, got 0 outputs" in reason
-    m = Build()
-    reason = refusal(m, "UNPACK", [add_input(m, [2, 5])], [[5], [7]], num=2)
-    assert "float32[5], got float32[7]" in reason
     m = Build()
     assert "below 0, got 0" in refusal(m, "UNPACK", [add_input(m, [])], [[]], num=1)
 
@@ -258,8 +251,7 @@ def test_split_refuses() -> None:
     assert "below 2, got 2" in refuse("SPLIT", np.int32(2), made=halves)
     assert "must have one element, got 2" in refuse("SPLIT", [1, 1], made=halves)
     assert "add up to 6, got [1, 1, 1, 1]" in refuse("SPLIT", 1, made=halves * 2)
-    assert "0 sizes must be non-negative and add up to 6, got []" in refuse("SPLIT", 1, made=[])
-    assert "float32[2, 3], got float32[2, 4]" in refuse("SPLIT", 1, made=[[2, 3], [2, 4]])
+    assert "0 sizes must add up to 6, got []" in refuse("SPLIT", 1, made=[])
     assert "add up to 6, got [2, 3]" in refuse("SPLIT_V", [2, 3], 1, made=[[2, 2], [2, 3]])
     assert "add up to 6, got [-2, 8]" in refuse("SPLIT_V", [-2, 8], 1, made=[[2, 2], [2, 8]])
     assert "add up to 6, got [6, 6]" in refuse("SPLIT_V", [-1, -1], 1, made=[[2, 0], [2, 6]])
@@ -299,7 +291,6 @@ def test_tile_refuses() -> None:
     for multiples, reason in (
         ([2], r"multiples must be 2 non-negative integers, got [2]"),
         ([2, -1], r"multiples must be 2 non-negative integers, got [2, -1]"),
-        ([2, 2], r"float32[6, 10], got float32[6, 5]"),
     ):
         m = Build()
         inputs = [add_input(m, [3, 5]), m.constant(multiples)]

@@ -74,7 +74,6 @@ def test_stored_integers() -> None:
         ([2], 0.0, [3, 5], r"must be 2 positive integers, got \[2\]"),
         ([2, 0], 0.0, [5, 5], r"must be 2 positive integers, got \[2, 0\]"),
         ([2, 1], 0, [5, 5], r"float32\[\], got int32\[\]"),
-        ([2, 1], 0.0, [6, 5], r"float32\[5, 5\], got float32\[6, 5\]"),
         ([2.0, 1.0], 0.0, [5, 5], "int32, got float32"),
     ],
 )
@@ -146,10 +145,8 @@ def test_pad_refuses() -> None:
     m.output(*m.op("STABLEHLO_PAD", [x, value], [[4]], **{**options, "interior_padding": [-1]}))
     m.output(*m.op("STABLEHLO_PAD", [x, value], [[4]], **{**options, "edge_padding_low": [1, 2]}))
     m.output(*m.op("STABLEHLO_PAD", [x, value], [[0]], **{**options, "edge_padding_low": [-3]}))
-    m.output(*m.op("STABLEHLO_PAD", [x, value], [[5]], **options))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
     assert reasons.count("must each be 1 integers") == 2
     assert "must be positive, got [0]" in reasons
-    assert "float32[4], got float32[5]" in reasons

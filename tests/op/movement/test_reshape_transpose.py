@@ -287,7 +287,6 @@ def test_reshapes_to_another_type_are_refused() -> None:
         ([0, 0], [2, 2], r"permutation of 2 axes, got \[0, 0\]"),
         ([0], [2], r"permutation of 2 axes, got \[0\]"),
         ([0, 2], [2, 3], "below 2, got 2"),
-        ([1, 0], [2, 3], r"float32\[3, 2\], got float32\[2, 3\]"),
     ],
 )
 def test_permutations_that_are_none(permutation: Any, made: Any, reason: str) -> None:
@@ -299,9 +298,8 @@ def test_permutations_that_are_none(permutation: Any, made: Any, reason: str) ->
 @pytest.mark.parametrize(
     ("code", "made", "dtype", "reason"),
     [
-        ("SHAPE", [3], "int32", r"int32\[2\], got int32\[3\]"),
-        ("SHAPE", [2], "float32", r"int32\[2\], got float32\[2\]"),
-        ("RANK", [1], "int32", r"int32\[\], got int32\[1\]"),
+        ("SHAPE", [2], "float32", "int32 or int64, got float32"),
+        ("RANK", [1], "int64", "int32, got int64"),
     ],
 )
 def test_shapes_of_shapes(code: str, made: Any, dtype: str, reason: str) -> None:

@@ -150,7 +150,6 @@ def test_slice_of_everything_is_nothing_to_do() -> None:
         ([0, 0], [-2, 5], [3, 5], "must lie inside"),
         ([2, 0], [2, 5], [2, 5], "must lie inside"),
         ([2**62, 0], [2**62, 5], [2, 5], "must lie inside"),
-        ([0, 0], [2, 5], [3, 5], r"float32\[2, 5\], got float32\[3, 5\]"),
     ],
 )
 def test_slice_refuses(begin: list[int], size: list[int], made: list[int], reason: str) -> None:
@@ -313,9 +312,6 @@ def test_strided_slice_moves_stored_integers() -> None:
         ([3, 5], Cut(((0, 0, 1), (0, 0, 1)), ellipsis_mask=3), "at most one bit, got 2"),
         ([3, 5], Cut(((0, 3, 1),), ellipsis_mask=2), "must have at most 1 bits"),
         ([3, 5], Cut(((0, 3, 1),), new_axis_mask=-2), "must have at most 1 bits"),
-        ([3, 5], Cut(((0, 2, 1),)), r"float32\[2, 5\], got float32\[3, 5\]"),
-        ([3, 5], Cut(((1, 3, 1),), offset=True), r"float32\[2, 5\], got float32\[3, 5\]"),
-        ([2, 1, 5], Cut(((1, 3, 1),)), r"float32\[2, 5\], got float32\[2, 1, 5\]"),
     ],
 )
 def test_strided_slice_refuses(made: list[int], each: Cut, reason: str) -> None:

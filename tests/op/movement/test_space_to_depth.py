@@ -55,8 +55,6 @@ def test_blocks_of_quantized_numbers(code: str, dtype: str) -> None:
         ("DEPTH_TO_SPACE", [2, 3, 7, 5], [2, 6, 14, 1], 2, "a multiple of 4, got 5"),
         ("SPACE_TO_DEPTH", [2, 3, 6, 5], [2, 1, 3, 20], 2, "multiples of 2, got 3 and 6"),
         ("SPACE_TO_DEPTH", [2, 6, 3, 5], [2, 3, 1, 20], 2, "multiples of 2, got 6 and 3"),
-        ("DEPTH_TO_SPACE", [2, 3, 7, 4], [2, 6, 14, 4], 2, r"\], got float32\[2, 6, 14, 4\]"),
-        ("SPACE_TO_DEPTH", [2, 2, 4, 3], [2, 1, 2, 3], 2, r"\], got float32\[2, 1, 2, 3\]"),
         ("DEPTH_TO_SPACE", [3, 7, 4], [6, 14, 1], 2, r"axes NHWC, none empty, got \[3, 7, 4\]"),
         ("SPACE_TO_DEPTH", [2, 0, 4, 3], [2, 0, 2, 12], 2, "axes NHWC"),
     ],

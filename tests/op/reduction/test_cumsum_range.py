@@ -50,7 +50,6 @@ def test_quantized_ranges_are_made_too() -> None:
         ((0, 5, -1), "int32", "from the start 0 to the limit 5, got -1"),
         ((5, 0, 1), "float32", "from the start 5.0 to the limit 0.0, got 1.0"),
         ((0, 5, 1), "int16", "float32, int32 or int64, got int16"),
-        ((0, 5, 2), "int32", r"int32\[3\], got int32\[5\]"),
     ],
 )
 def test_range_refuses(numbers: Any, dtype: str, reason: str) -> None:
@@ -78,10 +77,8 @@ def test_cumsum_refuses() -> None:
     m = Build()
     m.output(*m.op("CUMSUM", [m.input([3, 5]), m.constant(2)], [[3, 5]]))
     m.output(*m.op("CUMSUM", [m.input([3, 5], dtype="int16"), m.constant(1)], [[3, 5]]))
-    m.output(*m.op("CUMSUM", [m.input([3, 5]), m.constant(1)], [[5, 3]]))
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
     assert "below 2, got 2" in reasons
     assert "float32, int32 or int64, got int16" in reasons
-    assert "float32[3, 5], got float32[5, 3]" in reasons

@@ -168,7 +168,6 @@ def test_constants_fold(code: str, dtype: str, axes: Any, *, keep_dims: bool) ->
     [
         ("SUM", {}, [4], [3, 5], "below 2, got 4"),
         ("SUM", {}, [-3], [3, 5], "below 2, got -3"),
-        ("SUM", {}, [0], [3], r"float32\[5\], got float32\[3\]"),
         ("SUM", {"dtype": "int8"}, [0], [5], "must be float32, int32 or int64, got int8"),
         ("REDUCE_ANY", {}, [0], [5], "must be bool, got float32"),
     ],

@@ -121,10 +121,8 @@ def test_the_reference(bits: int) -> None:
         ("SignalRfft", 8, 8, "int16", 9, "its fft_length must be even, got 9"),
         ("SignalRfft", 8, 16, "int16", 14, "must be a product of 2, 3 and 5"),
         ("SignalRfft", 2, 4, "int32", 2, "must be a product of 2, 3 and 5"),
-        ("SignalRfft", 8, 9, "int16", 8, r"int16\[10\], got"),
         ("SignalRfft", 8, 8, "float32", 1, "its fft_length must be from 2 to .*got 1"),
         ("SignalIrfft", 8, 8, "float32", 8, r"fft_length of 8, got \[8\]"),
-        ("SignalIrfft", 10, 7, "int16", 8, r"int16\[8\], got"),
         ("SignalIrfft", 0, 8, "int16", 8, r"must have axes and elements, got \[0\]"),
     ],
 )

@@ -345,8 +345,6 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
             for code in GOOD
         ),
         *((code, {"w": None}, "input 1 is missing") for code in GOOD),
-        *((code, {"y": [2, 5, 7]}, r"\[2, 5, 7\]") for code in GOOD),
-        *((code, {"y": [2, 5, 7, 3]}, r", got float32\[2, 5, 7, 3\]") for code in GOOD),
         *(
             (code, {"types": {"x": "int32"}}, "must be float32 or quantized, got int32")
             for code in GOOD
@@ -374,12 +372,10 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
         ),
         ("DEPTHWISE_CONV_2D", {"w": [2, 3, 2, 6]}, "the first axis of its weights must be 1"),
         ("DEPTHWISE_CONV_2D", {"w": [1, 3, 2, 7]}, "the 7 filters a multiple of the groups"),
-        ("CONV_2D", {"y": [2, 4, 7, 4]}, r"\[2, 5, 7, 4\], got float32\[2, 4, 7, 4\]"),
         ("TRANSPOSE_CONV", {"w": [4, 3, 2, 7]}, "the 3 channels of its input must be"),
-        ("TRANSPOSE_CONV", {"w": [6, 3, 2, 1], "b": [6]}, "the 1 channels of its filters, got 3"),
-        ("TRANSPOSE_CONV", {"y": [2, 6, 7, 4]}, r"output of \(6, 7\) to its input of \(5, 7\)"),
-        ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"\[2, 5, 8, 4\], got float32\[2, 5, 7, 4\]"),
-        ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"\[2, 5\], got float32\[2, 5, 7, 4\]"),
+        ("TRANSPOSE_CONV", {"w": [6, 3, 2, 1], "b": [6]}, "the 1 channels of its filters .* got 3"),
+        ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"output of \(5, 8\) to its input of \(5, 7\)"),
+        ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"NHWC, got .*\[2, 5\]"),
     ],
 )
 def test_refused(code: str, bad: dict[str, Any], message: str) -> None:

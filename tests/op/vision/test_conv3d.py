@@ -113,7 +113,6 @@ def test_refuses() -> None:
     m = Build()
     m.output(
         conv(m, strides=(1, 0, 1)),
-        conv(m, shape=(1, 5, 7, 4, 5)),
         conv(m, m.input([1, 5, 7, 4, 3]), channels=1),
         conv(m, m.input([1, 5, 7, CHANNELS])),
         conv(m, m.input([1, 5, 7, 4, CHANNELS], dtype="int8", scale=0.5)),
@@ -122,7 +121,6 @@ def test_refuses() -> None:
         convert(m.bytes())
     reasons = str(error.value)
     assert "got a window of (3, 3, 3) with strides (1, 0, 1)" in reasons
-    assert "float32[1, 5, 7, 4, 3], got" in reasons
     assert "the 1 channels of its filters, got 3" in reasons
     assert "axes NDHWC" in reasons
     assert "float32, got int8" in reasons

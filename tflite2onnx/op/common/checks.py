@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import prod
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tflite2onnx.dimension import Dim, Dimension, require_equal
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.op.base import DeclaredShapeError, Operator
+from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.quantize import is_quantized
 from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 from tflite2onnx.utils.suggestions import join_alternatives
 
+if TYPE_CHECKING:
+    from tflite2onnx.op.traits import DynamicShape
+
 T = TypeVar("T")
 
 
-def ints(operator: Operator, index: int) -> list[int]:
+def ints(operator: Operator, index: int) -> list[Any]:
     """Return the elements of a constant integer input as a flat list.
+
+    In `Operator.infer_outputs` the elements may be dimensions.
 
     Raises:
         OperatorError: the input is missing, not constant, or of another type.
@@ -31,7 +37,7 @@ def ints(operator: Operator, index: int) -> list[int]:
         return []
     if tensor.data is None:
         raise OperatorError(f"{tensor.name} must be constant")
-    return [int(i) for i in tensor.data.reshape(-1)]
+    return [i if isinstance(i, Dimension) else int(i) for i in tensor.data.reshape(-1)]
 
 
 def expect_list(operator: Operator, index: int, count: int) -> None:
@@ -58,9 +64,11 @@ def count_listed_axes(operator: Operator, index: int) -> int:
     return tensor.elements
 
 
-def expect_rank(tensor: Tensor, rank: int, dtype: DType) -> None:
-    """Raise OperatorError unless a tensor of data-dependent shape has this rank and type."""
-    expect(tensor, tensor.shape if tensor.rank == rank else (1,) * rank, dtype)
+def requested_shape(operator: DynamicShape, index: int) -> list[Dim | Unknown]:
+    """Return a shape that an input lists; its sizes are unknown if the input is computed."""
+    if operator.has_data_dependent_shape:
+        return [Unknown() for _ in range(count_listed_axes(operator, index))]
+    return [*ints(operator, index)]
 
 
 def integer(operator: Operator, index: int) -> int:
@@ -74,7 +82,8 @@ def integer(operator: Operator, index: int) -> int:
         raise OperatorError(
             f"{operator.input(index).name} must have one element, got {len(numbers)}"
         )
-    return numbers[0]
+    number: int = numbers[0]  # in `Operator.infer_outputs` it may be a dimension
+    return number
 
 
 def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
@@ -111,14 +120,11 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
     The planner uses the declared shapes, so that wrong shapes must not reach it.
 
     Raises:
-        DeclaredShapeError: only the shape is another one.
-        OperatorError: the type is another one.
+        OperatorError: the shape or the type is another one.
     """
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
         declared = f"{tensor.dtype.label}{list(tensor.shape)}"
         message = f"{tensor.name} must be {dtype.label}{list(shape)}, got {declared}"
-        if tensor.dtype is dtype:
-            raise DeclaredShapeError(message, tensor, tuple(shape))
         raise OperatorError(message)
 
 
@@ -138,15 +144,12 @@ def expect_real(*tensors: Tensor) -> None:
             )
 
 
-def expect_same_shape(one: Tensor, other: Tensor) -> None:
-    """Raise DeclaredShapeError unless the file declares the first tensor's shape for the other."""
-    if one.shape != other.shape:
-        raise DeclaredShapeError(
-            f"{other.name} must have the shape {list(one.shape)} of {one.name}, "
-            f"got {list(other.shape)}",
-            other,
-            one.shape,
-        )
+def require_equal_shapes(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return the shape that two shapes are; OperatorError if they are different."""
+    message = f"the shapes {list(one)} and {list(other)} must be equal"
+    if len(one) != len(other):
+        raise OperatorError(message)
+    return tuple(require_equal(a, b, message) for a, b in zip(one, other, strict=True))
 
 
 def check_element_count(count: float) -> None:

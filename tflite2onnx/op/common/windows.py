@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tflite2onnx.builder.builder import View
+from tflite2onnx.dimension import Dim, is_known
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.traits import DynamicShape
@@ -60,7 +62,7 @@ class Window(NamedTuple):
     same: bool
     pads: Shape = ()
 
-    def steps(self, image: Shape) -> Shape:
+    def steps(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return how many positions the window has: the size of a convolution's output.
 
         Raises:
@@ -72,7 +74,7 @@ class Window(NamedTuple):
                 image, self._total_padding(), self._dilated_kernel(), self.strides, strict=True
             )
         )
-        if min(counts) < 1:
+        if any(is_known(count) and count < 1 for count in counts):
             raise OperatorError(
                 f"the window must fit into the image {image}, got {self._dilated_kernel()}"
             )
@@ -81,12 +83,23 @@ class Window(NamedTuple):
     def attributes(self, image: Shape) -> dict[str, Any]:
         """Return the window as ONNX attributes; `pads` are the begins of all axes, then the ends.
 
-        SAME adds as much padding as the last window needs; of an odd number, the larger half comes
-        at the end.
+        SAME adds as much padding as the last window needs.
         """
         if self.pads:
             return self._node_attributes() | {"pads": self.pads}
-        pads = [max(excess, 0) for excess in self._excess(image)]
+        return self.cropping(self._excess(image))
+
+    def full(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
+        """Return the size of the image that windows at all positions cover together."""
+        axes = zip(image, self.strides, self._dilated_kernel(), strict=True)
+        return tuple((n - 1) * stride + extent for n, stride, extent in axes)
+
+    def cropping(self, excess: Sequence[int]) -> dict[str, Any]:
+        """Return the window as ONNX attributes; `excess` is the total padding of each axis.
+
+        Of an odd number, the larger half comes at the end.
+        """
+        pads = [max(n, 0) for n in excess]
         return self._node_attributes() | {
             "pads": [n // 2 for n in pads] + [n - n // 2 for n in pads]
         }
@@ -107,10 +120,6 @@ class Window(NamedTuple):
             # AveragePool has no such attribute; its windows are never dilated.
             "dilations": self.dilations if max(self.dilations) > 1 else None,
         }
-
-    def count_unreached(self, image: Shape) -> Shape:
-        """Return how many rows and columns lie after the last window, fewer than the stride."""
-        return tuple(max(-excess, 0) for excess in self._excess(image))
 
     def _total_padding(self) -> Shape:
         axes = len(self.kernel)

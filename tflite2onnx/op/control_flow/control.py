@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType, Shape, Tensor
@@ -35,9 +34,6 @@ class If(Control):
         _expect_graphs(self.op, 2)
         for graph in self.op.graphs:
             _expect_same_types(self.op.outputs, graph.outputs)
-        if self._known_branch is None:
-            for y, shape in zip(self.op.outputs, self.resolve_output_shapes(), strict=True):
-                expect(y, shape, y.dtype)
 
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
@@ -50,21 +46,12 @@ class If(Control):
         condition = self.input(0).data
         return None if condition is None else self.op.graphs[0 if condition.all() else 1]
 
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         if self._known_branch:
-            return tuple(t.shape for t in self._known_branch.outputs)
+            return [t.shape for t in self._known_branch.outputs]
         then, other = self.op.graphs
-        pairs = zip(self.op.outputs, then.outputs, other.outputs, strict=True)
-        return tuple(a.shape if a.shape == b.shape else y.shape for y, a, b in pairs)
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return the dimensions in which the branches' outputs differ."""
-        self.check()
-        if self._known_branch:
-            return []
-        then, other = self.op.graphs
-        pairs = enumerate(zip(then.outputs, other.outputs, strict=True))
-        return [[(i, axis)] for i, (a, b) in pairs for axis in _differing_axes(a.shape, b.shape)]
+        pairs = zip(then.outputs, other.outputs, strict=True)
+        return [_common_shape(a.shape, b.shape) for a, b in pairs]
 
     def fold_branch(self) -> Sequence[Op] | None:
         branch = self._known_branch
@@ -102,31 +89,23 @@ class While(Control):
         operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
         return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
+    def varying_sizes(self) -> Iterator[tuple[int, int, int]]:
         (body,) = self.op.graphs
-        (first,) = self.subgraph_input_shapes()
-        if self._never_begins:
-            return tuple(first)
-        for start, now, following in zip(first, body.inputs, body.outputs[1:], strict=True):
-            if not {*_differing_axes(now.shape, following.shape)} <= {
-                *_differing_axes(start, now.shape)
-            }:
-                raise OperatorError(
-                    f"{now.name} must keep the shape {list(now.shape)} in all iterations,"
-                    f" got {list(following.shape)}"
-                )
-        return tuple(t.shape for t in body.inputs)
+        pairs = zip(body.inputs, body.outputs[1:], strict=True)
+        for i, (now, following) in enumerate(pairs):
+            axes = enumerate(zip(now.shape, following.shape, strict=True))
+            yield from ((0, i, axis) for axis, (a, b) in axes if a != b)
 
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        """Return the dimensions that change between iterations: of body inputs and of outputs."""
-        self.check()
-        if self._never_begins:
-            return []
+    def infer_outputs(self) -> Sequence[OutputShape]:
         (body,) = self.op.graphs
         (first,) = self.subgraph_input_shapes()
-        pairs = enumerate(zip(first, body.outputs[1:], strict=True))
-        changing = [(i, axis) for i, (a, b) in pairs for axis in _differing_axes(a, b.shape)]
-        return [[(i + n, axis)] for i, axis in changing for n in (0, len(self.op.outputs))]
+        if self._never_begins:
+            return first
+        variables = zip(first, body.inputs, body.outputs[1:], strict=True)
+        return [
+            _common_shape(start, _common_shape(now.shape, following.shape))
+            for start, now, following in variables
+        ]
 
     def fold_branch(self) -> Sequence[Op] | None:
         if not self._never_begins:
@@ -173,10 +152,9 @@ def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | Non
             )
 
 
-def _differing_axes(one: Shape, other: Shape) -> list[int]:
-    """Return the axes along which two shapes of one rank differ."""
-    pairs = zip(one, other, strict=True)
-    return [axis for axis, (a, b) in enumerate(pairs) if a != b]
+def _common_shape(one: OutputShape, other: OutputShape) -> OutputShape:
+    """Return the sizes that two shapes of one rank have in common; the others are unknown."""
+    return [a if a == b else Unknown() for a, b in zip(one, other, strict=True)]
 
 
 def _frame(tensor: Tensor, *operands: int) -> Frame:

@@ -14,12 +14,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.dimension import broadcast_dims
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.op.base import Category, DeclaredShapeError, Operator, OperatorError
+from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import BOUNDS, Integers, Real, file_storage, integer_range, is_quantized
-from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.suggestions import join_alternatives
 
@@ -63,23 +64,6 @@ def check_count(op: Op, inputs: int) -> None:
         raise OperatorError(f"it must have {count(inputs, 'input')}, got {len(op.inputs)}")
 
 
-def check_shapes(op: Operator, shapes: Sequence[Shape]) -> None:
-    """Raise OperatorError unless these shapes broadcast to the shape of the output."""
-    try:
-        broadcast = np.broadcast_shapes(*shapes)
-    except ValueError:
-        broadcast = None
-    if broadcast != op.output.shape:
-        listed = " and ".join(str(list(shape)) for shape in shapes)
-        if broadcast is None:
-            raise OperatorError(f"input shapes must broadcast to each other, got {listed}")
-        message = (
-            f"{op.output.name} must have the shape {list(broadcast)}, the broadcast shape of "
-            f"{listed}, got {list(op.output.shape)}"
-        )
-        raise DeclaredShapeError(message, op.output, broadcast)
-
-
 def clip_to_activation(name: str, array: Array) -> Array:
     """Apply a fused activation to a constant."""
     least, most = (
@@ -111,6 +95,9 @@ class Elementwise(DynamicShape, Foldable):
         """The operator's row of its table."""
         return self.rows[self.op.code]
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [broadcast_dims(*(self.input(i).shape for i in range(len(self.op.inputs))))]
+
     def check(self) -> None:
         check_count(self.op, self.arity)
         self.check_operands()
@@ -127,7 +114,6 @@ class Elementwise(DynamicShape, Foldable):
         makes = self.makes or types[0]
         if self.output.dtype is not makes:
             raise OperatorError(f"its output must be {makes.label}, got {self.output.dtype.label}")
-        check_shapes(self, [t.shape for t in inputs])
 
     def types(self) -> list[DType]:
         """Return the different types of the inputs. `check` accepts one type only."""
@@ -255,11 +241,15 @@ def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> V
 def _divide_constants(a: Array, b: Array) -> Array | None:
     if not b.all():
         return None
+    if a.dtype == b.dtype == object:  # dimensions
+        return np.asarray(a // b) if (a >= 0).all() and (b > 0).all() else None
     return np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype))
 
 
 def _floor_divide_constants(a: Array, b: Array) -> Array | None:
-    return np.floor(a / b).astype(a.dtype) if b.all() else None
+    if not b.all():
+        return None
+    return np.asarray(a // b) if a.dtype == object else np.floor(a / b).astype(a.dtype)
 
 
 def _modulo_constants(a: Array, b: Array) -> Array | None:
@@ -270,6 +260,7 @@ class Binary(Elementwise):
     """An elementwise function of two inputs that broadcast."""
 
     arity = 2
+    evaluates_dimensions = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "DIV": ElementwiseRule(node("Div"), "float32 int32", _divide_constants),
         "LOGICAL_AND": ElementwiseRule(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
@@ -291,6 +282,7 @@ class Sum(Elementwise):
     """
 
     arity = 2
+    evaluates_dimensions = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "ADD": ElementwiseRule(node("Add"), "float32 float16 int16 int32 int64", np.add),
         "SUB": ElementwiseRule(node("Sub"), "float32 int32 int64", np.subtract),
@@ -334,6 +326,7 @@ class Extreme(Elementwise):
 
     arity = 2
     quantization = Integers()
+    evaluates_dimensions = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "MAXIMUM": ElementwiseRule(node("Max"), _ORDERED, elementwise_maximum),
         "MINIMUM": ElementwiseRule(node("Min"), _ORDERED, elementwise_minimum),
@@ -346,6 +339,7 @@ class OfIntegers(Elementwise):
 
     arity = 2
     quantization = Integers(in_file_types=True)
+    evaluates_dimensions = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "BITWISE_XOR": ElementwiseRule(
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
@@ -364,6 +358,7 @@ class Negation(Elementwise):
     """NEG: negates the stored integers of quantized tensors, except the smallest one."""
 
     quantization = Integers(in_file_types=True)
+    evaluates_dimensions = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "NEG": ElementwiseRule(
             node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative

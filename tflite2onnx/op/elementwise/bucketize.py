@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.tensor import DType
 
 
@@ -20,12 +20,13 @@ class Bucketize(Operator):
 
     codes = ("BUCKETIZE",)
     category = Category.TRANSPARENT
+    keeps_shape = True
     tflite = "... -> ..."
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64))
-        expect(self.output, x.shape, DType.INT32)
+        expect_type(self.output, (DType.INT32,))
         boundaries = tuple(self.options.boundaries or ())
         if any(a > b for a, b in pairwise(boundaries)):
             raise OperatorError(f"boundaries must be sorted, got {list(boundaries)}")

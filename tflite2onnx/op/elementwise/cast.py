@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.dimension import has_dimensions
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Integers, integer_range, is_quantized
@@ -27,6 +27,7 @@ _PLAIN = {
     DType.UINT16,
     DType.UINT32,
 }
+_SIZES = 32  # sizes are at least as wide
 _FLOAT32_BITS = 24  # float32 represents all integers of so many bits
 
 
@@ -38,8 +39,10 @@ class Cast(DynamicShape, Foldable):
     """
 
     codes = ("CAST",)
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.TRANSPARENT
+    keeps_shape = True
     tflite = "... -> ..."
     quantization = Integers(in_file_types=True)
 
@@ -53,7 +56,6 @@ class Cast(DynamicShape, Foldable):
                 f"the types must be ones that LiteRT casts between,"
                 f" got {source.dtype.label} to {target.dtype.label}"
             )
-        expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         source, target = x.dtype, y.dtype
@@ -66,6 +68,9 @@ class Cast(DynamicShape, Foldable):
         if DType.BFLOAT16 in (source, target):  # stored as its bits
             return None
         (x,) = inputs
+        if has_dimensions(x):
+            wide = source.is_integer and target.is_integer and target.bits >= _SIZES
+            return [x] if wide else None
         if source.is_float and target.is_integer:
             return [_saturate(x, target)]
         if target is DType.FLOAT16:
@@ -111,6 +116,7 @@ class Dequantize(DynamicShape):
     codes = ("DEQUANTIZE",)
     dynamic_axes = "..."
     category = Category.TRANSPARENT
+    keeps_shape = True
     tflite = "... -> ..."
 
     def check(self) -> None:
@@ -122,7 +128,6 @@ class Dequantize(DynamicShape):
                 f"it must convert quantized integers or float16 to float32, "
                 f"got {source.dtype.label} to {target.dtype.label}"
             )
-        expect_same_shape(source, target)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return x.value if x.dtype is y.dtype else g.cast(x, y.dtype)

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
+from tflite2onnx.dimension import has_dimensions, is_equal
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit
 from tflite2onnx.quantize import Integers, Storage, integer_range
@@ -34,6 +35,13 @@ def not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value
     return g.Not(comparison("Equal")(g, dtype, options, *xs))
 
 
+def _compare_equal(a: Array, b: Array) -> Array:
+    """Return where elements are equal; dimensions must be so for all open sizes, or for none."""
+    if has_dimensions(a) or has_dimensions(b):
+        return np.asarray(np.frompyfunc(is_equal, 2, 1)(a, b), np.bool_)
+    return np.equal(a, b)
+
+
 class Comparison(Elementwise):
     """A comparison of two inputs that broadcast.
 
@@ -41,15 +49,18 @@ class Comparison(Elementwise):
     """
 
     arity = 2
+    evaluates_dimensions = True
     makes = DType.BOOL
     quantization = Integers()
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "EQUAL": ElementwiseRule(comparison("Equal"), f"{_TYPES} bool string", np.equal),
+        "EQUAL": ElementwiseRule(comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
         "GREATER": ElementwiseRule(comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
         "GREATER_EQUAL": ElementwiseRule(comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
         "LESS": ElementwiseRule(comparison("Less"), f"{_TYPES} bfloat16", np.less),
         "LESS_EQUAL": ElementwiseRule(comparison("LessOrEqual"), _TYPES, np.less_equal),
-        "NOT_EQUAL": ElementwiseRule(not_equal, f"{_TYPES} bool string", np.not_equal),
+        "NOT_EQUAL": ElementwiseRule(
+            not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)
+        ),
     }
     codes = tuple(rows)
 

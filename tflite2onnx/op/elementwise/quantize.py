@@ -10,7 +10,6 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
@@ -46,6 +45,7 @@ class Quantize(DynamicShape):
     steps: ClassVar[Mapping[str, int]] = {"QUANTIZE int32": 1}  # see ties above
     dynamic_axes = "..."
     category = Category.TRANSPARENT
+    keeps_shape = True
     tflite = "... -> ..."
 
     def check(self) -> None:
@@ -64,7 +64,6 @@ class Quantize(DynamicShape):
                 raise OperatorError(
                     f"{tensor.name} must have the zero point 0, because it is int32"
                 )
-        expect_same_shape(source, target)
 
     @property
     def slopes(self) -> Slopes | None:
@@ -129,12 +128,12 @@ class FakeQuant(DynamicShape):
     codes = ("FAKE_QUANT",)
     dynamic_axes = "..."
     category = Category.TRANSPARENT
+    keeps_shape = True
     tflite = "... -> ..."
 
     def check(self) -> None:
         check_count(self.op, 1)
         x, y, options = self.input(0), self.output, self.options
-        expect_same_shape(x, y)
         if {x.dtype, y.dtype} != {DType.FLOAT32}:
             raise OperatorError(
                 f"its input and output must be float32, got {x.dtype.label} and {y.dtype.label}"

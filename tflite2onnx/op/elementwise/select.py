@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.elementwise.arithmetic import check_count, check_shapes
+from tflite2onnx.dimension import broadcast_dims
+from tflite2onnx.op.base import Category, OperatorError, OutputShape
+from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType, Shape
@@ -23,12 +24,19 @@ class Select(DynamicShape, Foldable):
     """
 
     codes = ("SELECT", "SELECT_V2")
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
     # The kernel copies stored elements, whatever their scales are.
     quantization = Moves()
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        # The kernels copy one element to an output of the declared rank.
+        if all(t and t.elements == 1 for t in (*self.op.inputs, self.output)):
+            return [self.output.shape]
+        return [broadcast_dims(*self._operand_shapes)]
 
     def check(self) -> None:
         check_count(self.op, 3)
@@ -40,9 +48,6 @@ class Select(DynamicShape, Foldable):
                 f"its condition must be bool, and its other inputs and its output must have one "
                 f"type, got {types}"
             )
-        # Tensors of one element may have any rank; the output has the declared rank.
-        if {t.elements for t in (condition, x, y, self.output)} != {1}:
-            check_shapes(self, self._operand_shapes)
 
     @property
     def _by_rows(self) -> bool:

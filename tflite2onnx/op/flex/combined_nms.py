@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, integer
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 _CORNERS = 4
 _F32 = DType.FLOAT32
@@ -55,19 +56,21 @@ class FlexCombinedSuppression(DynamicShape):
             total = min(total, per_class * self._sizes[3])
         return per_class, total
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        batch, total = self.input(0).shape[0], self._box_limits[1]
+        return [(batch, total, _CORNERS), (batch, total), (batch, total), (batch,)]
+
     def check(self) -> None:
         batch, count, box_classes, classes = self._sizes
         expect(self.input(0), (batch, count, box_classes, _CORNERS), _F32)
         expect(self.input(1), (batch, count, classes), _F32)
         for i in (4, 5):
             expect(self.input(i), (), _F32)
-        total = self._box_limits[1]
-        shapes: list[Shape] = [(batch, total, _CORNERS), (batch, total), (batch, total), (batch,)]
         types = _F32, _F32, _F32, DType.INT32
-        if len(self.op.outputs) != len(shapes):
-            raise OperatorError(f"it must have {len(shapes)} outputs, got {len(self.op.outputs)}")
-        for tensor, shape, dtype in zip(self.op.outputs, shapes, types, strict=True):
-            expect(tensor, shape, dtype)
+        if len(self.op.outputs) != len(types):
+            raise OperatorError(f"it must have {len(types)} outputs, got {len(self.op.outputs)}")
+        for tensor, dtype in zip(self.op.outputs, types, strict=True):
+            expect_type(tensor, (dtype,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0

@@ -5,13 +5,14 @@ A map gives, for each position of a matrix, the index of its element in the pack
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from math import prod
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, ints
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape
 
@@ -117,11 +118,14 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
         """The number of axes before the diagonals."""
         return self.input(0).rank - min(self._count, _MATRIX)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(*self.input(0).shape[: self._batch], *self._sides)]
+
     def check(self) -> None:
         x = self.input(0)
         packed = self._packed_shape(*self._sides)
         expect(x, (*x.shape[: self._batch], *packed), x.dtype)
-        expect(self.output, (*x.shape[: self._batch], *self._sides), x.dtype)
+        expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(4), (1,) * self.input(4).rank, x.dtype)
 
@@ -137,13 +141,14 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
     """FlexMatrixSetDiag: matrices with replaced diagonals."""
 
     codes = ("FlexMatrixSetDiag", "FlexMatrixSetDiagV2", "FlexMatrixSetDiagV3")
+    keeps_shape = True
     place_of_k = 2
 
     def check(self) -> None:
         x = self.input(0)
         packed = self._packed_shape(*_matrix_sides(x.shape))
         expect(self.input(1), (*x.shape[:-2], *packed), x.dtype)
-        expect(self.output, x.shape, x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX
@@ -157,10 +162,14 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
 
     codes = ("FlexMatrixDiagPart", "FlexMatrixDiagPartV2", "FlexMatrixDiagPartV3")
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0).shape
+        return [(*x[:-2], *self._packed_shape(*_matrix_sides(x)))]
+
     def check(self) -> None:
         x = self.input(0)
-        packed = self._packed_shape(*_matrix_sides(x.shape))
-        expect(self.output, (*x.shape[:-2], *packed), x.dtype)
+        self._packed_shape(*_matrix_sides(x.shape))  # checks them
+        expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(2), (1,) * self.input(2).rank, x.dtype)
 
@@ -188,6 +197,10 @@ class FlexDiag(Operator):
     custom = True
     category = Category.TERMINATE
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0).shape
+        return [x[: len(x) // 2] if self.op.code == "FlexDiagPart" else (*x, *x)]
+
     def check(self) -> None:
         x, part = self.input(0), self.op.code == "FlexDiagPart"
         half = x.shape[: x.rank // 2] if part else x.shape
@@ -195,7 +208,7 @@ class FlexDiag(Operator):
         if not half:
             raise OperatorError(f"{x.name} must have axes, got {x.rank}")
         expect(x, (*half, *half) if part else half, x.dtype)
-        expect(self.output, half if part else (*half, *half), x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if self.op.code == "FlexDiagPart":
@@ -215,6 +228,7 @@ class FlexMatrixBandPart(DynamicShape):
     codes = ("FlexMatrixBandPart",)
     custom = True
     category = Category.TERMINATE
+    keeps_shape = True
 
     def check(self) -> None:
         x = self.input(0)
@@ -225,7 +239,7 @@ class FlexMatrixBandPart(DynamicShape):
                 raise OperatorError(
                     f"{self.input(i).name} must have one element, got {self.input(i).elements}"
                 )
-        expect(self.output, x.shape, x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect_type, ints
 from tflite2onnx.op.signal.rfft import synthesis
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
@@ -80,11 +80,15 @@ class FlexFourier(DynamicShape):
         """The lengths, with the last reduced to its half of the frequencies."""
         return (*self._lengths[:-1], self._lengths[-1] // 2 + 1)
 
-    def check(self) -> None:
-        x, (_, pairs) = self.input(0), self._pairs
-        expect_type(x, (DType.FLOAT32, DType.FLOAT64))
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        _, pairs = self._pairs
         lengths = self._halved_lengths if self._kind.real and pairs else self._lengths
-        expect(self.output, (*self._split_shape[0], *lengths, *([_PAIR] if pairs else [])), x.dtype)
+        return [(*self._split_shape[0], *lengths, *([_PAIR] if pairs else []))]
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(x, (DType.FLOAT32, DType.FLOAT64))
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
@@ -56,9 +57,12 @@ class FlexCropAndResize(DynamicShape):
     custom = True
     category = Category.TERMINATE
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(self.input(1).shape[0], *_two_sizes(self, 3), self.input(0).shape[3])]
+
     def check(self) -> None:
         x, boxes = self.input(0), self.input(1)
-        _, _, _, channels = _image(self)
+        _image(self)  # checks it
         expect_type(x, _PIXELS)
         count = boxes.shape[0] if boxes.rank else 0
         expect(boxes, (count, 4), _F32)
@@ -69,7 +73,7 @@ class FlexCropAndResize(DynamicShape):
             )
         size = _two_sizes(self, 3)
         check_element_count(sum(size))
-        expect(self.output, (count, *size, channels), _F32)
+        expect_type(self.output, (_F32,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
@@ -150,12 +154,16 @@ class FlexResizeBicubic(DynamicShape):
     def _sizes(self) -> Shape:
         return _two_sizes(self, 1)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0).shape
+        return [(x[0], *self._sizes, x[3])]
+
     def check(self) -> None:
-        batch, height, width, channels = _image(self)
+        _, height, width, _ = _image(self)
         expect_type(self.input(0), _PIXELS)
         rows, columns = self._sizes
         check_element_count(rows * height + columns * width)
-        expect(self.output, (batch, rows, columns, channels), _F32)
+        expect_type(self.output, (_F32,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis in (0, 3)
@@ -248,14 +256,19 @@ class FlexExtractImagePatches(DynamicShape):
         )
         return rows, columns
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, (rows, columns) = self.input(0).shape, self._windows
+        pixels = rows.places.shape[1] * columns.places.shape[1]
+        steps = rows.places.shape[0], columns.places.shape[0]
+        return [(x[0], *steps, pixels * x[3])]
+
     def check(self) -> None:
         x, (rows, columns) = self.input(0), self._windows
-        pixels = rows.places.shape[1] * columns.places.shape[1]
         steps = rows.places.shape[0], columns.places.shape[0]
         check_element_count(rows.places.size + columns.places.size)
         if 0 in steps:
             raise OperatorError(f"its windows must fit into the image, got {list(x.shape)}")
-        expect(self.output, (x.shape[0], *steps, pixels * x.shape[3]), x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.dimension import Dim, require_equal
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.linear.matmul import product_shape
 from tflite2onnx.op.traits import DynamicShape
@@ -36,11 +38,14 @@ class FlexMatMul(DynamicShape):
         """Whether each of the two inputs is transposed."""
         return bool(self.options.get("adj_x")), bool(self.options.get("adj_y"))
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [product_shape(self.input(0).shape, self.input(1).shape, self._transposes)]
+
     def check(self) -> None:
         a, b = self.input(0), self.input(1)
         expect_type(a, _TYPES)
         expect(b, b.shape, a.dtype)
-        expect(self.output, product_shape(a.shape, b.shape, self._transposes), a.dtype)
+        expect_type(self.output, (a.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         wide = DType.INT32 if y.dtype is DType.INT16 else y.dtype
@@ -74,6 +79,14 @@ class FlexEinsum(DynamicShape):
         count = counts.pop() if len(counts) == 1 else -1
         return equation.replace("...", "".join(unused[:count])) if count >= 0 else equation
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        left, _, result = self._equation.partition("->")
+        sizes: dict[str, Dim] = {}
+        for i, term in enumerate(left.split(",")):
+            for letter, size in zip(term, self.input(i).shape, strict=False):
+                require_equal(sizes.setdefault(letter, size), size)
+        return [[sizes[letter] for letter in result]]
+
     def check(self) -> None:
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
         for tensor in inputs:
@@ -97,7 +110,7 @@ class FlexEinsum(DynamicShape):
                         f"axis {letter} of {self._equation} must have one size, got "
                         f"{sizes[letter]} and {size}"
                     )
-        expect(self.output, [sizes[letter] for letter in match[2]], inputs[0].dtype)
+        expect_type(self.output, (inputs[0].dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         wide = {DType.FLOAT16: DType.FLOAT32, DType.INT16: DType.INT32}.get(y.dtype, y.dtype)
@@ -112,10 +125,13 @@ class FlexL2Loss(Operator):
     custom = True
     category = Category.TERMINATE
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [()]
+
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16))
-        expect(self.output, (), x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         axes = list(range(x.rank))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_type, integer
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    check_element_count,
+    expect,
+    expect_type,
+    integer,
+)
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -30,6 +37,7 @@ class FlexCumulative(DynamicShape):
     codes = tuple(_TYPES)
     custom = True
     category = Category.TERMINATE
+    keeps_shape = True
 
     @cached_property
     def _axis(self) -> int:
@@ -38,7 +46,7 @@ class FlexCumulative(DynamicShape):
     def check(self) -> None:
         x, _ = self.input(0), self._axis
         expect_type(x, _TYPES[self.op.code])
-        expect(self.output, x.shape, x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return operand in (0, ~0) and axis != self._axis
@@ -86,12 +94,15 @@ class FlexLinSpace(Operator):
             raise OperatorError(f"the number of values must be positive, got {count}")
         return count
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(self._count,)]
+
     def check(self) -> None:
         start = self.input(0)
         expect_type(start, (DType.FLOAT32, DType.FLOAT64))
         for i in range(2):
             expect(self.input(i), (), start.dtype)
-        expect(self.output, (self._count,), start.dtype)
+        expect_type(self.output, (start.dtype,))
 
     def emit(self, g: Builder, y: View, start: View, stop: View, _: View) -> Value:
         if self._count == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
@@ -42,12 +43,13 @@ class FlexCase(DynamicShape):
     codes = tuple(nodes)
     custom = True
     category = Category.TERMINATE
+    keeps_shape = True
     dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
         expect(x, x.shape, DType.STRING)
-        expect(self.output, x.shape, DType.STRING)
+        expect_type(self.output, (DType.STRING,))
         if self.options.get("encoding", ""):
             raise OperatorError(
                 "its encoding must be empty: ONNX does not specify the case of letters beyond ASCII"
@@ -72,6 +74,9 @@ class FlexStringJoin(DynamicShape):
     def _separator(self) -> str:
         return _text(self.options, "separator")
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [next((t.shape for t in self.op.inputs if t is not None and t.rank), ())]
+
     def check(self) -> None:
         _ = self._separator  # raises OperatorError
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
@@ -82,7 +87,7 @@ class FlexStringJoin(DynamicShape):
             raise OperatorError(
                 f"all inputs with axes must have the same shape, got {sorted(map(list, shapes))}"
             )
-        expect(self.output, shapes.pop(), DType.STRING)
+        expect_type(self.output, (DType.STRING,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         separator = self._separator
@@ -100,6 +105,7 @@ class FlexMatch(DynamicShape):
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
     custom = True
     category = Category.TERMINATE
+    keeps_shape = True
     dynamic_axes = "..."
 
     @property
@@ -115,7 +121,7 @@ class FlexMatch(DynamicShape):
     def check(self) -> None:
         x, _ = self.input(0), self._pattern
         expect(x, x.shape, DType.STRING)
-        expect(self.output, x.shape, DType.BOOL)
+        expect_type(self.output, (DType.BOOL,))
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         return g.RegexFullMatch(x, pattern=self._pattern)
@@ -127,13 +133,13 @@ class FlexStringToNumber(DynamicShape):
     codes = ("FlexStringToNumber",)
     custom = True
     category = Category.TERMINATE
+    keeps_shape = True
     dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
         expect(x, x.shape, DType.STRING)
         expect_type(self.output, _NUMBERS)
-        expect(self.output, x.shape, self.output.dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.Cast(x, to=onnx_type(y.dtype))
@@ -145,12 +151,13 @@ class FlexAsString(DynamicShape):
     codes = ("FlexAsString",)
     custom = True
     category = Category.TERMINATE
+    keeps_shape = True
     dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _INTEGERS)
-        expect(self.output, x.shape, DType.STRING)
+        expect_type(self.output, (DType.STRING,))
         width, fill = self.options.get("width", -1), self.options.get("fill", "")
         if width > 0 or fill:
             raise OperatorError(

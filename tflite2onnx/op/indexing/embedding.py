@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_indices, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Integers
@@ -30,13 +30,15 @@ class EmbeddingLookup(DynamicShape, Foldable):
     category = Category.TERMINATE
     quantization = Integers(in_file_types=True)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(self.input(0).elements, *self.input(1).shape[1:])]
+
     def check(self) -> None:
         ids, table, output = self.input(0), self.input(1), self.output
         expect(ids, (ids.elements,), DType.INT32)
         if table.rank < 2:  # rows
             raise OperatorError(f"{table.name} must have at least two axes, got {table.rank}")
         expect_indices(ids, table.shape[:1])
-        expect(output, (ids.elements, *table.shape[1:]), output.dtype)
         if output.dtype is not table.dtype:
             expect_type(table, _STORED)
             expect_type(output, _REAL)
@@ -114,6 +116,9 @@ class EmbeddingLookupSparse(DynamicShape):
         expect(indices, (self.input(0).elements, len(sizes)), DType.INT32)
         return sizes[:-1]
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(*ints(self, 2)[:-1], *self.input(4).shape[1:])]
+
     def check(self) -> None:
         ids, weights, table = self.input(0), self.input(3), self.input(4)
         expect(ids, (ids.elements,), DType.INT32)
@@ -128,7 +133,8 @@ class EmbeddingLookupSparse(DynamicShape):
                 f"combiner must be 0 (SUM), 1 (MEAN) or 2 (SQRTN), got {self.options.combiner}"
             )
         expect(table, table.shape, DType.FLOAT32)
-        expect(self.output, (*self._sparse, *table.shape[1:]), DType.FLOAT32)
+        _ = self._sparse  # checks it
+        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(
         self, g: Builder, y: View, ids: View, indices: View, _: View, weights: View, table: View
@@ -178,6 +184,9 @@ class KmeansEmbeddingLookup(Operator):
     category = Category.TERMINATE
     quantization = Integers(in_file_types=True)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(1, self.input(1).shape[1] * self.input(2).shape[1])]
+
     def check(self) -> None:
         tokens, encoding, codebook = (self.input(i) for i in range(3))
         types = DType.INT32, DType.UINT8, DType.FLOAT32
@@ -188,7 +197,7 @@ class KmeansEmbeddingLookup(Operator):
                 )
             expect(tensor, tensor.shape, dtype)
         expect(tokens, (1, tokens.shape[1]), DType.INT32)
-        expect(self.output, (1, encoding.shape[1] * codebook.shape[1]), DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, tokens: View, encoding: View, codebook: View) -> Value:
         zero = g.scalar(0, DType.INT32)

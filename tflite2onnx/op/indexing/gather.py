@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import axis_of, expect, expect_indices
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    expect_indices,
+    expect_type,
+    require_equal_shapes,
+)
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType
@@ -30,6 +35,7 @@ class Gather(DynamicShape, Foldable):
     """
 
     codes = ("GATHER",)
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     quantization = Moves()
@@ -40,7 +46,7 @@ class Gather(DynamicShape, Foldable):
 
     @cached_property
     def _batch(self) -> int:
-        x, indices = self.input(0), self.input(1)
+        indices = self.input(1)
         number = int(self.options.batch_dims)
         batch = number + indices.rank if number < 0 else number
         if not 0 <= batch <= min(self._axis, indices.rank):
@@ -48,18 +54,17 @@ class Gather(DynamicShape, Foldable):
                 f"batch_dims must be at most the axis {self._axis} and the {indices.rank} axes of "
                 f"the indices, got {number}"
             )
-        if x.shape[:batch] != indices.shape[:batch]:
-            raise OperatorError(
-                f"{indices.name} must begin with the batch axes {list(x.shape[:batch])}, "
-                f"got {list(indices.shape[:batch])}"
-            )
         return batch
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, indices, axis, n = self.input(0).shape, self.input(1).shape, self._axis, self._batch
+        batch = require_equal_shapes(x[:n], indices[:n])
+        return [(*batch, *x[n:axis], *indices[n:], *x[axis + 1 :])]
 
     def check(self) -> None:
         x, indices, axis = self.input(0), self.input(1), self._axis
         expect_indices(indices, (x.shape[axis],))
-        shape = (*x.shape[:axis], *indices.shape[self._batch :], *x.shape[axis + 1 :])
-        expect(self.output, shape, x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         # Indices keep their order; in the output their axes replace the indexed axis.
@@ -98,17 +103,21 @@ class GatherNd(DynamicShape):
         """The number of axes of the data that an index has an element for."""
         x, indices = self.input(0), self.input(1)
         # The kernel rejects an index without elements.
-        if not indices.rank or not 0 < indices.shape[-1] <= x.rank:
+        if not indices.rank or indices.shape[-1] not in range(1, x.rank + 1):
             raise OperatorError(
                 f"the last axis of {indices.name} must have 1 to {x.rank} elements, "
                 f"got the shape {list(indices.shape)}"
             )
         return indices.shape[-1]
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, indices = self.input(0), self.input(1)
+        return [(*indices.shape[:-1], *x.shape[self._depth :])]
+
     def check(self) -> None:
         x, indices = self.input(0), self.input(1)
         expect_indices(indices, x.shape[: self._depth])
-        expect(self.output, (*indices.shape[:-1], *x.shape[self._depth :]), x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

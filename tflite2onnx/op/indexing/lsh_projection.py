@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.common.unsigned import UnsignedInt
 from tflite2onnx.op.movement.bitcast import split_words
@@ -65,6 +65,10 @@ class LshProjection(Operator):
             )
         return size
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        seeds = self.input(0)
+        return [(seeds.shape[0] if self.options.type == _SPARSE else seeds.elements,)]
+
     def check(self) -> None:
         seeds, items = self.input(0), self.input(1)
         _ = self._item  # checks it
@@ -80,8 +84,7 @@ class LshProjection(Operator):
             expect(self.input(2), items.shape[:1], DType.FLOAT32)
         if self.options.type not in (_SPARSE, _DENSE):
             raise OperatorError(f"type must be 1 (SPARSE) or 2 (DENSE), got {self.options.type}")
-        sparse = self.options.type == _SPARSE
-        expect(self.output, (seeds.shape[0] if sparse else seeds.elements,), DType.INT32)
+        expect_type(self.output, (DType.INT32,))
 
     def emit(
         self, g: Builder, y: View, seeds: View, items: View, weights: View | None = None

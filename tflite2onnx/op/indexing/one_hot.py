@@ -7,8 +7,9 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from tflite2onnx.dimension import is_known
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     drop_axis,
@@ -61,17 +62,15 @@ class OneHot(DynamicShape, Foldable):
 
     @cached_property
     def _depth(self) -> int:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
-            return self.output.shape[self._axis] if self.output.rank > self._axis else 1
         depth = integer(self, 1)
-        if depth < 0:
+        if is_known(depth) and depth < 0:
             raise OperatorError(f"depth must not be negative, got {depth}")
         return depth
 
-    @property
-    def data_dependent_axes(self) -> list[int]:
-        return [self._axis]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shape = self.input(0).shape
+        depth = Unknown() if self.has_data_dependent_shape else self._depth
+        return [(*shape[: self._axis], depth, *shape[self._axis :])]
 
     def check(self) -> None:
         indices, on = self.input(0), self.input(2)
@@ -79,8 +78,9 @@ class OneHot(DynamicShape, Foldable):
         expect_type(on, _ONE_HOT_TYPES)
         for value in (on, self.input(3)):
             expect(value, (1,) * value.rank, on.dtype)
-        before, after = indices.shape[: self._axis], indices.shape[self._axis :]
-        expect(self.output, (*before, self._depth, *after), on.dtype)
+        if self.has_data_dependent_shape:
+            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
+        expect_type(self.output, (on.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
@@ -126,6 +126,10 @@ class MatrixDiag(DynamicShape):
     category = Category.TERMINATE
     quantization = Integers(in_file_types=True)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0).shape
+        return [x if self.op.code == "MATRIX_SET_DIAG" else (*x, x[-1])]
+
     def check(self) -> None:
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
         expect_type(x, _DIAGONAL_TYPES)
@@ -133,7 +137,7 @@ class MatrixDiag(DynamicShape):
             raise OperatorError(f"{x.name} must have at least {1 + sets} axes, got {x.rank}")
         if sets:
             expect(self.input(1), (*x.shape[:-2], min(x.shape[-2:])), x.dtype)
-        expect(self.output, x.shape if sets else (*x.shape, x.shape[-1]), x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
         zero = g.scalar(0, x.dtype)  # stored zeros, whatever the zero point is

@@ -9,16 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
-    count_listed_axes,
     expect,
     expect_indices,
     expect_list,
-    expect_rank,
     expect_type,
     integer,
     ints,
+    requested_shape,
 )
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import Moves
@@ -56,16 +55,18 @@ class ScatterNd(DynamicShape):
     category = Category.TERMINATE
     quantization = Moves()
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [requested_shape(self, 2)]
+
     def check(self) -> None:
         indices, updates = self.input(0), self.input(1)
         expect_type(indices, (DType.INT32,))
         expect_type(updates, _TYPES)
+        expect_type(self.output, (updates.dtype,))
         if self.has_data_dependent_shape:
             expect_list(self, 2, self.input(2).elements)
-            expect_rank(self.output, count_listed_axes(self, 2), updates.dtype)
             return
         shape = ints(self, 2)
-        expect(self.output, shape, updates.dtype)
         if not indices.rank or not 0 < indices.shape[-1] <= len(shape):
             raise OperatorError(
                 f"the last axis of {indices.name} must have 1 to {len(shape)} elements, "
@@ -111,16 +112,17 @@ class SparseToDense(DynamicShape):
             )
         return shape
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [requested_shape(self, 1)]
+
     def check(self) -> None:
         indices, values, default = self.input(0), self.input(2), self.input(3)
         expect_type(indices, _INDICES)
         expect_type(values, _SPARSE_TYPES)
+        expect_type(self.output, (values.dtype,))
         expect(default, (1,) * default.rank, values.dtype)
         if self.has_data_dependent_shape:
             expect_list(self, 1, self.input(1).elements)
-            expect_rank(self.output, count_listed_axes(self, 1), values.dtype)
-        else:
-            expect(self.output, ints(self, 1), values.dtype)
         expect(values, self._index_shape[:1] if values.rank else (), values.dtype)
         if not self.has_data_dependent_shape:
             expect_indices(indices, self.output.shape)
@@ -173,21 +175,14 @@ class Segments(DynamicShape):
         return not self.is_sorted and not self.input(2).is_constant
 
     @property
-    def data_dependent_axes(self) -> list[int]:
-        return [0]
-
-    @property
     def _is_counted(self) -> bool:
         """Whether the number of segments depends on sorted numbers that are not constant."""
         return self.is_sorted and self.input(1).data is None
 
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        return [[(0, 0)]] if self._is_counted else super().data_dependent_dims()
-
-    def infer_outputs(self) -> Sequence[Shape] | None:
-        if not self._is_counted:
-            return None
-        return [(max(self.output.shape[:1], default=1) or 1, *self.input(0).shape[1:])]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        data, numbers = self.input(0).shape, self.input(1).shape
+        unknown = self._is_counted or self.has_data_dependent_shape
+        return [(Unknown() if unknown else self._count, *data[len(numbers) :])]
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         if operand < 0:
@@ -209,7 +204,7 @@ class Segments(DynamicShape):
                 "be sorted and not negative" if self.gaps else "rise from 0 in steps of 0 or 1"
             )
             raise OperatorError(f"segment numbers must {required}, got {numbers}")
-        return numbers[-1] + 1
+        return int(numbers[-1]) + 1
 
     def check(self) -> None:
         data, numbers = self.input(0), self.input(1)
@@ -227,7 +222,7 @@ class Segments(DynamicShape):
             raise OperatorError(
                 f"segment numbers of {numbers.name} must be less than {self._count}, got {largest}"
             )
-        expect(self.output, (self._count, *data.shape[numbers.rank :]), data.dtype)
+        expect_type(self.output, (data.dtype,))
 
     def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
         reduction, start = self.starts[self.op.code]

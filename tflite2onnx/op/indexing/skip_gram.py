@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 _SPACES = " \t\n\v\f\r"
 _MOST = 1 << 12  # n-grams that begin at one word
@@ -46,11 +46,8 @@ class SkipGram(DynamicShape):
 
         return list(extend_gram((0,)))
 
-    def infer_outputs(self) -> Sequence[Shape]:
-        return [(max(self.output.shape[:1], default=1) or 1,)]
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        return [[(0, 0)]]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(Unknown(),)]
 
     def check(self) -> None:
         x = self.input(0)
@@ -58,7 +55,7 @@ class SkipGram(DynamicShape):
         if not x.elements:
             raise OperatorError(f"{x.name} must have at least one element, got none")
         _ = self._grams  # checks them
-        expect(self.output, self.infer_outputs()[0], DType.STRING)
+        expect_type(self.output, (DType.STRING,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         words = self._split_words(g, x)

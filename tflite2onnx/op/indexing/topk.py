@@ -10,16 +10,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
+from tflite2onnx.dimension import is_known
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import (
-    axis_of,
-    drop_axis,
-    expect,
-    expect_rank,
-    expect_type,
-    integer,
-)
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import axis_of, drop_axis, expect, expect_type, integer
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,
@@ -57,35 +51,28 @@ class TopK(DynamicShape):
     @cached_property
     def _k(self) -> int:
         x, k = self.input(0), integer(self, 1)
-        if not x.rank or k > x.shape[-1]:
+        if not x.rank or (is_known(k) and is_known(x.shape[-1]) and k > x.shape[-1]):
             raise OperatorError(
                 f"k must be at most the last size of {x.name}, {list(x.shape)}, got {k}"
             )
-        return max(k, 0)  # the kernel reads a negative k as 0
+        return max(k, 0) if is_known(k) else k  # the kernel reads a negative k as 0
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        size = Unknown() if self.has_data_dependent_shape else self._k
+        return [(*self.input(0).shape[:-1], size)] * 2
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, self.types)
-        shape = (*x.shape[:-1], self._size)
         if len(self.op.outputs) != 2:
             raise OperatorError(
                 f"it must have two outputs, values and indices, got {len(self.op.outputs)}"
             )
         values, indices = self.op.outputs
-        expect(values, shape, x.dtype)
-        expect(indices, shape, DType.INT16 if indices.dtype is DType.INT16 else DType.INT32)
-
-    @property
-    def data_dependent_axes(self) -> list[int]:
-        return [self.input(0).rank - 1]
-
-    @property
-    def _size(self) -> int:
-        """The size of the last axis of the outputs."""
-        if not self.has_data_dependent_shape:
-            return self._k
-        expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
-        return (self.op.outputs[0].shape or (1,))[-1]
+        expect_type(values, (x.dtype,))
+        expect_type(indices, (DType.INT16, DType.INT32))
+        if self.has_data_dependent_shape:
+            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
         compute_type = g.compute_type("TopK", x.dtype)
@@ -120,19 +107,23 @@ class Arg(DynamicShape):
     def _axis(self) -> int:
         return axis_of(integer(self, 1), self.input(0).rank)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shape = self.input(0).shape
+        if self.has_data_dependent_shape:
+            return [[Unknown() for _ in shape[1:]]]
+        return [drop_axis(shape, self._axis)]
+
     def check(self) -> None:
         x, output = self.input(0), self.output
         expect_type(x, self.types)
+        expect_type(output, (DType.INT32, DType.INT64))
         wide = output.dtype is DType.INT64
         if self.options.get("output_type") == _TYPE_NUMBERS[not wide]:
             raise OperatorError(f"output_type must be the type of {output.name}, got another type")
         if self.has_data_dependent_shape:
             expect_axis(self, 1)
-            expect_rank(output, max(x.rank - 1, 0), DType.INT64 if wide else DType.INT32)
-            return
-        if not x.shape[self._axis]:
+        elif not x.shape[self._axis]:
             raise OperatorError(f"axis {self._axis} of {x.name} must not be empty")
-        expect(output, drop_axis(x.shape, self._axis), DType.INT64 if wide else DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+import numpy as np
+
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import Integers, Moves
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 _WHERE_TYPES = (
     DType.BOOL,
@@ -38,19 +40,16 @@ class Where(DynamicShape):
     quantization = Integers(in_file_types=True)
     dynamic_axes = "..."
 
-    def infer_outputs(self) -> Sequence[Shape]:
-        # Files may declare any number of indices.
-        return [(max(self.output.shape[:1], default=1) or 1, self.input(0).rank)]
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        return [[(0, 0)]]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0)
+        return [(Unknown() if x.data is None else np.count_nonzero(x.data), x.rank)]
 
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, _WHERE_TYPES)
         if not x.rank:
             raise OperatorError(f"{x.name} must have at least one axis, got none")
-        expect(self.output, self.infer_outputs()[0], DType.INT64)
+        expect_type(self.output, (DType.INT64,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         # The kernel compares stored integers with 0, whatever the zero point is.
@@ -66,12 +65,8 @@ class Unique(DynamicShape):
     quantization = Moves()
     dynamic_axes = "..."
 
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        return [[(0, 0)]]
-
-    def infer_outputs(self) -> Sequence[Shape]:
-        x, values = self.input(0), self.output
-        return [(max(values.shape[:1], default=1) or 1,), x.shape]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(Unknown(),), self.input(0).shape]
 
     def check(self) -> None:
         x = self.input(0)
@@ -82,9 +77,8 @@ class Unique(DynamicShape):
                 f"got {x.rank} axes and {len(self.op.outputs)} outputs"
             )
         values, indices = self.op.outputs
-        expect(values, self.infer_outputs()[0], x.dtype)
+        expect_type(values, (x.dtype,))
         expect_type(indices, _INDICES)
-        expect(indices, x.shape, indices.dtype)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         compute_type = g.compute_type("Unique", x.dtype)

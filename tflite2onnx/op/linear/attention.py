@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.layout import Frame, pin_operand
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.tensor import DType
 
 _AXES = 4
@@ -28,6 +28,9 @@ class DotProductAttention(Operator):
     codes = ("odml.scaled_dot_product_attention",)
     custom = True
     category = Category.IMPLICIT
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(*self.input(0).shape[:3], self.input(2).shape[3])]
 
     def check(self) -> None:
         q, k, v, mask = (self.input(i) for i in range(4))
@@ -49,7 +52,7 @@ class DotProductAttention(Operator):
             raise OperatorError(
                 f"the mask must broadcast to {list(scores)}, got {list(mask.shape)}"
             )
-        expect(self.output, (batch, times, heads, v.shape[3]), DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def frames(self) -> Sequence[Frame]:
         return [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Shape, Tensor
 
@@ -27,6 +27,9 @@ class ExternalCache(Operator):
     custom = True
     category = Category.TERMINATE
     returns_tuple = True
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape] * 2
 
     def check(self) -> None:
         keys, values, positions, *new = (self.input(i) for i in range(5))
@@ -101,7 +104,7 @@ class InternalCache(HasInternalState):
     def _layer(self) -> int:
         return max(int(self.options.get("layer_index", 0)), 0)
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         return [self._shape] * 2
 
     def check(self) -> None:
@@ -119,7 +122,7 @@ class InternalCache(HasInternalState):
         if len(caches) != 2:  # keys and values
             raise OperatorError(f"the outputs must be keys and values, got {len(caches)}")
         for cache in caches:
-            expect(cache, self._shape, DType.FLOAT32)
+            expect_type(cache, (DType.FLOAT32,))
 
     def internal_state(self) -> Sequence[Tensor]:
         """Return both caches, which signatures share by layer, and the position of their row 0."""

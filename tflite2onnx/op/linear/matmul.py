@@ -9,9 +9,10 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
+from tflite2onnx.dimension import Dim, broadcast_dims, require_equal
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.common.checks import expect, expect_real, features_from
+from tflite2onnx.op.base import Category, OperatorError, OutputShape
+from tflite2onnx.op.common.checks import expect_real, features_from
 from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
 from tflite2onnx.op.traits import DynamicShape
@@ -50,6 +51,16 @@ class FullyConnected(DynamicShape):
     category = Category.ATTRIBUTE
     quantization = Product(0, 1, 2, hybrid="rows")
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, w = self.input(0), self.input(1)
+        if self.options.keep_num_dims and w.rank == _MATRIX and x.shape[-1:] == w.shape[1:]:
+            batch = x.shape[:-1]
+        else:
+            rest = x.elements % self._features
+            require_equal(rest, 0, f"{list(x.shape)} must be rows of {self._features} elements")
+            batch = (x.elements // self._features,)
+        return [(*batch, w.shape[0])]
+
     def check(self) -> None:
         if self.options.get("weights_format", "DEFAULT") != "DEFAULT":
             raise OperatorError(
@@ -74,10 +85,6 @@ class FullyConnected(DynamicShape):
                 f"the bias must have {w.shape[0]} elements, as many as the weights have rows,"
                 f" got {bias.elements}"
             )
-        batch: Shape = (x.elements // self._features,)
-        if self.options.keep_num_dims and w.rank == _MATRIX and x.shape[-1:] == w.shape[1:]:
-            batch = x.shape[:-1]
-        expect(self.output, (*batch, w.shape[0]), self.output.dtype)
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         bias = self.input(1).shape[:1]  # the file may declare another shape
@@ -234,7 +241,9 @@ def _rows_leading(label: Axes) -> bool:
     return label[:2] == ("N", "O")
 
 
-def product_shape(a: Shape, b: Shape, transposed: tuple[bool, bool]) -> Shape:
+def product_shape(
+    a: Sequence[Dim], b: Sequence[Dim], transposed: tuple[bool, bool]
+) -> tuple[Dim, ...]:
     """Return the shape of a product of matrices [..., rows, columns], each possibly transposed.
 
     Raises:
@@ -246,15 +255,9 @@ def product_shape(a: Shape, b: Shape, transposed: tuple[bool, bool]) -> Shape:
         shape[:-3:-1] if turn else shape[-2:]
         for shape, turn in zip((a, b), transposed, strict=True)
     )
-    try:
-        batch = np.broadcast_shapes(a[:-2], b[:-2])
-    except ValueError:
-        batch = None
-    if inner != same or batch is None:
-        raise OperatorError(
-            f"the matrices must have matching inner and batch sizes, got {list(a)} and {list(b)}"
-        )
-    return (*batch, rows, columns)
+    message = f"the matrices must have matching inner and batch sizes, got {list(a)} and {list(b)}"
+    require_equal(inner, same, message)
+    return (*broadcast_dims(a[:-2], b[:-2], message=message), rows, columns)
 
 
 class BatchMatMul(DynamicShape):
@@ -273,9 +276,12 @@ class BatchMatMul(DynamicShape):
         # The kernel multiplies the stored integers without their zero points.
         return Product(0, 1, 2, accumulates=self.output.dtype is DType.INT32)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        a, b = self.input(0).shape, self.input(1).shape
+        return [product_shape(a, b, (self.options.adj_x, self.options.adj_y))]
+
     def check(self) -> None:
         a, b, y = self.input(0), self.input(1), self.output
-        shape = product_shape(a.shape, b.shape, (self.options.adj_x, self.options.adj_y))
         if not self.quantization.accumulates:
             expect_real(a, b, y)
         elif {a.dtype, b.dtype} != {DType.INT8}:
@@ -283,7 +289,6 @@ class BatchMatMul(DynamicShape):
                 "both inputs of an int32 output must be int8,"
                 f" got {a.dtype.label} and {b.dtype.label}"
             )
-        expect(y, shape, y.dtype)
 
     def frames(self) -> Sequence[Frame]:
         batch = axis_names(self.output.rank - 2)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.nodes import onnx_type
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Integers
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, DType
 
 # Complex tensors have become pairs of floats before. Types of less than a byte are packed.
 _TYPES = (
@@ -51,18 +50,17 @@ class Bitcast(DynamicShape, Foldable):
                 raise OperatorError(
                     f"{tensor.name} must have elements of whole bytes, got {tensor.dtype.label}"
                 )
-        expect(y, self._shape(), y.dtype)
 
-    def _shape(self) -> Shape:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         x, wide, narrow = self.input(0), self.input(0).dtype.bits, self.output.dtype.bits
         if wide >= narrow:
-            return x.shape + ((wide // narrow,) if wide > narrow else ())
+            return [x.shape + ((wide // narrow,) if wide > narrow else ())]
         if x.shape[-1:] != (narrow // wide,):
             raise OperatorError(
                 f"the last axis of {x.name} must have {narrow // wide} elements, "
                 f"got the shape {list(x.shape)}"
             )
-        return x.shape[:-1]
+        return [x.shape[:-1]]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if x.dtype.bits == y.dtype.bits:

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_rank, expect_type, ints
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import (
+    count_listed_axes,
+    expect,
+    expect_type,
+    ints,
+    requested_shape,
+)
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType, Shape
@@ -26,19 +32,22 @@ class BroadcastTo(DynamicShape, Foldable):
     """BROADCAST_TO: repeats axes of size 1 to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
+    evaluates_dimensions = True
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     quantization = Moves()
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [requested_shape(self, 1)]
+
     def check(self) -> None:
         _check_list(self, 1)
+        expect_type(self.output, (self.input(0).dtype,))
         if self.has_data_dependent_shape:
-            expect_rank(self.output, count_listed_axes(self, 1), self.input(0).dtype)
             return
         x, shape = self.input(0), ints(self, 1)
-        expect(self.output, shape, x.dtype)
         missing = len(shape) - x.rank
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
@@ -73,12 +82,15 @@ class BroadcastArgs(Foldable):
     category = Category.TERMINATE
     quantization = Moves()
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(max(count_listed_axes(self, i) for i in (0, 1)),)]
+
     def check(self) -> None:
         for i in (0, 1):
             _check_list(self, i)
         a, b = self.input(0), self.input(1)
         expect(b, b.shape, a.dtype)
-        expect(self.output, (max(count_listed_axes(self, i) for i in (0, 1)),), a.dtype)
+        expect_type(self.output, (a.dtype,))
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
@@ -100,19 +112,20 @@ class Fill(DynamicShape, Foldable):
     """FILL: one element, repeated to fill a shape."""
 
     codes = ("FILL",)
+    evaluates_dimensions = True
     shape_inputs = (0,)
     dynamic_axes = "..."
     category = Category.TERMINATE
     quantization = Moves()
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [requested_shape(self, 0)]
+
     def check(self) -> None:
         _check_list(self, 0)
         value = self.input(1)
         expect(value, (), value.dtype)
-        if self.has_data_dependent_shape:
-            expect_rank(self.output, count_listed_axes(self, 0), value.dtype)
-        else:
-            expect(self.output, ints(self, 0), value.dtype)
+        expect_type(self.output, (value.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

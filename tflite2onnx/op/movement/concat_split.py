@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
+from tflite2onnx.dimension import Dim, is_known, require_equal
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
     expect,
     expect_list,
-    expect_rank,
+    expect_type,
     integer,
     ints,
+    require_equal_shapes,
 )
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
@@ -34,11 +36,23 @@ class Concatenation(DynamicShape, Foldable):
     """CONCATENATION: joins tensors along an axis; tensors without axes are joined to a list."""
 
     codes = ("CONCATENATION",)
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     # The uint8 kernel rescales and the int8 kernel rejects mixed scales; other kernels copy.
     quantization = Moves(rescales=frozenset({DType.INT8, DType.UINT8}))
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shapes = [self.input(i).shape for i in range(len(self.op.inputs))]
+        if not shapes[0]:
+            return [(len(shapes),)]
+        axis = axis_of(self.options.axis, len(shapes[0]))
+        before, after = (
+            reduce(require_equal_shapes, parts)
+            for parts in zip(*((s[:axis], s[axis + 1 :]) for s in shapes), strict=True)
+        )
+        return [(*before, sum(shape[axis] for shape in shapes), *after)]
 
     def check(self) -> None:
         first = self.input(0)
@@ -47,8 +61,7 @@ class Concatenation(DynamicShape, Foldable):
         for tensor in inputs:
             size = (tensor if tensor.rank == first.rank else first).shape[axis : axis + 1]
             expect(tensor, (*first.shape[:axis], *size, *first.shape[axis + 1 :]), first.dtype)
-        total = sum(t.shape[axis] for t in inputs) if first.rank else len(inputs)
-        expect(self.output, (*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+        expect_type(self.output, (first.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return g.in_compute_type("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
@@ -61,6 +74,7 @@ class Pack(DynamicShape, Foldable):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     quantization = Moves(rescales=QUANTIZED)
@@ -69,12 +83,17 @@ class Pack(DynamicShape, Foldable):
     def _axis(self) -> int:
         return axis_of(self.options.axis, self.input(0).rank + 1)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shapes = [self.input(i).shape for i in range(len(self.op.inputs))]
+        first, *others = shapes
+        shape: Sequence[Dim] = reduce(require_equal_shapes, others, first)
+        return [(*shape[: self._axis], len(shapes), *shape[self._axis :])]
+
     def check(self) -> None:
         first, count = self.input(0), len(self.op.inputs)
         for i in range(count):
             expect(self.input(i), first.shape, first.dtype)
-        before, after = first.shape[: self._axis], first.shape[self._axis :]
-        expect(self.output, (*before, count, *after), first.dtype)
+        expect_type(self.output, (first.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
@@ -96,6 +115,7 @@ class Unpack(DynamicShape, Foldable):
     """UNPACK: the slices along an axis, each without this axis."""
 
     codes = ("UNPACK",)
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     returns_tuple = True
@@ -105,6 +125,9 @@ class Unpack(DynamicShape, Foldable):
     def _axis(self) -> int:
         return axis_of(self.options.axis, self.input(0).rank)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [drop_axis(self.input(0).shape, self._axis)] * len(self.op.outputs)
+
     def check(self) -> None:
         x = self.input(0)
         count, size = len(self.op.outputs), x.shape[self._axis]
@@ -113,7 +136,7 @@ class Unpack(DynamicShape, Foldable):
                 f"{x.name} must have an output for each of {size} slices, got {count} outputs"
             )
         for tensor in self.op.outputs:
-            expect(tensor, drop_axis(x.shape, self._axis), x.dtype)
+            expect_type(tensor, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -133,6 +156,7 @@ class Split(DynamicShape, Foldable):
     """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
 
     codes = ("SPLIT", "SPLIT_V")
+    evaluates_dimensions = True
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
@@ -154,17 +178,6 @@ class Split(DynamicShape, Foldable):
     def _are_sizes_known(self) -> bool:
         return self.op.code == "SPLIT" or self.input(1).is_constant
 
-    @property
-    def data_dependent_axes(self) -> list[int] | None:
-        return [self._axis] if self._axis_is_known else None
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        groups = super().data_dependent_dims()
-        if self._are_sizes_known and self.op.code == "SPLIT":  # all parts have one size
-            axes = sorted({axis for group in groups for _, axis in group})
-            return [[pair for (pair,) in groups if pair[1] == axis] for axis in axes]
-        return groups
-
     @cached_property
     def _axis(self) -> int:
         number = integer(self, 0 if self.op.code == "SPLIT" else 2)
@@ -180,34 +193,33 @@ class Split(DynamicShape, Foldable):
             requested = ints(self, 1)
             rest = whole - sum(size for size in requested if size != -1)
             sizes = [rest if size == -1 else size for size in requested]
-        if sum(sizes) != whole or min(sizes, default=-1) < 0 or len(sizes) != count:
+        require_equal(sum(sizes), whole, f"{count} sizes must add up to {whole}, got {sizes}")
+        if any(is_known(size) and size < 0 for size in sizes) or len(sizes) != count:
             raise OperatorError(
                 f"{count} sizes must be non-negative and add up to {whole}, got {sizes}"
             )
         return sizes
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shape, count = self.input(self._data).shape, len(self.op.outputs)
+        if not self._axis_is_known:
+            # The parts of SPLIT all have one size.
+            sizes = [Unknown() for _ in shape]
+            return [sizes if self.op.code == "SPLIT" else [Unknown() for _ in shape]] * count
+        parts = self._sizes if self._are_sizes_known else [Unknown() for _ in range(count)]
+        axis = self._axis
+        return [(*shape[:axis], size, *shape[axis + 1 :]) for size in parts]
+
     def check(self) -> None:
         x = self.input(self._data)
-        if not self._axis_is_known:
-            self._check_dynamic()
+        for tensor in self.op.outputs:
+            expect_type(tensor, (x.dtype,))
+        if not self.has_data_dependent_shape:
+            _ = self._sizes  # checks them
             return
-        axis = self._axis
-        if self.has_data_dependent_shape:
-            expect_list(self, 1, len(self.op.outputs))
-            for tensor in self.op.outputs:
-                size = tensor.shape[axis] if tensor.rank == x.rank else 1
-                expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
-            return
-        for tensor, size in zip(self.op.outputs, self._sizes, strict=True):
-            expect(tensor, (*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
-
-    def _check_dynamic(self) -> None:
-        x = self.input(self._data)
         expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
         if self.op.code == "SPLIT_V":
             expect_list(self, 1, len(self.op.outputs))
-        for tensor in self.op.outputs:
-            expect_rank(tensor, x.rank, x.dtype)
 
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._axis_is_known else []
@@ -268,6 +280,7 @@ class Tile(DynamicShape, Foldable):
     """TILE: the elements, repeated along each axis."""
 
     codes = ("TILE",)
+    evaluates_dimensions = True
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
@@ -277,18 +290,21 @@ class Tile(DynamicShape, Foldable):
     @cached_property
     def _multiples(self) -> list[int]:
         rank, multiples = self.input(0).rank, ints(self, 1)
-        if len(multiples) != rank or min(multiples, default=0) < 0:
+        if len(multiples) != rank or any(is_known(n) and n < 0 for n in multiples):
             raise OperatorError(f"multiples must be {rank} non-negative integers, got {multiples}")
         return multiples
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0)
+        if self.has_data_dependent_shape:
+            return [[Unknown() for _ in x.shape]]
+        return [[size * times for size, times in zip(x.shape, self._multiples, strict=True)]]
 
     def check(self) -> None:
         x = self.input(0)
         if self.has_data_dependent_shape:
             expect_list(self, 1, x.rank)
-            expect_rank(self.output, x.rank, x.dtype)
-            return
-        sizes = zip(x.shape, self._multiples, strict=True)
-        expect(self.output, [size * times for size, times in sizes], x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
         if self.has_data_dependent_shape:

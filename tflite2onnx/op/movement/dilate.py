@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.dimension import Dim
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
@@ -32,15 +33,18 @@ class Dilate(DynamicShape):
         return steps
 
     @cached_property
-    def _sizes(self) -> list[int]:
+    def _sizes(self) -> list[Dim]:
         pairs = zip(self.input(0).shape, self._steps, strict=True)
         return [(size - 1) * step + 1 if size else 0 for size, step in pairs]
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self._sizes]
 
     def check(self) -> None:
         x, value = self.input(0), self.input(2)
         expect_type(self.input(1), (DType.INT32,))
         expect(value, (1,) * value.rank, x.dtype)
-        expect(self.output, self._sizes, x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, _: View, value: View) -> Value:
         return dilate_axes(g, x, x.reorder(self._steps), value)
@@ -106,19 +110,25 @@ class StablehloPad(DynamicShape):
             )
         return list(zip(*columns, strict=True))
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        sizes = zip(self.input(0).shape, self._pads, strict=True)
+        return [
+            [
+                size + (max(size - 1, 0) * between if between else 0) + low + high
+                for size, (low, high, between) in sizes
+            ]
+        ]
+
     def check(self) -> None:
         x, value = self.input(0), self.input(1)
         expect(value, (1,) * value.rank, x.dtype)
-        sizes = [
-            size + max(size - 1, 0) * between + low + high
-            for size, (low, high, between) in zip(x.shape, self._pads, strict=True)
-        ]
+        (sizes,) = self.infer_outputs()
         if not sizes or min(sizes) < 1:
             # The kernel sets all sizes to 0 if one of them is.
             raise OperatorError(
                 f"all sizes of the padded shape of {x.name} must be positive, got {sizes}"
             )
-        expect(self.output, sizes, x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
         low, high, between = zip(*x.reorder(self._pads), strict=True)

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_rank, expect_type, ints
+from tflite2onnx.dimension import is_known
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import QUANTIZED, Moves
@@ -49,12 +50,18 @@ class _Padding(DynamicShape):
         """The number of elements before and after those of each axis."""
         rank, table = self.input(0).rank, self.input(1)
         flat = ints(self, 1)
-        if table.shape != (rank, 2) or min(flat, default=0) < 0:
+        if table.shape != (rank, 2) or any(is_known(n) and n < 0 for n in flat):
             raise OperatorError(
                 f"paddings must be non-negative and have the shape {[rank, 2]}, "
                 f"got {flat} of the shape {list(table.shape)}"
             )
         return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shape = self.input(0).shape
+        if self.has_data_dependent_shape:
+            return [[Unknown() for _ in shape]]
+        return [[size + sum(pads) for size, pads in zip(shape, self._pads, strict=True)]]
 
     def check(self) -> None:
         x = self.input(0)
@@ -62,10 +69,9 @@ class _Padding(DynamicShape):
         if self.has_data_dependent_shape:
             expect_type(self.input(1), (DType.INT32, DType.INT64))
             expect(self.input(1), (x.rank, 2), self.input(1).dtype)
-            expect_rank(self.output, x.rank, x.dtype)
-            return
-        pairs = zip(x.shape, self._pads, strict=True)
-        expect(self.output, [size + sum(pads) for size, pads in pairs], x.dtype)
+        else:
+            _ = self._pads  # checks them
+        expect_type(self.output, (x.dtype,))
 
     def _stored_pads(self, g: Builder, x: View, table: View) -> Value:
         """Return the padding before each stored axis, then the padding after each, int64."""

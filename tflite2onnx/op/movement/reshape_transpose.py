@@ -9,14 +9,15 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.dimension import Dim, array_of, require_equal
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     axis_of,
     count_listed_axes,
     expect,
     expect_list,
-    expect_rank,
+    expect_type,
     integer,
     ints,
 )
@@ -109,6 +110,7 @@ class Reshape(DynamicShape, Foldable):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+    evaluates_dimensions = True
     shape_inputs = (1,)
     quantization = Moves()
     dynamic_axes = "..."
@@ -134,7 +136,6 @@ class Reshape(DynamicShape, Foldable):
             expect_axis(self, 1)
         else:
             expect_list(self, 1, self.input(1).elements)
-        expect_rank(self.output, self._dynamic_rank, self.input(0).dtype)
 
     @property
     def _adds_axis(self) -> bool:
@@ -169,27 +170,23 @@ class Reshape(DynamicShape, Foldable):
     def has_data_dependent_shape(self) -> bool:
         return self.op.code != "SQUEEZE" and super().has_data_dependent_shape
 
-    @property
-    def resizes(self) -> bool:
-        # The kernel computes the shape from its inputs and resizes an output declared otherwise.
-        return self.has_data_dependent_shape or self.resolve_output_shapes() != (self.output.shape,)
-
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         if self.has_data_dependent_shape:
-            count = self._dynamic_rank
-            return (self.output.shape if self.output.rank == count else (1,) * count,)
-        shape = [int(size) for size in self._requested_shape()]
+            return [[Unknown() for _ in range(self._dynamic_rank)]]
+        x, shape = self.input(0), list(self._requested_shape())
+        message = (
+            f"its new shape must have {x.elements} elements, "
+            f"as {x.name} is {list(x.shape)}, got {shape}"
+        )
+        if shape.count(-1) > 1:
+            raise OperatorError(message)
         known = prod(size for size in shape if size != -1)
-        rest = self.input(0).elements // max(known, 1)
-        resolved = tuple(rest if size == -1 else size for size in shape)
-        if prod(resolved) != self.input(0).elements or shape.count(-1) > 1:
-            raise OperatorError(
-                f"its new shape must have {self.input(0).elements} elements, "
-                f"as {self.input(0).name} is {list(self.input(0).shape)}, got {shape}"
-            )
-        return (resolved,)
+        rest = x.elements // known if known != 0 else 0
+        resolved = [rest if size == -1 else size for size in shape]
+        require_equal(prod(resolved), x.elements, message)
+        return [resolved]
 
-    def _requested_shape(self) -> Sequence[int]:
+    def _requested_shape(self) -> Sequence[Dim]:
         """Return the requested shape, in which -1 stands for the rest of the elements."""
         x = self.input(0)
         if self._adds_axis:
@@ -198,12 +195,13 @@ class Reshape(DynamicShape, Foldable):
         if self.options.get("keeps_shape"):  # a copy that this package inserted
             return x.shape
         if self.op.code == "SQUEEZE":
-            dropped = {axis_of(axis, x.rank) for axis in self.options.squeeze_dims or ()}
+            dropped = {axis_of(axis, x.rank) for axis in self.options.get("squeeze_dims") or ()}
             dropped = dropped or {axis for axis, size in enumerate(x.shape) if size == 1}
             return tuple(size for axis, size in enumerate(x.shape) if axis not in dropped)
         if len(self.op.inputs) > 1 and self.input(1).rank == 1:
             return ints(self, 1)
-        return self.options.new_shape or ()
+        shape = self.options.new_shape or ()
+        return () if list(shape) == [0] else shape  # old converters write a scalar as [0]
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [inputs[0].reshape(self.output.shape)]
@@ -230,18 +228,25 @@ class Transpose(DynamicShape, Foldable):
     """
 
     codes = ("TRANSPOSE",)
+    evaluates_dimensions = True
     shape_inputs = (1,)
     quantization = Moves()
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shape = self.input(0).shape
+        if self.has_data_dependent_shape:
+            return [[Unknown() for _ in shape]]
+        return [[shape[axis] for axis in self._permutation]]
+
     def check(self) -> None:
         x = self.input(0)
         if self.has_data_dependent_shape:
             expect(self.input(1), (x.rank,), DType.INT32)
-            expect_rank(self.output, x.rank, x.dtype)
-            return
-        expect(self.output, [x.shape[axis] for axis in self._permutation], x.dtype)
+        else:
+            _ = self._permutation  # checks it
+        expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:
@@ -293,14 +298,18 @@ class ShapeOf(DynamicShape, Foldable):
     """SHAPE: the sizes in the order of the TFLite axes, which the stored order may differ from."""
 
     codes = ("SHAPE",)
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     quantization = Moves()
     shape_only = True
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(self.input(0).rank,)]
+
     def check(self) -> None:
-        x, y = self.input(0), self.output
-        expect(y, (x.rank,), DType.INT64 if y.dtype is DType.INT64 else DType.INT32)
+        y, _ = self.output, self.input(0)
+        expect_type(y, (DType.INT32, DType.INT64))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -313,21 +322,25 @@ class ShapeOf(DynamicShape, Foldable):
         return sizes if y.dtype is DType.INT64 else g.cast(sizes, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        return [np.asarray(self.input(0).shape, self.output.dtype.numpy)]
+        return [array_of(self.input(0).shape, self.output.dtype.numpy)]
 
 
 class Rank(DynamicShape, Foldable):
     """RANK: the number of axes."""
 
     codes = ("RANK",)
+    evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
     quantization = Moves()
     shape_only = True
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [()]
+
     def check(self) -> None:
         self.input(0)
-        expect(self.output, (), DType.INT32)
+        expect_type(self.output, (DType.INT32,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -346,6 +359,9 @@ class AsPlanned(DynamicShape):
     codes = ("AS_PLANNED",)
     dynamic_axes = "..."
     category = Category.IMPLICIT
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape]
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, ints
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array
@@ -20,6 +20,7 @@ class Roll(Foldable):
     codes = ("Roll",)
     custom = True
     category = Category.ATTRIBUTE
+    keeps_shape = True
     tflite = "... -> ..."
     quantization = Moves()
 
@@ -40,7 +41,7 @@ class Roll(Foldable):
 
     def check(self) -> None:
         x = self.input(0)
-        expect(self.output, x.shape, x.dtype)
+        expect_type(self.output, (x.dtype,))
         for axis in self._shifts:
             check_element_count(x.shape[axis])
 

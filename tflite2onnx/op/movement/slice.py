@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tflite2onnx.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_list, expect_rank, ints
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import Array, DType
@@ -65,6 +66,7 @@ class Slice(DynamicShape, Foldable):
     """
 
     codes = ("SLICE",)
+    evaluates_dimensions = True
     shape_inputs = (2,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
@@ -101,18 +103,29 @@ class Slice(DynamicShape, Foldable):
             for axis, (indices, begin, size) in enumerate(numbers)
         ]
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shape = self.input(0).shape
+        if not self.input(2).is_constant:
+            return [[Unknown() for _ in shape]]
+        begins = ints(self, 1) if self.input(1).is_constant else [None] * len(shape)
+        return [
+            [
+                (Unknown() if begin is None else whole - begin) if size == -1 else size
+                for whole, begin, size in zip(shape, begins, ints(self, 2), strict=True)
+            ]
+        ]
+
     def check(self) -> None:
         x = self.input(0)
+        expect_type(self.output, (x.dtype,))
         if self._is_known:
-            expect(self.output, [len(r) for r in self._ranges], x.dtype)
+            _ = self._ranges  # checks them
             return
         for i in (1, 2):
             expect_list(self, i, x.rank)
-        if self.has_data_dependent_shape or -1 in ints(self, 2):
-            expect_rank(self.output, x.rank, x.dtype)
+        if self.has_data_dependent_shape:
             return
         sizes = ints(self, 2)
-        expect(self.output, sizes, x.dtype)
         if any(size > axis for axis, size in zip(x.shape, sizes, strict=False)):
             raise OperatorError(f"size must be at most {list(x.shape)}, got {sizes}")
 
@@ -166,6 +179,7 @@ class StridedSlice(DynamicShape, Foldable):
     """
 
     codes = ("STRIDED_SLICE",)
+    evaluates_dimensions = True
     shape_inputs = (1, 2, 3)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
@@ -209,6 +223,24 @@ class StridedSlice(DynamicShape, Foldable):
             return entries[:place] + [-1] * whole + entries[place + 1 :]
         raise OperatorError(message)
 
+    def _count_indices(self, entry: int, size: Any) -> Any:  # noqa: ANN401 - of an output shape
+        """Return how many indices an entry selects of an axis; bounds beyond it are clamped."""
+        if entry < 0:
+            return size
+        if self.has_data_dependent_shape:
+            return Unknown()
+        begin, end, step = (ints(self, i)[entry] for i in (1, 2, 3))
+        if is_known(size) and is_known(begin) and is_known(end):
+            return len(self._entry_part(entry, 0, size).indices)
+        o, bit = self.options, 1 << entry
+        start = 0 if o.begin_mask & bit else _open_index(begin, size)
+        stop = size if o.end_mask & bit else _open_index(end, size)
+        if o.begin_mask & o.end_mask & bit and is_known(step):
+            return -(-size // abs(step))
+        if start is None or stop is None or not is_known(step) or step <= 0 or o.offset:
+            return Unknown()
+        return -((start - stop) // step)
+
     def _entry_part(self, entry: int, axis: int, size: int) -> _Part:
         if entry < 0:
             return _Part(axis, range(size))
@@ -244,16 +276,26 @@ class StridedSlice(DynamicShape, Foldable):
         # With `offset` an end depends on the begin, which may be counted from the end.
         return not self.options.offset
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        shape, axis = self.input(0).shape, 0
+        result: list[Any] = []
+        for entry in self._axis_entries():
+            if entry is None:
+                result.append(1)
+                continue
+            if entry < 0 or not self.options.shrink_axis_mask >> entry & 1:
+                result.append(self._count_indices(entry, shape[axis]))
+            axis += 1
+        return [result]
+
     def check(self) -> None:
-        shape = [len(part.indices) for part in self._parts if not part.shrinks]
+        expect_type(self.output, (self.input(0).dtype,))
+        _ = self._parts  # checks them
         if self.has_data_dependent_shape:
             if self.options.offset:
                 raise OperatorError("begin, end and strides must be constant if offset is set")
             for i in (1, 2, 3):
                 expect_list(self, i, self.input(1).elements)
-            expect_rank(self.output, len(shape), self.input(0).dtype)
-            return
-        expect(self.output, shape, self.input(0).dtype)
 
     def frames(self) -> Sequence[Frame]:
         old = axis_names(self.input(0).rank)
@@ -343,6 +385,19 @@ def _gather_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value
     if numbers.data is not None:
         return g.ints([int(numbers.data[entry]) for entry in entries])
     return g.Gather(numbers, g.ints(entries), axis=0)
+
+
+def _open_index(index: Dim, size: Dim) -> Dim | None:
+    """Return an index of an axis of open size, counted from the start.
+
+    An axis that is long enough at the declared sizes is taken to be so at all sizes. Otherwise the
+    index would be clamped at some of them: None.
+    """
+    try:
+        index = index + size if is_positive(-index) else index
+    except UndecidedError:
+        return None
+    return index if 0 <= evaluate(index) <= evaluate(size) else None
 
 
 def _clamp_index(index: int, size: int, low: int, high: int) -> int:

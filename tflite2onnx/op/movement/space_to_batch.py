@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
+from tflite2onnx.dimension import is_known
 from tflite2onnx.layout import Order
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_list, expect_rank, ints
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import expect, expect_list, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import Moves
@@ -44,7 +46,6 @@ class _Batches(DynamicShape):
             raise OperatorError(f"{x.name} must have 3 or 4 axes, got {x.rank}")
         expect_list(self, 1, x.rank - 2)
         expect(self.input(2), (x.rank - 2, 2), self.input(1).dtype)
-        expect_rank(self.output, x.rank, x.dtype)
 
     def _block_and_edges(self, g: Builder, block: View, edges: View) -> tuple[Value, Value]:
         """Return `_block` and `_edges` as int64 values, constant where the inputs are constant."""
@@ -81,7 +82,7 @@ class _Batches(DynamicShape):
 
     def _divide_sizes(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
         pairs = list(zip(sizes, by, strict=True))
-        if any(size % block for size, block in pairs):
+        if any(is_known(size) and size % block for size, block in pairs):
             raise OperatorError(
                 f"sizes must be divisible by the blocks {list(by)}, got {list(sizes)}"
             )
@@ -150,12 +151,18 @@ class SpaceToBatch(_Batches):
         block, pairs = self._block, zip(self.input(0).shape, self._edges, strict=True)
         return tuple(self._divide_sizes([size + sum(pads) for size, pads in pairs], block))
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        if self.has_data_dependent_shape:
+            return [[Unknown() for _ in self.input(0).shape]]
+        batch, *rest = self._sizes
+        return [(batch * prod(self._block), *rest)]
+
     def check(self) -> None:
         if self.has_data_dependent_shape:
             self._check_dynamic()
             return
-        x, (batch, *rest) = self.input(0), self._sizes
-        expect(self.output, (batch * int(np.prod(self._block)), *rest), x.dtype)
+        x, _ = self.input(0), self._sizes
+        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
@@ -201,17 +208,22 @@ class BatchToSpace(_Batches):
         """The sizes before cropping."""
         return [size * block for size, block in zip(self._sizes, self._block, strict=True)]
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        if self.has_data_dependent_shape:
+            return [[Unknown() for _ in self.input(0).shape]]
+        pairs = zip(self._uncropped_sizes, self._edges, strict=True)
+        return [[size - sum(crops) for size, crops in pairs]]
+
     def check(self) -> None:
         if self.has_data_dependent_shape:
             self._check_dynamic()
             return
-        pairs = zip(self._uncropped_sizes, self._edges, strict=True)
-        shape = [size - sum(crops) for size, crops in pairs]
+        (shape,) = self.infer_outputs()
         if min(shape) < 0:
             raise OperatorError(
                 f"crops must not exceed the sizes {self._uncropped_sizes}, got {self._edges}"
             )
-        expect(self.output, shape, self.input(0).dtype)
+        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.base import OperatorError, OutputShape
+from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType
@@ -37,13 +39,15 @@ class DepthToSpace(Blocks):
 
     codes = ("DEPTH_TO_SPACE",)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, size = self.sizes(0), self.block()
+        return [(x["N"], x["H"] * size, x["W"] * size, x["C"] // (size * size))]
+
     def check(self) -> None:
         x, size = self.sizes(0), self.block()
-        channels, rest = divmod(x["C"], size * size)
-        if rest:
+        if x["C"] % (size * size):
             raise OperatorError(f"channels must be a multiple of {size * size}, got {x['C']}")
-        shape = (x["N"], x["H"] * size, x["W"] * size, channels)
-        expect(self.output, shape, self.input(0).dtype)
+        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size, (n, *_), channels = self.block(), y.sizes, y.size("C")
@@ -58,14 +62,17 @@ class SpaceToDepth(Blocks):
 
     codes = ("SPACE_TO_DEPTH",)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, size = self.sizes(0), self.block()
+        return [(x["N"], x["H"] // size, x["W"] // size, x["C"] * size * size)]
+
     def check(self) -> None:
         x, size = self.sizes(0), self.block()
         if x["H"] % size or x["W"] % size:
             raise OperatorError(
                 f"height and width must be multiples of {size}, got {x['H']} and {x['W']}"
             )
-        shape = (x["N"], x["H"] // size, x["W"] // size, x["C"] * size * size)
-        expect(self.output, shape, self.input(0).dtype)
+        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size, (n, *_), channels = self.block(), x.sizes, x.size("C")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.common.unsigned import UnsignedInt, halves
 from tflite2onnx.op.movement.bitcast import join_words
@@ -38,6 +38,9 @@ class RandomBits(Operator):
     def _is_threefry(self) -> bool:
         return bool(self.options.algorithm == _THREEFRY)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape, self.op.outputs[1].shape]
+
     def check(self) -> None:
         state = self.input(0)
         sizes = (2,) if self._is_threefry else (2, 3)
@@ -48,7 +51,7 @@ class RandomBits(Operator):
                 f"got {state.elements} elements and {len(self.op.outputs)} outputs"
             )
         expect(state, (state.elements,), DType.UINT64)
-        expect(self.op.outputs[0], state.shape, DType.UINT64)
+        expect_type(self.op.outputs[0], (DType.UINT64,))
         expect_type(self.op.outputs[1], _TYPES)
 
     def emit(self, g: Builder, ys: tuple[View, View], state: View) -> tuple[Value, Value]:

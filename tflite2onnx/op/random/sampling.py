@@ -13,10 +13,19 @@ import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.nodes import onnx_type
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import count_listed_axes, expect, expect_type, integer, ints
+from tflite2onnx.op.base import (
+    Builder,
+    Category,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Unknown,
+    Value,
+    View,
+)
+from tflite2onnx.op.common.checks import expect, expect_type, integer, ints, requested_shape
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 _SEEDS = 1 << 24  # ONNX's attribute is float32, which represents so many integers
 
@@ -41,24 +50,20 @@ class Random(_Drawn, DynamicShape):
     }
     codes = tuple(nodes)
     dynamic_axes = "..."
+    shape_inputs = (0,)
 
-    def infer_outputs(self) -> Sequence[Shape] | None:
-        rank, output = count_listed_axes(self, 0), self.output
-        return None if output.rank == rank else [(1,) * rank]
-
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        known = self.input(0).data is not None
-        return () if known else [[(0, axis)] for axis in range(count_listed_axes(self, 0))]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [requested_shape(self, 0)]
 
     def check(self) -> None:
         sizes = self.input(0)
         expect(sizes, (sizes.elements,), DType.INT32)
-        shape = list(self.output.shape) if sizes.data is None else ints(self, 0)
-        if min(shape, default=0) < 0 or len(shape) != sizes.elements:
+        shape = [] if sizes.data is None else ints(self, 0)
+        if min(shape, default=0) < 0:
             raise OperatorError(
                 f"{sizes.name} must be {sizes.elements} non-negative sizes, got {shape}"
             )
-        expect(self.output, shape, DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, sizes: View) -> Value | NeedsReshape:
         node, options = self.nodes[self.op.code], {"dtype": onnx_type(y.dtype), "seed": self._seed}
@@ -75,22 +80,21 @@ class Multinomial(_Drawn, DynamicShape):
     codes = ("MULTINOMIAL",)
     dynamic_axes = "..."
 
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        return () if self.input(1).data is not None else [[(0, 1)]]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        count = Unknown() if self.input(1).data is None else integer(self, 1)
+        return [(self.input(0).shape[0], count)]
 
     def check(self) -> None:
         logits, number, output = self.input(0), self.input(1), self.output
         expect_type(logits, (DType.FLOAT32,))
         expect(number, (), DType.INT32)
-        known = number.data is not None or output.rank != 2
-        count = integer(self, 1) if known else output.shape[1]
+        count = 0 if number.data is None else integer(self, 1)
         if logits.rank != 2 or not logits.shape[1] or count < 0:
             raise OperatorError(
                 f"logits must be a matrix with at least one column, and the number of samples not "
                 f"negative, got the shape {list(logits.shape)} and {count} samples"
             )
-        wide = output.dtype is DType.INT64
-        expect(output, (logits.shape[0], count), DType.INT64 if wide else DType.INT32)
+        expect_type(output, (DType.INT32, DType.INT64))
 
     def emit(self, g: Builder, y: View, logits: View, number: View) -> Value:
         if number.tensor.data is None:

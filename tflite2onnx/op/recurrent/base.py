@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View
+from tflite2onnx.dimension import require_equal
 from tflite2onnx.layout import Frame, identity, pin_operand
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import (
@@ -278,22 +279,16 @@ class Recurrent(DynamicShape):
         """The number of output features of each direction."""
         raise NotImplementedError
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the outputs' shapes, which kernels compute and some files lack."""
         lead = self.input(0).shape[:-1]
         units = [sum(self.units)] if self.sequences < len(self.units) else self.units
         states = [self.input(i).shape for indices in self.states for i in indices]
-        return [*((*lead, n) for n in units), *states][: len(self.op.outputs)]
-
-    def resolve_output_shapes(self) -> tuple[Shape, ...]:
-        """Return the outputs' shapes; OperatorError if the batch of a state is not that of x."""
         batch = self.input(0).shape[self._batch_axis]
-        for state in (self.input(i) for indices in self.states for i in indices):
-            if state.rank == _STATE and state.shape[0] != batch:
-                raise OperatorError(
-                    f"the batch of {state.name} must be {batch}, got {list(state.shape)}"
-                )
-        return super().resolve_output_shapes()
+        for state in states:
+            if len(state) == _STATE:
+                require_equal(state[0], batch, f"the batch of a state must be {batch}, got {state}")
+        return [*((*lead, n) for n in units), *states][: len(self.op.outputs)]
 
     def expect_sequences(self, ranks: Collection[int]) -> None:
         """Raise OperatorError unless sequences, states and outputs match each other."""

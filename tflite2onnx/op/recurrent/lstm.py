@@ -13,13 +13,13 @@ from typing import ClassVar, NamedTuple
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_constant
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
 from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 # TFLite's order of gates, and the offset of each group of inputs from the first weights.
 _GATES = "ifco"
@@ -193,7 +193,7 @@ class Lstm(UnidirectionalLstm):
         else:
             super().check()
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the outputs' shapes, which kernels compute and some files lack."""
         return lstm_basic.lstm_output_shapes(self) if self._is_basic else super().infer_outputs()
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Operator, OperatorError
+from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import (
     bias,
@@ -27,7 +27,7 @@ from tflite2onnx.op.recurrent.base import (
     storage_of_scale,
 )
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import DType, Tensor
 
 _INPUTS, _OUTPUTS = 5, 4
 _SUMS = storage_of_scale(DType.INT16, 2.0**-12)
@@ -35,7 +35,7 @@ _CELL = storage_of_scale(DType.INT16, 2.0**-11)
 _FUNCTIONS = storage_of_scale(DType.INT16, 2.0**-15)
 
 
-def lstm_output_shapes(operator: Operator) -> Sequence[Shape]:
+def lstm_output_shapes(operator: Operator) -> Sequence[OutputShape]:
     """Return the shapes of all outputs."""
     (batch, features), units = operator.input(0).shape, operator.input(1).shape[-1]
     sizes = units, units, features + units, 4 * units, units, units

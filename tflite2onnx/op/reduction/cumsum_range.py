@@ -8,16 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tflite2onnx.dimension import UndecidedError, is_known
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import (
-    axis_of,
-    check_element_count,
-    expect,
-    expect_rank,
-    expect_type,
-    integer,
-)
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_type, integer
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 
@@ -66,15 +60,23 @@ class Range(DynamicShape, Foldable):
             raise OperatorError(f"{tensor.name} must be constant")
         return tensor.data.astype(tensor.dtype.numpy).reshape(())
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        if self.has_data_dependent_shape:
+            return [(Unknown(),)]
+        numbers = [self.input(i).data.reshape(-1)[0] for i in range(3)]  # type: ignore[union-attr]
+        if not all(map(is_known, numbers)):
+            start, limit, step = numbers
+            if not is_known(step) or step <= 0:
+                raise UndecidedError("the step of a range of open length must be positive")
+            return [(-((start - limit) // step),)]
+        return [(self._count,)]
+
     def check(self) -> None:
         if self.has_data_dependent_shape:
             for i in range(3):
                 expect_type(self.input(i), _TYPES)
                 expect(self.input(i), (), self.input(0).dtype)
-            expect_rank(self.output, 1, self.input(0).dtype)
-            return
-        expect(self.output, self.output.shape, self.input(0).dtype)
-        expect(self.output, (self._count,), self.input(0).dtype)
+        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, *bounds: View) -> Value:
         if not self.has_data_dependent_shape:
@@ -100,6 +102,7 @@ class CumSum(DynamicShape):
     codes = ("CUMSUM",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    keeps_shape = True
     tflite = "... -> ..."
     types: ClassVar[tuple[DType, ...]] = _TYPES
 
@@ -113,7 +116,7 @@ class CumSum(DynamicShape):
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, self.types)
-        expect(self.output, x.shape, x.dtype)
+        expect_type(self.output, (x.dtype,))
         if self.input(1).is_constant:
             _ = self._axis  # checks it
         else:

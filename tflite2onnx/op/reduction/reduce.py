@@ -11,8 +11,8 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_rank, ints
+from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Declaration, Integers, Real, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
@@ -76,6 +76,7 @@ class Reduction(DynamicShape, Foldable):
         ),
     }
     codes = tuple(rows)
+    evaluates_dimensions = True
     # The kernel rounds each product to the scale of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
     shape_inputs = (1,)
@@ -86,6 +87,13 @@ class Reduction(DynamicShape, Foldable):
         """The operator's row of the table."""
         return self.rows[self.op.code]
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0)
+        if self.has_data_dependent_shape:
+            # Without keep_dims even the rank depends on the axes: the file declares it.
+            return [[Unknown() for _ in (x if self.options.keep_dims else self.output).shape]]
+        return [self._reduced_shape(x.shape)]
+
     def check(self) -> None:
         x = self.input(0)
         if not is_quantized(x) and x.dtype.label not in self.row.types.split():
@@ -93,12 +101,10 @@ class Reduction(DynamicShape, Foldable):
             raise OperatorError(f"{x.name} must be {listed}, got {x.dtype.label}")
         if self.has_data_dependent_shape:
             self._check_dynamic()
-        else:
-            expect(self.output, self._reduced_shape(x.shape), x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def _check_dynamic(self) -> None:
-        x, y = self.input(0), self.output
-        expect_rank(y, x.rank if self.options.keep_dims else y.rank, x.dtype)
+        x = self.input(0)
         multiplies = self.op.code == "REDUCE_PROD" and not is_quantized(x)
         if x.dtype.is_integer and multiplies:
             raise OperatorError(

@@ -10,7 +10,6 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.common.checks import expect_same_shape
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import Real, is_quantized
 from tflite2onnx.tensor import DType
@@ -22,6 +21,7 @@ class LastAxis(DynamicShape):
 
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    keeps_shape = True
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"
 
@@ -29,7 +29,6 @@ class LastAxis(DynamicShape):
         x, y = self.input(0), self.output
         if x.rank == 0:
             raise OperatorError(f"{x.name} must have at least one axis, got none")
-        expect_same_shape(x, y)
         for tensor in (x, y):
             if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
                 listed = join_alternatives([*self.types.split(), "quantized"])

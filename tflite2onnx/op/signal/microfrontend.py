@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Body
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.signal.frontend_steps import Subtraction, apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factors
@@ -83,6 +84,10 @@ class AudioMicrofrontend(Operator):
             return np.where((places < 0) | (places >= count), count, places)
         return places.clip(0, count - 1)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        stacks, frames = self._stacks.shape
+        return [(stacks, frames * self._settings.channels)]
+
     def check(self) -> None:
         s, x = self._settings, self.input(0)
         if x.elements < s.size:
@@ -98,9 +103,7 @@ class AudioMicrofrontend(Operator):
             _ = gains(s), snr_shift(s)
         s.read_integer("scale_shift", 0, WORD - 1)
         s.read_integer("out_scale", 1, (1 << 31) - 1)
-        stacks, frames = self._stacks.shape
         expect_type(self.output, _TYPES)
-        expect(self.output, (stacks, frames * s.channels), self.output.dtype)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         s = self._settings

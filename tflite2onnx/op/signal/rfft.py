@@ -7,12 +7,22 @@ from functools import cached_property
 
 import numpy as np
 
+from tflite2onnx.dimension import Dim
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import (
+    Builder,
+    Category,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Unknown,
+    Value,
+    View,
+)
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, DType
 
 _PAIR = 2
 
@@ -29,6 +39,9 @@ class Part(DynamicShape, Foldable):
     category = Category.ATTRIBUTE
     dynamic_axes = "..."
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape[:-1]]
+
     def check(self) -> None:
         x = self.input(0)
         expect_type(x, (DType.FLOAT32, DType.FLOAT64))
@@ -36,7 +49,7 @@ class Part(DynamicShape, Foldable):
             raise OperatorError(
                 f"{x.name} must hold complex numbers, got {x.dtype.label}{list(x.shape)}"
             )
-        expect(self.output, x.shape[:-1], x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -67,13 +80,20 @@ class RealFourier(DynamicShape):
     shape_inputs = (1,)
     category = Category.TERMINATE
 
-    @property
-    def data_dependent_axes(self) -> list[int]:
-        return [self.input(0).rank - 2, self.input(0).rank - 1]
-
     @cached_property
     def _lengths(self) -> tuple[int, int]:
         return _powers_of_two(ints(self, 1))
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0)
+        lead = x.shape[:-2]
+        # The output is complex before `lower_complex`, and pairs after it.
+        pair = () if self.output.dtype is DType.COMPLEX64 else (_PAIR,)
+        rows: Dim | Unknown = Unknown()
+        columns: Dim | Unknown = Unknown()
+        if not self.has_data_dependent_shape:
+            rows, columns = self._lengths[0], self._lengths[1] // 2 + 1
+        return [(*lead, rows, columns, *pair)]
 
     def check(self) -> None:
         x = self.input(0)
@@ -83,10 +103,7 @@ class RealFourier(DynamicShape):
         expect(x, x.shape, DType.FLOAT32)
         if self.has_data_dependent_shape:
             expect(self.input(1), (2,), DType.INT32)
-            transformed = self.output.shape[-3:-1] if self.output.rank == x.rank + 1 else (1, 1)
-        else:
-            transformed = self._lengths[0], self._lengths[1] // 2 + 1
-        expect(self.output, (*x.shape[:-2], *transformed, _PAIR), DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # With static lengths only the axes that are not transformed may be dynamic.
@@ -130,7 +147,7 @@ class InverseRealFourier(Operator):
     def _lengths(self) -> tuple[int, int]:
         return _powers_of_two(ints(self, 1))
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         # The input is complex before `lower_complex`, and pairs after it.
         x = self.input(0)
         lead = x.shape[: -2 if x.dtype is DType.COMPLEX64 else -3]
@@ -144,7 +161,7 @@ class InverseRealFourier(Operator):
             )
         check_element_count(width * width)
         expect(x, x.shape, DType.FLOAT32)
-        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         height, width = self._lengths

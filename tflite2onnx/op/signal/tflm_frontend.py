@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, ints
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.signal.frontend_steps import apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.tflm_base import (
     WORD,
@@ -25,13 +27,14 @@ class SignalWindow(Signal):
     """SignalWindow: samples times the weights of a window, shifted right and saturated."""
 
     codes = ("SignalWindow",)
+    keeps_shape = True
 
     def check(self) -> None:
         x, size = self.input(0), self.vector(1, DType.INT16)
         if x.shape[-1:] != (size,):
             raise OperatorError(f"the last size of its input must be {size}, got {list(x.shape)}")
         expect(x, x.shape, DType.INT16)
-        expect(self.output, x.shape, DType.INT16)
+        expect_type(self.output, (DType.INT16,))
         self.option("shift")
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
@@ -50,12 +53,15 @@ class SignalFftAutoScale(Signal):
     codes = ("SignalFftAutoScale",)
     returns_tuple = True
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape, self.op.outputs[1].shape]
+
     def check(self) -> None:
-        size = self.vector(0, DType.INT16)
+        self.vector(0, DType.INT16)  # checks it
         if len(self.op.outputs) != 2:
             raise OperatorError(f"it must have 2 outputs, got {len(self.op.outputs)}")
         scaled, bits = self.op.outputs
-        expect(scaled, (size,), DType.INT16)
+        expect_type(scaled, (DType.INT16,))
         expect(bits, (1,) * bits.rank, DType.INT32)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
@@ -78,6 +84,9 @@ class SignalEnergy(Signal):
         """Return the first complex number of the range, and the first one after it."""
         return self.option("start_index", 0, size), self.option("end_index", 0, size)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(self.vector(0, DType.INT16) // _COMPLEX,)]
+
     def check(self) -> None:
         size, rest = divmod(self.vector(0, DType.INT16), _COMPLEX)
         start, end = self._range(size)
@@ -86,7 +95,7 @@ class SignalEnergy(Signal):
                 f"it must have pairs, and start_index must not exceed end_index, got "
                 f"{self.input(0).elements} elements, {start} and {end}"
             )
-        expect(self.output, (size,), DType.UINT32)
+        expect_type(self.output, (DType.UINT32,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         (size,) = y.shape
@@ -104,11 +113,14 @@ class SignalFilterBank(Signal):
 
     codes = ("SignalFilterBank",)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(self._matrix(self.vector(0, DType.UINT32)).shape[1],)]
+
     def check(self) -> None:
-        size = self.vector(0, DType.UINT32)
+        self.vector(0, DType.UINT32)  # checks it
         for i in range(1, 6):
             self.vector(i, DType.INT16)
-        expect(self.output, (self._matrix(size).shape[1],), DType.UINT64)
+        expect_type(self.output, (DType.UINT64,))
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         matrix = self._matrix(x.shape[0])
@@ -151,11 +163,14 @@ class SignalFilterBankSquareRoot(Signal):
 
     codes = ("SignalFilterBankSquareRoot",)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape]
+
     def check(self) -> None:
-        size = self.vector(0, DType.UINT64)
+        self.vector(0, DType.UINT64)  # checks it
         bits = self.input(1)
         expect(bits, (1,) * bits.rank, DType.INT32)
-        expect(self.output, (size,), DType.UINT32)
+        expect_type(self.output, (DType.UINT32,))
 
     def emit(self, g: Builder, y: View, x: View, bits: View) -> Value:
         root = g.cast(square_root(g, g.cast(x, DType.INT64)), DType.UINT32)
@@ -168,9 +183,12 @@ class SignalFilterBankLog(Signal):
 
     codes = ("SignalFilterBankLog",)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape]
+
     def check(self) -> None:
-        size = self.vector(0, DType.UINT32)
-        expect(self.output, (size,), DType.INT16)
+        self.vector(0, DType.UINT32)  # checks it
+        expect_type(self.output, (DType.INT16,))
         self.option("input_correction_bits")
         _ = self._scale  # raises OperatorError
 
@@ -193,6 +211,9 @@ class SignalPcan(Signal):
 
     codes = ("SignalPCAN",)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape]
+
     def check(self) -> None:
         size = self.vector(0, DType.UINT32)
         expect(self.input(1), (size,), DType.UINT32)
@@ -200,7 +221,7 @@ class SignalPcan(Signal):
             raise OperatorError(
                 f"its table must have {4 * WORD - 3} or more gains, got {self.input(2).elements}"
             )
-        expect(self.output, (size,), DType.UINT32)
+        expect_type(self.output, (DType.UINT32,))
         self.option("snr_shift")
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.signal.frontend_steps import Subtraction
@@ -63,9 +63,12 @@ class SignalDelay(_Stream, HasInternalState):
     def _length(self) -> int:
         return self.option("delay_length", 0, _MOST)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape]
+
     def check(self) -> None:
         _ = self._length, self.samples(DType.INT16)
-        expect(self.output, self.input(0).shape, DType.INT16)
+        expect_type(self.output, (DType.INT16,))
 
     def internal_state(self) -> Sequence[Tensor]:
         lead, _ = self.samples(DType.INT16)
@@ -111,6 +114,11 @@ class SignalFramer(_Stream, HasInternalState):
         size, step = self._frame
         return max(self._missing_steps * step or size - step, 0)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        lead, count = self.samples(DType.INT16)
+        size, step = self._frame
+        return [(*lead, count // step, size), self.op.outputs[1].shape]
+
     def check(self) -> None:
         lead, count = self.samples(DType.INT16)
         size, step = self._frame
@@ -121,7 +129,7 @@ class SignalFramer(_Stream, HasInternalState):
             )
         check_element_count(size * (count // step) * prod(lead))
         frames, complete = self.outputs(2)
-        expect(frames, (*lead, count // step, size), DType.INT16)
+        expect_type(frames, (DType.INT16,))
         expect(complete, (1,) * complete.rank, DType.BOOL)
 
     def internal_state(self) -> Sequence[Tensor]:
@@ -169,12 +177,16 @@ class SignalStacker(_Stream, HasInternalState):
         frames = left + right + 1
         return channels, frames, right, self.option("stacker_step", 1, frames)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        channels, frames, _, _ = self._sizes
+        return [(channels * frames,), self.op.outputs[1].shape]
+
     def check(self) -> None:
         channels, frames, _, _ = self._sizes
         check_element_count(channels * frames)
         stack, complete = self.outputs(2)
         expect(self.input(0), (channels,), DType.INT16)
-        expect(stack, (channels * frames,), DType.INT16)
+        expect_type(stack, (DType.INT16,))
         expect(complete, (1,) * complete.rank, DType.BOOL)
 
     def internal_state(self) -> Sequence[Tensor]:
@@ -223,6 +235,10 @@ class SignalOverlapAdd(_Stream, HasInternalState):
     def _step(self) -> int:
         return self.option("frame_step", 1, _MOST)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        *lead, count, _ = self.input(0).shape
+        return [(*lead, count * self._step)]
+
     def check(self) -> None:
         x, step = self.input(0), self._step
         self.samples(DType.FLOAT32, DType.INT16)
@@ -231,13 +247,13 @@ class SignalOverlapAdd(_Stream, HasInternalState):
                 f"frames must have 2 or more axes and at least frame_step samples, got "
                 f"{list(x.shape)} and {step}"
             )
-        *lead, count, size = x.shape
+        *_, count, size = x.shape
         if min(count, -(-size // step)) > _ADDITIONS:
             raise OperatorError(
                 f"the number of frames, or of steps in a frame, must be at most {_ADDITIONS}, got "
                 f"{count} and {-(-size // step)}"
             )
-        expect(self.output, (*lead, count * step), x.dtype)
+        expect_type(self.output, (x.dtype,))
 
     def internal_state(self) -> Sequence[Tensor]:
         *lead, _, size = self.input(0).shape
@@ -290,10 +306,13 @@ class SignalFilterBankSpectralSubtraction(_Stream, HasInternalState):
 
     codes = ("SignalFilterBankSpectralSubtraction",)
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [self.input(0).shape] * 2
+
     def check(self) -> None:
         size = self.vector(0, DType.UINT32)
         for tensor in self.outputs(2):
-            expect(tensor, (size,), DType.UINT32)
+            expect_type(tensor, (DType.UINT32,))
         self.option("num_channels", size, size)
         self.option("smoothing_bits")
         self.option("spectral_subtraction_bits")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.checks import expect, expect_real, ints
+from tflite2onnx.dimension import has_dimensions, is_known, require_equal
+from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
+from tflite2onnx.op.common.checks import expect_real, expect_type, ints
 from tflite2onnx.op.common.hybrid import symmetric
-from tflite2onnx.op.common.windows import (
-    ImageOperator,
-    Window,
-    dynamic_image_of,
-    image_of,
-    window_of,
-)
+from tflite2onnx.op.common.runtime_shapes import AXIS_END
+from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
 from tflite2onnx.quantize import Product, Reading, bias_storage, quantizes_data
 from tflite2onnx.tensor import DType
 
@@ -62,11 +59,13 @@ class Conv2D(Convolution):
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.sizes(0)
+        return [(x["N"], *self.window().steps((x["H"], x["W"])), self.sizes(1)["O"])]
+
     def check(self) -> None:
         self.check_operands()
-        x, w = self.sizes(0), self.sizes(1)
-        shape = (x["N"], *self.window().steps((x["H"], x["W"])), w["O"])
-        expect(self.output, shape, self.input(0).dtype)
+        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
@@ -114,39 +113,100 @@ class DepthwiseConv2D(Conv2D):
         super().check()
 
 
-class TransposeConv(Convolution):
-    """TRANSPOSE_CONV: the transpose of the convolution that maps its output to its input.
+class TransposedConvolution(Convolution):
+    """Base class of the transposed convolutions: of the convolution that maps output to input.
 
     Convolutions of several output sizes lead to the same input size, so the output shape is an
     input of the operator. It determines the padding, or the number of last rows and columns that
     no window reaches (ONNX's `output_padding`).
     """
 
-    codes = ("TRANSPOSE_CONV",)
-    tflite = ", OHWI, NHWC, O -> NHWC"
-    onnx = ", IOHW, NCHW, O -> NCHW"
+    dynamic_axes = "NDHW"
+    shape_inputs = (0,)
     product = Product(2, 1, 3, folds=True)
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        batch, *image, _ = self.input(2).shape
+        channels = self.sizes(1)["O"]
+        if not self.has_data_dependent_shape:
+            sizes = ints(self, 0)
+            if is_known(batch):
+                require_equal(sizes[0], batch, f"its batch must be {batch}, got {sizes[0]}")
+            return [(batch, *sizes[1:-1], sizes[-1])]
+        if self._fits_declared_shape:
+            return [(batch, *self.output.shape[1:-1], channels)]
+        return [(batch, *(Unknown() for _ in image), channels)]
+
+    @property
+    def _fits_declared_shape(self) -> bool:
+        """Whether the declared output is one from which a window moves to the input.
+
+        A computed output shape is then taken to equal it: few others fit the input.
+        """
+        y, image = self.output, self.input(2).shape[1:-1]
+        fixed = y.rank == len(image) + 2 and not y.dynamic_axes and not has_dimensions(image)
+        try:
+            return fixed and self.window().steps(y.shape[1:-1]) == tuple(image)
+        except OperatorError:  # the window does not fit
+            return False
 
     def check(self) -> None:
         self.check_operands()
         x, w, y = self.sizes(2), self.sizes(1), self.sizes(~0)
-        if x["C"] != w["I"]:
+        expect_type(self.output, (self.input(2).dtype,))
+        if (x["C"], y["C"]) != (w["I"], w["O"]):
             raise OperatorError(
-                f"its input must have the {w['I']} channels of its filters, got {x['C']}"
+                f"its input must have the {w['I']} channels of its filters and its output"
+                f" {w['O']} channels, got {x['C']} and {y['C']}"
             )
-        expect(self.output, (x["N"], y["H"], y["W"], w["O"]), self.input(2).dtype)
-        if self.window().steps((y["H"], y["W"])) != (x["H"], x["W"]):
+        image, old = self.output.shape[1:-1], self.input(2).shape[1:-1]
+        if not self.output.symbols.keys() - {0} and self.window().steps(image) != old:
             raise OperatorError(
-                f"no window moves from an output of {y['H'], y['W']} to its input of "
-                f"{x['H'], x['W']}; check the output shape, the strides and the padding"
+                f"no window moves from an output of {image} to its input of {old}; "
+                f"check the output shape, the strides and the padding"
             )
-        # A computed output shape is taken to equal the declared one: few others fit the input.
-        if self.input(0).data is not None:
-            expect(self.output, ints(self, 0), self.output.dtype)
+
+    def dimension_options(self) -> Mapping[str, object]:
+        image, old = (tensor.shape[1:-1] for tensor in (self.output, self.input(2)))
+        if len(image) != len(old):
+            return {}
+        excess = [full - size for full, size in zip(self.window().full(old), image, strict=True)]
+        return {"excess": excess} if all(map(is_known, excess)) else {}
 
     def emit(
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
     ) -> Value:
-        window, image = self.window(), image_of(y)
-        rest = window.count_unreached(image)
-        return g.ConvTranspose(x, w, b, output_padding=rest, **window.attributes(image))
+        window, image = self.window(), tuple(y.shape[2:])
+        if not y.tensor.symbols.keys() - {0}:
+            excess = [full - n for full, n in zip(window.full(x.shape[2:]), image, strict=True)]
+        elif "excess" in self.options:
+            excess = self.options["excess"]
+        else:
+            return self._crop_to_shape(g, shape, x, w, b)
+        rest = [max(-n, 0) for n in excess]
+        return g.ConvTranspose(x, w, b, output_padding=rest, **window.cropping(excess))
+
+    def _crop_to_shape(self, g: Builder, shape: View, x: View, w: View, b: View | None) -> Value:
+        """Return the output where its padding is known at run time only.
+
+        Rows that no window reaches have the value of the bias.
+        """
+        count, zeros = x.rank - 2, g.ints([0] * (x.rank + 2))
+        whole = g.ConvTranspose(x, w, None, **self.window().cropping([0] * count))
+        size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
+        excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)
+        none, two = (g.scalar(number, DType.INT64) for number in (0, 2))
+        missing = g.Max(g.Neg(excess), none)
+        padded = g.Pad(whole, g.Concat(zeros, missing, axis=0))
+        first = g.Div(g.Max(excess, none), two)
+        axes = g.ints(range(2, x.rank))
+        cropped = g.Slice(padded, first, g.Add(first, size), axes)
+        return cropped if b is None else g.Add(cropped, b.reshape((b.shape[0], *[1] * count)))
+
+
+class TransposeConv(TransposedConvolution):
+    """TRANSPOSE_CONV: the transpose of the convolution that maps its output to its input."""
+
+    codes = ("TRANSPOSE_CONV",)
+    tflite = ", OHWI, NHWC, O -> NHWC"
+    onnx = ", IOHW, NCHW, O -> NCHW"

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect_type
 from tflite2onnx.quantize import is_quantized
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, DType
 
 _CORNERS = 4
 _PER_CLASS = 100  # the default of detections_per_class in the kernel
@@ -86,7 +86,7 @@ class DetectionPostProcess(Operator):
     def _number_option(self, name: str) -> np.float32:
         return np.float32(self.options.get(name, 0))
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         # Regular suppression reports one class per box, but its outputs have the same size.
         boxes, classes = self._sizes
         capacity = boxes * classes
@@ -98,8 +98,8 @@ class DetectionPostProcess(Operator):
                 f"it must have 3 inputs and 4 outputs, got {len(self.op.inputs)} and "
                 f"{len(self.op.outputs)}"
             )
-        for tensor, shape in zip(self.op.outputs, self.infer_outputs(), strict=True):
-            expect(tensor, shape, DType.FLOAT32)
+        for tensor in self.op.outputs:
+            expect_type(tensor, (DType.FLOAT32,))
         self._check_operands()
         threshold = self._number_option("nms_iou_threshold")
         if not 0 < threshold <= 1:

@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.tensor import Array, DType
 
 _MATRIX = (1, 4, 4)
 _RANKS = {1: 4, 2: 3}  # of the landmarks, by version
@@ -29,6 +29,7 @@ class TransformLandmarks(Operator):
     codes = ("TransformLandmarks",)
     custom = True
     category = Category.TERMINATE
+    keeps_shape = True
 
     @cached_property
     def _values_per_landmark(self) -> int:
@@ -51,9 +52,6 @@ class TransformLandmarks(Operator):
     def _scale(self) -> float:
         return float(self.options.get("scale", 0)) if self.op.version == 1 else 1.0
 
-    def infer_outputs(self) -> Sequence[Shape]:
-        return [self.input(0).shape]
-
     def check(self) -> None:
         x, matrix = self.input(0), self.input(1)
         if matrix.elements != np.prod(_MATRIX) or not self._values_per_landmark or self._scale == 0:
@@ -63,7 +61,7 @@ class TransformLandmarks(Operator):
             )
         for tensor in (x, matrix):
             expect(tensor, tensor.shape, DType.FLOAT32)
-        expect(self.output, x.shape, DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
         rows = g.Slice(g.reshape(matrix, [4, 4]), g.ints([0]), g.ints([2]), g.ints([0]))
@@ -93,7 +91,7 @@ class LandmarksToMatrix(Operator):
     def _first(self) -> bool:
         return self.op.version == 1
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         return [_MATRIX]
 
     def _option(self, name: str) -> float:
@@ -138,7 +136,7 @@ class LandmarksToMatrix(Operator):
                 f"its dimensions must be 3, got {self.options.get('dimensions', 0)}"
             )
         expect(x, x.shape, DType.FLOAT32)
-        expect(self.output, _MATRIX, DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
         self._factors()
         _ = self._points
 

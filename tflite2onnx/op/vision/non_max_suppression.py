@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body, eliminate_dead_nodes
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, integer
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Sizes
 
@@ -40,15 +40,13 @@ class NonMaxSuppression(DynamicShape):
     def _is_soft(self) -> bool:
         return self.op.code == "NON_MAX_SUPPRESSION_V5"
 
-    def data_dependent_dims(self) -> Sequence[Sequence[tuple[int, int]]]:
-        is_constant = self.input(_MOST).data is not None
-        return () if is_constant else [[(i, 0) for i in range(1 + self._is_soft)]]
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        most = Unknown() if self.input(_MOST).data is None else self._max_boxes
+        return [*[(most,)] * (1 + self._is_soft), ()]
 
     @cached_property
     def _max_boxes(self) -> int:
-        """The maximum number of boxes; the declared number if it is not constant."""
-        if self.input(_MOST).data is None:
-            return self.output.shape[0] if self.output.rank else 0
+        """The maximum number of boxes, which is constant."""
         most = integer(self, _MOST)
         check_element_count(most)
         if most < 0:
@@ -72,10 +70,10 @@ class NonMaxSuppression(DynamicShape):
         if sigma is not None and sigma < 0:
             raise OperatorError(f"sigma must not be negative, got {sigma}")
         indices, *scores, number = self.op.outputs
-        expect(indices, (self._max_boxes,), DType.INT32)
-        expect(number, (), DType.INT32)
+        for tensor, dtype in ((indices, DType.INT32), (number, DType.INT32)):
+            expect_type(tensor, (dtype,))
         for tensor in scores:
-            expect(tensor, (self._max_boxes,), DType.FLOAT32)
+            expect_type(tensor, (DType.FLOAT32,))
 
     def _constant(self, index: int) -> np.float32 | None:
         """Return the value of a constant scalar input; None if the input is computed."""

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.checks import expect, expect_real
+from tflite2onnx.op.base import OperatorError, OutputShape
+from tflite2onnx.op.common.checks import expect_real, expect_type
 from tflite2onnx.op.common.windows import ImageOperator, Window, window_from_lists
 from tflite2onnx.op.vision.pool import average, average_quantization
 from tflite2onnx.quantize import Declaration, Integers, Moves, averages
@@ -32,7 +32,7 @@ class _VolumePool(ImageOperator):
         x = self.sizes(0)
         return x["D"], x["H"], x["W"]
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
         return [(x["N"], *self._window.steps(self._volume()), x["C"])]
 
@@ -44,7 +44,7 @@ class _VolumePool(ImageOperator):
                 f"its data_format must be NDHWC and its input must not be uint8, got "
                 f"{self.options.get('data_format')} and {x.dtype.label}"
             )
-        expect(self.output, self.infer_outputs()[0], x.dtype)
+        expect_type(self.output, (x.dtype,))
 
 
 class AvgPool3D(_VolumePool):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.checks import expect, expect_real, ints
+from tflite2onnx.op.base import OperatorError, OutputShape
+from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints, requested_shape
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantize import Moves, Real, averages, half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType
@@ -35,7 +35,6 @@ class Resize(ImageOperator):
     """
 
     shape_inputs = (1,)
-    data_dependent_axes = (1, 2)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         if self.axis_letters(operand)[axis] == "N" or self.has_data_dependent_shape:
@@ -53,6 +52,10 @@ class Resize(ImageOperator):
     def _has_dynamic_size(self) -> bool:
         return self.has_data_dependent_shape or bool({1, 2} & self.input(0).symbols.keys())
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.sizes(0)
+        return [(x["N"], *requested_shape(self, 1), x["C"])]
+
     def check(self) -> None:
         if self.has_data_dependent_shape:
             self._check_dynamic()
@@ -63,14 +66,12 @@ class Resize(ImageOperator):
                 f"its size must be a height and a width from 1 to {_MOST - 1}, got {size} for an "
                 f"image of {x['H'], x['W']}"
             )
-        expect(self.output, (x["N"], *size, x["C"]), self.input(0).dtype)
+        expect_type(self.output, (self.input(0).dtype,))
 
     def _check_dynamic(self) -> None:
-        x, y = self.input(0), self.output
-        batch, *_, channels = x.shape
+        x = self.input(0)
         expect(self.input(1), (2,), DType.INT32)
-        size = y.shape[1:3] if y.rank == x.rank else (1, 1)
-        expect(y, (batch, *size, channels), x.dtype)
+        expect_type(self.output, (x.dtype,))
         if x.dtype not in _RESIZED or self.mode is None:
             raise OperatorError(
                 f"its size must be constant, because ONNX's Resize does not support "

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.c_struct_options import padding_of, read_int32_fields
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.vision.conv import Convolution
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 
 class Convolution2DTransposeBias(Convolution):
@@ -41,7 +41,7 @@ class Convolution2DTransposeBias(Convolution):
         ]
         return strides, crop
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         (strides, crop), x, w = self._strides_and_crop(), self.sizes(0), self.sizes(1)
         image = (
             stride * (x[axis] - 1) + w[axis] - cut
@@ -58,7 +58,7 @@ class Convolution2DTransposeBias(Convolution):
             )
         for tensor in (self.input(0), self.input(1), self.input(2)):
             expect(tensor, tensor.shape, DType.FLOAT32)
-        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View) -> Value:
         strides, crop = self._strides_and_crop()

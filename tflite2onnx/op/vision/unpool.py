@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import Builder, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.c_struct_options import activation_of, padding_of, read_int32_fields
-from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.common.windows import (
     ImageOperator,
     Window,
@@ -41,16 +41,17 @@ class _MaxPool(ImageOperator):
     def _window(self) -> Window:
         raise NotImplementedError
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
         shape = (x["N"], *self._window.steps((x["H"], x["W"])), x["C"])
         return [shape, shape]
 
     def check(self) -> None:
         values, indices = self.op.outputs
+        _ = self._window  # checks it
         expect(self.input(0), self.input(0).shape, DType.FLOAT32)
-        expect(values, self.infer_outputs()[0], DType.FLOAT32)
-        expect(indices, self.infer_outputs()[1], self.index_type)
+        expect_type(values, (DType.FLOAT32,))
+        expect_type(indices, (self.index_type,))
 
     def pool_with_indices(self, g: Builder, x: View) -> tuple[Value, Value]:
         """Return the maxima, and their indices in the image, int64: row * width + column."""
@@ -126,7 +127,7 @@ class MaxUnpooling2D(ImageOperator):
     def _in_windows(self) -> bool:
         return self.input(1).dtype is DType.FLOAT32
 
-    def infer_outputs(self) -> Sequence[Shape]:
+    def infer_outputs(self) -> Sequence[OutputShape]:
         (window, same), x = _read_window(self), self.sizes(0)
         axes = list(zip((x["H"], x["W"]), window.kernel, window.strides, strict=True))
         if self._in_windows:
@@ -141,7 +142,7 @@ class MaxUnpooling2D(ImageOperator):
         x, indices = self.input(0), self.input(1)
         expect(x, x.shape, DType.FLOAT32)
         expect(indices, x.shape, DType.FLOAT32 if self._in_windows else DType.INT32)
-        expect(self.output, self.infer_outputs()[0], DType.FLOAT32)
+        expect_type(self.output, (DType.FLOAT32,))
 
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._in_windows else []

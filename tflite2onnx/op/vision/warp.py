@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.op.common.windows import ImageOperator, image_of
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, DType
 
 _XY = 2
 _MATRIX = 16  # elements
@@ -32,14 +30,11 @@ class Resampler(_Warp):
     """Resampler: sample the image at the (x, y) of each pixel; 0 outside of the image."""
 
     codes = ("Resampler",)
-
-    def infer_outputs(self) -> Sequence[Shape]:
-        return [self.input(0).shape]
+    keeps_shape = True
 
     def check(self) -> None:
         super().check()
         expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
-        expect(self.output, self.input(0).shape, DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, positions: View) -> Value:
         return _sample_pixels(g, x, positions.value, padding="zeros")
@@ -52,9 +47,7 @@ class DenseImageWarp(_Warp):
     """
 
     codes = ("DenseImageWarp",)
-
-    def infer_outputs(self) -> Sequence[Shape]:
-        return [self.input(0).shape]
+    keeps_shape = True
 
     def check(self) -> None:
         super().check()
@@ -65,7 +58,6 @@ class DenseImageWarp(_Warp):
             )
         check_element_count(x["H"] * x["W"] * _XY)
         expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
-        expect(self.output, self.input(0).shape, DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, flow: View) -> Value:
         height, width = image_of(x)

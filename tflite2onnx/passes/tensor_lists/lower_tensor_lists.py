@@ -8,7 +8,7 @@ The tensors between these operators have the dtype variant, and the file declare
    also as a loop variable. Items that have not been set are 0, as in TensorFlow.
 2. The dtype, rank and sizes of the items come from the operators on the list.
 3. If a size of the items is dynamic, there is no item to take it from before a loop. The graph is
-   tried at several sizes (`dynamic_shapes.run_trials`). If the size equals a size of an input in
+   inferred (`dynamic_shapes.infer_dimensions`). If the size equals a size of an input in
    all trials, the ONNX model reads the size from that input.
 """
 
@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tflite2onnx.dimension import evaluate, has_dimensions, is_known
 from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import has_converter
-from tflite2onnx.passes.dynamic_shapes import run_trials
+from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.shape_walk import Known
 from tflite2onnx.passes.tensor_lists.list_operators import (
     COUNTED,
@@ -50,22 +51,22 @@ class _List:
     item: Tensor | None
     single: bool
 
-    def find_sizes(self, known: Sequence[Known], inputs: Sequence[Tensor]) -> tuple[Size, ...]:
-        """Return the sizes of an item; `known` are the tensors of each trial."""
+    def find_sizes(self, known: Known, inputs: Sequence[Tensor]) -> tuple[Size, ...]:
+        """Return the sizes of an item; `known` are tensors with inferred shapes."""
         return tuple(
             self._size_along(axis, known, inputs) if size is None else size
             for axis, size in enumerate(self.sizes)
         )
 
-    def _size_along(self, axis: int, known: Sequence[Known], inputs: Sequence[Tensor]) -> Size:
+    def _size_along(self, axis: int, known: Known, inputs: Sequence[Tensor]) -> Size:
         item = self.item
         if item is None:
             return 1
         place = axis - len(self.sizes)
-        seen = [each.get(item, item).shape[place] for each in known]
+        size = known.get(item, item).shape[place]
         places = [(x, axis) for x in inputs for axis in sorted(x.dynamic_axes)]
-        same = (p for p in places if [each[p[0]].shape[p[1]] for each in known] == seen)
-        return seen[0] if len(set(seen)) == 1 else next(same, seen[0])
+        same = (p for p in places if known[p[0]].shape[p[1]] == size)
+        return size if is_known(size) else next(same, evaluate(size))
 
 
 def lower_tensor_lists(graph: Graph) -> Graph:
@@ -84,10 +85,10 @@ def lower_tensor_lists(graph: Graph) -> Graph:
 
 def _tensors_of_lists(graph: Graph) -> Graph:
     lists = _lists(graph)
-    known: list[Known] = [{}]
+    known: Known = {}
     sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
     for _ in sizes:  # item sizes of one list may depend on item sizes of others
-        known = run_trials(_lower_graph(graph, lists, sizes, known))
+        known = infer_dimensions(_lower_graph(graph, lists, sizes, known))
         found = {each: each.find_sizes(known, graph.inputs) for each in sizes}
         if found == sizes:
             break
@@ -199,7 +200,7 @@ def _lower_graph(
     graph: Graph,
     lists: Mapping[Tensor, _List],
     sizes: Mapping[_List, Sequence[Size]],
-    known: Sequence[Known],
+    known: Known,
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
@@ -235,14 +236,15 @@ def _tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) 
     return Tensor(like.name, shape, dtype, shape_signature=signature)
 
 
-def _count(maker: Op, known: Sequence[Known]) -> int:
+def _count(maker: Op, known: Known) -> int:
     """Return the number of items of a new list, -1 if it depends on data."""
     if maker.code not in COUNTED:
         return 0
     number = operand(maker, 1)
-    data = [each.get(number, number).data for each in known]
-    counts = {-1 if each is None or each.size != 1 else int(each.max()) for each in data}
-    return counts.pop() if len(counts) == 1 else -1
+    data = known.get(number, number).data
+    if data is None or data.size != 1 or has_dimensions(data):
+        return -1
+    return int(data.max())
 
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:

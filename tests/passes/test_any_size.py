@@ -1,0 +1,237 @@
+"""Models whose files declare other sizes than LiteRT's kernels compute, at three sizes each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from tests.support import Build, Tensor, check
+
+RANDOM = np.random.default_rng(14)
+Made = Sequence[Tensor]
+
+
+def check_sizes(
+    network: Callable[[Build], None], *cases: Sequence[ArrayLike], **options: Any
+) -> None:
+    """Hold a model to LiteRT, for each case with inputs of these shapes (lists) or values."""
+    m = Build()
+    network(m)
+    for case in cases:
+        arrays = [
+            each
+            if isinstance(each, np.ndarray)
+            else RANDOM.standard_normal(each).astype(np.float32)  # type: ignore[call-overload]
+            for each in case
+        ]
+        check(m.bytes(), inputs=arrays, random_layouts=(0,), declared=False, **options)
+
+
+def weights(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def size_of(m: Build, x: Tensor, axis: int) -> Tensor:
+    """Return the size of an axis, as Keras computes it."""
+    (shape,) = m.op("SHAPE", [x], [[len(x.shape)]], dtype="int32", out_type="int32")
+    bounds = [m.constant([i]) for i in (axis, axis + 1, 1)]
+    return m.op("STRIDED_SLICE", [shape, *bounds], [[]], shrink_axis_mask=1)[0]
+
+
+def compute(m: Build, code: str, a: Tensor, number: int) -> Tensor:
+    return m.op(code, [a, m.constant(np.int32(number))], [[]], dtype="int32")[0]
+
+
+def pack(m: Build, *sizes: Tensor | int) -> Tensor:
+    parts = [m.constant(np.int32(s)) if isinstance(s, int) else s for s in sizes]
+    return m.op("PACK", parts, [[len(parts)]], values_count=len(parts), dtype="int32")[0]
+
+
+def upsample(m: Build) -> None:
+    """A transposed convolution of twice the height and width, declared [1, 1, 1, 1]."""
+    x = m.input([None, None, None, 3])
+    sizes = [size_of(m, x, 0), *(compute(m, "MUL", size_of(m, x, i), 2) for i in (1, 2)), 5]
+    filters = m.constant(weights(5, 3, 3, 3))
+    made = m.tensor([1, 1, 1, 1], shape_signature=[-1, -1, -1, 5])
+    inputs = [pack(m, *sizes), filters, x]
+    (y,) = m.op("TRANSPOSE_CONV", inputs, [made], padding="SAME", stride_h=2, stride_w=2)
+    m.output(*m.op("RELU", [y], [m.tensor([1, 1, 1, 1])]))
+
+
+def test_transpose_conv_of_computed_shape() -> None:
+    check_sizes(upsample, [[1, 4, 6, 3]], [[2, 5, 3, 3]], [[1, 1, 1, 3]])
+
+
+def test_transpose_conv_of_valid_padding() -> None:
+    def network(m: Build) -> None:
+        x = m.input([None, 1, None, 3])
+        time = compute(m, "ADD", compute(m, "MUL", size_of(m, x, 2), 4), 3)
+        filters = m.constant(weights(5, 1, 7, 3))
+        inputs = [pack(m, size_of(m, x, 0), 1, time, 5), filters, x]
+        options: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 4}
+        (y,) = m.op("TRANSPOSE_CONV", inputs, [[1, 1, 1, 5]], **options)
+        m.output(y)
+
+    check_sizes(network, [[1, 1, 6, 3]], [[2, 1, 9, 3]], [[1, 1, 1, 3]])
+
+
+def test_transpose_conv_of_given_shape() -> None:
+    def network(m: Build) -> None:
+        shape, x = m.input([4], dtype="int32"), m.input([1, 4, 6, 3])
+        filters = m.constant(weights(5, 3, 3, 3))
+        made = m.tensor([1, 1, 1, 1], shape_signature=[-1, -1, -1, -1])
+        inputs = [shape, filters, x]
+        m.output(*m.op("TRANSPOSE_CONV", inputs, [made], padding="SAME", stride_h=2, stride_w=2))
+
+    for rows, columns in ((8, 12), (7, 11), (8, 11)):
+        size = np.asarray([1, rows, columns, 5], np.int32)
+        check_sizes(network, [size, [1, 4, 6, 3]])
+
+
+def test_conv_3d_transpose_of_computed_shape() -> None:
+    def network(m: Build) -> None:
+        x = m.input([None, None, None, None, 3])
+        sizes = [compute(m, "MUL", size_of(m, x, i), 2) for i in (1, 2, 3)]
+        filters = m.constant(weights(3, 3, 3, 5, 3))
+        inputs = [pack(m, size_of(m, x, 0), *sizes, 5), filters, x]
+        strides: dict[str, Any] = {f"stride_{axis}": 2 for axis in "dhw"}
+        strides |= {f"dilation_{axis}_factor": 1 for axis in "dhw"}
+        strides |= {"padding": "SAME", "dtype": "float32"}
+        m.output(*m.op("CONV_3D_TRANSPOSE", inputs, [[1, 1, 1, 1, 1]], **strides))
+
+    check_sizes(network, [[1, 2, 3, 4, 3]], [[2, 1, 4, 3, 3]], [[1, 1, 1, 1, 3]])
+
+
+def test_vocoder() -> None:
+    """A transposed convolution over time whose ends a SLICE of a negative computed size drops."""
+
+    def network(m: Build) -> None:
+        x = m.input([1, None, 3])
+        time = size_of(m, x, 1)
+        (image,) = m.op("EXPAND_DIMS", [x, m.constant(1)], [[1, 1, 1, 3]])
+        length = compute(m, "ADD", compute(m, "MUL", time, 2), 2)
+        filters, sizes = m.constant(weights(5, 1, 4, 3)), pack(m, 1, 1, length, 5)
+        options: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 2}
+        (y,) = m.op("TRANSPOSE_CONV", [sizes, filters, image], [[1, 1, 1, 5]], **options)
+        (y,) = m.op("SQUEEZE", [y], [[1, 1, 5]], squeeze_dims=[1])
+        size = pack(m, -1, compute(m, "SUB", length, 5), -1)
+        m.output(*m.op("SLICE", [y, m.constant([0, 2, 0]), size], [m.tensor([1, None, 5])]))
+
+    check_sizes(network, [[1, 7, 3]], [[1, 12, 3]], [[1, 2, 3]])
+
+
+def test_slice_of_a_computed_size_below_the_declared_length() -> None:
+    def network(m: Build) -> None:
+        x = m.input([1, None, 1])
+        size = pack(m, 1, compute(m, "SUB", size_of(m, x, 1), 4), 1)
+        m.output(*m.op("SLICE", [x, m.constant([0, 2, 0]), size], [m.tensor([1, None, 1])]))
+
+    check_sizes(network, [[1, 7, 1]], [[1, 12, 1]], [[1, 5, 1]])
+
+
+def test_audio_classifier() -> None:
+    """Frames of an open waveform, counted by SHAPE arithmetic, their spectrum and a dense layer."""
+
+    def network(m: Build) -> None:
+        x = m.input([None])
+        count = compute(m, "FLOOR_DIV", size_of(m, x, 0), 8)
+        length = pack(m, compute(m, "MUL", count, 8))
+        (whole,) = m.op("SLICE", [x, m.constant([0]), length], [m.tensor([None])])
+        (frames,) = m.op("RESHAPE", [whole, pack(m, count, 1, 8)], [[1, 1, 8]])
+        lengths = m.constant([1, 8])
+        (pairs,) = m.op("RFFT2D", [frames, lengths], [m.tensor([1, 1, 5], dtype="complex64")])
+        (power,) = m.op("COMPLEX_ABS", [pairs], [[1, 1, 5]], dtype="float32")
+        (rows,) = m.op("RESHAPE", [power, m.constant([-1, 5])], [[1, 5]])
+        (y,) = m.op("FULLY_CONNECTED", [rows, m.constant(weights(3, 5)), None], [[1, 3]])
+        m.output(*m.op("SOFTMAX", [y], [[1, 3]], beta=1.0))
+
+    check_sizes(network, [[64]], [[45]], [[8]], tolerance=1e-4)
+
+
+def add_guess(m: Build, x: Tensor) -> Tensor:
+    return m.op("ABS", [x], [m.tensor([1] * len(x.shape))])[0]
+
+
+# ruff: noqa: ARG005 - all have the same parameters
+CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
+    "concatenation": lambda m, x, y: m.op("CONCATENATION", [x, y], [[1, 1, 1]], axis=2),
+    "add": lambda m, x, y: m.op("ADD", [x, y], [[1, 1, 1]]),
+    "add constant": lambda m, x, y: m.op("ADD", [x, m.constant(weights(4, 1, 3))], [[1, 1, 1]]),
+    "pow": lambda m, x, y: m.op("SQUARED_DIFFERENCE", [x, y], [[1, 1, 1]]),
+    "squeeze": lambda m, x, y: m.op(
+        "SQUEEZE", m.op("EXPAND_DIMS", [x, m.constant(1)], [[1, 1, 1, 1]]), [[]], squeeze_dims=[1]
+    ),
+    "strided slice": lambda m, x, y: m.op(
+        "STRIDED_SLICE",
+        [x, *map(m.constant, ([0, 1, 0], [0, 0, 0], [1, 2, 1]))],
+        [[1, 1, 1]],
+        begin_mask=5,
+        end_mask=7,
+    ),
+    "matmul": lambda m, x, y: m.op("BATCH_MATMUL", [x, y], [[1, 1, 1]], adj_y=True),
+    "select": lambda m, x, y: m.op(
+        "SELECT_V2", [*m.op("GREATER", [x, y], [[1, 1, 1]], dtype="bool"), x, y], [[1, 1, 1]],
+        dtype="float32",
+    ),
+    "transpose": lambda m, x, y: m.op("TRANSPOSE", [x, m.constant([1, 2, 0])], [[1, 1, 1]]),
+    "tile": lambda m, x, y: m.op("TILE", [x, m.constant([1, 2, 3])], [[1, 1, 1]]),
+    "pad": lambda m, x, y: m.op(
+        "PAD", [x, m.constant([[0, 0], [1, 2], [0, 1]])], [[1, 1, 1]]
+    ),
+    "sum": lambda m, x, y: m.op("SUM", [x, m.constant([1])], [[1, 1]]),
+    "arg max": lambda m, x, y: m.op(
+        "ARG_MAX", [x, m.constant(1)], [[1, 1]], dtype="int64", output_type="int64"
+    ),
+    "pack": lambda m, x, y: m.op("PACK", [x, y], [[1, 1, 2, 1]], values_count=2, axis=2),
+    "cumsum": lambda m, x, y: m.op("CUMSUM", [x, m.constant(1)], [[1, 1, 1]]),
+    "reverse": lambda m, x, y: m.op("REVERSE_V2", [x, m.constant([1])], [[1, 1, 1]]),
+    "one hot": lambda m, x, y: m.op(
+        "ONE_HOT",
+        [
+            *m.op("ARG_MAX", [x, m.constant(2)], [[1, 1]], dtype="int32", output_type="int32"),
+            *map(m.constant, (np.int32(3), np.float32(1), np.float32(0))),
+        ],
+        [[1, 1, 3]],
+        dtype="float32",
+        axis=-1,
+    ),
+    "gather": lambda m, x, y: m.op("GATHER", [x, m.constant([0, 2])], [[1, 1, 2]], axis=2),
+    "leaky": lambda m, x, y: m.op("LEAKY_RELU", [x], [[1, 1, 1]], alpha=0.5),
+    "prelu": lambda m, x, y: m.op("PRELU", [x, m.constant(weights(1, 3))], [[1, 1, 1]]),
+    "cast": lambda m, x, y: m.op(
+        "CAST", [x], [[1, 1, 1]], dtype="int32", in_data_type="float32", out_data_type="int32"
+    ),
+    "softmax": lambda m, x, y: m.op("SOFTMAX", [x], [[1, 1, 1]], beta=1.0),
+    "norm": lambda m, x, y: m.op("L2_NORMALIZATION", [x], [[1, 1, 1]]),
+    "addn": lambda m, x, y: m.op("ADD_N", [x, y], [[1, 1, 1]]),
+    "fill": lambda m, x, y: m.op(
+        "FILL", [pack(m, size_of(m, x, 1), 2), m.constant(np.float32(2))], [[1, 1]],
+        dtype="float32",
+    ),
+    "range": lambda m, x, y: m.op(
+        "RANGE", [m.constant(np.int32(0)), size_of(m, x, 1), m.constant(np.int32(1))], [[1]],
+    ),
+    "broadcast to": lambda m, x, y: m.op(
+        "BROADCAST_TO", [m.constant(weights(1, 1, 2)), pack(m, 4, size_of(m, x, 1), 2)], [[1, 1, 1]]
+    ),
+    "expand dims": lambda m, x, y: m.op("EXPAND_DIMS", [x, m.constant(-1)], [[1, 1, 1]]),
+}
+
+
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_other_sizes_than_declared(case: str, *, opened: bool) -> None:
+    """The sizes follow from the inputs, both if inputs are open and if inner tensors are wrong."""
+
+    def network(m: Build) -> None:
+        x, y = (m.input([4, None if opened else 6, 3]) for _ in range(2))
+        made = CASES[case](m, add_guess(m, x), add_guess(m, y))
+        m.output(*made)
+
+    inputs = [[4, 6, 3], [4, 6, 3]]
+    cases = [[[4, n, 3] for _ in inputs] for n in (6, 9, 2)] if opened else [inputs]
+    check_sizes(network, *cases)

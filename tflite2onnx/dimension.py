@@ -1,0 +1,418 @@
+"""Dimensions: sizes of axes as expressions of the sizes that are open.
+
+A dimension is an integer, or a `Dimension`: a polynomial with integer coefficients in symbols and
+in quotients that are rounded down. It is immutable and has a normal form, so that equal expressions
+compare equal. It has the arithmetic of an integer, so that a formula for the shape of an output
+computes integers from integers and expressions from expressions.
+
+Comparisons answer what is true for all values of the symbols. If the answer depends on the values,
+they raise `UndecidedError`. `==` compares the expressions and does not raise an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import zip_longest
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError
+
+
+class UndecidedError(OperatorError):
+    """A decision depends on the values of open sizes."""
+
+
+class UnequalError(OperatorError):
+    """An operator requires two dimensions to be equal that are different expressions."""
+
+    def __init__(self, one: Dim, other: Dim, message: str = "") -> None:
+        self.dims = one, other
+        super().__init__(message or f"the sizes {one} and {other} must be equal")
+
+
+class Symbol(NamedTuple):
+    """An open size: its name, its value at the declared sizes, and its smallest value."""
+
+    name: str
+    value: int
+    least: int = 1
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The symbol itself."""
+        return frozenset({self})
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """Return the value of the symbol."""
+        return values.get(self.name, self.value)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Quotient(NamedTuple):
+    """A quotient that is rounded down and is no polynomial."""
+
+    numerator: Dimension
+    denominator: Dim
+
+    @property
+    def least(self) -> int | None:
+        """The smallest value that is certain, None if there is none."""
+        low, divisor = self.numerator.least, self.denominator
+        return low // divisor if low is not None and isinstance(divisor, int) else None
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The symbols of both expressions."""
+        return self.numerator.symbols | symbols_of(self.denominator)
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """Return the value at the given values of the symbols."""
+        return self.numerator.evaluate(values) // (evaluate(self.denominator, values) or 1)
+
+    def __str__(self) -> str:
+        return f"floor(({self.numerator})/({self.denominator}))"
+
+
+Factors = tuple[Symbol | Quotient, ...]
+
+
+class Dimension:
+    """A polynomial: coefficients by products of symbols and quotients; never a constant."""
+
+    def __init__(self, terms: Mapping[Factors, int]) -> None:
+        self._terms = dict(sorted(terms.items(), key=lambda item: str(item[0])))
+        self._key = tuple(self._terms.items())
+        self._hash = hash(self._key)
+
+    # Values
+
+    @cached_property
+    def value(self) -> int:
+        """The value at the declared sizes."""
+        return self.evaluate({})
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """All symbols in the expression."""
+        return frozenset(s for factors in self._terms for factor in factors for s in factor.symbols)
+
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbol, if the expression is a symbol alone."""
+        ((factors, coefficient), *rest) = self._key
+        single = not rest and coefficient == 1 and len(factors) == 1
+        return factors[0] if single and isinstance(factors[0], Symbol) else None
+
+    @cached_property
+    def least(self) -> int | None:
+        """The smallest value that is certain, None if there is none."""
+        total = 0
+        for factors, coefficient in self._key:
+            lows = [factor.least for factor in factors]
+            if factors and (coefficient < 0 or any(low is None or low < 0 for low in lows)):
+                return None
+            total += coefficient * prod(low for low in lows if low is not None)
+        return total
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """Return the value for values of symbols by name; others have their declared values."""
+        return sum(
+            coefficient * prod(factor.evaluate(values) for factor in factors)
+            for factors, coefficient in self._key
+        )
+
+    # Arithmetic
+
+    def __add__(self, other: object) -> Any:  # noqa: ANN401 - a dimension, or NotImplemented
+        terms = _terms_of(other)
+        if terms is None:
+            return NotImplemented
+        total = dict(self._terms)
+        for factors, coefficient in terms.items():
+            total[factors] = total.get(factors, 0) + coefficient
+        return _dimension(total)
+
+    def __mul__(self, other: object) -> Any:  # noqa: ANN401
+        terms = _terms_of(other)
+        if terms is None:
+            return NotImplemented
+        total: dict[Factors, int] = {}
+        for a, m in self._key:
+            for b, n in terms.items():
+                factors = tuple(sorted((*a, *b), key=str))
+                total[factors] = total.get(factors, 0) + m * n
+        return _dimension(total)
+
+    def __floordiv__(self, other: object) -> Any:  # noqa: ANN401
+        divisor = as_dim(other)
+        return NotImplemented if divisor is None else _divide(self, divisor)
+
+    def __rfloordiv__(self, other: object) -> Any:  # noqa: ANN401
+        number = as_dim(other)
+        if number is None:
+            return NotImplemented
+        return 0 if number == 0 else _dimension({(Quotient(_constant(number), self),): 1})
+
+    def __mod__(self, other: object) -> Any:  # noqa: ANN401
+        return self - self // other * other
+
+    def __divmod__(self, other: object) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __neg__(self) -> Dimension:
+        return Dimension({factors: -n for factors, n in self._key})
+
+    def __sub__(self, other: object) -> Any:  # noqa: ANN401
+        number = as_dim(other)
+        return NotImplemented if number is None else self + -number
+
+    def __rsub__(self, other: object) -> Any:  # noqa: ANN401
+        return -self + other
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    # Comparisons
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dimension) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __lt__(self, other: object) -> bool:
+        return is_positive(other - self)
+
+    def __gt__(self, other: object) -> bool:
+        return is_positive(self - other)
+
+    def __le__(self, other: object) -> bool:
+        return not is_positive(self - other)
+
+    def __ge__(self, other: object) -> bool:
+        return not is_positive(other - self)
+
+    def __bool__(self) -> bool:
+        return not is_equal(self, 0)
+
+    def __repr__(self) -> str:
+        texts = []
+        for factors, n in self._key:
+            names = [str(factor) for factor in factors]
+            texts.append("*".join(names if n == 1 and names else [str(n), *names]))
+        return " + ".join(texts)
+
+    def divide_exactly(self, divisor: Dim) -> Dim | None:
+        """Return the quotient if it is a polynomial with integer coefficients, else None."""
+        parts = _terms_of(divisor) or {}
+        if not parts:
+            return None
+        first, n = max(parts.items(), key=_degree)
+        rest: Dim = self
+        quotient: Dim = 0
+        while rest != 0:
+            lead, m = max((_terms_of(rest) or {}).items(), key=_degree)
+            factors = _cancel(lead, first)
+            if factors is None or m % n:
+                return None
+            part = _dimension({factors: m // n})
+            quotient, rest = quotient + part, rest - part * divisor
+        return quotient
+
+
+Dim = int | Dimension
+
+
+def _degree(item: tuple[Factors, int]) -> tuple[int, str]:
+    return len(item[0]), str(item[0])
+
+
+def _cancel(factors: Factors, others: Factors) -> Factors | None:
+    left = list(factors)
+    for factor in others:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    return tuple(left)
+
+
+def _constant(number: Dim) -> Dimension:
+    return number if isinstance(number, Dimension) else Dimension({(): number})
+
+
+def _dimension(terms: Mapping[Factors, int]) -> Dim:
+    """Return an integer if there are no symbols, else a Dimension."""
+    kept = {factors: n for factors, n in terms.items() if n}
+    return kept.get((), 0) if kept.keys() <= {()} else Dimension(kept)
+
+
+def _terms_of(value: object) -> dict[Factors, int] | None:
+    if isinstance(value, Dimension):
+        return value._terms  # noqa: SLF001 - of the same class
+    number = as_dim(value)
+    return None if number is None else {(): number} if number else {}  # type: ignore[dict-item]
+
+
+def _divide(number: Dimension, divisor: Dim) -> Dim:
+    """Return the quotient, rounded down."""
+    if divisor == 0:
+        raise OperatorError("a size must not be divided by 0")
+    exact = number.divide_exactly(divisor)
+    if exact is not None:
+        return exact
+    if not isinstance(divisor, int):
+        return _dimension({(Quotient(number, divisor),): 1})
+    if divisor < 0:
+        return _divide(-number, -divisor)
+    terms = _terms_of(number) or {}
+    # The rest of the constant is positive, and each other rest has the sign of its coefficient.
+    parts = {factors: _split_coefficient(factors, n, divisor) for factors, n in terms.items()}
+    whole = _dimension({factors: quotient for factors, (quotient, _) in parts.items()})
+    rest = _dimension({factors: rest for factors, (_, rest) in parts.items()})
+    if isinstance(rest, int):  # the rest of a constant is less than the divisor
+        return whole
+    leading = next(n for factors, n in (_terms_of(rest) or {}).items() if factors)
+    if leading < 0:  # floor(-a / b) is -floor((a + b - 1) / b)
+        return whole - _divide(-rest + (divisor - 1), divisor)
+    return whole + _dimension({(_flatten(rest, divisor),): 1})
+
+
+def _split_coefficient(factors: Factors, n: int, divisor: int) -> tuple[int, int]:
+    if not factors or n >= 0:
+        return divmod(n, divisor)
+    quotient, rest = divmod(-n, divisor)
+    return -quotient, -rest
+
+
+def _flatten(number: Dimension, divisor: int) -> Quotient:
+    """Return a quotient; floor((floor(a/b) + c) / d) becomes floor((a + b*c) / (b*d))."""
+    terms = dict(_terms_of(number) or {})
+    nested = [factors for factors, n in terms.items() if n == 1 and len(factors) == 1]
+    if len(terms) - (() in terms) == 1 and nested and isinstance(nested[0][0], Quotient):
+        inner = nested[0][0]
+        if isinstance(inner.denominator, int):
+            whole = inner.numerator + inner.denominator * terms.get((), 0)
+            return Quotient(whole, inner.denominator * divisor)
+    return Quotient(number, divisor)
+
+
+# Functions of dimensions, integers included
+
+
+def new_dimension(symbol: Symbol) -> Dimension:
+    """Return the dimension that is this symbol."""
+    return Dimension({(symbol,): 1})
+
+
+def as_dim(value: object) -> Dim | None:
+    """Return a dimension, or an integer of any type; None for other values."""
+    if isinstance(value, Dimension):
+        return value
+    return int(value) if isinstance(value, (int, np.integer)) else None
+
+
+def evaluate(dim: Dim, values: Mapping[str, int] | None = None) -> int:
+    """Return the value of a dimension, by default at the declared sizes."""
+    return dim.evaluate(values or {}) if isinstance(dim, Dimension) else dim
+
+
+def symbols_of(dim: object) -> frozenset[Symbol]:
+    """Return the symbols of a dimension; an integer has none."""
+    return dim.symbols if isinstance(dim, Dimension) else frozenset()
+
+
+def is_positive(dim: Dim) -> bool:
+    """Return whether a dimension is more than 0.
+
+    Raises:
+        UndecidedError: this depends on the values of symbols.
+    """
+    if not isinstance(dim, Dimension):
+        return dim > 0
+    if dim.least is not None and dim.least > 0:
+        return True
+    negative = (-dim).least
+    if negative is not None and negative >= 0:
+        return False
+    raise UndecidedError(f"whether {dim} is positive depends on open sizes")
+
+
+def is_equal(one: Dim, other: Dim) -> bool:
+    """Return whether two dimensions are equal for all values of the symbols, or for none.
+
+    Raises:
+        UndecidedError: this depends on the values of symbols.
+    """
+    difference = one - other
+    if not isinstance(difference, Dimension):
+        return difference == 0
+    lows = [each.least for each in (difference, -difference)]
+    if any(low is not None and low > 0 for low in lows):
+        return False
+    raise UndecidedError(f"whether {one} equals {other} depends on open sizes")
+
+
+def is_known(dim: Dim) -> bool:
+    """Return whether a dimension is an integer."""
+    return not isinstance(dim, Dimension)
+
+
+def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
+    """Return the dimension that two dimensions are.
+
+    Raises:
+        UnequalError: they are different; `message` is the reason if both are integers.
+    """
+    if one != other:
+        raise UnequalError(one, other, message)
+    return one
+
+
+def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]:
+    """Return the shape to which shapes broadcast; an open size is not taken to be 1.
+
+    `message` is the reason of the error instead of the general one.
+
+    Raises:
+        UnequalError: the shapes do not broadcast.
+    """
+    result: list[Dim] = []
+    message = message or f"input shapes must broadcast to each other, got {_join_shapes(shapes)}"
+    for sizes in zip_longest(*(tuple(shape)[::-1] for shape in shapes), fillvalue=1):
+        wide = [size for size in sizes if size != 1]
+        for size in wide[1:]:
+            require_equal(wide[0], size, message)
+        result.append(wide[0] if wide else 1)
+    return tuple(result[::-1])
+
+
+def _join_shapes(shapes: Sequence[Sequence[Dim]]) -> str:
+    return " and ".join(str(list(shape)) for shape in shapes)
+
+
+def array_of(values: object, dtype: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - of numpy
+    """Return dimensions as an array: of a numpy type if all are integers, else of objects."""
+    array = np.asarray(values, object)
+    if has_dimensions(array):
+        return array
+    return array.astype(dtype)
+
+
+def has_dimensions(values: object) -> bool:
+    """Return whether a shape or an array has dimensions that are no integers."""
+    return next(each_dimension(values), None) is not None
+
+
+def each_dimension(values: object) -> Iterator[Dimension]:
+    """Yield the dimensions in a shape or an array that are no integers."""
+    if isinstance(values, np.ndarray):
+        values = values.flat if values.dtype == object else ()
+    for value in () if values is None else values:  # type: ignore[attr-defined]
+        if isinstance(value, Dimension):
+            yield value

@@ -1,0 +1,81 @@
+"""Give the inputs of a graph the sizes that the user chooses, as LiteRT's `resize_tensor_input`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tflite2onnx.errors import OptionError
+from tflite2onnx.graph import Graph
+from tflite2onnx.passes.dynamic_shapes import axis_name
+from tflite2onnx.tensor import Shape, Tensor
+
+Size = int | str  # a number, or the name of a dynamic size
+
+
+def resize_inputs(
+    graph: Graph,
+    shapes: Mapping[str, Sequence[Size]],
+    batch: Size | None,
+    aliases: Mapping[str, str] | None = None,
+) -> tuple[Graph, dict[str, str]]:
+    """Return the graph with inputs of these sizes, and the names of sizes by name of the axis.
+
+    Args:
+        graph: the graph of the entry point.
+        shapes: the sizes of inputs, by the name of the input.
+        batch: the first size of all other inputs whose first size is dynamic, or 1, in the file.
+        aliases: other names of inputs, as in a signature.
+
+    Raises:
+        OptionError: there is no such input, or it has another number of axes.
+    """
+    names = {**(aliases or {}), **{t.name: t.name for t in graph.inputs}}
+    by_name = {_find_name(names, name): sizes for name, sizes in shapes.items()}
+    resized, words = {}, dict[str, str]()
+    for tensor in graph.inputs:
+        sizes = by_name.get(tensor.name)
+        if sizes is None and batch is not None and _has_batch(tensor):
+            sizes = (batch, *_declared_sizes(tensor)[1:])
+        if sizes is not None:
+            resized[tensor] = _resize(tensor, sizes)
+            words |= {
+                axis_name(tensor, axis): size
+                for axis, size in enumerate(sizes)
+                if isinstance(size, str) and size != "?"
+            }
+    if batch is not None and not resized:
+        raise OptionError("batch must be of an input with a batch axis, and the model has none")
+    return graph.replace_tensors(resized) if resized else graph, words
+
+
+def _find_name(names: Mapping[str, str], name: str) -> str:
+    if name not in names:
+        close = difflib.get_close_matches(str(name), names, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise OptionError(f"shape of {name}: the model has no such input{hint}")
+    return names[name]
+
+
+def _has_batch(tensor: Tensor) -> bool:
+    return tensor.rank > 0 and (0 in tensor.dynamic_axes or tensor.shape[0] == 1)
+
+
+def _declared_sizes(tensor: Tensor) -> tuple[Size, ...]:
+    """Return the sizes that the file declares, "?" for dynamic ones."""
+    return tuple("?" if i in tensor.dynamic_axes else n for i, n in enumerate(tensor.shape))
+
+
+def _resize(tensor: Tensor, sizes: Sequence[Size]) -> Tensor:
+    """Return an input with these sizes; a dynamic size keeps the declared size as an example."""
+    if len(sizes) != tensor.rank and tensor.rank:
+        raise OptionError(
+            f"shape of {tensor.name} must have {tensor.rank} sizes, as in {list(tensor.shape)},"
+            f" got {list(sizes)}"
+        )
+    declared: Shape = tensor.shape or (1,) * len(sizes)
+    pairs = zip(sizes, declared, strict=True)
+    shape = tuple(size if isinstance(size, int) else known for size, known in pairs)
+    signature = tuple(size if isinstance(size, int) else -1 for size in sizes)
+    return replace(tensor, shape=shape, shape_signature=signature)
