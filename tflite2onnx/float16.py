@@ -36,7 +36,7 @@ OVERFLOW = "float16 may overflow"
 SCAN = "ONNX Runtime fails on float16 in a model with a Scan"
 FOLLOWS = "all inputs are in float32"
 
-_WIDE_REASONS = {NO_FORM, CONSTANT, OVERFLOW, FOLLOWS}
+_WIDE_REASONS = {NO_KERNEL, NO_FORM, CONSTANT, OVERFLOW, FOLLOWS}
 _CONTROL_FLOW = {"If", "Loop"}
 _QDQ = {"DequantizeLinear", "QuantizeLinear"}
 _SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool"}

@@ -6,6 +6,7 @@ import argparse
 import csv
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, fields
@@ -467,7 +468,16 @@ def _result_lines(result: Result) -> list[str]:
     rows = [(kind, e.name, e.dtype, *_describe_shapes(e)) for kind, e in ends]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
-    return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}"]
+    return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}", *_float32_lines(result)]
+
+
+def _float32_lines(result: Result) -> list[str]:
+    """Return the nodes that stay in float32 in a model of half precision, counted by type."""
+    counts = Counter((node.op_type, node.reason) for node in result.float32_nodes)
+    if not counts:
+        return []
+    rows = [(f"  {number:,} {kind}", reason) for (kind, reason), number in counts.items()]
+    return [f"{count(len(result.float32_nodes), 'node')} in float32:", *columns(rows)]
 
 
 def _describe_shapes(end: Endpoint) -> tuple[str, str]:

@@ -57,7 +57,7 @@ def verify(  # noqa: PLR0913 - options
     images: Sequence[str | os.PathLike[str]] = (),
     seed: int = 0,
     samples: int | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     tensors: bool = True,
     per_operator: bool = False,
     progress: Progress | None = None,
@@ -80,7 +80,7 @@ def verify(  # noqa: PLR0913 - options
         samples: the number of runs, 1 or more; None means one run per sample of `inputs` and
             `images`, or two runs if there are none.
         tolerance: the allowed difference of floats, as a fraction of the range of their tensor,
-            above 0; at least 1e-2 for a model of half precision.
+            above 0; None means 1e-4, or 1e-2 for a model of half precision.
         tensors: compare the tensors between the operators as well.
         per_operator: run each operator on LiteRT's own inputs even if no element exceeds its limit.
         progress: a callback that gets the number of tensors compared so far, and the total.
@@ -113,8 +113,8 @@ def verify(  # noqa: PLR0913 - options
     return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
 
 
-def _check(samples: int, seed: int, tolerance: float) -> None:
-    if not 0 < tolerance < math.inf:
+def _check(samples: int, seed: int, tolerance: float | None) -> None:
+    if tolerance is not None and not 0 < tolerance < math.inf:
         raise OptionError(f"tolerance must be a finite number above 0, got {tolerance}")
     if samples < 1:
         raise OptionError(f"the number of samples must be at least 1, got {samples}")
@@ -130,7 +130,7 @@ class _Both:
         model: ModelFile,
         converted: ConvertedModel,
         ends: OpenedModel,
-        tolerance: float,
+        tolerance: float | None,
         progress: Progress,
         *,
         optimize: bool = True,
@@ -138,7 +138,8 @@ class _Both:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
         self._converted, self._ends = converted, ends
-        self._tolerance = max(tolerance, HALF_TOLERANCE) if ends.float16 else tolerance
+        usual = HALF_TOLERANCE if ends.float16 else TOLERANCE
+        self._tolerance = usual if tolerance is None else tolerance
         self._progress = progress
         self._optimize = optimize
 

@@ -1,0 +1,325 @@
+"""Half precision: which operators compute in it, and what stays float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from tests.support import Build, Subgraph, Tensor
+from tests.support.control import add_if, count_rounds, counter, loop, op
+from tests.support.streams import build_sum
+from tflite2onnx import Stateful, convert, verify
+from tflite2onnx.errors import OptionError
+from tflite2onnx.float16 import (
+    CONSTANT,
+    FOLLOWS,
+    NO_FORM,
+    NO_KERNEL,
+    OVERFLOW,
+    QUANTIZED,
+    SCAN,
+)
+from tflite2onnx.verification.runtimes import session_of
+
+ASSETS = Path(__file__).parents[1] / "assets" / "models"
+HALF, SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
+SHAPE = (2, 3, 5)
+
+
+def convert_half(data: Any, **options: Any) -> Any:
+    """Return the conversion to half precision, which ONNX accepts."""
+    result = convert(data, float16=True, **options)
+    onnx.checker.check_model(result.model, full_check=True)
+    return result
+
+
+def list_reasons(result: Any) -> list[tuple[str, str]]:
+    """Return the nodes in float32, with the reasons."""
+    return [(node.op_type, node.reason) for node in result.float32_nodes]
+
+
+def list_nodes(result: Any) -> list[str]:
+    return [node.op_type for node in result.model.graph.node]
+
+
+def build(*codes: str | Callable[[Subgraph, Tensor], Tensor]) -> bytes:
+    """Return "x" -> operators with one input, or what the functions add -> "y"."""
+    m = Build()
+    x = m.input(SHAPE, name="x")
+    for code in codes:
+        x = op(m, code, x) if isinstance(code, str) else code(m, x)
+    m.output(*m.op("RELU", [x], [m.tensor(x.shape, name="y")]))
+    return m.bytes()
+
+
+def with_constant(code: str, number: float) -> Callable[[Subgraph, Tensor], Tensor]:
+    """Return a function that adds an operator with a constant as second input."""
+    return lambda m, x: op(m, code, x, m.constant(np.float32(number)))
+
+
+def reduce_all(code: str) -> Callable[[Subgraph, Tensor], Tensor]:
+    """Return a function that adds a reduction of all axes."""
+
+    def add(m: Subgraph, x: Tensor) -> Tensor:
+        axes = m.constant(np.arange(len(x.shape), dtype=np.int32))
+        return m.op(code, [x, axes], [[1] * len(x.shape)], keep_dims=True)[0]
+
+    return add
+
+
+# Whole networks
+
+
+@pytest.mark.parametrize("name", ["mobilenet", "unet", "keywords", "transformer"])
+def test_networks(name: str) -> None:
+    """Outputs are within a hundredth of their range, and all large weights are float16."""
+    file = ASSETS / f"{name}_float32.tflite"
+    whole, half = convert(file), convert_half(file)
+    report = verify(file, half)
+    assert report.ok
+    assert all(output.relative < 1e-2 for output in report.outputs)
+    assert {end.dtype for end in (*half.inputs, *half.outputs)} == {"float32"}
+    sizes = [
+        sum(data.nbytes for header, data in result.skeleton.weights if header.data_type == dtype)
+        for result, dtype in ((whole, SINGLE), (half, HALF), (half, SINGLE))
+    ]
+    assert sizes[2] == 0
+    assert sizes[1] <= sizes[0] / 2
+
+
+@pytest.mark.parametrize("name", ["mobilenet", "unet"])
+def test_weights_that_are_float16_in_the_file(name: str) -> None:
+    """They are read as they are: no Cast, and no second copy."""
+    file = ASSETS / f"{name}_float16.tflite"
+    whole, half = convert(file), convert_half(file)
+    assert list_nodes(whole).count("Cast") > list_nodes(half).count("Cast") == 2
+    same = [
+        {data.tobytes() for header, data in each.skeleton.weights if header.data_type == HALF}
+        for each in (whole, half)
+    ]
+    assert same[0] == same[1]
+    assert verify(file, half).ok
+
+
+def test_inputs_and_outputs() -> None:
+    """They stay float32 with a Cast, unless they shall be float16 too."""
+    data = build("NEG", "ABS")
+    assert list_nodes(convert_half(data)) == ["Cast", "Neg", "Abs", "Relu", "Cast"]
+    half = convert_half(data, float16_io=True)
+    assert list_nodes(half) == ["Neg", "Abs", "Relu"]
+    assert [end.dtype for end in (*half.inputs, *half.outputs)] == ["float16", "float16"]
+    assert verify(data, half, per_operator=True).ok
+    with pytest.raises(OptionError, match="float16_io must be given with float16"):
+        convert(data, float16_io=True)
+
+
+def test_verification_of_a_file() -> None:
+    """The file says that it computes in half precision: its tensors are found and compared."""
+    data = build("NEG", "EXP", "ABS")
+    for io in (False, True):
+        report = verify(data, convert_half(data, float16_io=io).model, per_operator=True)
+        assert report.ok
+        assert len(report.tensors) == 4
+        assert all(each.allowed > 1e-3 for each in report.outputs)
+
+
+def test_verification_finds_what_is_wrong() -> None:
+    """The bounds of half precision are far below the errors that a wrong constant makes."""
+    data = build(with_constant("MUL", 3.0), "NEG")
+    model = convert_half(data).model
+    (three,) = [each for each in model.graph.initializer if each.data_type == HALF]
+    three.raw_data = np.float16(3.2).tobytes()
+    report = verify(data, model)
+    assert not report.ok
+    assert report.diverging is not None
+    assert report.diverging.operator == "MUL"
+
+
+# Operators that stay float32
+
+
+@pytest.mark.parametrize(
+    ("codes", "want"),
+    [
+        (["EXP"], [("Exp", OVERFLOW)]),
+        (["SQUARE"], [("Mul", OVERFLOW), ("Relu", FOLLOWS)]),
+        ([with_constant("POW", 3.0)], [("Pow", OVERFLOW), ("Relu", FOLLOWS)]),
+        ([with_constant("ADD", 1e6)], [("Add", CONSTANT), ("Relu", FOLLOWS)]),
+        ([with_constant("ADD", 1e-9)], [("Add", CONSTANT), ("Relu", FOLLOWS)]),
+        ([with_constant("MUL", 6.5)], []),
+        ([with_constant("MAXIMUM", 0.0)], []),
+        ([reduce_all("SUM")], []),
+        ([reduce_all("REDUCE_PROD")], [("ReduceProd", OVERFLOW), ("Relu", FOLLOWS)]),
+    ],
+)
+def test_operators_that_may_overflow(codes: Any, want: list[tuple[str, str]]) -> None:
+    """With those that read nothing else: the next operator with another input is half."""
+    data = build(*codes)
+    half = convert_half(data)
+    found = list_reasons(half)
+    assert found[: len(want)] == want
+    assert all(reason == FOLLOWS for _, reason in found[len(want) :])
+    assert verify(data, half, per_operator=True).ok
+
+
+@pytest.mark.parametrize(("size", "want"), [(1024, []), (1025, [("ReduceMean", OVERFLOW)])])
+def test_large_reductions(size: int, want: list[tuple[str, str]]) -> None:
+    """A sum of many small elements may overflow, and so may the sum of a mean."""
+    m = Build()
+    x = m.input((2, size), name="x")
+    axes = m.constant(np.array([1], np.int32))
+    (mean,) = m.op("MEAN", [x, axes], [[2, 1]], keep_dims=True)
+    m.output(*m.op("SUB", [x, mean], [(2, size)]))
+    half = convert_half(m.bytes())
+    assert list_reasons(half) == want
+    assert verify(m.bytes(), half).ok
+
+
+def test_a_normalization() -> None:
+    """Squares, their mean and its root are float32; the quotient is half again."""
+    m = Build()
+    x = m.input((2, 8), name="x")
+    axes = m.constant(np.array([1], np.int32))
+    (square,) = m.op("MUL", [x, x], [(2, 8)])
+    (variance,) = m.op("MEAN", [square, axes], [[2, 1]], keep_dims=True)
+    (shifted,) = m.op("ADD", [variance, m.constant(np.float32(1e-3))], [[2, 1]])
+    m.output(*m.op("MUL", [x, *m.op("RSQRT", [shifted], [[2, 1]])], [(2, 8)]))
+    half = convert_half(m.bytes())
+    assert list_reasons(half)[:3] == [("Mul", OVERFLOW), ("ReduceMean", FOLLOWS), ("Add", FOLLOWS)]
+    assert len(list_reasons(half)) == list_nodes(half).count("Cast") + 2
+    large = {"x": np.full((2, 8), 3e4, np.float32)}
+    assert verify(m.bytes(), half, inputs=large).ok
+
+
+def test_large_integers() -> None:
+    """Half precision holds integers up to 65504 only: those of 32 bits become float32."""
+    m = Build()
+    count, small = (
+        m.input([2], dtype="int32", name="count"),
+        m.input([2], dtype="uint8", name="small"),
+    )
+    made = [m.op("CAST", [x], [[2]], dtype="float32")[0] for x in (count, small)]
+    m.output(*m.op("ADD", made, [m.tensor([2], name="y")]))
+    half = convert_half(m.bytes())
+    assert list_reasons(half) == [("Cast", OVERFLOW)]
+    assert verify(m.bytes(), half).ok
+
+
+@pytest.mark.parametrize("name", ["mobilenet_int8", "keywords_uint8", "mobilenet_int16x8"])
+def test_quantized_networks_stay_as_they_are(name: str) -> None:
+    """A Cast between an operator and QuantizeLinear would keep the runtime from fusing them."""
+    file = ASSETS / f"{name}.tflite"
+    whole, half = convert(file), convert_half(file)
+    assert list_nodes(half) == list_nodes(whole)
+    assert {reason for _, reason in list_reasons(half)} == {QUANTIZED}
+    plain = convert_half(file, quantization="float")
+    assert plain.size < 0.7 * convert(file, quantization="float").size
+    assert verify(file, plain).ok
+
+
+def test_other_reasons() -> None:
+    """Operators that ONNX or ONNX Runtime lacks, and custom operators."""
+    m = Build()
+    x = m.input([4], name="x")
+    limits = [m.constant(np.float32(each)) for each in (0, 4, 1)]
+    (row,) = m.op("RANGE", limits, [[4]])
+    (y,) = m.custom("Mystery", [*m.op("ADD", [x, row], [[4]])], [[4]])
+    m.output(y)
+    half = convert(m.bytes(), float16=True, allow_custom=True)
+    assert ("Mystery", NO_KERNEL) in list_reasons(half)
+    m = Build()
+    x, index = m.input([4], name="x"), m.input([4], dtype="int32", name="index")
+    (y,) = m.op("UNSORTED_SEGMENT_SUM", [x, index, m.constant(np.int32(3))], [[3]])
+    m.output(y)
+    assert ("ScatterND", NO_KERNEL) in list_reasons(convert_half(m.bytes()))
+    m = Build()
+    x = m.input([4], name="x")
+    (y,) = m.op("BITCAST", [m.op("NEG", [x], [[4]])[0]], [m.tensor([4], dtype="int32")])
+    m.output(y)
+    half = convert_half(m.bytes(), opset=26)
+    assert list_reasons(half) == [("BitCast", NO_FORM)]
+
+
+# Graphs in graphs, and state
+
+
+def test_loops_and_branches() -> None:
+    """What is inside is half; what goes from round to round stays float32."""
+    m = Build()
+    x, count = m.input(SHAPE, name="x"), counter(m)
+    scale = m.constant(np.linspace(0.5, 1.5, 30, dtype=np.float32).reshape(SHAPE))
+
+    def change(inner: Subgraph, xs: Any) -> list[Tensor]:
+        return [op(inner, "TANH", op(inner, "NEG", xs[0]))]
+
+    hidden = op(m, "MUL", x, scale)
+    _, looped = loop(m, [count, hidden], count_rounds(change))
+    choice = m.input([], dtype="bool", name="choice")
+    (y,) = add_if(m, choice, [looped], change, lambda g, xs: [op(g, "EXP", xs[0])])
+    m.output(y)
+    half = convert_half(m.bytes())
+    assert [reason for _, reason in list_reasons(half)] == [OVERFLOW]
+    assert verify(m.bytes(), half, samples=4).ok
+
+
+def test_recurrent_layers() -> None:
+    """ONNX Runtime crashes on float16 beside a Scan: weights are float16, operators are not."""
+    generator = np.random.default_rng(0)
+
+    def weights(m: Build, *shape: int) -> Tensor:
+        return m.constant(generator.standard_normal(shape).astype(np.float32) / 8)
+
+    m = Build()
+    x = m.input((2, 5, 32), name="x")
+    state = m.tensor([2, 32], variable=True, name="state")
+    operands = [x, weights(m, 32, 32), weights(m, 32, 32), weights(m, 32), state]
+    options: dict[str, Any] = {"time_major": False, "fused_activation_function": "RELU6"}
+    (y,) = m.op("UNIDIRECTIONAL_SEQUENCE_RNN", operands, [(2, 5, 32)], **options)
+    m.output(y)
+    whole, half = convert(m.bytes()), convert_half(m.bytes())
+    assert "Scan" in list_nodes(whole)
+    assert {reason for _, reason in list_reasons(half)} == {SCAN}
+    assert half.size < 0.7 * whole.size
+    assert verify(m.bytes(), half, samples=3).ok
+
+
+@pytest.mark.parametrize("io", [False, True])
+def test_states(*, io: bool) -> None:
+    """A state has the element type of the inputs, its initial value too."""
+    half = convert_half(build_sum(), float16_io=io)
+    dtype = "float16" if io else "float32"
+    assert half.states[0].input.dtype == half.states[0].output.dtype == dtype
+    assert half.states[0].initial.dtype == dtype
+    assert verify(build_sum(), half, samples=5).ok
+    session = Stateful(session_of(half.skeleton.serialize()))
+    x = np.ones((2, 3, 5), dtype)
+    for _ in range(2):
+        (y,) = session.run(None, {"x": x})
+    np.testing.assert_array_equal(y.ravel(), np.arange(30) + 2)
+
+
+def test_outputs_that_are_inputs_or_constants() -> None:
+    """Each output is a value of its own."""
+    m = Build()
+    x = m.input([2], name="x")
+    constant = m.constant(np.array([1, 2], np.float32), name="constant")
+    y = op(m, "NEG", x)
+    m.output(x, constant, y, y)
+    for io in (False, True):
+        half = convert_half(m.bytes(), float16_io=io)
+        assert verify(m.bytes(), half).ok
+
+
+def test_shapes_are_read_without_a_cast() -> None:
+    """The shape of a value does not depend on its element type."""
+    m = Build()
+    x = m.input([None, 3], name="x")
+    (shape,) = m.op("SHAPE", [x], [m.tensor([2], dtype="int32")], out_type="int32")
+    m.output(*m.op("FILL", [shape, m.constant(np.float32(2))], [m.tensor([None, 3], name="y")]))
+    assert verify(m.bytes(), convert_half(m.bytes())).ok
