@@ -28,7 +28,9 @@ from tflite2onnx.passes.normalise import (
     keep_axes,
 )
 from tflite2onnx.passes.override_declared_shapes import override_declared_shapes
+from tflite2onnx.passes.patterns.chain_products import chain_products
 from tflite2onnx.passes.patterns.convolve_padded_channels import convolve_padded_channels
+from tflite2onnx.passes.patterns.fold_into_products import fold_into_products
 from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
 from tflite2onnx.passes.patterns.fuse_normalizations import fuse_normalizations
 from tflite2onnx.passes.patterns.multiply_pixels import multiply_pixels
@@ -72,6 +74,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     raise_recurrent_loops,  # ONNX has operators for LSTM, GRU and RNN
     fuse_activations,  # ONNX has operators for them
     fuse_normalizations,  # as above
+    fold_into_products,  # after the patterns, which contain products by constants
     expand_output_sigmoid,  # Sigmoid of ONNX Runtime is inaccurate for small scores
     align,  # the layout planner needs operands with corresponding axes
     keep_axes,  # a RESHAPE between images would need Transposes around it
@@ -83,6 +86,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
 
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
+    chain_products,  # Gemm adds its third input without another node
+    eliminate_dead_operators,  # the layers that were chained
     multiply_pixels,  # the planner may save Transposes
     convolve_padded_channels,  # Pad of channels leaves the blocked layout of convolutions
     split_prelu,  # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions

@@ -1,0 +1,122 @@
+"""passes/patterns/fold_into_products.py: constants behind convolutions and dense layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tflite2onnx.graph import Graph
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.fold_into_products import fold_into_products
+from tflite2onnx.reader.model import read_model
+
+STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+FILTERS = {
+    "CONV_2D": ([1, 4, 6, 3], [5, 3, 3, 3], STEP),
+    "DEPTHWISE_CONV_2D": ([1, 4, 6, 5], [1, 3, 3, 5], {**STEP, "depth_multiplier": 1}),
+    "FULLY_CONNECTED": ([2, 7], [5, 7], {}),
+}
+
+
+def model(
+    code: str, *folded: tuple[str, Any], options: Any = None, bias: bool = True, two: bool = False
+) -> bytes:
+    """Return a product, and operators behind it by constants."""
+    m = Build()
+    shape, filters, fields = FILTERS[code]
+    weights = np.random.default_rng(0).standard_normal(filters).astype(np.float32)
+    inputs: list[Tensor | None] = [m.input(shape), m.constant(weights)]
+    inputs.append(m.constant(np.arange(5, dtype=np.float32)) if bias else None)
+    (y,) = m.op(code, inputs, [[*shape[:-1], 5]], **{**fields, **(options or {})})
+    if two:
+        m.output(y)
+    for name, constant in folded:
+        other = m.constant(np.asarray(constant, np.float32))
+        (y,) = m.op(name, [y, other], [y.shape], fused_activation_function="RELU")
+    m.output(y)
+    return m.bytes()
+
+
+def fold(graph: Graph) -> Graph:
+    return eliminate_dead_operators(fold_into_products(graph))
+
+
+def test_before_and_after() -> None:
+    before = """
+        inputs %0: float32[2,7]
+        %1: float32[2,5] = FULLY_CONNECTED(%0, constant[5,7], [0.0, 1.0, 2.0, 3.0, 4.0])
+        %2: float32[2,5] = ADD(%1, [1.0, 1.0, 1.0, 1.0, 2.0])
+        return %2
+    """
+    after = """
+        inputs %0: float32[2,7]
+        %1: float32[2,5] = FULLY_CONNECTED(%0, constant[5,7], [1.0, 2.0, 3.0, 4.0, 6.0])
+        return %1
+    """
+    data = model("FULLY_CONNECTED", ("ADD", [1, 1, 1, 1, 2]))
+    check_pass(fold, read_model(data).graphs[0], before, after)
+
+
+@pytest.mark.parametrize("code", FILTERS)
+@pytest.mark.parametrize("name", ["ADD", "SUB", "MUL"])
+@pytest.mark.parametrize("constant", [2.5, [[3, -1, 0, 1, 2]]], ids=["one", "each"])
+def test_numbers(code: str, name: str, constant: Any) -> None:
+    data = model(code, (name, constant))
+    assert [op.code for op in fold(read_model(data).graphs[0]).ops] == [code]
+    check(data, seeds=[0])
+
+
+def test_without_a_bias() -> None:
+    for name in ("ADD", "MUL"):
+        data = model("FULLY_CONNECTED", (name, [1, 2, 3, 4, 5]), bias=False)
+        (op,) = fold(read_model(data).graphs[0]).ops
+        assert (op.inputs[2] is None) == (name == "MUL")
+        check(data, seeds=[0])
+
+
+def test_two_operators() -> None:
+    """The second stays, because the first applies an activation."""
+    data = model("CONV_2D", ("MUL", [1, 2, 3, 4, 5]), ("ADD", 1))
+    assert [op.code for op in fold(read_model(data).graphs[0]).ops] == ["CONV_2D", "ADD"]
+    check(data, seeds=[0])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        model("CONV_2D", ("MUL", 2), options={"fused_activation_function": "RELU"}),
+        model("CONV_2D", ("MUL", 2), two=True),
+        model("CONV_2D", ("ADD", np.ones((4, 6, 5)))),
+        model("CONV_2D", ("ADD", np.ones((6, 1)))),
+    ],
+    ids=["activation", "two readers", "each pixel", "each column"],
+)
+def test_other_operators(data: bytes) -> None:
+    graph = read_model(data).graphs[0]
+    assert write_graph(fold(graph)) == write_graph(graph)
+
+
+def test_constant_minus_product() -> None:
+    m = Build()
+    weights = m.constant(np.ones((5, 7), np.float32))
+    (y,) = m.op("FULLY_CONNECTED", [m.input([2, 7]), weights, None], [[2, 5]])
+    m.output(*m.op("SUB", [m.constant(np.ones(5, np.float32)), y], [[2, 5]]))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(fold(graph)) == write_graph(graph)
+
+
+def test_float16() -> None:
+    """The filters stay as they are stored; a bias is small."""
+    for name in ("MUL", "ADD"):
+        m = Build()
+        half = m.constant(np.ones((5, 7), np.float16))
+        (weights,) = m.op("DEQUANTIZE", [half], [m.tensor([5, 7], dtype="float32")])
+        (y,) = m.op("FULLY_CONNECTED", [m.input([2, 7]), weights, None], [[2, 5]])
+        m.output(*m.op(name, [y, m.constant(np.full(5, 3, np.float32))], [[2, 5]]))
+        kinds = [node.op_type for node in check(m.bytes(), seeds=[0]).model.graph.node]
+        assert ("Mul" in kinds) == (name == "MUL")
+        assert "Add" not in kinds
