@@ -120,10 +120,16 @@ class State:
         The initial value, if requested, is one number if all elements are equal, else a list.
         """
         names = {"output": self.output.name, "variable": self.variable}
-        values = self.initial.tolist()
-        if self.initial.size and (self.initial == self.initial.flat[0]).all():
-            values = self.initial.flat[0].item()
-        return self.input.to_dict() | names | ({"initial": values} if initial else {})
+        described = self.input.to_dict() | names
+        return described | {"initial": _list_elements(self.initial)} if initial else described
+
+
+def _list_elements(array: Array) -> Any:  # noqa: ANN401 - a number, or a list of any depth
+    """Return the element if all elements are equal, else all elements."""
+    # Repeated elements have a stride of 0, and are never gathered: a file may declare any number.
+    distinct = array[tuple(slice(None if stride else 1) for stride in array.strides)]
+    is_uniform = distinct.size and (distinct == distinct.flat[0]).all()
+    return distinct.flat[0].item() if is_uniform else array.tolist()
 
 
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:

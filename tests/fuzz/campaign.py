@@ -98,8 +98,8 @@ class Judge:
     def _compare(self, case: FuzzCase, outcome: Outcome) -> tuple[str, str]:
         if not outcome.model:
             return "bundle converted", ""
-        # The numbers of a model without quantization are others.
-        is_same = case.options.get("quantization") != "float"
+        # The numbers of a model without quantization, or with float16, are others.
+        is_same = "float16" not in case.options and case.options.get("quantization") != "float"
         numbers, refusal = self._run_litert(case) if is_same else (None, "")
         kind, text = self._run_onnxruntime(case, outcome, numbers)
         if kind in _DIFFERENCES and numbers is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tests.fuzz.mutate import mutate, mutate_bytes
 from tests.fuzz.seeds import Seed, choose_seed
+from tflite2onnx.options import TARGETS
 
 # Building a seed takes as long as converting it.
 _CASES_PER_SEED = 16
@@ -25,6 +26,11 @@ _OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"activations": "int8", "weights": "int8"},
     {"weights": "uint8"},
     {"names": "signature"},
+    {"states": "required"},
+    {"forms": "fastest"},
+    {"forms": "canonical"},
+    {"float16": True},
+    *({"target": target} for target in TARGETS),
     *({"opset": opset} for opset in (13, 15, 18, 19, 21, 23, 24, 25, 26)),
 )
 

@@ -17,7 +17,7 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.support.facts import TENSOR_TYPES, carrier
 from tests.support.runtimes import Array
 from tflite2onnx import ConversionError
-from tflite2onnx.graph import Model
+from tflite2onnx.graph import Model, Op
 from tflite2onnx.quantize import QUANTIZED
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Tensor
@@ -43,6 +43,7 @@ def find_extremes(data: bytes) -> str:
     names = chain(
         (op.code for graph in model.graphs for op in graph.ops if op.code in _UNDEFINED),
         (t.name or "a tensor" for t in _tensors(model) if _is_extreme(t)),
+        (op.code for graph in model.graphs for op in graph.ops if _lacks_scale(op)),
     )
     return next(chain(names, _find_contradictions(schema.Model.GetRootAs(data))), "")
 
@@ -84,6 +85,14 @@ def _is_extreme(tensor: Tensor) -> bool:
         wide = data.dtype.itemsize > 2 and tensor.dtype is not DType.BFLOAT16
         return wide and bool((np.abs(data.astype(np.float64)) > _LARGEST_INTEGER).any())
     return data.dtype.kind in "fc" and not _is_moderate(data)
+
+
+def _lacks_scale(op: Op) -> bool:
+    """Return whether some integers of an operator have a scale and others have none."""
+    operands = [t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype in QUANTIZED]
+    scales = [(t, t.quantization) for t in operands if t.quantization is not None]
+    by_axis = any(scale.scale.size > 1 for t, scale in scales if t.data is None)
+    return by_axis or 0 < len(scales) < len(operands)
 
 
 def _holds(dtype: DType, zero_point: Array) -> bool:

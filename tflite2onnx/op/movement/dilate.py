@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
 
 from tflite2onnx.dimension import Dim
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
@@ -13,6 +14,8 @@ from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantize import Moves
 from tflite2onnx.tensor import DType
+
+_MOST_ELEMENTS = 1 << 62  # more would not fit into the integers for sizes
 
 
 class Dilate(DynamicShape):
@@ -61,6 +64,10 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     split = x.reshape([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
     whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
+    if prod(whole) > _MOST_ELEMENTS:
+        raise OperatorError(
+            f"its output must have at most {_MOST_ELEMENTS:,} elements, got {prod(whole):,}"
+        )
     padded = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
     merged = g.reshape(padded, whole)
     pairs = zip(x.shape, steps, strict=True)

@@ -318,7 +318,8 @@ class Recurrent(DynamicShape):
         """Raise OperatorError unless an input can be a state [batch, units] of this type."""
         state = self.input(index)
         batch = self.input(0).shape[self._batch_axis]
-        if state.elements != batch * units or state.dtype is not dtype:
+        is_turned = state.rank == _STATE and state.shape != (batch, units)
+        if state.elements != batch * units or is_turned or state.dtype is not dtype:
             raise OperatorError(
                 f"{state.name} must be a state {dtype.label}{[batch, units]}, got "
                 f"{state.dtype.label}{list(state.shape)}"

@@ -85,6 +85,8 @@ class UnidirectionalLstm(Recurrent):
         x, other = self.input(0), self.optional(self.auxiliary)
         n, h = cell.cells, cell.units
         row = (n,)
+        if not n or not h:
+            raise OperatorError(f"it must have cells and outputs, got {n} and {h}")
         for gate in cell.gates.values():
             expect_constant(gate.weights, (n, x.shape[-1]))
             expect_constant(gate.recurrent, (n, h), (n,))

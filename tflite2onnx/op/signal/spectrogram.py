@@ -14,6 +14,7 @@ from tflite2onnx.tensor import Array, DType
 
 _SPECTRA = 3  # axes
 _FLOOR = 1e-12  # the minimum energy of a band before the logarithm
+_MOST_SAMPLES = 1 << 24  # ONNX counts the windows in float32
 
 
 class AudioSpectrogram(Operator):
@@ -49,6 +50,10 @@ class AudioSpectrogram(Operator):
             raise OperatorError(
                 f"its input must be [samples, channels] with at least one window of "
                 f"{self._sizes[0]} samples, got {list(x.shape)}"
+            )
+        if x.shape[0] > _MOST_SAMPLES:
+            raise OperatorError(
+                f"its input must have at most {_MOST_SAMPLES:,} samples, got {x.shape[0]:,}"
             )
         expect(x, x.shape, DType.FLOAT32)
         expect_type(self.output, (DType.FLOAT32,))
