@@ -13,7 +13,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from onnx import TensorProto
 
-from tests.quantized.layers import LIMITS
+from tests.quantized.layers import LIMITS, Shape
 from tests.quantized.test_products import SHAPES
 from tests.support import Build, check
 from tests.support.facts import carrier
@@ -21,7 +21,6 @@ from tests.support.fusions import count_optimized_nodes
 from tests.support.needs import needs_onnxruntime
 
 if TYPE_CHECKING:
-    from tests.quantized.layers import Shape
     from tests.support import Converted
 
 Array = np.ndarray[Any, Any]
@@ -97,23 +96,35 @@ def initializers(result: Converted) -> set[int]:
 
 @pytest.mark.parametrize(("shape", "dtype", "per_channel", "asymmetric"), CASES)
 def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bool) -> None:
-    """The kernels of ONNX Runtime quantize the data as well, always without a zero point."""
+    """MatMulNBits quantizes the data as well, always without a zero point."""
     layer = SHAPES[shape]
     dense = layer.code == "FULLY_CONNECTED"
     options: dict[str, Any] = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
     data = hybrid(layer, dtype, per_channel=per_channel, **options)
     inputs = extremes(layer, asymmetric=asymmetric)
     check(data, inputs=inputs, optimize=[False])
-    tolerance = 0.01 if dense and (asymmetric or shape == "flattened") else 1e-5
+    narrow = dense and dtype in ("int4", "int2")
+    tolerance = 0.01 if narrow and (asymmetric or shape == "flattened") else 1e-5
     result = check(data, inputs=inputs, optimize=[True], tolerance=tolerance)
     needs_onnxruntime(1, 25, "MatMulNBits of all weights")
     left = count_optimized_nodes(result.model)
-    assert left["MatMulNBits"] == (1 if dense else 0)
+    assert left["MatMulNBits"] == (1 if narrow else 0)
     assert left["DequantizeLinear"] + left["Cast"] == 0
-    stored = dtype
-    if dtype in ("int8", "uint8"):
-        stored = "uint8" if dense else "int8"
+    stored = "int8" if dtype == "uint8" else dtype
     assert initializers(result) <= {getattr(TensorProto, stored.upper()), TensorProto.FLOAT}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("rows_of_data", [1, 3])
+def test_many_weights(dtype: str, rows_of_data: int) -> None:
+    """From 2^15 weights for each row on they stay integers, which ONNX Runtime multiplies."""
+    layer = Shape("FULLY_CONNECTED", [rows_of_data, 350], [300, 350], [rows_of_data, 300])
+    integers = weights("int8", *layer.w).view(carrier(dtype))  # LiteRT takes -128 for 128
+    data = hybrid(layer, dtype, per_channel=dtype == "int8", integers=integers)
+    result = check(data, inputs=extremes(layer), tolerance=0.01)
+    assert initializers(result) == {TensorProto.UINT8}
+    needs_onnxruntime(1, 25, "MatMulNBits of all weights")
+    assert count_optimized_nodes(result.model)["MatMulNBits"] == 1
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])

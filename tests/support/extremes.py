@@ -54,6 +54,11 @@ _LARGE = {
         "FULLY_CONNECTED", [1, 5, 521], [257, 521], [1, 5, 257], 0, {"keep_num_dims": True}
     ),
 }
+# At least 2^15 weights for each row, so that they are not dequantized at load.
+_MEDIUM = {
+    "medium row": Shape("FULLY_CONNECTED", [1, 350], [300, 350], [1, 300]),
+    "medium rows": Shape("FULLY_CONNECTED", [3, 350], [300, 350], [3, 300]),
+}
 # ONNX Runtime quantizes the data of MatMulNBits, always without a zero point.
 _QUANTIZED_AGAIN = 0.01
 
@@ -187,12 +192,12 @@ _HYBRID = (
     *(HYBRID),
     *(
         (name, dtype, per_channel, asymmetric)
-        for name in ("one row", "rows", *_LARGE)
+        for name in ("one row", "rows", *_MEDIUM, *_LARGE)
         for dtype in ("int8", "int4")
         for per_channel in (False, True)
         for asymmetric in (False, True)
     ),
-    *((name, "uint8", False, False) for name in ("one row", "rows", *_LARGE)),
+    *((name, "uint8", False, False) for name in ("one row", "rows", *_MEDIUM, *_LARGE)),
     *(
         ("1x1", dtype, per_channel, per_channel)
         for dtype in ("int8", "int4")
@@ -203,7 +208,7 @@ _HYBRID = (
 
 def hybrids() -> Iterator[Sample]:
     """Yield hybrid layers: float data and integer weights."""
-    shapes = {**SHAPES, **WIDE, **_LARGE}
+    shapes = {**SHAPES, **WIDE, **_MEDIUM, **_LARGE}
     for name, dtype, per_channel, asymmetric in _HYBRID:
         tolerance = 1e-5 if name in _LARGE and dtype != "int4" else _QUANTIZED_AGAIN
         yield _hybrid(
@@ -237,9 +242,9 @@ def _hybrid(
 
 def float_products() -> Iterator[Sample]:
     """Yield products of dequantized data: ONNX Runtime multiplies the integers."""
-    features, out = 70, 37
+    features, out = 350, 300  # as many as `_MEDIUM` has
     for code, dtype, rows in product(
-        ("FULLY_CONNECTED", "BATCH_MATMUL"), ("int8", "uint8"), (1, 19)
+        ("FULLY_CONNECTED", "BATCH_MATMUL"), ("int8", "uint8"), (1, 3)
     ):
         m, shape = Build(), (rows, features)
         x = m.input(shape, dtype=dtype, scale=0.05, zero_point=3)

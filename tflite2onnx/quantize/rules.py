@@ -26,6 +26,8 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 # From this number of multiplications on, integers are the fastest form of a dense hybrid product,
 # with quantizing included.
 WORTHWHILE = 1 << 19
+# A dense hybrid product with fewer weights than this for each row is faster with real weights.
+SMALL = 1 << 15
 # Quantizing an image costs a tenth of a convolution that multiplies each element this many times.
 CHEAP = 100
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
@@ -63,7 +65,8 @@ class _WeightCase(NamedTuple):
     """Weights of a product; `own` is their storage in the file, `signed` without a zero point.
 
     `data` is the type of quantized data, None for floats. `eight_bits` is set if the weights have 8
-    bits and the data 8 bits or floats, and `exact` if no kernel can saturate with these weights.
+    bits and the data 8 bits or floats, `exact` if no kernel can saturate with these weights, and
+    `is_small` if a product of floats is faster than one of integers.
     """
 
     own: Storage
@@ -72,6 +75,7 @@ class _WeightCase(NamedTuple):
     data: DType | None
     eight_bits: bool
     exact: bool
+    is_small: bool
 
 
 class OperandCase(NamedTuple):
@@ -189,6 +193,14 @@ WEIGHTS = (
         lambda case: case.signed,
     ),
     Rule(
+        "float data; FULLY_CONNECTED with fewer than 2^15 weights of 8 bits for each row of data",
+        "int8 without a zero point, dequantized at load",
+        "MatMulNBits costs more than it saves, and where ONNX Runtime makes Gemm instead it"
+        " dequantizes the weights in each run",
+        lambda case: case.is_small,
+        lambda case: case.signed._replace(folds=True),
+    ),
+    Rule(
         "float data; `--weights int8`, or weights of 4 or 2 bits",
         "int8, int4 or uint4 without a zero point",
         "kernels of float data read the bits as signed (EvalHybrid); MatMulNBits of 2 bits is wrong"
@@ -271,14 +283,21 @@ def file_storage(tensor: Tensor) -> Storage:
 
 
 def weight_storage(
-    x: Tensor, weights: Tensor, choice: str = "auto", *, folds: bool, depthwise: bool = False
+    x: Tensor,
+    weights: Tensor,
+    choice: str = "auto",
+    *,
+    folds: bool,
+    depthwise: bool = False,
+    dense: bool = False,
 ) -> tuple[Storage, Rule]:
     """Return the storage of the constant weights by which x is multiplied, and its rule.
 
     `choice` is the option `weights` of a conversion. `folds` is set if the weights of float data
-    are dequantized at load. Weights of float data have no zero point, and uint8 weights are the
-    bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are
-    widened, because ONNX Runtime 1.31 multiplies float data by them wrongly (MatMulNBits).
+    are dequantized at load, `dense` for FULLY_CONNECTED. Weights of float data have no zero point,
+    and uint8 weights are the bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc).
+    Weights of 2 bits are widened, because ONNX Runtime 1.31 multiplies float data by them wrongly
+    (MatMulNBits).
     """
     own = signed = file_storage(weights)
     if own.quantization is not None:
@@ -288,7 +307,9 @@ def weight_storage(
     data = x.dtype if is_quantized(x) else None
     eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
     exact = depthwise and is_exact_depthwise(weights)
-    case = _WeightCase(own, signed, choice, data, eight_bits, exact)
+    rows = x.elements * weights.shape[0] // max(weights.elements, 1) if dense else 0
+    is_small = eight_bits and weights.elements < SMALL * rows
+    case = _WeightCase(own, signed, choice, data, eight_bits, exact, is_small)
     storage, rule = choose(WEIGHTS, case)
     return storage, rule
 

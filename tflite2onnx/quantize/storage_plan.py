@@ -184,9 +184,14 @@ class _Planner:
         if isinstance(declared, Product) and tensor.data is not None:
             x, w = self.op.inputs[declared.data], self.op.inputs[declared.weights]
             if x is not None and w is not None and role == "weights":
-                folds = declared.folds or (self.is_nested and not self.dynamic)
-                choice, depthwise = self.chosen.weights, declared.depthwise
-                return weight_storage(x, w, choice, folds=folds, depthwise=depthwise)
+                return weight_storage(
+                    x,
+                    w,
+                    self.chosen.weights,
+                    folds=declared.folds or (self.is_nested and not self.dynamic),
+                    depthwise=declared.depthwise,
+                    dense=declared.hybrid == "rows" and not self.dynamic,
+                )
             if x is not None and w is not None and role == "bias":
                 storage = bias_storage(x, w, tensor)
                 if storage is not None:
