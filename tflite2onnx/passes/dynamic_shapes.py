@@ -1,12 +1,12 @@
-"""Find the sizes that stay open in the ONNX model, and give them names.
+"""Find the sizes that stay dynamic in the ONNX model, and give them names.
 
-Two kinds of sizes are open: dynamic axes of inputs, and sizes that depend on data (the outputs of
-WHERE and UNIQUE).
+Two kinds of sizes are dynamic: dynamic axes of inputs, and sizes that depend on data (the outputs
+of WHERE and UNIQUE).
 
-1. Sizes that follow from open sizes are found by trial: the open sizes get other, distinct values
-   and each operator infers its output shapes. A size that changes is open too. Sizes that are equal
-   in all trials get one name. The declared shapes of inner tensors are not used, because they are
-   often missing or stale.
+1. Sizes that follow from dynamic sizes are found by trial: the dynamic sizes get other, distinct
+   values and each operator infers its output shapes. A size that changes is dynamic too. Sizes that
+   are equal in all trials get one name. The declared shapes of inner tensors are not used, because
+   they are often missing or stale.
 2. If an operator requires two sizes to be equal, these sizes get one name: the model could not run
    otherwise.
 3. Shapes that are computed in the graph (SHAPE, STRIDED_SLICE, PACK, RESHAPE) are computed in the
@@ -85,9 +85,9 @@ def run_trials(graph: Graph) -> list[Known]:
 
 
 def name_dynamic_axes(graph: Graph, operator_of: OperatorOf, *, inputs: bool = True) -> Graph:
-    """Return the graph with names for all open sizes, and with constants that no size changes.
+    """Return the graph with names for all dynamic sizes, and with constants that no size changes.
 
-    `inputs` is whether the dynamic axes of the inputs stay open.
+    `inputs` is whether the dynamic axes of the inputs stay dynamic.
 
     Raises:
         FixedSizeError: an operator has a valid output shape at the declared sizes only.
@@ -179,7 +179,7 @@ def _resizes(operator: Operator) -> bool:
 
 
 def check_dynamic_axes(operators: Sequence[tuple[Op, Operator]]) -> None:
-    """Check that operators can be converted for the open sizes that they read or write.
+    """Check that operators can be converted for the dynamic sizes that they read or write.
 
     Raises:
         FixedSizeError: an operator needs to know the size.
@@ -243,15 +243,15 @@ class _Trials:
         self._graph, self._operator_of, self._data_dependent = graph, operator_of, data_dependent
         self._computed = computed
         self._file = self._known_tensors({})
-        names, grown = self._grown(places)
+        names, larger = self._infer_at_larger_sizes(places)
         close = self._try_sizes(_sizes(names, 1))
-        self._others = [grown] if close is None else [grown, close]
+        self._others = [larger] if close is None else [larger, close]
         self._names: dict[tuple[int, ...], str] = {}
         for (tensor, axis), name in names.items():
             self._names.setdefault(self._sizes_of(tensor, axis), name)
 
-    def _grown(self, places: Sequence[Place]) -> tuple[dict[Place, str], Known]:
-        """Return names of the open sizes, and the trial; batch sizes share a name if they must."""
+    def _infer_at_larger_sizes(self, places: Sequence[Place]) -> tuple[dict[Place, str], Known]:
+        """Return names of the dynamic sizes, and the trial; batch sizes may have to share a name."""
         own = {place: f"{place[0].name}_{place[1]}" for place in places}
         apart = {**own, **self._data_dependent}
         batches = [place for place in places if place[1] == 0]
@@ -327,13 +327,13 @@ class _Trials:
         return data is not None and other is not None and not np.array_equal(data, other)
 
     def result(self) -> Graph:
-        """Return the graph with names of open sizes."""
+        """Return the graph with names of dynamic sizes."""
         known: dict[Tensor, Tensor] = {}
         graph = self._graph_with(self._graph, known)
         return replace(graph, tensors=tuple(known.get(t, t) for t in graph.tensors))
 
     def _graph_with(self, graph: Graph, known: dict[Tensor, Tensor]) -> Graph:
-        """Return a graph with names of open sizes; `known` gets its tensors."""
+        """Return a graph with names of dynamic sizes; `known` gets its tensors."""
         known |= {t: self._name_sizes(t) for t in graph.inputs}
         ops, outermost = [], graph is self._graph
         for op in graph.ops:

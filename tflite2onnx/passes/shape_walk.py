@@ -41,9 +41,9 @@ class ShapeWalk:
         known: the same tensors, with the elements of constants.
         ran: the operators, each as in the graph and with the inputs that it reads.
 
-    The constructor takes `sizes` for open axes, and tensors that are `computed` from data-dependent
-    sizes and so are not constant. If not `strict`, tensors whose shape cannot be inferred keep
-    their declared shape.
+    The constructor takes `sizes` for dynamic axes, and tensors that are `computed` from
+    data-dependent sizes and so are not constant. If not `strict`, tensors whose shape cannot be
+    inferred keep their declared shape.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def is_dynamic(operator: Operator) -> bool:
 
 
 def resize_tensor(origin: Tensor, tensor: Tensor, sizes: Mapping[Place, int]) -> Tensor:
-    """Return a tensor with the sizes of a trial for the open axes of `origin`."""
+    """Return a tensor with the sizes of a trial for the dynamic axes of `origin`."""
     shape = tuple(sizes.get((origin, axis), size) for axis, size in enumerate(tensor.shape))
     return tensor if shape == tensor.shape else replace(tensor, shape=shape)
 
