@@ -251,7 +251,7 @@ class _Trials:
             self._names.setdefault(self._sizes_of(tensor, axis), name)
 
     def _infer_at_larger_sizes(self, places: Sequence[Place]) -> tuple[dict[Place, str], Known]:
-        """Return names of the dynamic sizes, and the trial; batch sizes may have to share a name."""
+        """Return names of the dynamic sizes, and the trial; batch sizes may share a name."""
         own = {place: f"{place[0].name}_{place[1]}" for place in places}
         apart = {**own, **self._data_dependent}
         batches = [place for place in places if place[1] == 0]
