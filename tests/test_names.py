@@ -70,7 +70,7 @@ OTHERS = {
     "token",
     "widen",
 }
-# Words that say nothing by themselves, or that several things were called by.
+# Names without a meaning of their own, or that several functions had.
 VAGUE = {
     "ahead",
     "alike",

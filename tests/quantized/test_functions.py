@@ -145,7 +145,7 @@ def gelu(x: Array) -> Array:
     return x * distribution
 
 
-# Code, steps of input and output, the function, and how many steps the kernel is off it.
+# Code, steps of input and output, the function, and the largest error of the kernel in steps.
 TABLES: list[tuple[str, float, float, Callable[[Array], Array], int]] = [
     ("EXP", 0.02 / 256, 0.1 / 256, np.exp, 18),
     ("GELU", 0.05 / 256, 0.05 / 256, gelu, 2),

@@ -38,7 +38,7 @@ TRIPLES = {
     "fine": (0.01, 0.03, 0.004),
     "wide": (0.11, 0.02, 0.3),
 }
-# What int16 has instead of powers of two, which are the default of two operators.
+# Scales of int16, in place of powers of two, which are the default of two operators.
 GENERAL: dict[str, dict[str, Any]] = {"ADD": {"pot_scale_int16": False}}
 GENERAL["SUB"] = GENERAL["ADD"]
 

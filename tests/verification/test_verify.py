@@ -270,7 +270,7 @@ def test_noise_in_a_quantized_network() -> None:
     assert noisy.ok
     assert wrong.decibels < 20
     assert not wrong.ok
-    assert wrong.complaint.endswith(f"{wrong.decibels:.1f} dB of signal to noise where 20.0 do")
+    assert wrong.complaint.endswith(f"at least 20.0 dB, got {wrong.decibels:.1f} dB")
 
 
 def test_noise_in_a_float_network() -> None:

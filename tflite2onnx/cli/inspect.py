@@ -46,8 +46,8 @@ def run_command(options: argparse.Namespace) -> int:
     else:
         found = {"": inspect(source)}
     if options.json:
-        said = {name: each.to_dict() for name, each in found.items()}
-        print_lines(sys.stdout, [json.dumps(said.get("", said), indent=2)])
+        contents = {name: each.to_dict() for name, each in found.items()}
+        print_lines(sys.stdout, [json.dumps(contents.get("", contents), indent=2)])
     elif not options.quiet:
         print_lines(sys.stdout, _inspection_lines(found, storage=options.storage))
     return 0 if all(each.opset is not None for each in found.values()) else 1
@@ -124,12 +124,12 @@ def _metadata_lines(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def _format_tensor_metadata(note: Mapping[str, Any]) -> str:
     """Return the metadata of a tensor in one line."""
-    said = [str(note[word]) for word in ("name", "content", "color_space") if word in note]
+    parts = [str(note[word]) for word in ("name", "content", "color_space") if word in note]
     for word in ("mean", "std", "minimum", "maximum", "threshold"):
         if word in note:
             numbers = note[word] if isinstance(note[word], (list, tuple)) else [note[word]]
-            said.append(f"{word} {' '.join(f'{number:.6g}' for number in numbers)}")
+            parts.append(f"{word} {' '.join(f'{number:.6g}' for number in numbers)}")
     for file in note.get("files", ()):
         labels = f" with {count(len(file['labels']), 'label')}" if "labels" in file else ""
-        said.append(f"{file['name']}{labels}")
-    return ", ".join(said)
+        parts.append(f"{file['name']}{labels}")
+    return ", ".join(parts)

@@ -62,12 +62,12 @@ def entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
         lower_tensor_lists,  # ONNX Runtime lacks operators for most uses of sequences
         lower_complex,  # ONNX Runtime does not compute with complex tensors
         fuse_list_assignment,  # the slices have data-dependent shapes, the replacement has not
-        eliminate_dead_operators,  # else the sizes of the slices would become open dimensions
+        eliminate_dead_operators,  # else the sizes of the slices would become dynamic
         infer_shapes,  # files declare the size 1 wherever a size is dynamic
     )
 
 
-# The graph of the entry point, after open dimensions have names.
+# The graph of the entry point, after dynamic axes have names.
 NORMALISING_PASSES: tuple[GraphPass, ...] = (
     densify,  # the passes below read the elements of constants
     fold,  # fewer operators for the passes below

@@ -3,7 +3,7 @@
 The outputs of an operator become constants if:
 
 1. all inputs are constants, or the outputs depend on the shapes of the inputs alone (SHAPE);
-2. no input or output has an open size, and no output is quantized;
+2. no input or output has a dynamic size, and no output is quantized;
 3. `Foldable.evaluate` returns arrays of the declared shapes and dtypes;
 4. the constants that are computed stay within a budget (`constant_budget`): a tiny file could
    otherwise become an ONNX model of any size.

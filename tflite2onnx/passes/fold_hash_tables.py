@@ -43,7 +43,7 @@ def fold_hash_tables(model: Model) -> Model:
     tables: dict[int, _Table | None] = {}
     room = _element_budget(model)
     for graph in _in_execution_order(model):
-        handles = _handles(graph)
+        handles = _table_numbers(graph)
         for op in graph.ops:
             imports = op.is_builtin("HASHTABLE_IMPORT") and op.inputs
             number = handles.get(op.inputs[0]) if imports else None
@@ -52,7 +52,7 @@ def fold_hash_tables(model: Model) -> Model:
                 tables[number] = _import_table(op) if room >= 0 else None
     known = {number: table for number, table in tables.items() if table is not None}
     graphs = (
-        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _handles(graph), known)))
+        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _table_numbers(graph), known)))
         for graph in model.graphs
     )
     return model._replace(graphs=tuple(graphs))
@@ -77,8 +77,8 @@ def _in_execution_order(model: Model) -> Iterator[Graph]:
     yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
 
 
-def _handles(graph: Graph) -> Mapping[Tensor | None, int]:
-    """Return the table numbers of the handles of a graph."""
+def _table_numbers(graph: Graph) -> Mapping[Tensor | None, int]:
+    """Return the table number of each handle in a graph."""
     return {
         op.outputs[0]: int(op.options.get("table_id", 0))
         for op in graph.ops

@@ -111,10 +111,10 @@ def _strings(raw: memoryview) -> Array:
     words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
     count = int(words[0]) if words.size else -1
     if not 0 <= count < words.size - 1:
-        raise ElementsError("its strings are damaged")
+        raise ElementsError("the offsets of its strings must be ascending and inside its data")
     ends = words[1 : count + 2].astype(np.int64)
     if (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(raw):
-        raise ElementsError("its strings are damaged")
+        raise ElementsError("the offsets of its strings must be ascending and inside its data")
     strings = np.empty(count, np.object_)
     strings[:] = [bytes(raw[start:end]) for start, end in pairwise(ends)]
     return strings

@@ -242,10 +242,10 @@ def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict
     Raises:
         ModelFileError: the metadata, or the files packed with the model, are damaged.
     """
-    said = model_metadata(model)
-    if said is None:
+    metadata = model_metadata(model)
+    if metadata is None:
         return {}
-    every = (*said.files, *(f for t in (*said.inputs, *said.outputs) for f in t.files))
+    every = (*metadata.files, *(f for t in (*metadata.inputs, *metadata.outputs) for f in t.files))
     labelled = any(f.kind in _LABELS for f in every)
     files = associated_files(source) if labelled else {}
     if sum(len(files.get(f.name, b"")) for f in every if f.kind in _LABELS) > _MOST_BYTES:
@@ -263,4 +263,4 @@ def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict
             fields[name] = [to_fields(each) for each in fields[name]]
         return fields
 
-    return to_fields(said)
+    return to_fields(metadata)

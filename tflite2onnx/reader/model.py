@@ -278,7 +278,7 @@ class _Reader:
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
-            # The kernels take an unknown activation function for none.
+            # The kernels treat an unknown activation function as NONE.
             other = "NONE" if name == "fused_activation_function" else str(value)
             return _NAMES[_ENUMERATIONS[name]].get(value, other)
         if name == "composite_attributes":

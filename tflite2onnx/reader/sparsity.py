@@ -17,8 +17,8 @@ import numpy as np
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.tensor import Array, SparseAxis, Sparsity, Tensor
 
-# The dense arrays may take _BYTES, plus _TIMES the stored bytes: no honest model has more than 99 %
-# zeros.
+# The dense arrays may take _BYTES, plus _TIMES the stored bytes, because sparse weights of real
+# models have at most 99 % zeros.
 _BYTES = 1 << 24
 _TIMES = 256
 

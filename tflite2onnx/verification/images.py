@@ -82,8 +82,8 @@ def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     source = read_model(model)
     metadata = model_metadata(source)
     names = [tensor.name for tensor in source.graphs[0].inputs]
-    said = dict(zip(names, metadata.inputs if metadata else (), strict=False))
-    found = [(d, said.get(d["name"])) for d in details if _takes_pictures(d)]
+    by_name = dict(zip(names, metadata.inputs if metadata else (), strict=False))
+    found = [(d, by_name.get(d["name"])) for d in details if _takes_pictures(d)]
     if len(found) != 1:
         raise VerifyError(
             "the model must have one input for pictures, [batch, height, width, channels] with 1, 3"

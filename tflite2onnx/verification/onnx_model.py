@@ -91,9 +91,9 @@ def _check_readable(path: str | os.PathLike[str]) -> str:
 def _build_opened_model(
     session: Any, inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
 ) -> OpenedModel:
-    said = session.get_modelmeta().custom_metadata_map
+    properties = session.get_modelmeta().custom_metadata_map
     facts = (
-        json.loads(said.get(f"tflite2onnx.{key}", "{}"))
+        json.loads(properties.get(f"tflite2onnx.{key}", "{}"))
         for key in ("signatures", "cut", "rename", "float16")
     )
     return OpenedModel(inputs, outputs, Stateful(session), *facts)

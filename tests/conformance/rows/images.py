@@ -15,7 +15,7 @@ from tests.references import images, landmarks
 
 Pair = tuple[int, int]
 Window = tuple[Pair, Pair]
-# A shape, how many numbers landmarks have, and a scale, which version 2 has not.
+# The shape, the coordinates of a landmark, and a scale, which version 2 does not have.
 Points = tuple[tuple[int, ...], int, float]
 
 

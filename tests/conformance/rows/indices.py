@@ -11,7 +11,7 @@ from tests.conformance.rows.elementwise import SIZES, kinds
 from tests.conformance.rows.moves import INDEX
 from tests.conformance.table import PACKED, Row, coarse
 
-# Products that the kernel does not let wrap around; sums that ONNX Runtime's float64 holds.
+# Products that do not wrap around in the kernel; sums that ONNX Runtime's float64 can store.
 _FACTORS = {
     **dict.fromkeys(("float32", "int8", "uint8", "int16", "int32", "int64"), (-2, 2)),
     "quantized int8": (-40, 40),

@@ -68,7 +68,7 @@ class Weights:
         self.b = b
         self.kind = Product.parse(b.kind)
         self.channel = channel
-        # The hybrid convolutions insist on scales for each channel.
+        # The hybrid convolutions require a scale for each channel.
         hybrid = b.kind in ("float32 by int8", "float32 by int4")
         self.per_channel = (per_channel or hybrid) and self.kind.w != "uint8"
         self.least = least if self.per_channel else -127

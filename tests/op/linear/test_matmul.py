@@ -244,11 +244,18 @@ def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
 @pytest.mark.parametrize(
     ("shape", "weights", "bias", "made", "options", "reason"),
     [
-        ((3, 7), (5, 6), (5,), (3, 5), {}, r"must fit weights \[5, 6\], got \[3, 7\]"),
-        ((3, 7), (5, 0), (5,), (3, 5), {}, r"must fit weights \[5, 0\]"),
-        ((3, 7), (7,), (7,), (3, 7), {}, r"must fit weights \[7\]"),
-        ((7,), (5, 7, 1), (5,), (1, 5), {}, r"must fit weights \[5, 7, 1\]"),
-        ((2, 3, 7), (5, 1, 7), (5,), (6, 5), {}, r"must fit weights \[5, 1, 7\]"),
+        ((3, 7), (5, 6), (5,), (3, 5), {}, r"must be rows of as many .* and weights \[5, 6\]"),
+        ((3, 7), (5, 0), (5,), (3, 5), {}, r"must be rows of as many .* and weights \[5, 0\]"),
+        ((3, 7), (7,), (7,), (3, 7), {}, r"must be rows of as many .* and weights \[7\]"),
+        ((7,), (5, 7, 1), (5,), (1, 5), {}, r"must be rows of as many .* and weights \[5, 7, 1\]"),
+        (
+            (2, 3, 7),
+            (5, 1, 7),
+            (5,),
+            (6, 5),
+            {},
+            r"must be rows of as many .* and weights \[5, 1, 7\]",
+        ),
         ((3, 7), (5, 7), (3,), (3, 5), {}, "the bias must have 5 elements, .*, got 3"),
         (
             (3, 7),

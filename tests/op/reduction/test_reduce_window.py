@@ -13,7 +13,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 TYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
-# The operator in the body, the option, and what makes no difference to it.
+# The operator in the body, the option, and the neutral initial value.
 FUNCTIONS = [
     ("STABLEHLO_ADD", "ADD", 0),
     ("STABLEHLO_MULTIPLY", "MUL", 1),

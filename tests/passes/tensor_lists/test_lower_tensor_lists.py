@@ -312,7 +312,7 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
         (several_sizes, "must have one shape"),
         (add_unset_list, "the items of its list must have a known shape"),
         (add_growing_list, "resize_if_index_out_of_bounds must be false"),
-        (unknown_operator, "FlexTensorListResize .* reads or writes a list of tensors"),
+        (unknown_operator, "FlexTensorListResize .* must not read or write a list of tensors"),
         (add_unread_list, "must be a tensor, got a list of tensors"),
         (add_missing_item, "input 2 is missing"),
         (of_text, "must be numbers or bools, got string"),

@@ -78,7 +78,8 @@ class FullyConnected(DynamicShape):
             or (w.rank > _MATRIX and x.shape[1 - w.rank :] != w.shape[1:])
         ):
             raise OperatorError(
-                f"the last axes of x must fit weights {list(w.shape)}, got {list(x.shape)}"
+                "x must be rows of as many features as the weights have,"
+                f" got x {list(x.shape)} and weights {list(w.shape)}"
             )
         if bias is not None and bias.elements != w.shape[0]:
             raise OperatorError(

@@ -158,7 +158,7 @@ RULES: Mapping[str, Rule] = {
     "SpaceToDepth": Same("SPACE_TO_DEPTH", {"block_size": "block_size"}, {"data_format": "NHWC"}),
     "DepthToSpace": Same("DEPTH_TO_SPACE", {"block_size": "block_size"}, {"data_format": "NHWC"}),
     "SelectV2": Same("SELECT_V2"),
-    # In which sequence elements come that need not be sorted is left open.
+    # The sequence of elements that need not be sorted is unspecified.
     "TopKV2": Same("TOPK_V2", through=_ORDERS, stays=_DOUBLE),
     "OneHot": Same(
         "ONE_HOT",

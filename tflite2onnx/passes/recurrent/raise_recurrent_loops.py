@@ -8,7 +8,7 @@
 f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. A loop is replaced if:
 
 1. it counts iterations from a constant to a constant, or to the size of the sequence if that size
-   is open;
+   is dynamic;
 2. each iteration reads the next item of one sequence;
 3. the next values of the states are one of the formulas above. Formulas are compared
    (`formulas`), not operators, because converters write the same formula in many ways;
@@ -98,7 +98,7 @@ class _Gate(NamedTuple):
 
 
 class _Loop:
-    """A loop with counters: `rounds` is the number of iterations, or the name of an open size.
+    """A loop with counters: `rounds` is the number of iterations, or the name of a dynamic size.
 
     `limit` is the tensor that ends the count. `around` are the producers of all tensors of the
     model.

@@ -154,8 +154,8 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
         rows = iter([(*op.inputs[:1], *op.outputs)])
     elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
         raise OperatorError(
-            "it reads or writes a list of tensors, which only operators that create lists and set,"
-            " get or stack their items can do"
+            "it must not read or write a list of tensors: only operators that create lists, or set,"
+            " get or stack their items, are supported"
         )
     else:
         return
