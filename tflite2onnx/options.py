@@ -45,7 +45,8 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "int8"},
     "tvm": _PORTABLE,
     "web": {"forms": "fastest", "states": "required"},
-    "tensorrt": {**_PORTABLE, "activations": "int8", "weights": "int8"},
+    # TensorRT takes no zero points other than 0, which TFLite's activations have.
+    "tensorrt": {**_PORTABLE, "quantization": "float"},
 }
 
 
