@@ -6,7 +6,9 @@ import inspect
 from dataclasses import MISSING, asdict, fields
 
 import pytest
+from onnx import TensorProto
 
+from tests.golden.records import Case, assets
 from tflite2onnx import convert
 from tflite2onnx.options import TARGETS, ConversionOptions, Target, describe_target
 
@@ -39,6 +41,21 @@ def test_a_target_sets_options_that_are_not_given(target: Target) -> None:
 def test_a_given_option_prevails_over_the_target() -> None:
     options = ConversionOptions(target="portable", forms="fastest").with_target()
     assert options.forms == "fastest"
+
+
+@pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
+def test_rules_of_tensorrt(case: Case) -> None:
+    """Its documentation: no uint8 arithmetic, zero points of 0, and opset 9 to 20.
+
+    TensorRT itself is not tested.
+    """
+    model = convert(case.path, target="tensorrt").model
+    assert model.opset_import[0].version <= 20
+    kinds = {node.op_type for node in model.graph.node}
+    assert not kinds & {"QuantizeLinear", "DequantizeLinear", "MatMulInteger", "QLinearConv"}
+    ports = (*model.graph.input, *model.graph.output)
+    types = {port.type.tensor_type.elem_type for port in ports}
+    assert not types & {TensorProto.UINT8, TensorProto.INT16}
 
 
 def test_a_target_is_described_as_on_the_command_line() -> None:

@@ -41,11 +41,12 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime": {"forms": "fastest", "states": "optional"},
     "onnxruntime-vnni": {"forms": "fastest", "states": "optional", "weights": "int8"},
     "portable": _PORTABLE,
-    "openvino": {**_PORTABLE, "weights": "int8"},
+    "openvino": {**_PORTABLE, "activations": "int8", "weights": "int8"},
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "int8"},
     "tvm": _PORTABLE,
     "web": {"forms": "fastest", "states": "required"},
-    "tensorrt": {**_PORTABLE, "activations": "int8", "weights": "int8"},
+    # TensorRT takes no zero points other than 0, which TFLite's activations have.
+    "tensorrt": {**_PORTABLE, "quantization": "float"},
 }
 
 
