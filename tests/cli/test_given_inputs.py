@@ -179,6 +179,14 @@ def test_tolerance(capsys: Captured) -> None:
     assert "output y: its difference must be at most 0.05, got 0.1" in capsys.readouterr().err
 
 
+def test_tolerance_of_half_precision() -> None:
+    """A model of half precision has wider limits, unless the user gives a tolerance."""
+    half = convert("model.tflite", float16=True)
+    assert verify("model.tflite", half).ok
+    assert verify("model.tflite", half, tolerance=1e-2).ok
+    assert not verify("model.tflite", half, tolerance=1e-6).ok
+
+
 def test_json_of_a_bundle(capsys: Captured) -> None:
     """Each model is in it, with its report or its error."""
     Path("a.task").write_bytes(archive({"a.tflite": chain("ABS"), "b.tflite": chain("NEG")}))
