@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,17 @@ def test_files_that_are_no_input(
     np.save("zero.npy", np.zeros((0, *SHAPE[1:]), np.float32))
     np.save("text.npy", np.array(["a", "b"]))
     assert message in expect_complaint(capsys, *words, "--input", f"x={file}")
+
+
+def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason of the system is printed."""
+
+    def fail(path: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    assert main(["verify", "model.tflite", "--input", "x=arrays"]) == 1
+    assert capsys.readouterr().err.endswith(": cannot read arrays: Permission denied\n")
 
 
 def test_integers(capsys: Captured) -> None:
