@@ -259,8 +259,6 @@ def _check_sizes(shapes: object, batch: object) -> None:
             raise OptionError(f"a size must be a positive number or a name, got {size!r}")
 
 
-
-
 OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)
 # The values of each option that has a fixed set of values.
 CHOICES: dict[str, tuple[str, ...]] = {

@@ -76,6 +76,20 @@ def test_help_of_no_command(capsys: Captured) -> None:
     assert capsys.readouterr().err == expected
 
 
+def test_a_command_with_a_typing_error(capsys: Captured) -> None:
+    """The closest command is named; a file of this name is a model."""
+    for word, command in (("inpsect", "inspect"), ("verfy", "verify"), ("convrt", "convert")):
+        with pytest.raises(SystemExit) as caught:
+            main([word, "model.tflite"])
+        assert caught.value.code == 1
+        expected = f"tflite2onnx: there is no command {word}; did you mean {command}?\n"
+        assert capsys.readouterr().err == expected
+    Path("model.tflite").rename("inpsect")
+    assert main(["inpsect", "-q"]) == 0
+    assert main(["vrify.tflite"]) == 1
+    assert "cannot read vrify.tflite: No such file" in capsys.readouterr().err
+
+
 # Standard input and output
 
 
@@ -90,6 +104,13 @@ def test_standard_input(words: list[str], file: str) -> None:
     made = Path(file).read_bytes() if file else done.stdout
     assert onnx.load_from_string(made) == convert(chain("NEG")).model
     assert b"1 node, " in (done.stdout if file else done.stderr)
+
+
+def test_standard_input_among_several(capsys: Captured) -> None:
+    assert main(["model.tflite", "-", "-o", "out"]) == 1
+    expected = "tflite2onnx: model.tflite: standard input (-) must be the only model, got 2 models"
+    assert capsys.readouterr().err == f"{expected}\n"
+    assert not Path("out").exists()
 
 
 def test_other_commands_read_standard_input() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,14 @@ def test_tolerance(capsys: Captured) -> None:
     assert "output y: its difference must be at most 0.05, got 0.1" in capsys.readouterr().err
 
 
+def test_tolerance_of_half_precision() -> None:
+    """A model of half precision has wider limits, unless the user gives a tolerance."""
+    half = convert("model.tflite", float16=True)
+    assert verify("model.tflite", half).ok
+    assert verify("model.tflite", half, tolerance=1e-2).ok
+    assert not verify("model.tflite", half, tolerance=1e-6).ok
+
+
 def test_json_of_a_bundle(capsys: Captured) -> None:
     """Each model is in it, with its report or its error."""
     Path("a.task").write_bytes(archive({"a.tflite": chain("ABS"), "b.tflite": chain("NEG")}))
@@ -217,6 +226,17 @@ def test_files_that_are_no_input(
     np.save("zero.npy", np.zeros((0, *SHAPE[1:]), np.float32))
     np.save("text.npy", np.array(["a", "b"]))
     assert message in expect_complaint(capsys, *words, "--input", f"x={file}")
+
+
+def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason of the system is printed."""
+
+    def fail(path: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    assert main(["verify", "model.tflite", "--input", "x=arrays"]) == 1
+    assert capsys.readouterr().err.endswith(": cannot read arrays: Permission denied\n")
 
 
 def test_integers(capsys: Captured) -> None:

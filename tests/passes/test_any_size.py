@@ -174,14 +174,14 @@ CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
     ),
     "matmul": lambda m, x, y: m.op("BATCH_MATMUL", [x, y], [[1, 1, 1]], adj_y=True),
     "select": lambda m, x, y: m.op(
-        "SELECT_V2", [*m.op("GREATER", [x, y], [[1, 1, 1]], dtype="bool"), x, y], [[1, 1, 1]],
+        "SELECT_V2",
+        [*m.op("GREATER", [x, y], [[1, 1, 1]], dtype="bool"), x, y],
+        [[1, 1, 1]],
         dtype="float32",
     ),
     "transpose": lambda m, x, y: m.op("TRANSPOSE", [x, m.constant([1, 2, 0])], [[1, 1, 1]]),
     "tile": lambda m, x, y: m.op("TILE", [x, m.constant([1, 2, 3])], [[1, 1, 1]]),
-    "pad": lambda m, x, y: m.op(
-        "PAD", [x, m.constant([[0, 0], [1, 2], [0, 1]])], [[1, 1, 1]]
-    ),
+    "pad": lambda m, x, y: m.op("PAD", [x, m.constant([[0, 0], [1, 2], [0, 1]])], [[1, 1, 1]]),
     "sum": lambda m, x, y: m.op("SUM", [x, m.constant([1])], [[1, 1]]),
     "arg max": lambda m, x, y: m.op(
         "ARG_MAX", [x, m.constant(1)], [[1, 1]], dtype="int64", output_type="int64"
@@ -209,11 +209,15 @@ CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
     "norm": lambda m, x, y: m.op("L2_NORMALIZATION", [x], [[1, 1, 1]]),
     "addn": lambda m, x, y: m.op("ADD_N", [x, y], [[1, 1, 1]]),
     "fill": lambda m, x, y: m.op(
-        "FILL", [pack(m, size_of(m, x, 1), 2), m.constant(np.float32(2))], [[1, 1]],
+        "FILL",
+        [pack(m, size_of(m, x, 1), 2), m.constant(np.float32(2))],
+        [[1, 1]],
         dtype="float32",
     ),
     "range": lambda m, x, y: m.op(
-        "RANGE", [m.constant(np.int32(0)), size_of(m, x, 1), m.constant(np.int32(1))], [[1]],
+        "RANGE",
+        [m.constant(np.int32(0)), size_of(m, x, 1), m.constant(np.int32(1))],
+        [[1]],
     ),
     "broadcast to": lambda m, x, y: m.op(
         "BROADCAST_TO", [m.constant(weights(1, 1, 2)), pack(m, 4, size_of(m, x, 1), 2)], [[1, 1, 1]]

@@ -18,6 +18,7 @@ from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK, run_in_child
 from tflite2onnx.utils.console import describe_bug, print_error, print_lines
 from tflite2onnx.utils.interrupts import raising_on_interrupt
+from tflite2onnx.utils.suggestions import suggest_names
 
 _FAILED, _INTERRUPTED = 1, 130
 
@@ -64,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:
         words = _help_arguments(words[1:])
+    for word in words[:1]:
+        _check_command(word)
     name = words.pop(0) if words and words[0] in COMMANDS else "convert"
     command = import_module(f"tflite2onnx.cli.{name}")
     parser = parser_of(name)
@@ -101,6 +104,15 @@ def _help_arguments(words: Sequence[str]) -> list[str]:
         )
         raise SystemExit(_FAILED)
     return [*words[:1], "--help"]
+
+
+def _check_command(word: str) -> None:
+    """Exit if the first word is neither a command nor a file, but is close to a command."""
+    is_file = "." in word or Path(word).exists()
+    hint = "" if word in COMMANDS or is_file else suggest_names(word, COMMANDS)
+    if hint:
+        print_lines(sys.stderr, [f"tflite2onnx: there is no command {word}{hint}"])
+        raise SystemExit(_FAILED)
 
 
 class _Shown(logging.Handler):

@@ -52,7 +52,8 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     `output` is the argument of -o. Without -o the second of two files is the output.
 
     Raises:
-        OptionError: there are more than two files and no -o.
+        OptionError: there are more than two files and no -o, or standard input is one of several
+            models.
         OutputError: the output is named like a model.
     """
     if output is None and len(files) > 2:
@@ -60,6 +61,8 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     models = list(files)
     if output is None and len(files) == 2:
         output = models.pop()
+    if len(models) > 1 and STANDARD in models:
+        raise OptionError(f"standard input (-) must be the only model, got {len(models)} models")
     if output is not None:
         check_name(output, models[0])
     return models, output

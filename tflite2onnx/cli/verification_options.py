@@ -53,7 +53,8 @@ def add_verification_options(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         type=float,
         metavar="PART",
-        help="the allowed difference of floats, as a fraction of their range (default: 1e-4)",
+        help="the allowed difference of floats, as a fraction of their range (default: 1e-4,"
+        " with --float16 1e-2)",
     )
 
 

@@ -68,7 +68,7 @@ class Operator:
     broadcasts: ClassVar[bool] = False
     returns_tuple: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
-    keeps_shape : ClassVar[bool] = False
+    keeps_shape: ClassVar[bool] = False
     shape_only: ClassVar[bool] = False
     steps: ClassVar[Mapping[str, int]] = {}
 
@@ -123,7 +123,6 @@ class Operator:
             return [None] * len(self.op.inputs)
         rank = max((t.rank for t in _operands(self.op).values()), default=0)
         return [None if t is None else (1,) * (rank - t.rank) + t.shape for t in self.op.inputs]
-
 
     @property
     def allowed_steps(self) -> int:

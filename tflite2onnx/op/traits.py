@@ -35,7 +35,6 @@ class DynamicShape(Operator):
         tensors = [t for i, t in enumerate(self.op.inputs) if i in self.shape_inputs]
         return not all(t is None or t.is_constant for t in tensors)
 
-
     def dimension_options(self) -> Mapping[str, object]:
         """Return options for `emit` that follow from the dimensions of the operands.
 

@@ -329,7 +329,6 @@ def _unsupported_axes(operator: Operator) -> Iterator[Place]:
     for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
         with as_operator_error():
             if not (
-                isinstance(operator, DynamicShape)
-                and operator.supports_dynamic_axis(operand, axis)
+                isinstance(operator, DynamicShape) and operator.supports_dynamic_axis(operand, axis)
             ):
                 yield tensor, axis

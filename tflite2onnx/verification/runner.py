@@ -34,7 +34,15 @@ from tflite2onnx.verification.runtimes import (
     run_litert,
     run_onnx,
 )
-from tflite2onnx.verification.tolerance import DECIBELS, HALF_DECIBELS, Difference, Limits, compare
+from tflite2onnx.verification.tolerance import (
+    DECIBELS,
+    HALF_DECIBELS,
+    HALF_TOLERANCE,
+    TOLERANCE,
+    Difference,
+    Limits,
+    compare,
+)
 
 Progress = Callable[[int, int], None]
 # The outputs by name; the inner tensors by whether operators run alone, then by name.
@@ -54,14 +62,16 @@ class Run:
         model: ModelFile,
         interpreter: Any,
         ends: OpenedModel,
-        tolerance: float,
+        tolerance: float | None,
         progress: Progress,
     ) -> None:
         self._model, self._interpreter, self._ends = model, interpreter, ends
         self._progress = progress
-        half = HALF_DECIBELS if ends.float16 else math.inf
+        is_half = bool(ends.float16) and tolerance is None
+        half = HALF_DECIBELS if is_half else math.inf
         noise = DECIBELS if is_quantized(interpreter) else half
-        self._limits = Limits(tolerance, noise, decibels_alone=half)
+        part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)
+        self._limits = Limits(part, noise, decibels_alone=half)
 
     def compare_samples(self, samples: Samples, walks: Sequence[InnerTensors]) -> Found:
         """Return the worst sample of each output and each tensor; state is reset at the start."""
