@@ -7,7 +7,7 @@
 3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
    the user wants the forms that are fastest in ONNX Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
-   `pin_orders`).
+   `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
    `rename_endpoints` gives inputs and outputs the names of a signature.
 6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it.

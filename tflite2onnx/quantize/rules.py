@@ -370,8 +370,10 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     a, b = x.quantization, weights.quantization
     if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:
         return None
-    largest = max(abs(int(bias.data.max(initial=0))), abs(int(bias.data.min(initial=0))) - 1)
-    dropped = max(largest.bit_length() - 31, 0)
+    dropped = 0
+    if bias.dtype is DType.INT64:
+        largest = max(abs(int(bias.data.max(initial=0))), abs(int(bias.data.min(initial=0))) - 1)
+        dropped = max(largest.bit_length() - 31, 0)
     if dropped and x.dtype is not DType.INT16:
         raise OperatorError(f"{bias.name} must fit into 32 bits at the scale of its product")
     scale = a.scale[0].astype(np.float64) * b.scale.astype(np.float64) * 2.0**dropped

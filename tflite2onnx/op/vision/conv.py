@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -83,7 +84,7 @@ class Conv2D(Convolution):
         # The hybrid kernel computes one scale per image, so the batch must be static.
         return letter in "HW" or (letter == "N" and not quantizes_data(self))
 
-    @property
+    @cached_property
     def quantization(self) -> Product:
         channels, filters = self.sizes(0)["C"], self.sizes(1)
         depthwise = channels > 1 == filters["I"] and channels == filters["O"]

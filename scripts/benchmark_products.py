@@ -1,0 +1,83 @@
+"""The time of one FULLY_CONNECTED of float data by int8 weights, in each form that it can have.
+
+The forms are the rows of the tables in tflite2onnx/quantize/rules.py: real weights that are
+dequantized at load, DequantizeLinear and MatMul, and data that is quantized at run time::
+
+    python scripts/benchmark_products.py
+    python scripts/benchmark_products.py 1x512x512 64x64x64
+
+A size is rows x features x outputs. The forms run in turn in one process, on one thread, and the
+least of the times counts.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import onnxruntime as ort
+
+import tflite2onnx
+from tests.support import Build
+from tflite2onnx.quantize import rules
+
+SIZES = (
+    "1x64x64 1x128x128 1x192x192 1x256x256 1x360x360 1x512x512 1x1024x1024 1x2048x2048 1x4096x4096"
+    " 4x64x64 16x32x32 4x256x256 2x512x400 64x64x64 64x128x128 64x512x512"
+)
+ALWAYS, NEVER = 0, 1 << 62
+# The thresholds (`rules.SMALL`, `rules.WORTHWHILE`) with which each form is chosen.
+FORMS = {"real": (NEVER, NEVER), "dequantized": (ALWAYS, NEVER), "at run time": (ALWAYS, ALWAYS)}
+ROUNDS, SECONDS = 30, 0.001
+
+
+def build_model(rows: int, features: int, outputs: int) -> bytes:
+    """Return a model of one layer with a bias and a scale for each output."""
+    generator, m = np.random.default_rng(0), Build()
+    integers = generator.integers(-127, 128, (outputs, features)).astype(np.int8)
+    w = m.constant(integers, scale=generator.uniform(0.01, 0.02, outputs).tolist())
+    b = m.constant(generator.standard_normal(outputs).astype(np.float32))
+    m.output(*m.op("FULLY_CONNECTED", [m.input([rows, features]), w, b], [[rows, outputs]]))
+    return m.bytes()
+
+
+def open_form(model: bytes, form: str, x: np.ndarray) -> Callable[[], object]:
+    """Return a function that runs the model in a form."""
+    known = rules.SMALL, rules.WORTHWHILE
+    rules.SMALL, rules.WORTHWHILE = FORMS[form]
+    try:
+        data = tflite2onnx.convert(model).skeleton.serialize()
+    finally:
+        rules.SMALL, rules.WORTHWHILE = known
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    feeds = {session.get_inputs()[0].name: x}
+    return lambda: session.run(None, feeds)
+
+
+def main() -> None:
+    """Print a row of the table for each size: microseconds, and the ratio to real weights."""
+    print(f"ONNX Runtime {ort.__version__}", *FORMS, sep=" | ")
+    for size in sys.argv[1:] or SIZES.split():
+        rows, features, outputs = map(int, size.split("x"))
+        x = np.random.default_rng(1).standard_normal((rows, features)).astype(np.float32)
+        model = build_model(rows, features, outputs)
+        runs = {form: open_form(model, form, x) for form in FORMS}
+        start = time.perf_counter()
+        runs["real"]()
+        count = max(1, int(SECONDS / (time.perf_counter() - start)))
+        least = dict.fromkeys(runs, float("inf"))
+        for _ in range(ROUNDS):
+            for form, run in runs.items():
+                run()
+                start = time.perf_counter()
+                for _ in range(count):
+                    run()
+                least[form] = min(least[form], (time.perf_counter() - start) / count)
+        cells = (f"{t * 1e6:.1f} us, {t / least['real']:.2f} x" for t in least.values())
+        print(size, *cells, sep=" | ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
