@@ -140,6 +140,8 @@ def _invalidity(model: bytes) -> str:
     """Return why a model is not valid ONNX, "" if it is."""
     try:
         onnx.checker.check_model(model, full_check=True)
+    except MemoryError:  # the checker copies the model
+        return ""
     except Exception as error:  # noqa: BLE001 - classes of C++ without a common base
         return f"{type(error).__name__}: {error}"
     return ""

@@ -39,6 +39,7 @@ CONVERTED = {
     "mixed_scale_maximum.tflite": "converted, same numbers",
     "pack_int4.tflite": "converted, no kernel in ONNX Runtime",
     "reshape_shape.tflite": "converted, same numbers",
+    "signal_stacker_output_shape.tflite": "converted",
     "while_condition_of_one_axis.tflite": "converted, same numbers",
 }
 OPTIONS: dict[str, dict[str, Any]] = {"custom_empty_code.tflite": {"allow_custom": True}}

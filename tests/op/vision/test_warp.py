@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.references import check_reference, draw_numbers, images
-from tests.support import Build
+from tests.support import Build, run_onnx
 from tests.support.small import convolve
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
@@ -109,3 +109,17 @@ def test_refuses() -> None:
     assert "its mode must be bilinear" in refusal(
         "TransformTensor", [image, matrix], image, mode="nearest"
     )
+
+
+@pytest.mark.parametrize("opset", [19, 20, 26])
+def test_the_mode_has_two_names(opset: int) -> None:
+    """Opsets from 20 on call linear what older ones call bilinear; ONNX Runtime knows one each."""
+    m = Build()
+    m.output(*m.custom("DenseImageWarp", [m.input((1, 3, 4, 2)), m.input((1, 3, 4, 2))], [[]]))
+    model = convert(m.bytes(), opset=opset, io_layout="onnx").model
+    (node,) = [node for node in model.graph.node if node.op_type == "GridSample"]
+    (mode,) = [a.s for a in node.attribute if a.name == "mode"]
+    assert mode == (b"bilinear" if opset < 20 else b"linear")
+    shapes = ((1, 2, 3, 4), (1, 3, 4, 2))
+    feeds = zip((each.name for each in model.graph.input), shapes, strict=True)
+    run_onnx(model, {name: np.zeros(shape, np.float32) for name, shape in feeds})

@@ -199,7 +199,7 @@ class SignalStacker(_Stream, HasInternalState):
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         channels, frames, right, step = self._sizes
-        if not memory:
+        if frames == 1:
             return x.value, _constant_true(g, ys[1])
         past, missing = memory
         zero, one, first_count, period = (

@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
+from tflite2onnx.errors import OperatorError, as_operator_error, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.base import DeclaredShapeError
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -67,8 +68,15 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
 
 def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     """Return the memory of an operator, and the tensor for whether the run goes on after it."""
-    operator = rules_for(op)
+    operator = operator_for(op)
     if not isinstance(operator, HasInternalState):
+        return [], []
+    try:
+        with as_operator_error():
+            operator.check()
+    except DeclaredShapeError:  # later passes correct the shapes of outputs
+        pass
+    except OperatorError:  # the conversion raises it again
         return [], []
     with as_unsupported(op.place):
         memory, stops = operator.internal_state(), operator.may_end_run
