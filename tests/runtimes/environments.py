@@ -76,9 +76,9 @@ class Runtime:
         (self.folder / "made").touch()
 
 
-def _onnxruntime(version: str, *packages: str) -> Runtime:
+def _onnxruntime(version: str, *packages: str, target: Target = "onnxruntime") -> Runtime:
     name = f"onnxruntime-{version.rpartition('.')[0]}"
-    return Runtime(name, "onnxruntime", (f"onnxruntime=={version}", *packages), "onnxruntime")
+    return Runtime(name, "onnxruntime", (f"onnxruntime=={version}", *packages), target)
 
 
 OLDEST = _onnxruntime("1.20.0")
@@ -88,7 +88,7 @@ REFERENCE = Runtime("onnx.reference", "reference", ("onnx",), "portable", "onnx"
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        _onnxruntime("1.17.3", "numpy<2"),
+        _onnxruntime("1.17.3", "numpy<2", target="portable"),
         OLDEST,
         _onnxruntime("1.22.1"),
         _onnxruntime("1.31.1"),
