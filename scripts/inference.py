@@ -16,26 +16,28 @@ def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[f
     """Return for each model the seconds of an inference in each turn, or why it does not run.
 
     The models take turns (A B C A B C ...). The first turn only warms up and gives the number of
-    inferences that the other turns of a model run.
+    inferences that the other turns of a model run. On one thread, seconds are those of the
+    processor, to which the time of other processes does not count; else they are wall time.
     """
+    clock = time.process_time if threads == 1 else time.perf_counter
     loaded = [load(path, threads) for path in paths]
     seconds: list[list[float]] = [[] for _ in loaded]
     for _ in range(1 + turns):
         for run, times in zip(loaded, seconds, strict=True):
             if not isinstance(run, str):
-                times.append(measure_time(run, round(TURN / times[0]) if times else 1))
+                times.append(measure_time(run, round(TURN / times[0]) if times else 1, clock))
     return [
         (tuple(times[1:]), run if isinstance(run, str) else "")
         for run, times in zip(loaded, seconds, strict=True)
     ]
 
 
-def measure_time(run: Inference, count: int) -> float:
+def measure_time(run: Inference, count: int, clock: Callable[[], float]) -> float:
     """Return the mean seconds of a run over `count` runs, and at least one run."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(max(1, count)):
         run()
-    return (time.perf_counter() - start) / max(1, count)
+    return (clock() - start) / max(1, count)
 
 
 def load(path: Path, threads: int) -> Inference | str:

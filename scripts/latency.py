@@ -7,8 +7,9 @@ Over files and folders of .tflite models::
 
 The tflite2onnx of this Python converts each model, and so does each further command. One process
 runs LiteRT with its default delegate and all ONNX models, in turns (A B C A B C ...) on the same
-number of threads; see `inference.py`. A ratio is the median of the ratios of the turns: the time of
-the ONNX model divided by that of LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
+number of threads; see `inference.py`. The time of a model is the lower quartile of its turns, which
+other processes on the machine change less than the median. A ratio is the time of the ONNX model
+divided by that of LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
@@ -114,10 +115,10 @@ def measure(race: Race, model: Path, threads: int) -> Row:
     """Measure a model in LiteRT and with each command, and profile the first command's model."""
     group = {m.command: m for m in inferences(race, model, threads)}
     litert = group.pop(LITERT)
-    ratios = {name: m.ratio(litert) for name, m in group.items()}
+    time = find_quartile(litert)
+    ratios = {name: find_quartile(m) / time for name, m in group.items()}
     messages = tuple(describe_failure(m) for m in (litert, *group.values()) if m.failed)
-    time = float("nan") if litert.failed else 1e3 * median(litert.seconds)
-    row = Row(model.name, time, ratios, Profile(), messages)
+    row = Row(model.name, 1e3 * time, ratios, Profile(), messages)
     first = next(iter(race.commands))
     if group[first].failed:
         return row
@@ -126,6 +127,12 @@ def measure(race: Race, model: Path, threads: int) -> Row:
         import_module("benchmark").convert(race.commands[first], model, onnx, race.timeout)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             return replace(row, profile=pool.submit(profile_model, onnx, race.turns).result())
+
+
+def find_quartile(measured: Latency) -> float:
+    """Return the lower quartile of the seconds of the turns, NaN if the model did not run."""
+    times = sorted(measured.seconds)
+    return times[len(times) // 4] if times else float("nan")
 
 
 def describe_failure(failed: Latency) -> str:
