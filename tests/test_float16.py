@@ -181,6 +181,54 @@ def test_large_reductions(size: int, want: list[tuple[str, str]]) -> None:
     assert verify(m.bytes(), half).ok
 
 
+@pytest.mark.parametrize(("size", "want"), [(4, []), (40, [("AveragePool", OVERFLOW)])])
+def test_pools(size: int, want: list[tuple[str, str]]) -> None:
+    """A pool adds as many elements as its window has."""
+    m = Build()
+    x = m.input((1, 41, 41, 2), name="x")
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+    shape = (1, 42 - size, 42 - size, 2)
+    (y,) = m.op("AVERAGE_POOL_2D", [x], [shape], filter_height=size, filter_width=size, **options)
+    m.output(y)
+    half = convert_half(m.bytes())
+    assert list_reasons(half)[:1] == want
+    assert verify(m.bytes(), half).ok
+
+
+def test_casts_from_floats() -> None:
+    """A Cast reads the value in the type in which it is computed."""
+    m = Build()
+    x = m.input([4], name="x")
+    for source in (x, op(m, "NEG", x), op(m, "EXP", x)):
+        m.output(*m.op("CAST", [source], [[4]], dtype="int32"))
+    m.output(*m.op("CAST", [op(m, "ABS", x)], [[4]], dtype="float32"))
+    half = convert_half(m.bytes())
+    assert verify(m.bytes(), half).ok
+    assert list_reasons(half)[0] == ("Exp", OVERFLOW)
+    assert list_nodes(half).count("Neg") == 1
+
+
+def test_float16_weights_that_are_an_output() -> None:
+    """An output is no constant, but the output of a node."""
+    m = Build()
+    weights = m.constant(np.arange(600, dtype=np.float16))
+    (y,) = m.op("DEQUANTIZE", [weights], [m.tensor([600], name="y")])
+    m.output(y, m.op("NEG", [m.input([600], name="x")], [[600]])[0])
+    for io in (False, True):
+        half = convert_half(m.bytes(), float16_io=io)
+        assert verify(m.bytes(), half).ok
+
+
+def test_reductions_of_unknown_size() -> None:
+    """They may add many elements."""
+    m = Build()
+    x = m.input([None, 3], name="x")
+    m.output(*m.op("SUM", [x, m.constant(np.array([0], np.int32))], [[3]], keep_dims=False))
+    half = convert_half(m.bytes())
+    assert list_reasons(half) == [("ReduceSum", OVERFLOW)]
+    assert verify(m.bytes(), half).ok
+
+
 def test_a_normalization() -> None:
     """Squares, their mean and its root are float32; the quotient is half again."""
     m = Build()

@@ -199,18 +199,15 @@ class _Choice:
         """Return how many elements a sum or a mean adds, None if this is unknown."""
         if node.op_type == "AveragePool":
             return int(math.prod(node.attributes["kernel_shape"]))
-        value = node.inputs[0]
-        if value is None or value not in self._sizes:
+        value, *others = node.inputs
+        given = [each.data for each in others if each is not None]
+        if value is None or value not in self._sizes or any(data is None for data in given):
             return None
         sizes: Sizes = self._sizes[value][1]
-        axes = node.attributes.get("axes", ())
+        axes = [int(axis) for data in given if data is not None for axis in np.ravel(data)]
+        axes = axes or [*node.attributes.get("axes", ())]
         if node.op_type == "GlobalAveragePool":
-            axes = range(2, len(sizes))
-        elif len(node.inputs) > 1 and node.inputs[1] is not None:
-            data = node.inputs[1].data
-            if data is None:
-                return None
-            axes = data.tolist()
+            axes = [*range(2, len(sizes))]
         added = [sizes[axis] for axis in axes or range(len(sizes))]
         numbers = [size for size in added if isinstance(size, int)]
         return math.prod(numbers) if len(numbers) == len(added) else None
@@ -346,17 +343,13 @@ class _Rewriter:
             if self._choice.is_float(value) and parameter.constraint in halved - {""}:
                 outputs[-1] = self._new_like(value, DType.FLOAT16)
                 self._half[value] = outputs[-1]
-            elif self._choice.is_float(value):
-                self._single[value] = value
         self._nodes.append(node._replace(inputs=tuple(inputs), outputs=tuple(outputs)))
 
     def _rewrite_cast(self, node: Node) -> None:
         (source,), (target,) = node.inputs, node.outputs
         if not self._choice.is_float(target):
             self._nodes.append(node._replace(inputs=(self._as_computed(source),)))
-        elif source is not None and self._choice.is_float(source):
-            self._half[target] = self._as_half(source)
-        elif target in self._choice.reasons or source is None:
+        elif target in self._choice.reasons or source is None or self._choice.is_float(source):
             self._keep_node(node)
         elif self._choice.types.get(source, source.dtype and source.dtype.label) == _HALF:
             self._half[target] = source  # float16 weights of the file
@@ -416,9 +409,7 @@ class _Rewriter:
 
     def _as_computed(self, value: Value | None) -> Value | None:
         """Return a value in the type in which it is computed."""
-        if value is None or value in self._single or not self._choice.is_float(value):
-            return value if value is None else self._single.get(value, value)
-        return self._half.get(value, value)
+        return value if value is None else self._single.get(value, self._half.get(value, value))
 
     def _add(self, op_type: str, source: Value, like: Value, dtype: DType) -> Value:
         """Add a Cast or an Identity, and return its output."""
