@@ -69,6 +69,14 @@ def infer_shapes(graph: Graph) -> Graph:
     return graph.replace_tensors(changed) if changed else graph
 
 
+def infer_custom_shapes(graph: Graph) -> Graph:
+    """Infer the shapes of a graph with custom operators, for the passes that lower them.
+
+    Converters do not know the output shapes of custom operators and often declare an empty shape.
+    """
+    return infer_shapes(graph) if any(op.custom for op in graph.every_op()) else graph
+
+
 def infer_dimensions(graph: Graph) -> Known:
     """Return all tensors, with dimensions for the sizes that follow from dynamic axes of inputs.
 
