@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tflite2onnx import quantize
 from tflite2onnx.builder.builder import Builder
@@ -63,6 +63,7 @@ from tflite2onnx.passes import (
 from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import (
     OpenGraph,
+    axis_name,
     check_dynamic_axes,
     name_dynamic_axes,
 )
@@ -342,6 +343,53 @@ def _convert_with_dynamic_axes(
     if not options.static:
         _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
+
+
+class InputAxis(NamedTuple):
+    """An axis of an input, and why it cannot be dynamic; `reason` is empty if it can."""
+
+    tensor: Tensor
+    axis: int
+    reason: str
+
+
+def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> list[InputAxis]:
+    """Return the axes of the main entry point's inputs, each tried alone."""
+    index, _ = find_signature(model, options.signature)
+    model = apply_passes(MODEL_PASSES, model)
+    graph = inline_subgraphs(model, index)
+    passes = entry_point_passes(model, index)
+    return [
+        InputAxis(tensor, axis, _fixed_because(graph, passes, tensor, axis, options))
+        for tensor in graph.inputs
+        for axis in range(tensor.rank)
+    ]
+
+
+def _fixed_because(
+    graph: Graph,
+    passes: Sequence[Callable[[Graph], Graph]],
+    tensor: Tensor,
+    axis: int,
+    options: ConversionOptions,
+) -> str:
+    """Return why an axis of an input cannot be dynamic, empty if it can."""
+    sizes: list[int | str] = [*tensor.shape]
+    sizes[axis] = "size"
+    try:
+        resized, words = resize_inputs(graph, {tensor.name: sizes}, None)
+        named = name_dynamic_axes(
+            apply_passes(passes, resized), _operators(options), (), words
+        )
+        normal = apply_passes(NORMALISING_PASSES, named.graph)
+        operators = [*map(_operators(options), normal.every_op())]
+        sites(operators)
+        check_dynamic_axes(operators, named.axes)
+    except FixedSizeError as error:
+        return str(error) if axis_name(tensor, axis) in error.axes else ""
+    except UnsupportedOperators as error:
+        return str(error.problems[0])
+    return ""
 
 
 def _with_file_sizes(graph: Graph, options: ConversionOptions) -> OpenGraph:

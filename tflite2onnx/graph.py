@@ -97,9 +97,9 @@ class Op:
 
     def with_inputs(self, replacements: Mapping[Tensor, Tensor]) -> Op:
         """Return the operator with some of its inputs replaced."""
-        if not any(t in replacements for t in self.inputs):
-            return self
         inputs = tuple(t if t is None else replacements.get(t, t) for t in self.inputs)
+        if all(new is old for new, old in zip(inputs, self.inputs, strict=True)):
+            return self
         return replace(self, inputs=inputs)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tflite2onnx.convert import convert_model
+from tflite2onnx.convert import convert_model, find_dynamic_axes
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.quantize import StorageInfo, is_quantized
@@ -72,13 +72,27 @@ class SignatureInfo:
 
 
 @dataclass(frozen=True)
+class AxisInfo:
+    """An axis of an input: its size in the file, and whether it can be dynamic.
+
+    `problem` is why it cannot be dynamic, empty if it can.
+    """
+
+    input: str
+    axis: int
+    size: int
+    problem: str
+
+
+@dataclass(frozen=True)
 class Inspection:
     """The contents of a model.
 
     `scheme` describes its quantization in words. `opset` is the opset of the ONNX model, None if
     the model cannot be converted; then `problem` is the reason. `bytes` is the size of the file.
     `metadata` is the authors' description (see `metadata.describe_model`), and `buffers` are the
-    names of all metadata. `storage` says how each quantized tensor is stored in ONNX, and why.
+    names of all metadata. `axes` are those of the main inputs, if the model can be converted.
+    `storage` says how each quantized tensor is stored in ONNX, and why.
     """
 
     description: str
@@ -92,6 +106,7 @@ class Inspection:
     opset: int | None
     problem: str
     storage: tuple[StorageInfo, ...] = ()
+    axes: tuple[AxisInfo, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inspection as dictionaries, lists, strings and numbers."""
@@ -129,6 +144,14 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
         whole.opset,
         whole.problem,
         whole.storage,
+        _axes(source) if whole.opset is not None else (),
+    )
+
+
+def _axes(model: Model) -> tuple[AxisInfo, ...]:
+    return tuple(
+        AxisInfo(tensor.name, axis, tensor.shape[axis], reason)
+        for tensor, axis, reason in find_dynamic_axes(model)
     )
 
 

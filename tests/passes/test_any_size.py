@@ -16,7 +16,7 @@ Made = Sequence[Tensor]
 
 
 def check_sizes(
-    network: Callable[[Build], None], *cases: Sequence[ArrayLike], **options: Any
+    network: Callable[[Build], None], *cases: Sequence[Any], **options: Any
 ) -> None:
     """Hold a model to LiteRT, for each case with inputs of these shapes (lists) or values."""
     m = Build()
@@ -25,7 +25,7 @@ def check_sizes(
         arrays = [
             each
             if isinstance(each, np.ndarray)
-            else RANDOM.standard_normal(each).astype(np.float32)  # type: ignore[call-overload]
+            else RANDOM.standard_normal(each).astype(np.float32)
             for each in case
         ]
         check(m.bytes(), inputs=arrays, random_layouts=(0,), declared=False, **options)
@@ -54,10 +54,11 @@ def pack(m: Build, *sizes: Tensor | int) -> Tensor:
 def upsample(m: Build) -> None:
     """A transposed convolution of twice the height and width, declared [1, 1, 1, 1]."""
     x = m.input([None, None, None, 3])
-    sizes = [size_of(m, x, 0), *(compute(m, "MUL", size_of(m, x, i), 2) for i in (1, 2)), 5]
+    rows, columns = (compute(m, "MUL", size_of(m, x, i), 2) for i in (1, 2))
+    shape = pack(m, size_of(m, x, 0), rows, columns, 5)
     filters = m.constant(weights(5, 3, 3, 3))
     made = m.tensor([1, 1, 1, 1], shape_signature=[-1, -1, -1, 5])
-    inputs = [pack(m, *sizes), filters, x]
+    inputs = [shape, filters, x]
     (y,) = m.op("TRANSPOSE_CONV", inputs, [made], padding="SAME", stride_h=2, stride_w=2)
     m.output(*m.op("RELU", [y], [m.tensor([1, 1, 1, 1])]))
 
@@ -239,3 +240,105 @@ def test_other_sizes_than_declared(case: str, *, opened: bool) -> None:
     inputs = [[4, 6, 3], [4, 6, 3]]
     cases = [[[4, n, 3] for _ in inputs] for n in (6, 9, 2)] if opened else [inputs]
     check_sizes(network, *cases)
+
+
+def test_diagonals_of_open_matrices() -> None:
+    def network(m: Build) -> None:
+        x = m.input([None, None, 3])
+        (diagonal,) = m.op("REDUCE_MAX", [x, m.constant([1])], [[1, 1]])
+        m.output(*m.op("MATRIX_SET_DIAG", [x, diagonal], [[1, 1, 1]]))
+
+    check_sizes(network, [[1, 5, 3]], [[4, 7, 3]], [[2, 3, 3]])
+
+
+def test_segments_of_another_size_than_declared() -> None:
+    def network(m: Build) -> None:
+        x = m.input([6, None])
+        m.output(*m.op("SEGMENT_SUM", [x, m.constant([0, 0, 1, 1, 1, 2])], [[1, 1]]))
+
+    check_sizes(network, [[6, 5]], [[6, 2]], [[6, 1]])
+
+
+def test_sequence_of_computed_length() -> None:
+    """RANGE, which counts to an open size, and a declared length of 1."""
+
+    def network(m: Build) -> None:
+        x = m.input([None, 4])
+        bounds = [m.constant(np.int32(0)), size_of(m, x, 0), m.constant(np.int32(1))]
+        (rows,) = m.op("RANGE", bounds, [[1]])
+        (column,) = m.op("EXPAND_DIMS", [rows, m.constant(1)], [[1, 1]])
+        (number,) = m.op(
+            "CAST",
+            [column],
+            [[1, 1]],
+            dtype="float32",
+            in_data_type="int32",
+            out_data_type="float32",
+        )
+        m.output(*m.op("MUL", [x, number], [[1, 1]]))
+
+    check_sizes(network, [[3, 4]], [[7, 4]], [[1, 4]])
+
+
+def test_arg_max_declared_with_an_axis_too_many() -> None:
+    def network(m: Build) -> None:
+        x = m.input([1, 7])
+        options: dict[str, Any] = {"dtype": "int64", "output_type": "int64"}
+        m.output(*m.op("ARG_MAX", [x, m.constant(1)], [[1, 1]], **options))
+
+    check_sizes(network, [[1, 7]])
+
+
+@pytest.mark.parametrize(("code", "operand"), [("RESHAPE", [2, 6]), ("EXPAND_DIMS", 1)])
+def test_operands_that_contradict_the_declared_output(code: str, operand: ArrayLike) -> None:
+    def network(m: Build) -> None:
+        x = m.input([3, 4])
+        (y,) = m.op(code, [x, m.constant(operand)], [[12, 1]])
+        m.output(*m.op("NEG", [y], [[12, 1]]))
+
+    check_sizes(network, [[3, 4]])
+
+
+def test_shape_arithmetic_that_is_constant() -> None:
+    """A shape that tf.broadcast_dynamic_shape computes: EQUAL, WHERE, GATHER, SPARSE_TO_DENSE."""
+
+    def network(m: Build) -> None:
+        x = m.input([1, 4, 3])
+        (shape,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
+        (ones,) = m.op("EQUAL", [shape, m.constant([1, 1, 1])], [[3]], dtype="bool")
+        (places,) = m.op("WHERE", [ones], [[1, 1]], dtype="int64")
+        types: dict[str, Any] = {"in_data_type": "int64", "out_data_type": "int32"}
+        (places,) = m.op("CAST", [places], [[1, 1]], dtype="int32", **types)
+        (count,) = m.op("SHAPE", [places], [[2]], dtype="int32", out_type="int32")
+        (rows,) = m.op("GATHER", [count, m.constant([0])], [[1]])
+        (twos,) = m.op("FILL", [rows, m.constant(np.int32(5))], [[1]], dtype="int32")
+        inputs = [places, m.constant([3]), twos, m.constant(np.int32(0))]
+        (added,) = m.op("SPARSE_TO_DENSE", inputs, [[1]], dtype="int32")
+        (wide,) = m.op("ADD", [shape, added], [[3]], dtype="int32")
+        (repeats,) = m.op("FLOOR_DIV", [wide, shape], [[3]], dtype="int32")
+        (y,) = m.op("TILE", [x, repeats], [[1, 1, 1]])
+        w = m.constant(weights(2, 3))
+        m.output(*m.op("FULLY_CONNECTED", [y, w, None], [[1, 1, 1]], keep_num_dims=True))
+
+    check_sizes(network, [[1, 4, 3]])
+
+
+def test_loop_whose_variable_grows() -> None:
+    """The loop appends a row in each iteration; the file declares one row throughout."""
+
+    def network(m: Build) -> None:
+        x, count = m.input([None, 3]), m.input([], dtype="int32")
+        condition, body = m.subgraph("condition"), m.subgraph("body")
+        rounds, _ = condition.input([], dtype="int32"), condition.input([1, 3])
+        limit = condition.constant(np.int32(4))
+        condition.output(*condition.op("LESS", [rounds, limit], [[]], dtype="bool"))
+        rounds, rows = body.input([], dtype="int32"), body.input([1, 3])
+        body.output(*body.op("ADD", [rounds, body.constant(np.int32(1))], [[]], dtype="int32"))
+        row = body.constant(weights(1, 3))
+        body.output(*body.op("CONCATENATION", [rows, row], [[1, 3]], axis=0))
+        made = [m.tensor([], dtype="int32"), m.tensor([1, 3])]
+        _, y = m.op("WHILE", [count, x], made, cond_subgraph_index=1, body_subgraph_index=2)
+        m.output(*m.op("ABS", [y], [[1, 3]]))
+
+    for first in (0, 3, 4):
+        check_sizes(network, *([[n, 3], np.asarray(first, np.int32)] for n in (1, 2, 5)))

@@ -83,6 +83,13 @@ def _lines(found: Inspection) -> Iterator[str]:
     for graph in found.subgraphs:
         yield ""
         yield from _subgraph(graph)
+    if found.axes:
+        yield ""
+        rows = [
+            (each.input, str(each.axis), f"no: {each.problem}" if each.problem else "yes")
+            for each in found.axes
+        ]
+        yield from columns([("input", "axis", "can be dynamic"), *rows])
     yield ""
     if found.buffers:
         yield f"metadata: {', '.join(found.buffers)}"

@@ -112,7 +112,6 @@ def rules_for(op: Op) -> Operator | None:
     try:
         with as_operator_error():
             operator.check()
-            operator.infer_outputs()
     except OperatorError:
         return None
     return operator

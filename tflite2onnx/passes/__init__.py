@@ -10,7 +10,7 @@ from functools import partial, reduce
 from typing import TypeVar
 
 from tflite2onnx.graph import Graph, Model
-from tflite2onnx.passes.dynamic_shapes import infer_shapes
+from tflite2onnx.passes.dynamic_shapes import infer_custom_shapes, infer_shapes
 from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
 from tflite2onnx.passes.flex.translate import translate_flex_operators
 from tflite2onnx.passes.fold_constants import fold
@@ -27,7 +27,6 @@ from tflite2onnx.passes.normalise import (
     eliminate_dead_operators,
     keep_axes,
 )
-from tflite2onnx.passes.override_declared_shapes import override_declared_shapes
 from tflite2onnx.passes.patterns.chain_products import chain_products
 from tflite2onnx.passes.patterns.convolve_padded_channels import convolve_padded_channels
 from tflite2onnx.passes.patterns.fold_into_products import fold_into_products
@@ -57,7 +56,7 @@ MODEL_PASSES: tuple[ModelPass, ...] = (
 def entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     return (
-        override_declared_shapes,  # the files of custom operators often declare no shapes
+        infer_custom_shapes,  # the files of custom operators often declare no shapes
         partial(lift_variables, model=model, index=index),  # ONNX has no variables
         lower_tensor_lists,  # ONNX Runtime lacks operators for most uses of sequences
         lower_complex,  # ONNX Runtime does not compute with complex tensors

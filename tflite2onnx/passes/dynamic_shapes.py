@@ -33,7 +33,7 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Options
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
@@ -67,6 +67,14 @@ def infer_shapes(graph: Graph) -> Graph:
     walk.walk()
     changed = {t: shaped for t, shaped in walk.shapes.items() if shaped.shape != t.shape}
     return graph.replace_tensors(changed) if changed else graph
+
+
+def infer_custom_shapes(graph: Graph) -> Graph:
+    """Infer the shapes of a graph with custom operators, for the passes that lower them.
+
+    Converters do not know the output shapes of custom operators and often declare an empty shape.
+    """
+    return infer_shapes(graph) if any(op.custom for op in graph.every_op()) else graph
 
 
 def infer_dimensions(graph: Graph) -> Known:
@@ -104,13 +112,20 @@ def name_dynamic_axes(
     places = [] if fixed is None else _dynamic_axes(graph)
     places = [place for place in places if axis_name(*place) not in (fixed or ())]
     graph = densify(graph)
-    if not places:
-        walk = ShapeWalk(graph, operator_of, {})
-        known = walk.walk()
-        if not any(has_dimensions(t.shape) for t in known.values()):
-            return OpenGraph(graph, {})
+    if not places and not any(_has_unknown_size(operator_of(op)) for op in graph.every_op()):
+        return OpenGraph(graph, {})
     names, walk = _walk(graph, operator_of, places, words or {})
     return _Naming(graph, walk, names).result()
+
+
+def _has_unknown_size(operator: Operator) -> bool:
+    """Return whether a size of an output is known at run time only."""
+    try:
+        with as_operator_error():
+            shapes = operator.infer_outputs() or ()
+            return any(isinstance(size, Unknown) for shape in shapes for size in shape)
+    except OperatorError:  # the conversion of the operator raises it again
+        return False
 
 
 def _dynamic_axes(graph: Graph) -> list[Place]:

@@ -101,16 +101,18 @@ class ShapeWalk:
             try:
                 with as_operator_error():
                     here = self._walk_subgraphs(here) if op.graphs else here
-                outputs = self._infer(op, here)
+                operator = self._operator_of(here)
+                outputs = self._infer(op, operator)
             except OperatorError as error:
                 if isinstance(error, ClashError):
                     raise
                 if self._strict:
                     raise ClashError(error, op) from error
-                outputs = here.outputs
-            here = replace(here, outputs=outputs)
+                operator, outputs = self._operator_of(here), here.outputs
             self.shapes |= dict(zip(op.outputs, outputs, strict=True))
-            operator = self._operator_of(here)
+            if outputs != here.outputs:
+                here = replace(here, outputs=outputs)
+                operator = self._operator_of(here)
             if self._is_open and isinstance(operator, DynamicShape):
                 self._add_facts(op, operator)
             constants = self._evaluate(here, operator)
@@ -141,8 +143,8 @@ class ShapeWalk:
             size = self._same[size]
         return int(size) if isinstance(size, np.integer) else size
 
-    def _infer(self, op: Op, here: Op) -> tuple[Tensor, ...]:
-        operator = self._operator_of(here)
+    def _infer(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
+        here = operator.op
         try:
             with as_operator_error():
                 shapes: Sequence[OutputShape | None] | None = operator.infer_outputs()

@@ -123,6 +123,7 @@ class EmbeddingLookupSparse(DynamicShape):
         ids, weights, table = self.input(0), self.input(3), self.input(4)
         expect(ids, (ids.elements,), DType.INT32)
         expect_indices(ids, table.shape[:1])
+        _ = self._sparse  # checks the indices
         if self.input(1).elements:
             expect_indices(self.input(1), ints(self, 2))
         expect(weights, ids.shape, DType.FLOAT32)
@@ -133,7 +134,6 @@ class EmbeddingLookupSparse(DynamicShape):
                 f"combiner must be 0 (SUM), 1 (MEAN) or 2 (SQRTN), got {self.options.combiner}"
             )
         expect(table, table.shape, DType.FLOAT32)
-        _ = self._sparse  # checks it
         expect_type(self.output, (DType.FLOAT32,))
 
     def emit(

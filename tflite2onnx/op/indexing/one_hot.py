@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from tflite2onnx.dimension import is_known
+from tflite2onnx.dimension import has_dimensions, is_known
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
@@ -16,6 +16,7 @@ from tflite2onnx.op.common.checks import (
     expect,
     expect_type,
     integer,
+    require_equal_shapes,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Integers, Moves
@@ -128,6 +129,8 @@ class MatrixDiag(DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
+        if self.op.code == "MATRIX_SET_DIAG" and not has_dimensions(x):
+            require_equal_shapes(self.input(1).shape, (*x[:-2], min(x[-2:])))
         return [x if self.op.code == "MATRIX_SET_DIAG" else (*x, x[-1])]
 
     def check(self) -> None:

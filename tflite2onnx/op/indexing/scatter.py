@@ -19,9 +19,9 @@ from tflite2onnx.op.common.checks import (
     ints,
     requested_shape,
 )
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Moves
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import Array, DType, Shape
 
 _TYPES = (
     DType.FLOAT32,
@@ -87,7 +87,7 @@ class ScatterNd(DynamicShape):
         return g.recast(output, wide, y.dtype)
 
 
-class SparseToDense(DynamicShape):
+class SparseToDense(DynamicShape, Foldable):
     """SPARSE_TO_DENSE: values at their indices, a default value elsewhere.
 
     An index is a row of the indices, or a single number if the output has one axis. The last value
@@ -137,6 +137,12 @@ class SparseToDense(DynamicShape):
         background = g.Expand(default.reshape(()), g.as_int64_list(shape))
         return g.scatter_nd(background, where, updates)
 
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        indices, shape, values, default = inputs
+        dense = np.full(shape.reshape(-1), default.reshape(()), values.dtype)
+        dense[tuple(indices.reshape(self._index_shape).T)] = values
+        return [dense]
+
 
 class Segments(DynamicShape):
     """UNSORTED_SEGMENT_*: reduces all rows with the same segment number to one row.
@@ -185,9 +191,7 @@ class Segments(DynamicShape):
         return [(Unknown() if unknown else self._count, *data[len(numbers) :])]
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        if operand < 0:
-            return (self._is_counted or self.has_data_dependent_shape) and axis == 0
-        return axis < self.input(1).rank
+        return operand >= 0 or axis > 0 or self._is_counted or self.has_data_dependent_shape
 
     @cached_property
     def _count(self) -> int:
@@ -229,13 +233,15 @@ class Segments(DynamicShape):
         limits: Any = (np.finfo if y.dtype.is_float else np.iinfo)(y.dtype.numpy)
         initial = start if isinstance(start, int) else getattr(limits, start)
         # Rows that belong to no segment go to an additional last row, -1, which is removed again.
-        rest, end = y.shape[1:], g.ints([y.shape[0]])
-        rows = g.ints([y.shape[0] + 1, *rest])
+        rest, end = g.runtime_shape(y.sizes[1:], data), g.ints([y.shape[0]])
+        rows = g.ints([y.shape[0] + 1, *y.shape[1:]])
+        if y.tensor.symbols:
+            rows = g.Concat(g.ints([y.shape[0] + 1]), rest, axis=0)
         row = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
         if self._is_counted or self.has_data_dependent_shape:
             last = g.reduce("ReduceMax", row, [0], keepdims=True)
             end = g.Add(last, g.ints([1])) if self._is_counted else _as_int64_list(g, *count)
-            rows = g.Concat(g.Add(end, g.ints([1])), g.ints(rest), axis=0)
+            rows = g.Concat(g.Add(end, g.ints([1])), rest, axis=0)
         into = g.Expand(g.scalar(initial, y.dtype), rows)
         where = g.Unsqueeze(row, g.ints([numbers.rank]))
         reduced = g.scatter_nd(into, where, data, reduction)

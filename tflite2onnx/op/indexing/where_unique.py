@@ -8,9 +8,9 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import expect_type
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantize import Integers, Moves
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import Array, DType
 
 _WHERE_TYPES = (
     DType.BOOL,
@@ -32,7 +32,7 @@ _UNIQUE_TYPES = (
 _INDICES = (DType.INT32, DType.INT64)
 
 
-class Where(DynamicShape):
+class Where(DynamicShape, Foldable):
     """WHERE: the indices of all elements that are not 0, one in each row, in row-major order."""
 
     codes = ("WHERE",)
@@ -54,6 +54,9 @@ class Where(DynamicShape):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         # The kernel compares stored integers with 0, whatever the zero point is.
         return g.Transpose(g.NonZero(g.recast(x, x.dtype, DType.BOOL)), perm=[1, 0])
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        return [np.argwhere(inputs[0]).astype(np.int64)]
 
 
 class Unique(DynamicShape):

@@ -1,0 +1,156 @@
+"""The sizes of inputs that the user chooses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, Tensor, check
+from tflite2onnx import ConversionError, convert
+from tflite2onnx.cli import main
+from tflite2onnx.inspection import inspect
+
+RANDOM = np.random.default_rng(3)
+
+
+def image_network(**fields: Any) -> Build:
+    """Return a network whose file declares a batch of 1 and a size of 5 x 7."""
+    m = Build()
+    x = m.input([1, 5, 7, 3], name="x", **fields)
+    w = m.constant(RANDOM.standard_normal((4, 3, 3, 3)).astype(np.float32))
+    b = m.constant(np.zeros(4, np.float32))
+    (y,) = m.op("CONV_2D", [x, w, b], [[1, 5, 7, 4]], padding="SAME", stride_h=1, stride_w=1)
+    m.output(*m.op("MEAN", [y, m.constant([1, 2])], [[1, 4]]))
+    return m
+
+
+def flat_network() -> Build:
+    """Return a network of a constant shape, which has one batch."""
+    m = Build()
+    x = m.input([1, 5, 3], name="x")
+    m.output(*m.op("RESHAPE", [x, m.constant([1, 15])], [[1, 15]]))
+    return m
+
+
+def hold(m: Build, shape: list[int], **options: Any) -> list[tuple[int | str, ...]]:
+    """Hold a model to LiteRT resized to a shape; return the sizes of inputs and outputs."""
+    given = [RANDOM.standard_normal(shape).astype(np.float32)]
+    result = check(m.bytes(), inputs=given, declared=False, **options)
+    return [end.sizes for end in (*result.inputs, *result.outputs)]
+
+
+def test_numbers() -> None:
+    sizes = hold(image_network(), [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]}, io_layout="tflite")
+    assert sizes == [(2, 9, 4, 3), (2, 4)]
+    assert hold(image_network(), [6, 5, 7, 3], batch=6)[1] == (6, 4)
+    dynamic = image_network(shape_signature=[-1, -1, -1, 3])
+    assert hold(dynamic, [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]})[1] == (2, 4)
+
+
+def test_words() -> None:
+    """A word makes a size dynamic, also where the file has a number."""
+    m, shapes = image_network(), {"x": ["many", "rows", "columns", 3]}
+    for shape in ([1, 5, 7, 3], [2, 9, 4, 3], [3, 2, 2, 3]):
+        sizes = hold(m, shape, shapes=shapes, io_layout="tflite")
+        assert sizes == [("many", "rows", "columns", 3), ("many", 4)]
+    for size in (1, 2, 5):
+        assert hold(m, [size, 5, 7, 3], batch="n")[1] == ("n", 4)
+
+
+def test_one_word_for_two_inputs() -> None:
+    m = Build()
+    a, b = m.input([1, 3], name="a"), m.input([1, 3], name="b")
+    m.output(*m.op("ABS", [a], [[1, 3]]), *m.op("NEG", [b], [[1, 3]]))
+    result = convert(m.bytes(), batch="n")
+    assert [end.sizes[0] for end in (*result.inputs, *result.outputs)] == ["n"] * 4
+
+
+def test_names_of_a_signature() -> None:
+    m = Build()
+    x = m.input([1, 3], name="serving_default_x:0")
+    (y,) = m.op("ABS", [x], [[1, 3]])
+    m.output(y)
+    m.signature("serving_default", {"x": x}, {"y": y})
+    assert convert(m.bytes(), shapes={"x": [5, 3]}).outputs[0].sizes == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"shapes": {"x": [2, 5, 3]}}, "RESHAPE .*must be 30 elements"),
+        ({"batch": 2}, "RESHAPE .*must be 30 elements"),
+        ({"batch": "n"}, "the size n cannot be dynamic because RESHAPE"),
+        ({"shapes": {"y": [1]}}, "shape of y: the model has no such input"),
+        ({"shapes": {"xx": [1]}}, "did you mean x?"),
+        ({"shapes": {"x": [1, 5]}}, "must have 3 sizes, as in .*, got"),
+        ({"shapes": {"x": [1, 5, 0]}}, "a size must be a positive number or a name, got 0"),
+        ({"shapes": {"x": [1, 5, "a b"]}}, "a size must be a positive number or a name"),
+        ({"shapes": {"x": "abc"}}, "shapes must be such as"),
+        ({"batch": -1}, "a size must be a positive number or a name, got -1"),
+        ({"batch": "n", "static": True}, "static must not be set"),
+    ],
+)
+def test_refused(options: dict[str, Any], reason: str) -> None:
+    """A size that the network cannot take is an error that names the operator."""
+    with pytest.raises(ConversionError, match=reason):
+        convert(flat_network().bytes(), **options)
+
+
+def test_batch_of_a_model_without_one() -> None:
+    m = Build()
+    m.output(*m.op("ABS", [m.input([3])], [[3]]))
+    with pytest.raises(ConversionError, match="the model has none"):
+        convert(m.bytes(), batch=2)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(image_network().bytes())
+    assert main([str(path), "--shape", "x=batch,h,w,3"]) == 0
+    assert "TFLite [batch, h, w, 3]" in capsys.readouterr().out
+    assert main([str(path), "--batch", "4"]) == 0
+    assert "TFLite [4, 5, 7, 3]" in capsys.readouterr().out
+    assert main([str(path), "--batch", "many"]) == 0
+    assert "TFLite [many, 5, 7, 3]" in capsys.readouterr().out
+    for words, reason in (
+        (["--shape", "x"], "shape must be NAME=SIZE"),
+        (["--shape", "x=1", "--shape", "x=2"], "the shape of x is given twice"),
+    ):
+        assert main([str(path), *words]) == 1
+        assert reason in capsys.readouterr().err
+
+
+def test_inspect_lists_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(image_network().bytes())
+    axes = inspect(path).axes
+    assert [(each.input, each.axis, each.size) for each in axes] == [
+        ("x", axis, size) for axis, size in enumerate([1, 5, 7, 3])
+    ]
+    assert [bool(each.problem) for each in axes] == [False, False, False, True]
+    assert "CONV_2D" in axes[3].problem
+    assert main(["inspect", str(path)]) == 0
+    assert "x      3     no: CONV_2D" in capsys.readouterr().out
+    reasons = [each.problem for each in inspect(flat_network().bytes()).axes]
+    assert all("RESHAPE" in reason for reason in reasons)
+
+
+def add_head(m: Build, x: Tensor) -> Tensor:
+    """Return scores of boxes, whose number follows from the size of an image."""
+    w = m.constant(RANDOM.standard_normal((6, 1, 1, 3)).astype(np.float32))
+    b = m.constant(np.zeros(6, np.float32))
+    (y,) = m.op("CONV_2D", [x, w, b], [[1, 1, 1, 6]], padding="SAME", stride_h=2, stride_w=2)
+    return m.op("RESHAPE", [y, m.constant([1, -1, 2])], [[1, 1, 2]])[0]
+
+
+def test_heads_of_a_detector() -> None:
+    """Three boxes for each pixel of each scale; the file declares one box."""
+    m = Build()
+    x = m.input([1, 1, 1, 3], name="x")
+    heads = [add_head(m, x), add_head(m, x)]
+    m.output(*m.op("CONCATENATION", heads, [[1, 1, 2]], axis=1))
+    for shape in ([1, 4, 6, 3], [1, 5, 5, 3], [1, 2, 9, 3]):
+        hold(m, shape, shapes={"x": [1, "h", "w", 3]})
