@@ -357,7 +357,7 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
             (code, {"types": {"b": "float64"}}, "must be float32 or quantized, got float64")
             for code in GOOD
         ),
-        *((code, {"types": {"y": "float16"}}, r", got float16\[") for code in GOOD),
+        *((code, {"types": {"y": "float16"}}, "must be float32, got float16") for code in GOOD),
         *((code, {"b": [3]}, "3 biases for") for code in GOOD),
         *((code, {"b": [1, 4]}, "axes O") for code in GOOD),
         ("CONV_2D", {"w": [4, 3, 2]}, "axes OHWI"),
@@ -375,7 +375,7 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
         ("TRANSPOSE_CONV", {"w": [4, 3, 2, 7]}, "the 3 channels of its input must be"),
         ("TRANSPOSE_CONV", {"w": [6, 3, 2, 1], "b": [6]}, "the 1 channels of its filters .* got 3"),
         ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"output of \(5, 8\) to its input of \(5, 7\)"),
-        ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"NHWC, got .*\[2, 5\]"),
+        ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"axes NHWC, none empty, got \[2, 5\]"),
     ],
 )
 def test_refused(code: str, bad: dict[str, Any], message: str) -> None:

@@ -125,7 +125,7 @@ def test_what_is_refused_is_otherwise_good() -> None:
         ({"x": [5, 7, 3]}, "axes NHWC"),
         ({"x": [2, 5, 7, 0], "y": [2, 5, 7, 0]}, "axes NHWC"),
         ({"x_type": "int32", "y_type": "int32"}, "must be float32 or quantized, got int32"),
-        ({"y_type": "float16"}, r"float32\[.*, got float16\[2, 5, 7, 3\]"),
+        ({"y_type": "float16"}, "must be float32, got float16"),
     ],
 )
 def test_refused(bad: dict[str, Any], message: str) -> None:
