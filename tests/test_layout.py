@@ -221,7 +221,7 @@ def test_where_it_is_small() -> None:
 
 
 def test_auto_moves_an_interface_only_where_it_pays() -> None:
-    """With "onnx" channels come first wherever an operator gives the axes a meaning."""
+    """The mode "onnx" puts channels first wherever an operator gives the axes a meaning."""
     x, a, y = tensors(3)
     sites = [convolution_site(x, a, NCHW, NHWC), terminate_site(x, y)]
     auto, onnx = (plan(graph([x], sites, [a, y], mode)) for mode in ("auto", "onnx"))
