@@ -378,9 +378,7 @@ def _fixed_because(
     sizes[axis] = "size"
     try:
         resized, words = resize_inputs(graph, {tensor.name: sizes}, None)
-        named = name_dynamic_axes(
-            apply_passes(passes, resized), _operators(options), (), words
-        )
+        named = name_dynamic_axes(apply_passes(passes, resized), _operators(options), (), words)
         normal = apply_passes(NORMALISING_PASSES, named.graph)
         operators = [*map(_operators(options), normal.every_op())]
         sites(operators)

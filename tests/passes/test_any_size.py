@@ -15,9 +15,7 @@ RANDOM = np.random.default_rng(14)
 Made = Sequence[Tensor]
 
 
-def check_sizes(
-    network: Callable[[Build], None], *cases: Sequence[Any], **options: Any
-) -> None:
+def check_sizes(network: Callable[[Build], None], *cases: Sequence[Any], **options: Any) -> None:
     """Hold a model to LiteRT, for each case with inputs of these shapes (lists) or values."""
     m = Build()
     network(m)

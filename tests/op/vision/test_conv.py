@@ -375,11 +375,7 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
         ("TRANSPOSE_CONV", {"w": [4, 3, 2, 7]}, "the 3 channels of its input must be"),
         ("TRANSPOSE_CONV", {"w": [6, 3, 2, 1], "b": [6]}, "the 1 channels of its filters .* got 3"),
         ("TRANSPOSE_CONV", {"shape": [2, 5, 8, 4]}, r"output of \(5, 8\) to its input of \(5, 7\)"),
-<<<<<<< HEAD
         ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"axes NHWC, .*got \[2, 5\]"),
-=======
-        ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"axes NHWC, none empty, got \[2, 5\]"),
->>>>>>> text
     ],
 )
 def test_refused(code: str, bad: dict[str, Any], message: str) -> None:

@@ -137,7 +137,9 @@ class MatrixDiag(DynamicShape):
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
         expect_type(x, _DIAGONAL_TYPES)
         if len(self.op.inputs) != 1 + sets:
-            raise OperatorError(f"it must have {1 + sets} input{"s" * sets}, got {len(self.op.inputs)}")
+            raise OperatorError(
+                f"it must have {1 + sets} input{'s' * sets}, got {len(self.op.inputs)}"
+            )
         if x.rank < 1 + sets:
             raise OperatorError(f"{x.name} must have at least {1 + sets} axes, got {x.rank}")
         if sets:
