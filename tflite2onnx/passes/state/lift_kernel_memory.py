@@ -17,7 +17,6 @@ from typing import NamedTuple
 from tflite2onnx.errors import OperatorError, as_operator_error, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
-from tflite2onnx.op.base import DeclaredShapeError
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -74,8 +73,6 @@ def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     try:
         with as_operator_error():
             operator.check()
-    except DeclaredShapeError:  # later passes correct the shapes of outputs
-        pass
     except OperatorError:  # the conversion raises it again
         return [], []
     with as_unsupported(op.place):
