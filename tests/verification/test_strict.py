@@ -255,7 +255,7 @@ def test_a_processor_without_vnni(tmp_path: Path, weights: WeightType, *, right:
     assert done.returncode == (0 if right else 2), done.stderr
     assert "AVX2 yes, AVX-512 no, VNNI no, AMX unknown" in done.stdout
     assert ("0 wrong" in done.stdout) == right
-    assert ("diverges is of CONV_2D (operator 1, " in done.stderr) != right
+    assert ("differs is that of CONV_2D (operator 1, " in done.stderr) != right
     assert ("With its optimizations disabled ONNX Runtime" in done.stderr) != right
 
 
