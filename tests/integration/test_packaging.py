@@ -82,7 +82,7 @@ def test_source_distribution(checkout: Path, distributions: tuple[Path, Path]) -
         names = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
     assert list_files(checkout) - names == set()
     made = {name for name in names - list_files(checkout) if ".egg-info/" not in name}
-    assert made == {"PKG-INFO", "setup.cfg"}
+    assert made == {"PKG-INFO"}
 
 
 def test_wheel(checkout: Path, distributions: tuple[Path, Path]) -> None:
