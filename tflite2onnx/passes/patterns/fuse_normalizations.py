@@ -27,6 +27,7 @@ from tflite2onnx.passes.patterns.matching import Match, Matcher, Pattern, is_flo
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
+_MOST = 1 << 16  # channels of a scale or a bias that is one number in the file
 _MEAN: Pattern = ("MEAN", "x", "axes#")
 _CENTRED: Pattern = ("SUB", "x", _MEAN)
 _SQUARES: tuple[Pattern, ...] = (
@@ -115,7 +116,7 @@ def _along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
     channels = x.shape[-1]
     if tensor is None or tensor.data is None or not is_float(tensor):
         return None
-    if x.rank - 1 in x.symbols or tensor.rank > x.rank:
+    if x.rank - 1 in x.symbols or tensor.rank > x.rank or channels > _MOST:
         return None
     if tensor.elements == 1:
         data = np.broadcast_to(tensor.data.reshape(1), (channels,))
