@@ -42,11 +42,12 @@ def fold_into_products(graph: Graph) -> Graph:
     folded: dict[Op, Op] = {}
 
     def find_products(op: Op) -> None:
-        whole = _fold(op, products, matcher) if op.is_builtin(*_FOLDED) else None
+        folds = op.is_builtin(*_FOLDED) and op.outputs
+        whole = _fold(op, products, matcher) if folds else None
         if whole is not None:
             folded[op] = whole
         current = whole or op
-        if current.is_builtin(*_CHANNELS) and current.outputs:
+        if current.is_builtin(*_CHANNELS) and current.outputs and len(current.inputs) >= _BIAS:
             products[current.outputs[0]] = current
 
     for op in graph.every_op():

@@ -88,10 +88,10 @@ def _normalization(op: Op, found: Match) -> list[Op] | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
     x, y, axes = found.tensors["x"], op.outputs[0], found.tensors["axes#"].data
     epsilon = found.number("epsilon#")
-    keeps = all(each.options.keep_dims for each in found.ops if each.code == "MEAN")
+    keeps = all(each.options.get("keep_dims") for each in found.ops if each.code == "MEAN")
     if not (keeps and is_float(x) and x.sizes == y.sizes and epsilon is not None) or 0 in x.shape:
         return None
-    if axes is None or not axes.size:
+    if axes is None or not axes.size or not x.rank or axes.dtype.kind != "i":
         return None
     parameters = [_along_last_axis(found.tensors.get(name), x) for name in ("scale#", "bias#")]
     given = [t for t in (found.tensors.get(name) for name in ("scale#", "bias#")) if t is not None]
