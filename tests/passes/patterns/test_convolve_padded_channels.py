@@ -85,3 +85,14 @@ def test_ends_of_the_graph() -> None:
     m.output(*m.op("PAD", [convolve(m, y, 5), pads], [[1, 5, 7, 7]]))
     graph = read_model(m.bytes()).graphs[0]
     assert write_graph(convolve_padded_channels(graph)) == write_graph(graph)
+
+
+def test_many_channels() -> None:
+    """The filters would take too much memory."""
+    m = Build()
+    x = convolve(m, m.input([1, 1, 1, 3]), 3)
+    pads = m.constant(np.array([[0, 0], [0, 0], [0, 0], [0, 1 << 20]], np.int32))
+    (y,) = m.op("PAD", [x, pads], [[1, 1, 1, 3 + (1 << 20)]])
+    m.output(*m.op("NEG", [y], [y.shape]))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(convolve_padded_channels(graph)) == write_graph(graph)

@@ -15,7 +15,7 @@ from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
-_MOST = 1 << 16  # elements of a scale that repeats along axes
+_MOST = 1 << 16  # elements of a scale that is not in the file
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
 
@@ -58,7 +58,7 @@ class Normalization(DynamicShape):
         left = [x.order[i] for i in range(x.rank) if i not in reduced]
         if self._is_layer(g, x, reduced):
             return self._normalize_layer(g, x, reduced[0], scale, bias)
-        fixed = x.rank - 1 not in x.tensor.symbols
+        fixed = x.rank - 1 not in x.tensor.symbols and x.tensor.shape[-1] <= _MOST
         if x.rank > _IMAGE and left == [0, x.rank - 1] and x.order[1] == left[1] and fixed:
             weights = [_vector(g, scale, x, 1), _vector(g, bias, x, 0)]
             return g.InstanceNormalization(x, *weights, epsilon=float(self.options.epsilon))

@@ -25,7 +25,9 @@ _MATRIX = 2  # axes
 def chain_products(graph: Graph) -> Graph:
     """Return the graph with sums of dense layers computed by one of the layers."""
     matcher = Matcher(graph)
-    return graph.rewrite(lambda op: _chain(op, matcher) if op.is_builtin("ADD") else [op])
+    return graph.rewrite(
+        lambda op: _chain(op, matcher) if op.is_builtin("ADD") and op.outputs else [op]
+    )
 
 
 def _chain(op: Op, matcher: Matcher) -> list[Op]:

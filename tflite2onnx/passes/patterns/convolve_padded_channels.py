@@ -9,7 +9,8 @@ it. The network of face landmarks takes 0.75 of the time. A PAD is replaced if
 1. its input and output are float32 images, it pads the channels only, by constants that are not
    negative, with zeros;
 2. its input depends on a convolution by operators that keep the order of the axes, and an operator
-   reads its output.
+   reads its output;
+3. the filters have at most 2^18 elements: a tiny file could otherwise need any amount of memory.
 
 The copies are exact; an infinite input gives NaN in the other channels.
 """
@@ -24,6 +25,7 @@ from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 _IMAGE = 4  # axes
+_MOST = 1 << 18  # elements of the filters
 
 
 def convolve_padded_channels(graph: Graph) -> Graph:
@@ -50,6 +52,8 @@ def _convolve(op: Op, images: set[Tensor]) -> list[Op]:
     if np.any(pads[:-1]) or min(before, after) < 0 or before + after == 0:
         return [op]
     channels = x.shape[-1]
+    if (before + channels + after) * channels > _MOST:
+        return [op]
     filters = np.zeros((before + channels + after, channels), np.float32)
     filters[before : before + channels] = np.eye(channels)
     rw = Rewriter(op)

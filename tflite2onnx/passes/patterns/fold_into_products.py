@@ -42,11 +42,12 @@ def fold_into_products(graph: Graph) -> Graph:
     folded: dict[Op, Op] = {}
 
     def find_products(op: Op) -> None:
-        whole = _fold(op, products, matcher) if op.is_builtin(*_FOLDED) else None
+        folds = op.is_builtin(*_FOLDED) and op.outputs
+        whole = _fold(op, products, matcher) if folds else None
         if whole is not None:
             folded[op] = whole
         current = whole or op
-        if current.is_builtin(*_CHANNELS) and current.outputs:
+        if current.is_builtin(*_CHANNELS) and current.outputs and len(current.inputs) >= _BIAS:
             products[current.outputs[0]] = current
 
     for op in graph.every_op():
@@ -67,11 +68,13 @@ def _fold(op: Op, products: dict[Tensor, Op], matcher: Matcher) -> Op | None:
     operands = [t for t in (*product.inputs, constant, y) if t is not None]
     if not (read_once and product.activation == "NONE" and all(map(is_float, operands))):
         return None
-    weights, vector = product.inputs[1], _channel_vector(constant, y)
-    if weights is None or weights.data is None or vector is None or x.sizes != y.sizes:
+    weights = product.inputs[1]
+    if weights is None or weights.data is None or not weights.shape or x.sizes != y.sizes:
         return None
+    channels = weights.shape[_CHANNELS[product.code]]
+    vector = _channel_vector(constant, y) if y.shape[-1:] == (channels,) else None
     bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
-    if bias is not None and bias.data is None:
+    if vector is None or (bias is not None and bias.data is None):
         return None
     return _with_constant(op, product, weights, bias, vector)
 
@@ -98,7 +101,7 @@ def _with_constant(
         old = bias.data.astype(np.float32).reshape(-1)
     if op.code == "MUL":
         axis = _CHANNELS[product.code] % weights.rank
-        if data.dtype != np.float32 or weights.shape[axis] != len(vector):
+        if data.dtype != np.float32:
             return None
         shape = [-1 if i == axis else 1 for i in range(weights.rank)]
         scaled = np.asarray(data * vector.reshape(shape), np.float32)

@@ -27,6 +27,7 @@ from tflite2onnx.passes.patterns.matching import Match, Matcher, Pattern, is_flo
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
+_MOST = 1 << 16  # channels of a scale or a bias that is one number in the file
 _MEAN: Pattern = ("MEAN", "x", "axes#")
 _CENTRED: Pattern = ("SUB", "x", _MEAN)
 _SQUARES: tuple[Pattern, ...] = (
@@ -87,10 +88,10 @@ def _normalization(op: Op, found: Match) -> list[Op] | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
     x, y, axes = found.tensors["x"], op.outputs[0], found.tensors["axes#"].data
     epsilon = found.number("epsilon#")
-    keeps = all(each.options.keep_dims for each in found.ops if each.code == "MEAN")
+    keeps = all(each.options.get("keep_dims") for each in found.ops if each.code == "MEAN")
     if not (keeps and is_float(x) and x.sizes == y.sizes and epsilon is not None) or 0 in x.shape:
         return None
-    if axes is None or not axes.size:
+    if axes is None or not axes.size or not x.rank or axes.dtype.kind != "i":
         return None
     parameters = [_along_last_axis(found.tensors.get(name), x) for name in ("scale#", "bias#")]
     given = [t for t in (found.tensors.get(name) for name in ("scale#", "bias#")) if t is not None]
@@ -115,7 +116,7 @@ def _along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
     channels = x.shape[-1]
     if tensor is None or tensor.data is None or not is_float(tensor):
         return None
-    if x.rank - 1 in x.symbols or tensor.rank > x.rank:
+    if x.rank - 1 in x.symbols or tensor.rank > x.rank or channels > _MOST:
         return None
     if tensor.elements == 1:
         data = np.broadcast_to(tensor.data.reshape(1), (channels,))

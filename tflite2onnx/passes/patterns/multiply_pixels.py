@@ -58,7 +58,11 @@ def _images(op: Op) -> list[Tensor]:
 
 def _multiply(op: Op, near: set[Tensor]) -> Op:
     """Return FULLY_CONNECTED; the operator itself unless the conditions hold."""
-    if not op.is_builtin("CONV_2D") or near.isdisjoint((*op.inputs[:1], *op.outputs)):
+    if (
+        not op.is_builtin("CONV_2D")
+        or not op.inputs[1:]
+        or near.isdisjoint((*op.inputs[:1], *op.outputs))
+    ):
         return op
     x, filters, *bias = op.inputs
     if x is None or filters is None or filters.data is None or not is_float(filters):

@@ -92,7 +92,9 @@ def _is_image(tensor: Tensor | None) -> bool:
 
 def _computes_by_channel(op: Op) -> bool:
     """Return whether each channel of the output is computed from this channel of the inputs."""
-    if not (op.is_builtin(*_BY_CHANNEL) or _averages_pixels(op)) or len(op.outputs) != 1:
+    if not op.inputs or len(op.outputs) != 1:
+        return False
+    if not (op.is_builtin(*_BY_CHANNEL) or _averages_pixels(op)):
         return False
     x, y = op.inputs[0], op.outputs[0]
     count = y.shape[-1] if y.rank else 0
@@ -110,8 +112,9 @@ def _computes_by_channel(op: Op) -> bool:
 def _averages_pixels(op: Op) -> bool:
     """Return whether the operator is MEAN over height and width, which stay axes."""
     axes = op.inputs[1].data if op.is_builtin("MEAN") and op.inputs[1:] and op.inputs[1] else None
-    keeps = axes is not None and op.options.keep_dims and op.outputs[0].rank == _IMAGE
-    return keeps and axes is not None and {int(axis) % _IMAGE for axis in axes.flat} == {1, 2}
+    if axes is None or not op.options.get("keep_dims") or op.outputs[0].rank != _IMAGE:
+        return False
+    return axes.dtype.kind == "i" and {int(axis) % _IMAGE for axis in axes.flat} == {1, 2}
 
 
 def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:
@@ -130,7 +133,7 @@ def _is_convolution(op: Op) -> bool:
         return False
     constants = [t for t in op.inputs[1:] if t is not None]
     fixed = all(t.data is not None and is_float(t) for t in constants)
-    return fixed and filters.shape[-1] == x.shape[-1]
+    return fixed and filters.rank == x.rank == _IMAGE and filters.shape[-1] == x.shape[-1]
 
 
 def _find_padded(graph: Graph, channels: _Channels) -> set[Tensor]:
