@@ -17,6 +17,7 @@ tables in Markdown.
 import argparse
 import json
 import logging
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -152,7 +153,10 @@ def main() -> None:
     given = parser.parse_args()
     logging.disable()
     for name in given.make:
-        RUNTIMES[name].make_folder()
+        try:
+            RUNTIMES[name].make_folder()
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"{name} is not made: {error}")
     given.runtimes = [name for name in given.runtimes if RUNTIMES[name].is_made]
     if given.table:
         print(table([*read_results(given.results)]))
