@@ -192,8 +192,14 @@ _HYBRID = (
     *(HYBRID),
     *(
         (name, dtype, per_channel, asymmetric)
-        for name in ("one row", "rows", *_MEDIUM, *_LARGE)
+        for name in ("one row", "rows", *_LARGE)
         for dtype in ("int8", "int4")
+        for per_channel in (False, True)
+        for asymmetric in (False, True)
+    ),
+    *(
+        (name, "int8", per_channel, asymmetric)
+        for name in _MEDIUM
         for per_channel in (False, True)
         for asymmetric in (False, True)
     ),
