@@ -42,6 +42,8 @@ from tflite2onnx.quantize import (
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
 
+_LARGEST = (1 << 31) - 1  # TFLite's sizes are int32
+
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
     """Return the operators of a graph as sites of the layout plan.
@@ -83,6 +85,10 @@ def _check_shapes(operator: Operator) -> None:
     """
     shapes = operator.infer_outputs() or ()
     for tensor, shape in zip(operator.op.outputs, shapes, strict=False):
+        if not all(0 <= size <= _LARGEST for size in tensor.shape):
+            raise OperatorError(
+                f"the sizes of {tensor.name} must be 0 to {_LARGEST}, got {list(tensor.shape)}"
+            )
         pairs = zip(tensor.shape, shape, strict=False)
         same = all(isinstance(size, Unknown) or size == known for known, size in pairs)
         if len(shape) != tensor.rank or not same:

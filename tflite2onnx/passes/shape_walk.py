@@ -102,7 +102,8 @@ class ShapeWalk:
                 with as_operator_error():
                     here = self._walk_subgraphs(here) if op.graphs else here
                 operator = self._operator_of(here)
-                outputs = self._infer(op, operator)
+                with as_operator_error():
+                    outputs = self._infer(op, operator)
             except OperatorError as error:
                 if isinstance(error, ClashError):
                     raise

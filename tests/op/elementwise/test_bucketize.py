@@ -59,6 +59,6 @@ def test_refuses() -> None:
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     reasons = str(error.value)
-    assert "int32[3], got int64[3]" in reasons
+    assert "must be int32, got int64" in reasons
     assert "float32, float64, int32 or int64, got int16" in reasons
     assert "boundaries must be sorted, got [1.0, 0.0]" in reasons
