@@ -40,6 +40,7 @@ CONVERTED = {
     "pack_int4.tflite": "converted, no kernel in ONNX Runtime",
     "reshape_shape.tflite": "converted, same numbers",
     "signal_stacker_output_shape.tflite": "converted",
+    "split_without_equal_sizes.tflite": "converted",
     "while_condition_of_one_axis.tflite": "converted, same numbers",
 }
 OPTIONS: dict[str, dict[str, Any]] = {"custom_empty_code.tflite": {"allow_custom": True}}

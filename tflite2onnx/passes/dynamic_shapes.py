@@ -198,7 +198,7 @@ def _walk_with_equal_sizes(
             cause = clash.cause
             dims = cause.dims if isinstance(cause, UnequalError) else ()
             replaced = _replacement(*dims, order) if dims else None
-            if replaced is None:
+            if replaced is None or replaced.keys() <= same.keys():  # nothing new: no end either
                 raise FixedSizeError(clash.reason, clash.place, _axes_of(dims, names)) from clash
             same |= replaced
         else:

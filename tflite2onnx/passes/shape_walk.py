@@ -290,6 +290,8 @@ def _infer_from_samples(op: Op, operator_of: OperatorOf) -> Sequence[OutputShape
                 raise
     if len(shapes) < 2:  # only the declared sizes are valid
         raise OperatorError(f"it has no valid output shape at other sizes than {symbols}")
+    if len({tuple(map(len, each)) for each in shapes}) > 1:
+        raise OperatorError(f"the ranks of its outputs must not depend on the sizes {symbols}")
     return [
         [sizes[0] if len({*sizes}) == 1 else Unknown() for sizes in zip(*each, strict=True)]
         for each in zip(*shapes, strict=True)

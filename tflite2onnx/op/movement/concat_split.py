@@ -149,7 +149,8 @@ class Unpack(DynamicShape, Foldable):
         return tuple(g.Squeeze(part, g.ints([axis])) for part in parts)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        return list(np.moveaxis(inputs[0], self._axis, 0))
+        slices = np.moveaxis(inputs[0], self._axis, 0)
+        return list(slices) if len(slices) == len(self.op.outputs) else None
 
 
 class Split(DynamicShape, Foldable):
