@@ -20,7 +20,6 @@ from tflite2onnx.dimension import (
     Dim,
     Dimension,
     Symbol,
-    UnequalError,
     evaluate,
     has_dimensions,
     new_dimension,
@@ -195,11 +194,10 @@ def _walk_with_equal_sizes(
         try:
             walk.walk()
         except ClashError as clash:
-            cause = clash.cause
-            dims = cause.dims if isinstance(cause, UnequalError) else ()
-            replaced = _replacement(*dims, order) if dims else None
+            replaced = _replacement(*clash.dims, order) if clash.dims else None
             if replaced is None or replaced.keys() <= same.keys():  # nothing new: no end either
-                raise FixedSizeError(clash.reason, clash.place, _axes_of(dims, names)) from clash
+                axes = _axes_of(clash.dims, names)
+                raise FixedSizeError(clash.reason, clash.place, axes) from clash
             same |= replaced
         else:
             return walk

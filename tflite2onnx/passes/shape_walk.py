@@ -47,10 +47,14 @@ _STEPS = (128, 1)
 
 
 class ClashError(OperatorError):
-    """An operator cannot run with these sizes of its inputs."""
+    """An operator cannot run with these sizes of its inputs.
+
+    `dims` are the dimensions that must be equal, if these are the reason. (The error itself would
+    make a cycle of references through the frames in which it is caught.)
+    """
 
     def __init__(self, error: OperatorError, op: Op) -> None:
-        self.cause, self.op = error, op
+        self.dims = error.dims if isinstance(error, UnequalError) else ()
         super().__init__(error.reason, op.place)
 
 
