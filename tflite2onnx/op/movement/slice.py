@@ -108,6 +108,8 @@ class Slice(DynamicShape, Foldable):
         if not self.input(2).is_constant:
             return [[Unknown() for _ in shape]]
         begins = ints(self, 1) if self.input(1).is_constant else [None] * len(shape)
+        if any(is_known(size) and size < -1 for size in ints(self, 2)):
+            raise OperatorError(f"sizes must be at least -1, got {ints(self, 2)}")
         return [
             [
                 (Unknown() if begin is None else whole - begin) if size == -1 else size
