@@ -176,7 +176,7 @@ def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:
     outputs = tuple(known.get(t, t) for t in op.outputs)
     inputs = [t if t is None else known.get(t, t) for t in op.inputs]
     if _is_convolution(op):
-        more = [known[t].shape[-1] - t.shape[-1] if t in known else 0 for t in (y, x) if t]
+        more = [known[t].shape[-1] - t.shape[-1] if t and t in known else 0 for t in (y, x)]
         inputs[1:] = [
             t if t is None else _pad_constant(t, [more[0], *[0] * (t.rank - 2), more[1]][: t.rank])
             for t in inputs[1:]
