@@ -1,6 +1,6 @@
 """The time of one FULLY_CONNECTED of float data by int8 weights, in each form that it can have.
 
-The forms are the rows of the tables in tflite2onnx/quantize/rules.py: real weights that are
+The forms are the rows of the tables in tflite2onnx/quantization/rules.py: real weights that are
 dequantized at load, DequantizeLinear and MatMul, and data that is quantized at run time::
 
     python scripts/benchmark_products.py
@@ -19,7 +19,7 @@ import onnxruntime as ort
 
 import tflite2onnx
 from tests.support import Build
-from tflite2onnx.quantize import rules
+from tflite2onnx.quantization import rules
 
 SIZES = (
     "1x64x64 1x128x128 1x192x192 1x256x256 1x360x360 1x512x512 1x1024x1024 1x2048x2048 1x4096x4096"

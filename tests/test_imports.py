@@ -18,13 +18,12 @@ PACKAGE = ROOT / "tflite2onnx"
 # own, and from its own row as long as there is no circle. (The first row is the lowest.)
 ROWS = (
     {"errors", "utils", "version"},
-    {"dimension", "graph", "tensor"},
-    {"layout", "quantize", "reader", "solver", "stateful"},
+    {"graph", "tensor"},
+    {"layout", "quantization", "quantize", "reader", "solver", "stateful"},
     {"builder"},
     {"op"},
     {"passes"},
     {
-        "compat",
         "convert",
         "emit",
         "float16",

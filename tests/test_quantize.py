@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantize import (
+from tflite2onnx.quantization import (
     Storage,
-    StoragePlan,
     bias_storage,
     clamp,
     decode_constant,
@@ -22,6 +21,7 @@ from tflite2onnx.quantize import (
     weight_storage,
     widen_subbyte,
 )
+from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 if TYPE_CHECKING:

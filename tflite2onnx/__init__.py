@@ -1,5 +1,6 @@
 """Convert TensorFlow Lite (LiteRT) models to ONNX."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,6 @@ if is_program():  # whose modules take a while to load
     end_on_interrupt()
 
 from tflite2onnx.bundle import convert_bundle
-from tflite2onnx.compat import enableDebugLog, getSupportedOperators
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint, State
@@ -41,6 +41,17 @@ __all__ = [
     "unregister",
     "verify",
 ]
+
+
+def getSupportedOperators() -> list[str]:  # noqa: N802 - its name since 0.x
+    """Return the names of all supported operators; the old name of `supported_operators`."""
+    return supported_operators()
+
+
+def enableDebugLog() -> None:  # noqa: N802 - its name since 0.x
+    """Log the stages of each conversion, to stderr unless the program configures logging."""
+    logging.basicConfig(format="%(asctime)s %(levelname).1s [%(name)s] %(message)s")
+    logging.getLogger("tflite2onnx").setLevel(logging.DEBUG)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - attributes of the module have any type

@@ -28,7 +28,6 @@ from tflite2onnx import quantize
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
-from tflite2onnx.compat import accept_legacy_arguments
 from tflite2onnx.emit import Emitted, emit, sites
 from tflite2onnx.errors import (
     FixedSizeError,
@@ -52,6 +51,7 @@ from tflite2onnx.options import (
     StateInputs,
     Target,
     WeightType,
+    accept_legacy_arguments,
 )
 from tflite2onnx.passes import (
     FASTEST_PASSES,

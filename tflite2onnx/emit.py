@@ -30,15 +30,8 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
-from tflite2onnx.quantize import (
-    REAL,
-    OperandStorage,
-    Reading,
-    StoragePlan,
-    check_scales,
-    clamp,
-    decode_constant,
-)
+from tflite2onnx.quantization import REAL, Reading, check_scales, clamp, decode_constant
+from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
 

@@ -8,7 +8,6 @@ A user-defined operator begins with
 """
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.dimension import Dimension
 from tflite2onnx.errors import OperatorError, RegistrationError
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, Order, axis_names, pin_operand
@@ -31,8 +30,9 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.op.traits import DynamicShape, Foldable, HasInternalState, RunsSubgraphs
-from tflite2onnx.quantize import Integers, Moves, Product, Real
+from tflite2onnx.quantization import Integers, Moves, Product, Real
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+from tflite2onnx.utils.dimension import Dimension
 
 # Old names, for operators that were written for earlier versions.
 Unshaped = NeedsReshape

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import onnx
 
@@ -264,3 +265,21 @@ OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)
 CHOICES: dict[str, tuple[str, ...]] = {
     name: get_args(hint) for name, hint in OPTION_TYPES.items() if get_origin(hint) is Literal
 }
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# The names that arguments of `convert` had in tflite2onnx 0.x.
+_RENAMED = {"tflite_path": "model", "onnx_path": "output", "explicit_layouts": "layouts"}
+
+
+def accept_legacy_arguments(convert: Callable[P, R]) -> Callable[P, R]:
+    """Accept the names that arguments had in 0.x as well."""
+
+    @wraps(convert)
+    def convert_renamed(*args: P.args, **kwargs: P.kwargs) -> R:
+        named: Any = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
+        return convert(*args, **named)
+
+    return convert_renamed

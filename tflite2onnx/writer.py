@@ -24,7 +24,8 @@ from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
-from tflite2onnx.quantize import StorageInfo, StoragePlan, list_storage
+from tflite2onnx.quantization.table import StorageInfo, list_storage
+from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.atomic_files import Create, replacing_all, target_path

@@ -11,7 +11,7 @@ from typing import Any
 from tflite2onnx.bundle import is_bundle, read_bundle
 from tflite2onnx.cli.standard_streams import source_of
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
-from tflite2onnx.quantize import StorageInfo
+from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.utils.console import columns, count, print_lines, shorten
 
 SUMMARY = "Show the contents of a model and which operators can be converted; write nothing."

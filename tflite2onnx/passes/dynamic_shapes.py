@@ -16,15 +16,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tflite2onnx.dimension import (
-    Dim,
-    Dimension,
-    Symbol,
-    evaluate,
-    has_dimensions,
-    new_dimension,
-    symbols_of,
-)
 from tflite2onnx.errors import (
     FixedSizeError,
     OperatorError,
@@ -37,6 +28,15 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
 from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.dimension import (
+    Dim,
+    Dimension,
+    Symbol,
+    evaluate,
+    has_dimensions,
+    new_dimension,
+    symbols_of,
+)
 
 # Large enough for any window, and divisible by powers of 2.
 _ROOM = 4096

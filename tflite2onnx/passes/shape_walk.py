@@ -14,7 +14,14 @@ from itertools import zip_longest
 
 import numpy as np
 
-from tflite2onnx.dimension import (
+from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.base import Operator, OutputShape, Unknown
+from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
+from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
+from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.utils.dimension import (
     Dim,
     Dimension,
     Symbol,
@@ -25,13 +32,6 @@ from tflite2onnx.dimension import (
     has_dimensions,
     new_dimension,
 )
-from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
-from tflite2onnx.op.base import Operator, OutputShape, Unknown
-from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
-from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
-from tflite2onnx.tensor import Array, DType, Tensor
 
 Known = Mapping[Tensor, Tensor]
 Sizes = tuple[Dim, ...]

@@ -15,7 +15,7 @@ import onnx
 
 from tflite2onnx.inspection import scheme
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.quantize import StorageInfo
+from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.result import Result

@@ -27,7 +27,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
-from tflite2onnx.quantize import describe_operator
+from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification.entry_point import cut_entry_point, move_signature_first
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tflite2onnx.dimension import Dim, Dimension, require_equal
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import Operator, Unknown
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantization import is_quantized
 from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
+from tflite2onnx.utils.dimension import Dim, Dimension, require_equal
 from tflite2onnx.utils.suggestions import join_alternatives
 
 if TYPE_CHECKING:

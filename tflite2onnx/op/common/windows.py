@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tflite2onnx.builder.builder import View
-from tflite2onnx.dimension import Dim, is_known
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Shape, Sizes
+from tflite2onnx.utils.dimension import Dim, is_known
 
 
 class ImageOperator(DynamicShape):

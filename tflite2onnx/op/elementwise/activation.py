@@ -11,7 +11,7 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, slopes
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node, nodes
-from tflite2onnx.quantize import BOUNDS, Integers, Real
+from tflite2onnx.quantization import BOUNDS, Integers, Real
 from tflite2onnx.tensor import DType
 
 

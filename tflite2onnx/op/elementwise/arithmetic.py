@@ -14,14 +14,21 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.dimension import broadcast_dims
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import BOUNDS, Integers, Real, file_storage, integer_range, is_quantized
+from tflite2onnx.quantization import (
+    BOUNDS,
+    Integers,
+    Real,
+    file_storage,
+    integer_range,
+    is_quantized,
+)
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.console import count
+from tflite2onnx.utils.dimension import broadcast_dims
 from tflite2onnx.utils.suggestions import join_alternatives
 
 # A function of (builder, type of the inputs, options, *inputs) that emits the nodes of an operator.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.dimension import has_dimensions
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import Integers, integer_range, is_quantized
+from tflite2onnx.quantization import Integers, integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import has_dimensions
 
 _PACKED = {DType.INT2, DType.INT4, DType.UINT4}
 _PLAIN = {

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.dimension import has_dimensions, is_equal
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit
-from tflite2onnx.quantize import Integers, Storage, integer_range
+from tflite2onnx.quantization import Integers, Storage, integer_range
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import has_dimensions, is_equal
 
 _TYPES = "float32 float16 int16 int32 int64"
 # The kernels of these operators compare int16 as stored, whatever the scales are.

@@ -13,7 +13,7 @@ from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import (
+from tflite2onnx.quantization import (
     AS_NUMBERS,
     Declaration,
     Integers,

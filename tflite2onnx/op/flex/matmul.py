@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tflite2onnx.dimension import Dim, require_equal
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.linear.matmul import product_shape
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
+from tflite2onnx.utils.dimension import Dim, require_equal
 
 _TYPES = (
     DType.FLOAT32,

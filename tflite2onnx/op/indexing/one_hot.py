@@ -7,7 +7,6 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from tflite2onnx.dimension import has_dimensions, is_known
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
@@ -19,8 +18,9 @@ from tflite2onnx.op.common.checks import (
     require_equal_shapes,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import Integers, Moves
+from tflite2onnx.quantization import Integers, Moves
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import has_dimensions, is_known
 
 _ONE_HOT_TYPES = (
     DType.FLOAT32,

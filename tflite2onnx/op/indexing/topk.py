@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from tflite2onnx.dimension import is_known
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import axis_of, drop_axis, expect, expect_type, integer
@@ -22,8 +21,9 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import Moves
+from tflite2onnx.quantization import Moves
 from tflite2onnx.tensor import DType
+from tflite2onnx.utils.dimension import is_known
 
 _TOPK_TYPES = (
     DType.FLOAT32,

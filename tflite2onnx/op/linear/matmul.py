@@ -9,14 +9,13 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.dimension import Dim, broadcast_dims, require_equal
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_real, features_from
 from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import (
+from tflite2onnx.quantization import (
     Product,
     Reading,
     bias_storage,
@@ -25,6 +24,7 @@ from tflite2onnx.quantize import (
     quantizes_data,
 )
 from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal
 
 _MATRIX = 2  # axes
 _IMAGE = 4

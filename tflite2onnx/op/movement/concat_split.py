@@ -7,7 +7,6 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from tflite2onnx.dimension import Dim, is_known, require_equal
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
@@ -28,8 +27,9 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import QUANTIZED, Moves
+from tflite2onnx.quantization import QUANTIZED, Moves
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import Dim, is_known, require_equal
 
 
 class Concatenation(DynamicShape, Foldable):

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
-from tflite2onnx.dimension import Dim
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import Moves
+from tflite2onnx.quantization import Moves
 from tflite2onnx.tensor import DType
+from tflite2onnx.utils.dimension import Dim
 
 _MOST_ELEMENTS = 1 << 62  # more would not fit into the integers for sizes
 

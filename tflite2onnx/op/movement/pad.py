@@ -7,13 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.dimension import is_known
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import QUANTIZED, Moves
+from tflite2onnx.quantization import QUANTIZED, Moves
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import is_known
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
 

@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.dimension import Dim, array_of, require_equal
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
@@ -30,8 +29,9 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import Moves
+from tflite2onnx.quantization import Moves
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
+from tflite2onnx.utils.dimension import Dim, array_of, require_equal
 
 
 def match_reshape_axes(source: Shape, target: Shape) -> tuple[Axes, Axes]:

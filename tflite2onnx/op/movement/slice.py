@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantize import Moves
+from tflite2onnx.quantization import Moves
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
 
 # The smallest bound stands for a position before the first element, because ONNX reads -1 as the
 # last element. The largest bound stands for the end.

@@ -8,14 +8,14 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.dimension import is_known
 from tflite2onnx.layout import Order
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import expect, expect_list, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import Moves
+from tflite2onnx.quantization import Moves
 from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.utils.dimension import is_known
 
 _RANKS = (3, 4)
 # An axis, whether the part is the position within a block along that axis, and the size.

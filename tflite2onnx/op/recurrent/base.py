@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tflite2onnx.builder.builder import Body, Builder, Value, View
-from tflite2onnx.dimension import require_equal
 from tflite2onnx.layout import Frame, identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import (
+from tflite2onnx.quantization import (
     QUANTIZED,
     Storage,
     decode_constant,
@@ -32,6 +31,7 @@ from tflite2onnx.quantize import (
     weight_storage,
 )
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
+from tflite2onnx.utils.dimension import require_equal
 
 # A function from the states before a time to the states after it; the first is the output.
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]

@@ -26,7 +26,7 @@ from tflite2onnx.op.recurrent.base import (
     stack_matrices,
     storage_of_scale,
 )
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantization import is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
 _INPUTS, _OUTPUTS = 5, 4

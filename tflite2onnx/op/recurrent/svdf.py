@@ -18,7 +18,7 @@ from tflite2onnx.op.recurrent.base import (
     scale_of,
     stack_matrices,
 )
-from tflite2onnx.quantize import is_quantized
+from tflite2onnx.quantization import is_quantized
 from tflite2onnx.tensor import DType, Shape
 
 _BIAS, _STATE = 3, 4  # inputs

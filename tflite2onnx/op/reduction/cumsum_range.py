@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.dimension import UndecidedError, is_known
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_type, integer
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import UndecidedError, is_known
 
 _TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 

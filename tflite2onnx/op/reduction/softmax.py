@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantize import Real, is_quantized
+from tflite2onnx.quantization import Real, is_quantized
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.suggestions import join_alternatives
 

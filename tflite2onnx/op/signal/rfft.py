@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.dimension import Dim
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import (
     Builder,
@@ -23,6 +22,7 @@ from tflite2onnx.op.common.checks import check_element_count, expect, expect_typ
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import Dim
 
 _PAIR = 2
 

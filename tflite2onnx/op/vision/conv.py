@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.dimension import has_dimensions, is_known, require_equal
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import expect_real, expect_type, ints
 from tflite2onnx.op.common.hybrid import symmetric
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
-from tflite2onnx.quantize import Product, Reading, bias_storage, quantizes_data
+from tflite2onnx.quantization import Product, Reading, bias_storage, quantizes_data
 from tflite2onnx.tensor import DType
+from tflite2onnx.utils.dimension import has_dimensions, is_known, require_equal
 
 
 class Convolution(ImageOperator):

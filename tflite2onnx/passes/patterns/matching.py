@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.quantize import BOUNDS
+from tflite2onnx.quantization import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
 
 Pattern: TypeAlias = "str | float | tuple[str | float | Pattern, ...]"

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tflite2onnx.dimension import evaluate, has_dimensions, is_known
 from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import has_converter
@@ -33,6 +32,7 @@ from tflite2onnx.passes.tensor_lists.list_operators import (
     operand,
 )
 from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.dimension import evaluate, has_dimensions, is_known
 
 
 @dataclass(frozen=True, eq=False)

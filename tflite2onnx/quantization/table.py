@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tflite2onnx.graph import Op
-from tflite2onnx.quantize.declarations import operands_of
-from tflite2onnx.quantize.rules import Reading, file_storage
-from tflite2onnx.quantize.storage import REAL, Storage
-from tflite2onnx.quantize.storage_plan import OperandStorage, StoragePlan
+from tflite2onnx.quantization.declarations import operands_of
+from tflite2onnx.quantization.rules import Reading, file_storage
+from tflite2onnx.quantization.storage import REAL, Storage
+from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Tensor
 
 

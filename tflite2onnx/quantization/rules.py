@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantize.declarations import Declared, Product
-from tflite2onnx.quantize.storage import (
+from tflite2onnx.quantization.declarations import Declared, Product
+from tflite2onnx.quantization.storage import (
     REAL,
     Storage,
     is_quantized,

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.quantize.storage import AS_NUMBERS, QUANTIZED, is_quantized
+from tflite2onnx.quantization.storage import AS_NUMBERS, QUANTIZED, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 

@@ -6,7 +6,7 @@ applies (`rules`). `emit` and the builder carry the plan out. `storage` has the 
 and zero points.
 """
 
-from tflite2onnx.quantize.declarations import (
+from tflite2onnx.quantization.declarations import (
     Declaration,
     Declared,
     Integers,
@@ -20,7 +20,7 @@ from tflite2onnx.quantize.declarations import (
     reads_integers,
     tensor_without_scale,
 )
-from tflite2onnx.quantize.rules import (
+from tflite2onnx.quantization.rules import (
     BIAS,
     CHEAP,
     END,
@@ -36,7 +36,7 @@ from tflite2onnx.quantize.rules import (
     quantizes_data,
     weight_storage,
 )
-from tflite2onnx.quantize.storage import (
+from tflite2onnx.quantization.storage import (
     AS_NUMBERS,
     BOUNDS,
     QUANTIZED,
@@ -53,12 +53,6 @@ from tflite2onnx.quantize.storage import (
     same_scale,
     widen_subbyte,
 )
-from tflite2onnx.quantize.storage_plan import (
-    OperandStorage,
-    StoragePlan,
-    plan,
-)
-from tflite2onnx.quantize.table import StorageInfo, describe_operator, list_storage
 
 __all__ = [
     "AS_NUMBERS",
@@ -76,20 +70,16 @@ __all__ = [
     "Declared",
     "Integers",
     "Moves",
-    "OperandStorage",
     "Product",
     "Reading",
     "Real",
     "Rule",
     "Storage",
-    "StorageInfo",
-    "StoragePlan",
     "averages",
     "bias_storage",
     "check_scales",
     "clamp",
     "decode_constant",
-    "describe_operator",
     "encode_constant",
     "file_storage",
     "half_away_scale",
@@ -97,10 +87,8 @@ __all__ = [
     "integer_range",
     "is_exact_depthwise",
     "is_quantized",
-    "list_storage",
     "move_zero_point",
     "operands_of",
-    "plan",
     "quantizes_data",
     "reads_integers",
     "real_bounds",

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Op
-from tflite2onnx.quantize.declarations import (
+from tflite2onnx.quantization.declarations import (
     Declaration,
     Declared,
     Integers,
@@ -20,7 +20,7 @@ from tflite2onnx.quantize.declarations import (
     reads_integers,
     tensor_without_scale,
 )
-from tflite2onnx.quantize.rules import (
+from tflite2onnx.quantization.rules import (
     BIAS,
     END,
     READINGS,
@@ -34,7 +34,7 @@ from tflite2onnx.quantize.rules import (
     quantizes_data,
     weight_storage,
 )
-from tflite2onnx.quantize.storage import Storage, is_quantized, real_bounds
+from tflite2onnx.quantization.storage import Storage, is_quantized, real_bounds
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 

@@ -1,4 +1,4 @@
-"""tflite2onnx/dimension.py."""
+"""tflite2onnx/utils/dimension.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tflite2onnx.dimension import (
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.utils.dimension import (
     Dimension,
     Symbol,
     UndecidedError,
@@ -21,7 +22,6 @@ from tflite2onnx.dimension import (
     new_dimension,
     require_equal,
 )
-from tflite2onnx.errors import OperatorError
 
 N, T = (new_dimension(Symbol(name, value)) for name, value in (("n", 2), ("t", 7)))
 Calculation = tuple[str, int | str]
