@@ -181,7 +181,7 @@ def test_an_inner_tensor_is_laid_out_as_asked(order: tuple[int, ...]) -> None:
     """It has its own name in the ONNX model, and the shape that was asked for."""
     pair = ("0123", "".join(map(str, order)))
     result = check(network(), layouts={"positive": pair})
-    assert shape_of(result, "positive") == [(2, 5, 7, 11)[i] for i in order]
+    assert shape_of(result, "positive") == [(2, 5, 7, 12)[i] for i in order]
 
 
 def test_several_inner_tensors() -> None:

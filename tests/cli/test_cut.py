@@ -79,7 +79,7 @@ def test_layouts_and_signatures() -> None:
     words = ["--inputs", "hidden", "--outputs", "positive", "--layout", "hidden=NCHW"]
     assert main(["model.tflite", *words, "--rename", "hidden=h", "--verify"]) == 0
     (given,) = onnx.load("model.onnx").graph.input
-    assert [d.dim_value for d in given.type.tensor_type.shape.dim] == [2, 11, 5, 7]
+    assert [d.dim_value for d in given.type.tensor_type.shape.dim] == [2, 12, 5, 7]
     words = ["--signature", "size", "--names", "signature", "--rename", "out=result"]
     assert main(["signatures.tflite", *words]) == 0
     assert list_names("signatures.onnx") == (["in"], ["result"], ["Abs"])

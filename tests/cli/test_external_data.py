@@ -17,8 +17,8 @@ from tflite2onnx.cli import main
 from tflite2onnx.errors import OutputError
 
 Captured = pytest.CaptureFixture[str]
-# Of the weights of `network`, "hidden/filters" have 1188 bytes and "y/filters" 5148.
-FIRST, SECOND = 1188, 5148
+# Of the weights of `network`, "hidden/filters" have 1296 bytes and "y/filters" 5616.
+FIRST, SECOND = 1296, 5616
 
 
 @pytest.fixture(autouse=True)

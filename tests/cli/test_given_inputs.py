@@ -24,7 +24,7 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification import given_inputs
 
 Captured = pytest.CaptureFixture[str]
-SHAPE = (2, 11, 11, 7)  # of the input x of model.tflite
+SHAPE = (2, 11, 11, 12)  # of the input x of model.tflite
 
 
 @pytest.fixture(autouse=True)
@@ -211,8 +211,8 @@ def test_json_of_a_bundle(capsys: Captured) -> None:
         ("several.npz", "several.npz must have one array or an array x, got a, b"),
         ("broken.npz", "cannot read broken.npz: it must be a .npy or .npz file of numbers"),
         ("empty", "empty must have files that end in .npy, .npz, got none"),
-        ("odd.npy", "input x must be float32[2, 11, 11, 7] or a batch of it, got float32[3, 11"),
-        ("zero.npy", "a batch of it, got float32[0, 11, 11, 7] in zero.npy"),
+        ("odd.npy", "input x must be float32[2, 11, 11, 12] or a batch of it, got float32[3, 11"),
+        ("zero.npy", "a batch of it, got float32[0, 11, 11, 12] in zero.npy"),
         ("text.npy", "a batch of it, got str32[2] in text.npy"),
     ],
 )

@@ -217,7 +217,7 @@ def test_options_of_every_kind() -> None:
     m.output(*m.op("SQUEEZE", [x], [[2]]))
     handle, add, squeeze = read_model(m.bytes()).graphs[0].ops
     assert dict(handle.options) == {"container": "box", "shared_name": "shared"}
-    assert add.options.fused_activation_function == "77"
+    assert add.options.fused_activation_function == "NONE"
     assert squeeze.options.squeeze_dims == ()
 
 

@@ -33,7 +33,7 @@ def network(
 ) -> bytes:
     """Return "x" -> CONV_2D -> "hidden" -> ABS -> "positive" -> CONV_2D -> "y"."""
     m = Build()
-    hidden = convolve(m, m.input(shape, name="x", shape_signature=signature), 11, "hidden")
+    hidden = convolve(m, m.input(shape, name="x", shape_signature=signature), 12, "hidden")
     (positive,) = m.op("ABS", [hidden], [m.tensor(hidden.shape, name="positive")])
     m.output(convolve(m, positive, 13, "y"))
     return m.bytes()

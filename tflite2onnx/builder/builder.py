@@ -13,7 +13,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, moves_nothing
 from tflite2onnx.quantization import REAL, Reading, Storage, decode_constant, encode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
-from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
 __all__ = [
@@ -182,7 +182,6 @@ class Builder(QdqNodes):
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
-        self._dequantized: dict[Hashable, Value] = {}
         self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
 
     @property
@@ -259,15 +258,12 @@ class Builder(QdqNodes):
             value = self._fetch(tensor, order, storage, shape)
             if planned.reading not in (Reading.DEQUANTIZED, Reading.FOLDED):
                 return value
-            # ONNX Runtime makes one DequantizeLinear for each reader (EnsureUniqueDQForNodeUnit).
-            key = (value, order, shape, storage.folds, _bytes_of(storage.quantization))
-            if key not in self._dequantized:
-                integers = value
-                if storage.dtype is DType.INT8 and value.data is not None:
-                    integers = self.own_constant(value.data, storage.dtype, value.name)
-                stored = _in_shape(tensor, order, storage, shape)
-                self._dequantized[key] = self.dequantize(integers, *stored)
-            return self._dequantized[key]
+            if storage.dtype is DType.INT8 and value.data is not None:
+                value = self.own_constant(value.data, storage.dtype, value.name)
+            # Each reader has a DequantizeLinear of its own. ONNX Runtime would repeat a shared one
+            # with the same constants (EnsureUniqueDQForNodeUnit), and then rejects the model with
+            # session.x64quantprecision.
+            return self.dequantize(value, *_in_shape(tensor, order, storage, shape))
 
         return View(tensor, order, planned, letters, make)
 
@@ -306,7 +302,8 @@ class Builder(QdqNodes):
         if self._around is not None:
             return self._around._real_constant(tensor, order, storage, shape)  # noqa: SLF001 - same class
         # One bias has different scales in different products.
-        key = (_identity(tensor), order, _bytes_of(quantization), shape)
+        scales = quantization.scale.tobytes() + quantization.zero_point.tobytes()
+        key = (_identity(tensor), order, scales, shape)
         if key not in self._real:
             stored = encode_constant(tensor.data, tensor.dtype, storage)
             data = decode_constant(stored, quantization).transpose(order)
@@ -384,13 +381,6 @@ def _identity(tensor: Tensor) -> Hashable:
         return tensor
     memory = tensor.data.__array_interface__
     return memory["data"][0], memory["typestr"], tensor.data.strides, tensor.shape, tensor.dtype
-
-
-def _bytes_of(quantization: Quantization | None) -> bytes:
-    """Return scales and zero points as a key."""
-    if quantization is None:
-        return b""
-    return quantization.scale.tobytes() + quantization.zero_point.tobytes()
 
 
 def _in_shape(

@@ -108,8 +108,8 @@ def _help_arguments(words: Sequence[str]) -> list[str]:
 
 def _check_command(word: str) -> None:
     """Exit if the first word is neither a command nor a file, but is close to a command."""
-    is_file = "." in word or Path(word).exists()
-    hint = "" if word in COMMANDS or is_file else suggest_names(word, COMMANDS)
+    other = word in COMMANDS or word.startswith("-") or "." in word or Path(word).exists()
+    hint = "" if other else suggest_names(word, COMMANDS)
     if hint:
         print_lines(sys.stderr, [f"tflite2onnx: there is no command {word}{hint}"])
         raise SystemExit(_FAILED)
