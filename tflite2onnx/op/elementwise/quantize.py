@@ -52,11 +52,10 @@ class Quantize(DynamicShape):
         check_count(self.op, 1)
         source, target = self.input(0), self.output
         wide = [tensor for tensor in (source, target) if _int32_quantization(tensor)]
-        is_real = source.dtype in (DType.FLOAT32, DType.FLOAT16)
-        known = is_real or is_quantized(source) or source in wide
+        known = source.dtype is DType.FLOAT32 or is_quantized(source) or source in wide
         if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
             raise OperatorError(
-                f"it must convert real numbers or quantized integers to quantized integers, "
+                f"it must convert float32 or quantized integers to quantized integers, "
                 f"got {source.dtype.label} to {target.dtype.label}"
             )
         for tensor in wide:

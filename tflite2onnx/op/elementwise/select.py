@@ -36,7 +36,8 @@ class Select(DynamicShape, Foldable):
         # The kernels copy one element to an output of the declared rank.
         if all(t and t.elements == 1 for t in (*self.op.inputs, self.output)):
             return [self.output.shape]
-        return [broadcast_dims(*self._operand_shapes)]
+        condition, x, y = (self.input(i).shape for i in range(3))
+        return [broadcast_dims(condition + (1,) * (len(x) - 1) * self._by_rows, x, y)]
 
     def check(self) -> None:
         check_count(self.op, 3)

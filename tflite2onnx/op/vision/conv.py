@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
-from tflite2onnx.op.common.checks import expect_real, expect_type, ints
+from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints
 from tflite2onnx.op.common.hybrid import symmetric
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
@@ -155,6 +155,7 @@ class TransposedConvolution(Convolution):
         self.check_operands()
         x, w, y = self.sizes(2), self.sizes(1), self.sizes(~0)
         expect_type(self.output, (self.input(2).dtype,))
+        expect(self.input(0), (self.output.rank,), DType.INT32)
         if (x["C"], y["C"]) != (w["I"], w["O"]):
             raise OperatorError(
                 f"its input must have the {w['I']} channels of its filters and its output"
