@@ -126,3 +126,23 @@ def test_arrays_of_dimensions() -> None:
     assert np.prod(sizes) == 2 * N * T
     assert np.int64(3) * T == 3 * T
     assert array_of([np.int64(1), 2], np.int32).dtype == np.int32
+
+
+def test_other_objects_are_no_operands() -> None:
+    with pytest.raises(TypeError):
+        N + "a"
+    with pytest.raises(TypeError):
+        N * "a"
+    with pytest.raises(TypeError):
+        "a" // N
+
+
+def test_remainders_and_quotients() -> None:
+    """At n = 2 and t = 7, as integers compute them."""
+    quotient, remainder = divmod(T, 3)
+    assert (evaluate(quotient), evaluate(remainder)) == (2, 1)
+    assert evaluate(T // -3) == 7 // -3
+    assert evaluate(T // (N + 1)) == 2
+    assert evaluate((6 * T + 5) // 6) == 7
+    assert T.value == 7
+    assert T.divide_exactly(0) is None
