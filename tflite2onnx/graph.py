@@ -26,6 +26,10 @@ class Options(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the schema's fields have any type
         return self._fields[name]
 
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
+        """Return a field; the method of Mapping catches a KeyError, which takes long."""
+        return self._fields.get(name, default)
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the schema's fields have any type
         if name.startswith("_"):
             raise AttributeError(name)

@@ -24,7 +24,7 @@ because ONNX Runtime fuses Sigmoid and Mul itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from math import pi, sqrt
@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Match, Matcher, Pattern, is_float
+from tflite2onnx.passes.patterns.matching import Match, Matcher, Pattern, is_float, list_codes
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Array, Tensor
 
@@ -169,20 +169,27 @@ _RULES = (
 )
 
 
+_CASES = tuple((rule, pattern) for rule in _RULES for pattern in rule.patterns)
+
+
 def fuse_activations(graph: Graph) -> Graph:
     """Return the graph with one operator in place of a function that is spelled out."""
+    codes = {code for op in graph.every_op() for code in (op.code, op.activation)}
+    # Most graphs have the operators of few patterns.
+    cases = [case for case in _CASES if codes.issuperset(list_codes(case[1]))]
+    if not cases:
+        return graph
     matcher = Matcher(graph)
-    return graph.rewrite(lambda op: (_fuse_activation(op, matcher),))
+    return graph.rewrite(lambda op: (_fuse_activation(op, matcher, cases),))
 
 
-def _fuse_activation(op: Op, matcher: Matcher) -> Op:
-    for rule in _RULES:
-        for pattern in rule.patterns:
-            found = matcher.match(op, pattern)
-            function = rule.function(found) if found is not None else None
-            if found is None or function is None:
-                continue
-            x = found.tensors["x"]
-            if is_float(x) and x.sizes == op.outputs[0].sizes:
-                return as_builtin(op, rule.code, x, *function.constants, **function.options)
+def _fuse_activation(op: Op, matcher: Matcher, cases: Sequence[tuple[_Rule, Pattern]]) -> Op:
+    for rule, pattern in cases:
+        found = matcher.match(op, pattern)
+        function = rule.function(found) if found is not None else None
+        if found is None or function is None:
+            continue
+        x = found.tensors["x"]
+        if is_float(x) and x.sizes == op.outputs[0].sizes:
+            return as_builtin(op, rule.code, x, *function.constants, **function.options)
     return op

@@ -120,6 +120,14 @@ class Matcher:
                 yield from self._match_all(inputs[1:], arguments[1:], each)
 
 
+def list_codes(pattern: Pattern) -> Iterator[object]:
+    """Yield the codes of all operators of a pattern."""
+    if isinstance(pattern, tuple):
+        yield pattern[0]
+        for argument in pattern[1:]:
+            yield from list_codes(argument)
+
+
 def is_float(tensor: Tensor) -> bool:
     """Return whether a tensor has float32 elements that are not quantized."""
     return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
