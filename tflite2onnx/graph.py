@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -99,6 +99,11 @@ class Op:
         """Return whether this is a built-in operator with one of these codes."""
         return self.code in codes and not self.custom
 
+    def with_activation(self, activation: str) -> Op:
+        """Return the operator with another fused activation function."""
+        options = Options({**self.options, "fused_activation_function": activation})
+        return replace(self, options=options)
+
     def with_inputs(self, replacements: Mapping[Tensor, Tensor]) -> Op:
         """Return the operator with some of its inputs replaced."""
         inputs = tuple(t if t is None else replacements.get(t, t) for t in self.inputs)
@@ -146,6 +151,16 @@ class Graph:
         yield self
         for graph in (graph for op in self.ops for graph in op.graphs):
             yield from graph.every_graph()
+
+    def every_output(self) -> Iterator[Tensor]:
+        """Yield the outputs of the graph and of all graphs nested in it."""
+        for graph in self.every_graph():
+            yield from graph.outputs
+
+    def read_tensors(self) -> set[Tensor]:
+        """Return the tensors that operators read, and the outputs of all graphs."""
+        read = {t for op in self.every_op() for t in op.inputs if t is not None}
+        return read.union(self.every_output())
 
     def replace_tensors(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
         """Return the graph with some tensors replaced, in its sub-graphs too."""
@@ -245,3 +260,27 @@ class Model(NamedTuple):
     metadata: Mapping[str, bytes]
     description: str
     version: int
+
+
+class Readers:
+    """The operators that read each tensor, in a graph and in its sub-graphs."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._ops: dict[Tensor, list[Op]] = {}
+        for op in graph.every_op():
+            for tensor in dict.fromkeys(op.inputs):
+                if tensor is not None:
+                    self._ops.setdefault(tensor, []).append(op)
+        self._outputs = {*graph.every_output()}
+
+    def are_among(self, ops: Collection[Op], tensor: Tensor) -> bool:
+        """Return whether only these operators read a tensor, and no graph returns it."""
+        return tensor not in self._outputs and all(op in ops for op in self._ops.get(tensor, ()))
+
+    def find_only_reader(self, tensor: Tensor | None) -> Op | None:
+        """Return the operator that alone reads a tensor.
+
+        Returns None if there are several or none, or if the tensor is the output of a graph.
+        """
+        ops = self._ops.get(tensor, ()) if tensor is not None else ()
+        return ops[0] if len(ops) == 1 and tensor not in self._outputs else None

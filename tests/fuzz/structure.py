@@ -39,7 +39,7 @@ def _choose_tensor(model: Table, generator: random.Random) -> Table:
 
 
 def change_operator(model: Table, generator: random.Random) -> None:
-    """Let operators of one kind be of another kind, whose options table they do not have."""
+    """Change the code of an operator: its options table is then of another operator."""
     code = generator.choice(model.operatorCodes)
     if code.customCode and generator.random() < 0.7:
         code.customCode = generator.choice(_CUSTOM).encode()

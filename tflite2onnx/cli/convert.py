@@ -20,7 +20,7 @@ from tflite2onnx.bundle import (
     read_bundle,
     write_models,
 )
-from tflite2onnx.cli.layouts import read_layouts, read_shapes, read_size
+from tflite2onnx.cli.layouts import read_layouts, read_pairs, read_shapes, read_size
 from tflite2onnx.cli.many import RunOptions, run_jobs
 from tflite2onnx.cli.places import (
     STANDARD,
@@ -162,17 +162,6 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
 def _split_names(text: str) -> list[str]:
     """Split names at commas; a name with a comma stands in double quotes, as in CSV files."""
     return [name for row in csv.reader([text]) for name in row]
-
-
-def _read_renaming(words: Sequence[str]) -> dict[str, str]:
-    """Read OLD=NEW; an old name may contain "=", a new name must not."""
-    names: dict[str, str] = {}
-    for word in words:
-        old, _, new = word.rpartition("=")
-        if not old or not new or old in names:
-            raise OptionError(f"--rename must be OLD=NEW, once for each name, got {word}")
-        names[old] = new
-    return names
 
 
 def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
@@ -385,7 +374,7 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options for all models, without those that name tensors of one model."""
     names = (each.name for each in fields(ConversionOptions))
     chosen = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
-    return {**chosen, "rename": _read_renaming(options.rename or ())}
+    return {**chosen, "rename": read_pairs("--rename", "OLD=NEW", options.rename or ())}
 
 
 def _refuse_single(options: argparse.Namespace, what: str) -> None:

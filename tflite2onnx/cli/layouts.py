@@ -1,7 +1,7 @@
-"""The layouts and shapes of tensors on a command line.
+"""What a command line says of tensors by their names: layouts, shapes, files and other names.
 
 A layout is NAME=NCHW, NAME=NHWC:NCHW, or a JSON file. A shape is NAME=1,16000, or with words for
-dynamic sizes NAME=batch,height,width,3.
+dynamic sizes NAME=batch,height,width,3. All others are pairs such as NAME=FILE.
 """
 
 from __future__ import annotations
@@ -89,6 +89,21 @@ def read_shapes(words: Iterable[str]) -> dict[str, list[int | str]]:
             raise OptionError(f"the shape of {given['name']} is given twice")
         shapes[given["name"]] = [read_size(size.strip()) for size in given["sizes"].split(",")]
     return shapes
+
+
+def read_pairs(option: str, form: str, words: Iterable[str]) -> dict[str, str]:
+    """Return pairs such as NAME=FILE as a mapping; a name may contain "=", the rest must not.
+
+    Raises:
+        OptionError: a word is no pair, or a name is given twice.
+    """
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, _, value = word.rpartition("=")
+        if not (name and value) or name in pairs:
+            raise OptionError(f"{option} must be {form}, once for each name, got {word}")
+        pairs[name] = value
+    return pairs
 
 
 def read_size(text: str) -> int | str:

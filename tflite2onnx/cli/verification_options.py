@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from tflite2onnx.errors import OptionError
+from tflite2onnx.cli.layouts import read_pairs
 
 # The options by their attributes; None and [] mean that an option was not given.
 NAMES = {
@@ -69,12 +69,7 @@ def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         OptionError: --input is not NAME=FILE, or is given twice for one name.
     """
-    arrays: dict[str, str] = {}
-    for word in options.arrays:
-        name, _, path = word.rpartition("=")  # names may contain "="
-        if not (name and path) or name in arrays:
-            raise OptionError(f"--input must be NAME=FILE, once for each name, got {word}")
-        arrays[name] = path
+    arrays = read_pairs("--input", "NAME=FILE", options.arrays)
     chosen = {name: getattr(options, name) for name in ("samples", "seed", "tolerance")}
     given = {name: value for name, value in chosen.items() if value is not None}
     return {"inputs": arrays, "images": options.pictures, **given}

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op, Options, Readers
 from tflite2onnx.quantization import same_scale
 from tflite2onnx.tensor import Tensor
 
@@ -38,16 +38,12 @@ def fuse_dilated_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of the three operators."""
     every = list(graph.every_op())
     makers: dict[Tensor | None, Op] = {t: op for op in every for t in op.outputs[:1]}
-    read: dict[Tensor | None, int] = {}
-    for tensor in (t for op in every for t in dict.fromkeys(op.inputs)):
-        read[tensor] = read.get(tensor, 0) + 1
-    for tensor in (t for each in graph.every_graph() for t in each.outputs):
-        read[tensor] = read.get(tensor, 0) + 1
+    readers = Readers(graph)
     fused: dict[Op, Op | None] = {}
     for op in every:
         convolution = _fuse_convolution(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
         # SPACE_TO_BATCH_ND stays: it may have other readers.
-        if convolution is not None and read[op.inputs[0]] == 1:
+        if convolution is not None and readers.find_only_reader(op.inputs[0]) is op:
             fused[op] = convolution
             fused[makers[op.inputs[0]]] = None
     return graph.rewrite(lambda op: [each for each in (fused.get(op, op),) if each is not None])

@@ -93,11 +93,6 @@ class Dimension:
     # Values
 
     @cached_property
-    def value(self) -> int:
-        """The value at the declared sizes."""
-        return self.evaluate({})
-
-    @cached_property
     def symbols(self) -> frozenset[Symbol]:
         """All symbols in the expression."""
         return frozenset(s for factors in self._terms for factor in factors for s in factor.symbols)

@@ -53,7 +53,7 @@ class Cast(DynamicShape, Foldable):
         packed = pair & _PACKED and DType.FLOAT32 in pair
         if not (pair <= _PLAIN or packed):
             raise OperatorError(
-                f"the types must be ones that LiteRT casts between,"
+                f"CAST must be between types that LiteRT's kernel has,"
                 f" got {source.dtype.label} to {target.dtype.label}"
             )
 

@@ -60,7 +60,8 @@ class UnidirectionalLstm(Recurrent):
                 f"{self.options.proj_clip:g}"
             )
         if self.activation_function == "NONE":
-            # ApplyActivationToVector then does not write its output, a buffer that a gate has used.
+            # For NONE, ApplyActivationToVector leaves its output buffer unwritten: the buffer keeps
+            # values of another gate.
             raise OperatorError(
                 "it must have an activation function: without one the kernels' result is undefined"
             )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import Matcher, is_float
 from tflite2onnx.tensor import Tensor
 
@@ -43,8 +43,7 @@ def _chain(op: Op, matcher: Matcher) -> list[Op]:
         outputs = (replace(first.outputs[0], name=name),)
         first = replace(first, inputs=(*first.inputs[:_BIAS], bias), outputs=outputs)
     inputs = (*second.inputs[:_BIAS], first.outputs[0])
-    options = Options({**second.options, "fused_activation_function": op.activation})
-    last = replace(second, inputs=inputs, outputs=op.outputs, options=options)
+    last = replace(second, inputs=inputs, outputs=op.outputs).with_activation(op.activation)
     return [last] if bias is None else [first, last]
 
 
@@ -71,7 +70,7 @@ def _is_bias(constant: Tensor, op: Op, inner: Op, matcher: Matcher) -> bool:
     """Return whether an ADD adds one number for each column to the sum of `inner`."""
     total = inner.outputs[0]
     fits = is_float(constant) and constant.elements == total.elements == total.shape[-1]
-    once = total not in matcher.ends and matcher.readers.get(total) == [op]
+    once = matcher.readers.find_only_reader(total) is op
     return fits and once and inner.activation == "NONE" and total.sizes == op.outputs[0].sizes
 
 
@@ -81,7 +80,7 @@ def _is_row_product(op: Op, reader: Op, matcher: Matcher) -> bool:
         return False
     constants, y = [t for t in op.inputs[1:] if t is not None], op.outputs[0]
     fixed = all(t.data is not None and is_float(t) for t in constants)
-    once = y not in matcher.ends and matcher.readers.get(y) == [reader]
+    once = matcher.readers.find_only_reader(y) is reader
     row = y.rank == _MATRIX and y.shape[0] == 1 and y.sizes == reader.outputs[0].sizes
     return fixed and once and row and is_float(y) and not y.symbols
 

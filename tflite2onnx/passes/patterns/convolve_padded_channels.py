@@ -30,8 +30,9 @@ _MOST = 1 << 18  # elements of the filters
 
 def convolve_padded_channels(graph: Graph) -> Graph:
     """Return the graph with convolutions in place of PAD of channels."""
-    images = find_images(graph)
-    ends = {t for each in graph.every_graph() for t in each.outputs}
+    if not any(op.is_builtin("PAD") for op in graph.every_op()):
+        return graph
+    images, ends = find_images(graph), {*graph.every_output()}
 
     def change(op: Op) -> list[Op]:
         pads = op.is_builtin("PAD") and ends.isdisjoint(op.outputs)

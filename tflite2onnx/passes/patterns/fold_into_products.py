@@ -23,8 +23,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.passes.patterns.matching import Matcher, is_float
+from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.passes.patterns.matching import is_float
 from tflite2onnx.tensor import Array, Tensor
 
 # The axis of the output channels of the filters.
@@ -37,13 +37,13 @@ def fold_into_products(graph: Graph) -> Graph:
     """Return the graph with constants folded into filters and biases."""
     if not any(op.is_builtin(*_CHANNELS) for op in graph.every_op()):
         return graph
-    matcher = Matcher(graph)
+    readers = Readers(graph)
     products: dict[Tensor, Op] = {}
     folded: dict[Op, Op] = {}
 
     def find_products(op: Op) -> None:
         folds = op.is_builtin(*_FOLDED) and op.outputs
-        whole = _fold(op, products, matcher) if folds else None
+        whole = _fold(op, products, readers) if folds else None
         if whole is not None:
             folded[op] = whole
         current = whole or op
@@ -56,7 +56,7 @@ def fold_into_products(graph: Graph) -> Graph:
     return graph.rewrite(lambda op: (folded.get(op, op),)) if folded else graph
 
 
-def _fold(op: Op, products: dict[Tensor, Op], matcher: Matcher) -> Op | None:
+def _fold(op: Op, products: dict[Tensor, Op], readers: Readers) -> Op | None:
     """Return the product with the constant of an operator, None unless the conditions hold."""
     x, constant = (*op.inputs, None, None)[:2]
     if x is not None and x.data is not None and not op.is_builtin("SUB"):
@@ -64,7 +64,7 @@ def _fold(op: Op, products: dict[Tensor, Op], matcher: Matcher) -> Op | None:
     if x is None or constant is None or constant.data is None or x not in products:
         return None
     product, y = products[x], op.outputs[0]
-    read_once = x not in matcher.ends and matcher.readers.get(x) == [op]
+    read_once = readers.find_only_reader(x) is op
     operands = [t for t in (*product.inputs, constant, y) if t is not None]
     if not (read_once and product.activation == "NONE" and all(map(is_float, operands))):
         return None
@@ -113,5 +113,5 @@ def _with_constant(
     biases: tuple[Tensor | None, ...] = (bias,)
     if op.code != "MUL" or bias is not None:
         biases = (Tensor(f"{y.name}/bias", old.shape, y.dtype, np.asarray(old, np.float32)),)
-    options = Options({**product.options, "fused_activation_function": op.activation})
-    return replace(product, inputs=(x, weights, *biases), outputs=op.outputs, options=options)
+    whole = replace(product, inputs=(x, weights, *biases), outputs=op.outputs)
+    return whole.with_activation(op.activation)

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Graph, Op, Readers
 from tflite2onnx.quantization import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
 
@@ -54,14 +54,8 @@ class Matcher:
     """The operators of a graph by the tensors that they compute and read."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers: dict[Tensor, Op] = {}
-        self.readers: dict[Tensor, list[Op]] = {}
-        for op in graph.every_op():
-            self.makers |= dict.fromkeys(op.outputs, op)
-            for tensor in dict.fromkeys(op.inputs):
-                if tensor is not None:
-                    self.readers.setdefault(tensor, []).append(op)
-        self.ends = {t for each in graph.every_graph() for t in each.outputs}
+        self.makers = {t: op for op in graph.every_op() for t in op.outputs}
+        self.readers = Readers(graph)
 
     def match(self, op: Op, pattern: Pattern, *, activated: bool = False) -> Match | None:
         """Return the match of a pattern with the operators that end in this operator.
@@ -82,7 +76,7 @@ class Matcher:
         """Return whether only operators of the match read what the operators before `last` make."""
         ops = {*found.ops, last}
         made = [t for op in found.ops if op is not last for t in op.outputs]
-        return all(t not in self.ends and ops.issuperset(self.readers.get(t, ())) for t in made)
+        return all(self.readers.are_among(ops, t) for t in made)
 
     def _match_tensor(self, tensor: Tensor, pattern: Pattern, found: Match) -> Iterator[Match]:
         if isinstance(pattern, str):

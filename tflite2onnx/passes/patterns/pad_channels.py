@@ -151,14 +151,9 @@ def _find_padded(graph: Graph, channels: _Channels) -> set[Tensor]:
                 excluded.add(root)
             weight = _ENOUGH if op.is_builtin("DEPTHWISE_CONV_2D") else 1
             ops[root] = ops.get(root, 0) + weight
-        excluded |= {channels.find(t) for inner in op.graphs for t in _read_tensors(inner)}
+        excluded |= {channels.find(t) for inner in op.graphs for t in inner.read_tensors()}
     enough = {root for root, count in ops.items() if count >= _ENOUGH and _needs_padding(root)}
     return enough - excluded
-
-
-def _read_tensors(graph: Graph) -> set[Tensor]:
-    read = {t for op in graph.every_op() for t in op.inputs if t is not None}
-    return read | {t for each in graph.every_graph() for t in each.outputs}
 
 
 def _pad_tensor(tensor: Tensor) -> Tensor:

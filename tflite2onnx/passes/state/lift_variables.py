@@ -424,8 +424,7 @@ def _name(variable: Variable) -> str:
 
 def _drop_handles(graph: Graph) -> Graph:
     """Return the graph without unused VAR_HANDLEs."""
-    used = {t for op in graph.every_op() for t in op.inputs}
-    used |= {t for each in graph.every_graph() for t in each.outputs}
+    used = graph.read_tensors()
 
     def keep_used(op: Op) -> list[Op]:
         return [] if op.is_builtin("VAR_HANDLE") and used.isdisjoint(op.outputs) else [op]
