@@ -67,7 +67,7 @@ from tflite2onnx.passes.dynamic_shapes import (
     check_dynamic_axes,
     name_dynamic_axes,
 )
-from tflite2onnx.passes.flex.translate import explain_untranslated
+from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs

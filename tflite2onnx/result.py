@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from textwrap import shorten
 from typing import Any
 
@@ -61,6 +60,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return a table of inputs and outputs, which notebooks show."""
+        from html import escape  # noqa: PLC0415 - slow to import
+
         ends = [("input", end) for end in self.inputs]
         ends += [("output", end) for end in self.outputs]
         ends += [("state", state.input) for state in self.states]

@@ -21,7 +21,6 @@ from tflite2onnx.bundle import (
     write_models,
 )
 from tflite2onnx.cli.layouts import read_layouts, read_pairs, read_shapes, read_size
-from tflite2onnx.cli.many import RunOptions, run_jobs
 from tflite2onnx.cli.places import (
     STANDARD,
     Job,
@@ -288,8 +287,10 @@ def _signature_keys(job: Job) -> list[str]:
 
 def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
     """Run all jobs and print a summary."""
-    how = RunOptions(options.jobs, options.verify, options.quiet, options.json)
-    return run_jobs(jobs, partial(_attempt, options), how)
+    from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
+
+    how = many.RunOptions(options.jobs, options.verify, options.quiet, options.json)
+    return many.run_jobs(jobs, partial(_attempt, options), how)
 
 
 def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:

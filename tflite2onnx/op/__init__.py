@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pkgutil import walk_packages
 from types import ModuleType
 
 from tflite2onnx.errors import OperatorError, RegistrationError, as_operator_error
@@ -50,6 +49,8 @@ def check_module_table() -> None:
         RegistrationError: the table lacks the operator of a class, or lists an operator under a
             module that has no class for it. The message names all of them.
     """
+    from pkgutil import walk_packages  # noqa: PLC0415 - no conversion needs it
+
     start = f"{__name__}."
     modules = [each.name.removeprefix(start) for each in walk_packages(__path__, start)]
     defined = {

@@ -1,24 +1,20 @@
 """The passes, in the order in which they run; a new pass is one line of one of these tuples.
 
-A pass takes a model or a graph in TFLite's operators and returns an equivalent one.
+A pass takes a model or a graph in TFLite's operators and returns an equivalent one. Most passes
+look for operators that few models have: `apply_if_present` imports and runs them for these models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
-from typing import TypeVar
+from importlib import import_module
+from typing import TypeAlias, TypeVar
 
 from tflite2onnx.graph import Graph, Model
 from tflite2onnx.passes.dynamic_shapes import infer_custom_shapes, infer_shapes
-from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
-from tflite2onnx.passes.flex.translate import translate_flex_operators
+from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold
-from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
-from tflite2onnx.passes.fuse_convolutions import (
-    fuse_dilated_convolutions,
-    fuse_pads_into_convolutions,
-)
 from tflite2onnx.passes.lower_complex import lower_complex
 from tflite2onnx.passes.normalise import (
     absorb_flatten,
@@ -27,29 +23,52 @@ from tflite2onnx.passes.normalise import (
     eliminate_dead_operators,
     keep_axes,
 )
-from tflite2onnx.passes.patterns.chain_products import chain_products
-from tflite2onnx.passes.patterns.convolve_padded_channels import convolve_padded_channels
-from tflite2onnx.passes.patterns.fold_into_products import fold_into_products
-from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
-from tflite2onnx.passes.patterns.fuse_normalizations import fuse_normalizations
-from tflite2onnx.passes.patterns.multiply_pixels import multiply_pixels
-from tflite2onnx.passes.patterns.pad_channels import pad_channels
-from tflite2onnx.passes.patterns.split_prelu import split_prelu
-from tflite2onnx.passes.recurrent.raise_recurrent_loops import raise_recurrent_loops
-from tflite2onnx.passes.resolve_computations import resolve_computations
 from tflite2onnx.passes.state.lift_variables import lift_variables
-from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
-from tflite2onnx.passes.tensor_lists.lower_tensor_lists import lower_tensor_lists
 
-T = TypeVar("T")
-ModelPass = Callable[[Model], Model]
-GraphPass = Callable[[Graph], Graph]
+T = TypeVar("T", Model, Graph)
+ModelPass: TypeAlias = Callable[[Model], Model]
+GraphPass: TypeAlias = Callable[[Graph], Graph]
+
+
+def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
+    """Return a pass that runs if an operator's code or activation begins with one of `prefixes`.
+
+    `path` is the path of the module below this folder; the function has the name of the module, or
+    the name after a colon. The module is imported when the pass runs for the first time.
+    """
+    begins = tuple(prefixes.split())
+
+    def run_if_present(value: T) -> T:
+        present = any(code.startswith(begins) for code in _codes(value))
+        return find_pass(path)(value) if present else value
+
+    return run_if_present
+
+
+def find_pass(path: str) -> Callable[[T], T]:
+    """Return the function of a path, as in `apply_if_present`."""
+    name, _, function = path.partition(":")
+    found: Callable[[T], T] = getattr(
+        import_module(f"{__name__}.{name}"), function or name.rpartition(".")[2]
+    )
+    return found
+
+
+def _codes(value: Model | Graph) -> Iterator[str]:
+    for graph in value.graphs if isinstance(value, Model) else (value,):
+        for op in graph.every_op():
+            yield op.code
+            yield op.activation
+
 
 # The whole model.
 MODEL_PASSES: tuple[ModelPass, ...] = (
-    translate_flex_operators,  # most TensorFlow operators have an equivalent in TFLite
-    resolve_computations,  # the kernels read the codes of these sub-graphs and do not run them
-    fold_hash_tables,  # one sub-graph fills a table that another sub-graph reads
+    # Most TensorFlow operators have an equivalent in TFLite.
+    apply_if_present(" ".join((PREFIX, *EARLIER_NAMES)), "flex.translate:translate_flex_operators"),
+    # The kernels read the codes of these sub-graphs and do not run them.
+    apply_if_present("STABLEHLO_", "resolve_computations"),
+    # One sub-graph fills a table that another sub-graph reads.
+    apply_if_present("HASHTABLE", "fold_hash_tables"),
 )
 
 
@@ -58,9 +77,11 @@ def entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
     return (
         infer_custom_shapes,  # the files of custom operators often declare no shapes
         partial(lift_variables, model=model, index=index),  # ONNX has no variables
-        lower_tensor_lists,  # ONNX Runtime lacks operators for most uses of sequences
+        # ONNX Runtime lacks operators for most uses of sequences.
+        apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
         lower_complex,  # ONNX Runtime does not compute with complex tensors
-        fuse_list_assignment,  # the slices have data-dependent shapes, the replacement has not
+        # The slices have data-dependent shapes, the replacement has not.
+        apply_if_present("CONCATENATION", "tensor_lists.fuse_list_assignment"),
         eliminate_dead_operators,  # else the sizes of the slices would become dynamic
         infer_shapes,  # files declare the size 1 wherever a size is dynamic
     )
@@ -70,27 +91,41 @@ def entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
 NORMALISING_PASSES: tuple[GraphPass, ...] = (
     densify,  # the passes below read the elements of constants
     fold,  # fewer operators for the passes below
-    raise_recurrent_loops,  # ONNX has operators for LSTM, GRU and RNN
-    fuse_activations,  # ONNX has operators for them
-    fuse_normalizations,  # as above
-    fold_into_products,  # after the patterns, which contain products by constants
-    expand_output_sigmoid,  # Sigmoid of ONNX Runtime is inaccurate for small scores
+    # ONNX has operators for LSTM, GRU and RNN.
+    apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
+    # ONNX has operators for activations and normalizations.
+    apply_if_present(
+        "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",
+        "patterns.fuse_activations",
+    ),
+    apply_if_present("MEAN", "patterns.fuse_normalizations"),
+    # After the patterns, which contain products by constants.
+    apply_if_present("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
+    # Sigmoid of ONNX Runtime is inaccurate for small scores.
+    apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     align,  # the layout planner needs operands with corresponding axes
     keep_axes,  # a RESHAPE between images would need Transposes around it
     absorb_flatten,  # as above, between an image and a dense layer
-    fuse_dilated_convolutions,  # one Conv with a dilation instead of three operators
-    fuse_pads_into_convolutions,  # ONNX Runtime does not do it for quantized convolutions
+    # One Conv with a dilation instead of three operators.
+    apply_if_present("BATCH_TO_SPACE_ND", "fuse_convolutions:fuse_dilated_convolutions"),
+    # ONNX Runtime does not do it for quantized convolutions.
+    apply_if_present("PAD", "fuse_convolutions:fuse_pads_into_convolutions"),
     eliminate_dead_operators,  # the passes above leave operators whose outputs nothing reads
 )
 
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
-    chain_products,  # Gemm adds its third input without another node
+    # Gemm adds its third input without another node.
+    apply_if_present("FULLY_CONNECTED", "patterns.chain_products"),
     eliminate_dead_operators,  # the layers that were chained
-    multiply_pixels,  # the planner may save Transposes
-    convolve_padded_channels,  # Pad of channels leaves the blocked layout of convolutions
-    split_prelu,  # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions
-    pad_channels,  # ONNX Runtime has blocks for multiples of 4 channels only
+    # The planner may save Transposes.
+    apply_if_present("TRANSPOSE", "patterns.multiply_pixels"),
+    # Pad of channels leaves the blocked layout of convolutions.
+    apply_if_present("PAD", "patterns.convolve_padded_channels"),
+    # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
+    apply_if_present("PRELU", "patterns.split_prelu"),
+    # ONNX Runtime has blocks for multiples of 4 channels only.
+    apply_if_present("CONV_2D DEPTHWISE_CONV_2D", "patterns.pad_channels"),
 )
 
 

@@ -38,8 +38,6 @@ class _Table(NamedTuple):
 
 def fold_hash_tables(model: Model) -> Model:
     """Return the model with (keys, values) in place of the table handles of readers."""
-    if not any(op.is_builtin(*FILLING, *READING) for graph in model.graphs for op in graph.ops):
-        return model
     tables: dict[int, _Table | None] = {}
     room = _element_budget(model)
     for graph in _in_execution_order(model):

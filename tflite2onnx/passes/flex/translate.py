@@ -19,20 +19,11 @@ from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model, Op, Options
 from tflite2onnx.op import has_converter
 from tflite2onnx.passes.flex import node_def
+from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
 from tflite2onnx.passes.flex.rewrites import Rule
 from tflite2onnx.passes.flex.rules import RULES
 from tflite2onnx.reader import flexbuffer
 
-_PREFIX = "Flex"
-# Builtin operators that were custom operators in files from 2021. Their only options were seeds of
-# random operators, which the kernels ignored.
-_BEFORE = {
-    "Atan2": "ATAN2",
-    "Sign": "SIGN",
-    "Multinomial": "MULTINOMIAL",
-    "RandomStandardNormal": "RANDOM_STANDARD_NORMAL",
-    "RandomUniform": "RANDOM_UNIFORM",
-}
 _OTHER_FORM = (
     "TensorFlow operator {}, run by the Flex delegate, is converted, but not with these inputs and"
     " attributes{}: convert the original model to TFLite without SELECT_TF_OPS, or use {} in a form"
@@ -45,15 +36,13 @@ def translate_flex_operators(model: Model) -> Model:
 
     Operators with a registered class stay as they are.
     """
-    if not any(_is_foreign(op) for graph in model.graphs for op in graph.ops):
-        return model
     return model._replace(graphs=tuple(_translate_graph(graph) for graph in model.graphs))
 
 
-def explain_untranslated(op: Op) -> str:
-    """Return why an operator with a rule was not replaced, "" for other operators."""
-    name = op.code.removeprefix(_PREFIX)
-    if not op.custom or name == op.code or name not in RULES:
+def explain_unmatched(op: Op) -> str:
+    """Return why an operator with a rule was not replaced, "" for operators without a rule."""
+    name = op.code.removeprefix(PREFIX)
+    if name not in RULES:
         return ""
     # Attributes with a capital are dtypes or numbers of inputs.
     shown = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
@@ -61,7 +50,7 @@ def explain_untranslated(op: Op) -> str:
 
 
 def _is_foreign(op: Op) -> bool:
-    return op.custom and (op.code.startswith(_PREFIX) or op.code in _BEFORE)
+    return op.custom and (op.code.startswith(PREFIX) or op.code in EARLIER_NAMES)
 
 
 def _translate_graph(graph: Graph) -> Graph:
@@ -70,12 +59,12 @@ def _translate_graph(graph: Graph) -> Graph:
         if not _is_foreign(op):
             ops.append(op)
             continue
-        if op.code in _BEFORE:
-            new = replace(op, code=_BEFORE[op.code], custom=False, options=Options())
+        if op.code in EARLIER_NAMES:
+            new = replace(op, code=EARLIER_NAMES[op.code], custom=False, options=Options())
             ops.append(op if has_converter(op) else new)
             continue
         known = replace(op, options=Options(_attributes(op)))
-        rule = RULES.get(op.code.removeprefix(_PREFIX))
+        rule = RULES.get(op.code.removeprefix(PREFIX))
         ops += (None if rule is None or has_converter(op) else _apply_rule(rule, known)) or [known]
     return replace(graph, ops=tuple(ops))
 

@@ -30,8 +30,6 @@ _MOST = 1 << 18  # elements of the filters
 
 def convolve_padded_channels(graph: Graph) -> Graph:
     """Return the graph with convolutions in place of PAD of channels."""
-    if not any(op.is_builtin("PAD") for op in graph.every_op()):
-        return graph
     images, ends = find_images(graph), {*graph.every_output()}
 
     def change(op: Op) -> list[Op]:

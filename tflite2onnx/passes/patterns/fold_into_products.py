@@ -35,8 +35,6 @@ _BIAS = 2  # the input
 
 def fold_into_products(graph: Graph) -> Graph:
     """Return the graph with constants folded into filters and biases."""
-    if not any(op.is_builtin(*_CHANNELS) for op in graph.every_op()):
-        return graph
     readers = Readers(graph)
     products: dict[Tensor, Op] = {}
     folded: dict[Op, Op] = {}

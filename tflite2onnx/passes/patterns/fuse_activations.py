@@ -33,7 +33,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Match, Matcher, Pattern, is_float, list_codes
+from tflite2onnx.passes.patterns.matching import (
+    Match,
+    Matcher,
+    Pattern,
+    group_by_last_code,
+    is_float,
+    list_codes,
+)
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Array, Tensor
 
@@ -179,8 +186,13 @@ def fuse_activations(graph: Graph) -> Graph:
     cases = [case for case in _CASES if codes.issuperset(list_codes(case[1]))]
     if not cases:
         return graph
-    matcher = Matcher(graph)
-    return graph.rewrite(lambda op: (_fuse_activation(op, matcher, cases),))
+    groups, matcher = group_by_last_code(cases, lambda case: case[1]), Matcher(graph)
+
+    def change(op: Op) -> list[Op]:
+        last = op.code if op.activation == "NONE" else op.activation
+        return [_fuse_activation(op, matcher, groups.get(last, ()))]
+
+    return graph.rewrite(change)
 
 
 def _fuse_activation(op: Op, matcher: Matcher, cases: Sequence[tuple[_Rule, Pattern]]) -> Op:

@@ -23,7 +23,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Match, Matcher, Pattern, is_float
+from tflite2onnx.passes.patterns.matching import (
+    Match,
+    Matcher,
+    Pattern,
+    group_by_last_code,
+    is_float,
+)
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
@@ -64,19 +70,17 @@ def _patterns() -> Iterator[Pattern]:
         yield plain
 
 
-_PATTERNS = tuple(dict.fromkeys(_patterns()))
+_PATTERNS = group_by_last_code(dict.fromkeys(_patterns()), lambda pattern: pattern)
 
 
 def fuse_normalizations(graph: Graph) -> Graph:
     """Return the graph with NORMALIZATION in place of the operators that compute it."""
     matcher = Matcher(graph)
-    if not any(op.is_builtin("MEAN") for op in graph.every_op()):
-        return graph
     return graph.rewrite(lambda op: _fuse_normalization(op, matcher))
 
 
 def _fuse_normalization(op: Op, matcher: Matcher) -> list[Op]:
-    for pattern in _PATTERNS:
+    for pattern in _PATTERNS.get(op.code, ()):
         found = matcher.match(op, pattern, activated=True)
         made = _normalization(op, found) if found is not None else None
         if made is not None:

@@ -16,9 +16,9 @@ dead once the last of them is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from tflite2onnx.graph import Graph, Op, Readers
 from tflite2onnx.quantization import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
 
+T = TypeVar("T")
 Pattern: TypeAlias = "str | float | tuple[str | float | Pattern, ...]"
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
@@ -112,6 +113,16 @@ class Matcher:
         elif inputs[0] is not None:
             for each in self._match_tensor(inputs[0], arguments[0], found):
                 yield from self._match_all(inputs[1:], arguments[1:], each)
+
+
+def group_by_last_code(
+    rules: Iterable[T], pattern_of: Callable[[T], Pattern]
+) -> dict[object, list[T]]:
+    """Return rules, each of which has a pattern, by the code of the pattern's last operator."""
+    groups: dict[object, list[T]] = {}
+    for each in rules:
+        groups.setdefault(next(list_codes(pattern_of(each))), []).append(each)
+    return groups
 
 
 def list_codes(pattern: Pattern) -> Iterator[object]:

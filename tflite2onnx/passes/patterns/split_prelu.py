@@ -29,8 +29,6 @@ from tflite2onnx.tensor import Array, Tensor
 
 def split_prelu(graph: Graph) -> Graph:
     """Return the graph with depthwise convolutions in place of PRELU."""
-    if not any(op.is_builtin("PRELU") for op in graph.every_op()):
-        return graph
     images = find_images(graph)
     return graph.rewrite(lambda op: _split(op, images) if op.is_builtin("PRELU") else [op])
 
