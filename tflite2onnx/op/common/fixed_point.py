@@ -32,7 +32,9 @@ _LEAST_TERM, _LARGEST_TERM = 2.0**-10, 2.0**8  # the slopes of sums that XNNPACK
 # saturate.
 _NEAR = 2.0**-10
 # The moves of two scales to try, in units in the last place; the shortest moves come first.
-_MOVES = sorted(product(range(-8, 9), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
+_SORTED = sorted(product(range(-8, 9), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
+# They are tried in groups, because most sums need a short move.
+_MOVES = [np.array(moves, np.float32).T for moves in (_SORTED[:1], _SORTED[1:13], _SORTED[13:])]
 
 
 class Slopes(NamedTuple):
@@ -138,13 +140,15 @@ class _Sums(NamedTuple):
     dtype: DType
     sign: int
 
-    def count_errors(self, p: np.float32, q: np.float32) -> int:
-        """Return how many results of ONNX Runtime's kernels differ with these input scales."""
+    def count_errors(self, p: Array, q: Array) -> Array:
+        """Return how many results of ONNX Runtime's kernels differ: [n], for n scales of inputs."""
         low, high = integer_range(self.dtype)
-        results = (np.clip(sums, low, high) for sums in self._round_sums(p, q))
-        return sum(int((result != self.expected).sum()) for result in results)
+        errors = np.zeros(len(p), np.int64)
+        for sums in self._round_sums(p[:, None], q[:, None]):
+            errors += (np.minimum(np.maximum(sums, low), high) != self.expected).sum(axis=1)
+        return errors
 
-    def _round_sums(self, p: np.float32, q: np.float32) -> Iterator[Array]:
+    def _round_sums(self, p: Array, q: Array) -> Iterator[Array]:
         """Yield the results of the float kernel, and of integer kernels for int8 and uint8."""
         (a, b), zeros = (self.a, self.b), self.zeros
         real = (a - zeros[0]) * p + np.float32(self.sign) * ((b - zeros[1]) * q)
@@ -159,7 +163,7 @@ class _Sums(NamedTuple):
 
 
 def _qlinear_add(
-    a: Array, b: Array, p: np.float32, q: np.float32, zeros: Sequence[np.float32]
+    a: Array, b: Array, p: Array, q: Array, zeros: Sequence[np.float32]
 ) -> Iterator[Array]:
     """Yield the sums of QLinearAdd: with SSE2, and with AVX2, whose fused multiply-add rounds once.
 
@@ -182,14 +186,32 @@ def _near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, shift:
     a, b, y = operands
     zeros = [int(t.quantization.zero_point[0]) for t in operands if t.quantization]
     pair = _list_integers(a), _list_integers(b)
-    sums = np.add.outer((pair[0] - zeros[0]) * p, (pair[1] - zeros[1]) * q) + (1 << shift - 1)
-    near = int(_NEAR * 2.0**shift)
-    places = np.nonzero(((sums + near) & ((1 << shift) - 1)) < 2 * near)
-    expected = np.clip((sums[places] >> shift) + zeros[2], *integer_range(y.dtype))
-    scale = y.quantization.scale[0] if y.quantization else np.float32(1)
+    terms = (pair[0] - zeros[0]) * p + (1 << shift - 1), (pair[1] - zeros[1]) * q
+    places = find_near_multiples(*terms, shift, int(_NEAR * 2.0**shift))
+    sums = terms[0][places[0]] + terms[1][places[1]]
+    expected = np.clip((sums >> shift) + zeros[2], *integer_range(y.dtype))
     x, z = (each[at].astype(np.float32) for each, at in zip(pair, places, strict=True))
+    scale = y.quantization.scale[0] if y.quantization else np.float32(1)
     zero_points = np.float32(zeros[0]), np.float32(zeros[1]), np.float32(zeros[2])
     return _Sums(x, z, expected, zero_points, scale, y.dtype, 1 if q > 0 else -1)
+
+
+def find_near_multiples(a: Array, b: Array, shift: int, near: int) -> tuple[Array, Array]:
+    """Return the indices i and j of all sums a[i] + b[j] from m - near to m + near - 1.
+
+    m is any multiple of 2 ** shift. Both arrays are int32, and `shift` is at most 30.
+    """
+    # The sorted remainders of b, twice: those that a remainder of a needs are neighbours.
+    mask = (1 << shift) - 1
+    order = np.argsort(b & mask)
+    remainders = (b & mask)[order]
+    circle = np.concatenate([remainders, remainders + (1 << shift)])
+    least = (-a - near) & mask
+    begin, end = (np.searchsorted(circle, least + each) for each in (0, 2 * near))
+    counts = end - begin
+    rows = np.repeat(np.arange(len(a)), counts)
+    position = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, order[(np.repeat(begin, counts) + position) % max(len(b), 1)]
 
 
 def _list_integers(tensor: Tensor) -> Array:
@@ -202,12 +224,13 @@ def _list_integers(tensor: Tensor) -> Array:
 
 def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.float32, np.float32]:
     """Return the scales near p and q with the fewest errors."""
-    best, least = (p, q), sums.count_errors(p, q)
-    for i, j in _MOVES:
+    best, least = (p, q), np.iinfo(np.int64).max
+    for moves in _MOVES:
+        scales = [each + move * np.spacing(each) for each, move in zip((p, q), moves, strict=True)]
+        errors = sums.count_errors(*scales)
+        at = int(np.argmin(errors))
+        if errors[at] < least:
+            best, least = (scales[0][at], scales[1][at]), errors[at]
         if not least:
             break
-        moved = p + np.float32(i) * np.spacing(p), q + np.float32(j) * np.spacing(q)
-        errors = sums.count_errors(*moved)
-        if errors < least:
-            best, least = moved, errors
     return best
