@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from tflite2onnx.tensor import Array, Shape, Tensor
@@ -138,6 +139,11 @@ class Graph:
     def own_outputs(self) -> tuple[Tensor, ...]:
         """The outputs without the next state."""
         return self.outputs[: len(self.outputs) - len(self.initial)]
+
+    @cached_property
+    def codes(self) -> frozenset[str]:
+        """The codes of all operators, and of the activations that they apply."""
+        return frozenset(code for op in self.every_op() for code in (op.code, op.activation))
 
     def every_op(self) -> Iterator[Op]:
         """Yield all operators; the operators of sub-graphs follow the operator that runs them."""

@@ -157,11 +157,15 @@ class Tensor:
     @property
     def sizes(self) -> Sizes:
         """The shape with the names of dynamic sizes."""
+        if not self.symbols:
+            return self.shape
         return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))
 
     @property
     def layout_shape(self) -> Shape:
         """The shape with dynamic sizes of at least 2: the position of a dynamic axis matters."""
+        if not self.symbols:
+            return self.shape
         return tuple(
             max(size, 2) if axis in self.symbols else size for axis, size in enumerate(self.shape)
         )

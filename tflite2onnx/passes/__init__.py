@@ -6,7 +6,7 @@ look for operators that few models have: `apply_if_present` imports and runs the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from importlib import import_module
 from typing import TypeAlias, TypeVar
@@ -39,7 +39,8 @@ def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
     begins = tuple(prefixes.split())
 
     def run_if_present(value: T) -> T:
-        present = any(code.startswith(begins) for code in _codes(value))
+        graphs = value.graphs if isinstance(value, Model) else (value,)
+        present = any(code.startswith(begins) for graph in graphs for code in graph.codes)
         return find_pass(path)(value) if present else value
 
     return run_if_present
@@ -52,13 +53,6 @@ def find_pass(path: str) -> Callable[[T], T]:
         import_module(f"{__name__}.{name}"), function or name.rpartition(".")[2]
     )
     return found
-
-
-def _codes(value: Model | Graph) -> Iterator[str]:
-    for graph in value.graphs if isinstance(value, Model) else (value,):
-        for op in graph.every_op():
-            yield op.code
-            yield op.activation
 
 
 # The whole model.

@@ -21,7 +21,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for, rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import count_memory
@@ -67,6 +67,9 @@ class _Folder:
     def remaining_ops(self, op: Op) -> Iterator[Op]:
         """Yield the operators that remain of an operator: none if its outputs are constant."""
         op = op.with_inputs(self.known)
+        if not op.graphs and not _depends_on_constants(op, operator_for(op)):
+            yield op
+            return
         operator = rules_for(op)
         decided = operator.fold_branch() if isinstance(operator, RunsSubgraphs) else None
         results = fold_operator(op, operator, self._room)
@@ -99,7 +102,7 @@ def _fold_float16(op: Op) -> list[Tensor]:
 
 def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     """Return the outputs as constants; empty if they are not constant or exceed `room` bytes."""
-    if not isinstance(operator, Foldable) or sum(t.nbytes for t in op.outputs) > room:
+    if not isinstance(operator, Foldable) or not _depends_on_constants(op, operator):
         return []
     try:
         with as_operator_error():
@@ -108,6 +111,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
         return []
     has_dynamic_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
     unknown = any(a is None for a in arrays) and not operator.shape_only
+    unknown |= sum(t.nbytes for t in op.outputs) > room
     if unknown or has_dynamic_sizes or any(t.quantization for t in op.outputs):
         return []
     try:
@@ -119,6 +123,11 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     if len(pairs) != len(op.outputs) or not all(_fits(t, r, operator) for t, r in pairs):
         return []
     return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
+
+
+def _depends_on_constants(op: Op, operator: Operator) -> bool:
+    """Return whether the outputs depend on constants and shapes only."""
+    return operator.shape_only or all(t is not None and t.is_constant for t in op.inputs)
 
 
 def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:

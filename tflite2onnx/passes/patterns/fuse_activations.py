@@ -181,9 +181,8 @@ _CASES = tuple((rule, pattern) for rule in _RULES for pattern in rule.patterns)
 
 def fuse_activations(graph: Graph) -> Graph:
     """Return the graph with one operator in place of a function that is spelled out."""
-    codes = {code for op in graph.every_op() for code in (op.code, op.activation)}
     # Most graphs have the operators of few patterns.
-    cases = [case for case in _CASES if codes.issuperset(list_codes(case[1]))]
+    cases = [case for case in _CASES if graph.codes.issuperset(list_codes(case[1]))]
     if not cases:
         return graph
     groups, matcher = group_by_last_code(cases, lambda case: case[1]), Matcher(graph)
