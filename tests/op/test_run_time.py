@@ -1,4 +1,4 @@
-"""Axes, sizes and bounds that are computed: inputs of the model here."""
+"""Axes, sizes and bounds that are computed at run time; here they are inputs of the model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ DATA = np.random.default_rng(5).standard_normal((2, 5, 7, 3)).astype(np.float32)
 def check_with_inputs(
     code: str, operands: list[ArrayLike], made: Sequence[int | None] | None, **options: Any
 ) -> None:
-    """Hold an operator to LiteRT whose operands are all inputs.
+    """Compare an operator with LiteRT; all its operands are inputs.
 
-    Its output is declared with these axes, `None` being open, or without any.
+    `made` is the declared shape of the output: `None` in it is a dynamic size, and `made=None` an
+    unknown rank.
     """
     arrays = [
         np.asarray(each, None if isinstance(each, np.ndarray) else np.int32) for each in operands
@@ -94,7 +95,7 @@ def test_strided_slice(
 
 
 def test_strided_slice_with_other_axes() -> None:
-    """An ellipsis and a new axis have entries, too, which say nothing."""
+    """The entries of an ellipsis and of a new axis are ignored."""
     m = Build()
     x, first, last = m.input(DATA.shape), m.input([3], dtype="int32"), m.input([3], dtype="int32")
     operands = [x, first, last, m.constant([1, 1, 1])]
@@ -112,7 +113,7 @@ def test_range(dtype: type[np.generic]) -> None:
 
 @pytest.mark.parametrize("limit", [0.3, 0.7, 1, 1.05])
 def test_ranges_are_counted_in_float32(limit: float) -> None:
-    """In double precision there are four steps of 0.1 to 0.3."""
+    """The size of RANGE is computed in float32: from 0 to 0.3 by 0.1 there are 3 steps, not 4."""
     check_with_inputs(
         "RANGE", [np.asarray(n, np.float32) for n in (0, limit, 0.1)], [None], dtype="float32"
     )
@@ -175,13 +176,13 @@ def test_reduction_of_integers() -> None:
 
 
 def test_axes() -> None:
-    """Where the shape is known the axis need not be."""
+    """A computed axis is supported if the output shape is declared."""
     check_with_inputs("CUMSUM", [DATA, np.asarray(2, np.int32)], [2, 5, 7, 3])
     check_with_inputs("REVERSE_V2", [DATA, [2, 1]], [2, 5, 7, 3])
 
 
 def test_what_follows() -> None:
-    """Sizes that follow from dynamic sizes are dynamic; convolutions compute their padding."""
+    """Sizes derived from dynamic sizes are dynamic; a convolution computes its SAME padding."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
@@ -201,7 +202,7 @@ def test_what_follows() -> None:
 
 
 def test_what_cannot_follow() -> None:
-    """A model that needs an unknown size as a constant cannot be converted."""
+    """A model that needs a dynamic size as a constant is refused."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
@@ -211,7 +212,7 @@ def test_what_cannot_follow() -> None:
 
 
 def test_what_the_file_says() -> None:
-    """It is believed where it has all sizes."""
+    """A completely declared shape is taken as the output shape."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([2, 5, 7, 3], shape_signature=[2, 5, 7, 3])])

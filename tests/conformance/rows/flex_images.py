@@ -60,7 +60,7 @@ def _of_diagonals() -> dict[str, list[Form]]:
     packed = part(_MATRICES, None, _SEVEN).shape
     return {
         **forms,
-        "MatrixDiagPart": [Form([(2, 3, 5)], lambda x: diagonal.diagonals(x, *main, 0),
+        "MatrixDiagPart": [Form([(2, 3, 5)], lambda x: diagonal.extract_diagonals(x, *main, 0),
                                 kinds=types)],
         "MatrixDiagPartV2": [Form([(2, 3, 5), ints(low, high), _SEVEN], part, kinds=types)],
         "MatrixSetDiag": [Form([(2, 3, 5), (2, 3)], lambda x,
@@ -81,7 +81,7 @@ def _of_diagonals() -> dict[str, list[Form]]:
 
 
 def _diagonal_part(x: Array, _: Any, padding: Array, *, low: int, high: int, align: str) -> Array:
-    return diagonal.diagonals(x, low, high, align, padding.item())
+    return diagonal.extract_diagonals(x, low, high, align, padding.item())
 
 
 def _set_diagonals(
