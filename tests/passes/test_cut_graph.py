@@ -96,7 +96,7 @@ def test_constants() -> None:
 
 
 def test_several_outputs_of_one_operator() -> None:
-    """An operator whose outputs are inputs of the part is left out only if all are given."""
+    """Either all outputs of an operator are inputs of the part, or none."""
     m = Build()
     x = m.input([2, 6], name="x")
     pieces = [m.tensor([2, 3], name=name) for name in ("one", "two")]

@@ -16,7 +16,7 @@ def add_spread_convolution(
     m: Build, code: str, block: list[int], pads: list[list[int]], crops: list[list[int]],
     dtype: str = "float32", **options: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return SPACE_TO_BATCH_ND, convolution, BATCH_TO_SPACE_ND; and the convolution's input."""
+    """Return a convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND, and its input."""
     quantized = dtype != "float32"
     fields: dict[str, Any] = {"dtype": dtype, "scale": 0.5, "zero_point": 3} if quantized else {}
     x = m.input([1, 7, 11, 3], **fields)

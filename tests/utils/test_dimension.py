@@ -1,4 +1,4 @@
-"""tflite2onnx/utils/dimension.py."""
+"""utils/dimension.py: arithmetic on dynamic sizes."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_other_objects_are_no_operands() -> None:
 
 
 def test_remainders_and_quotients() -> None:
-    """At n = 2 and t = 7, as integers compute them."""
+    """At n = 2 and t = 7 the results equal integer arithmetic."""
     quotient, remainder = divmod(T, 3)
     assert (evaluate(quotient), evaluate(remainder)) == (2, 1)
     assert evaluate(T // -3) == 7 // -3

@@ -72,7 +72,7 @@ def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
 
 
 def test_determinants_that_are_0() -> None:
-    """The determinant is 0 if a pivot is 0, also if later pivots are NaN."""
+    """The determinant is 0 for singular matrices, also if the elimination divides by 0."""
     matrices = [np.ones((3, 3)), np.zeros((3, 3)), np.diag([1, 2, 3]), np.diag([0, 2, 3])]
     x = np.array([*matrices, [[0, 0, 1], [0, 0, 2], [1, 2, 3]]], np.float32)
     want = np.array([0, 0, 6, 0, 0], np.float32)

@@ -229,7 +229,7 @@ def test_what_is_no_activation(spelling: Spelling) -> None:
 
 
 def test_part_of_a_pattern() -> None:
-    """A part of HARD_SWISH without its other operators becomes RELU only."""
+    """An almost complete HARD_SWISH becomes its RELU only."""
     graph = fuse_activations(read_model(spell(two_parameters)).graphs[0])
     assert [op.code for op in graph.ops] == ["MUL", "ADD", "RELU", "MINIMUM"]
 
