@@ -348,7 +348,7 @@ def test_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> N
 
 @pytest.mark.parametrize("axis", [0, 3, -1])
 def test_a_bias_has_one_axis(axis: int) -> None:
-    """The axis of a bias's scales is 0, whatever the file declares. (LiteRT refuses such files.)"""
+    """The axis of a bias's scales is 0, whatever the file declares; LiteRT refuses such files."""
     scales = np.array([0.5, 0.25], np.float32)
     said = schema.QuantizationParametersT(scale=scales, quantizedDimension=axis)
     quantization = constant(int8([1, 2]), quantization=said).quantization
