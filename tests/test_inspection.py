@@ -108,7 +108,7 @@ def test_lines(tmp_path: Path, capsys: Captured) -> None:
     assert lines[-1] == "can be converted, to opset 17"
 
 
-def test_lines_of_quantized_ends_and_open_sizes(tmp_path: Path, capsys: Captured) -> None:
+def test_lines_of_quantized_ends_and_dynamic_sizes(tmp_path: Path, capsys: Captured) -> None:
     m = Build()
     x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=-3, shape_signature=[-1, 3])
     m.output(*m.op("ABS", [x], [[1, 3]], dtype="int8", scale=0.5, zero_point=-3))

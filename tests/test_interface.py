@@ -68,7 +68,7 @@ def test_auto_moves_nothing_that_nobody_would_see() -> None:
     ("signature", "order"),
     [((-1, 5, 7, 3), NCHW), ((2, -1, 7, 3), NHWC), ((2, 5, -1, 3), NHWC), ((-1, -1, -1, 3), NHWC)],
 )
-def test_auto_moves_no_open_size_of_an_input(
+def test_auto_moves_no_dynamic_size_of_an_input(
     signature: tuple[int, ...], order: tuple[int, ...]
 ) -> None:
     data = network(signature=signature)

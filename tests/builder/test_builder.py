@@ -16,7 +16,7 @@ from tflite2onnx.quantize import OperandStorage
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
-def open_value(g: Builder, *sizes: int | str) -> Value:
+def dynamic_value(g: Builder, *sizes: int | str) -> Value:
     """Return a value whose sizes are numbers or names of dynamic sizes."""
     return g.annotate(Value(), DType.FLOAT32, sizes)
 
@@ -53,7 +53,7 @@ def test_a_node_is_called_as_in_onnx() -> None:
 
 def test_sizes_that_nothing_tells() -> None:
     g = Builder(17)
-    x = open_value(g, "batch", 3)
+    x = dynamic_value(g, "batch", 3)
     with pytest.raises(FixedSizeError, match="one dynamic size only, got rows, columns"):
         g.reshape(x, ("rows", "columns"))
     with pytest.raises(FixedSizeError, match="the dynamic size rows must be a size of the input"):
@@ -64,7 +64,7 @@ def test_sizes_that_nothing_tells() -> None:
 
 def test_no_axis_is_no_reduction() -> None:
     g = Builder(17)
-    g.reduce("ReduceSum", open_value(g, 3), [], keepdims=True)
+    g.reduce("ReduceSum", dynamic_value(g, 3), [], keepdims=True)
     assert [node.op_type for node in g.nodes] == ["Identity"]
 
 

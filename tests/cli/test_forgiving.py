@@ -289,9 +289,9 @@ def test_quiet_is_quiet() -> None:
 
 
 def test_other_lines_are_kept(capfd: pytest.CaptureFixture[str]) -> None:
-    from tflite2onnx.cli.standard_streams import hidden_information  # noqa: PLC0415 - one test
+    from tflite2onnx.cli.standard_streams import hide_information  # noqa: PLC0415 - one test
 
-    with hidden_information(hidden=True):
+    with hide_information(hidden=True):
         os.write(2, b"INFO: a delegate\nERROR: a fault\n")
     assert capfd.readouterr().err == "ERROR: a fault\n"
 

@@ -165,7 +165,7 @@ RARER: dict[str, Callable[[], bytes]] = {
     "tables": tables,
     "spectrum": spectrum,
     "found": build_where,
-    "opened": build_dynamic_sizes,
+    "dynamic": build_dynamic_sizes,
     "flex": flex,
     "described": build_metadata,
     "dilated": build_dilated_convolution,

@@ -36,7 +36,7 @@ def check_with_inputs(
     check(m.bytes(), inputs=arrays)
 
 
-OPEN = [None, None, None, None]
+DYNAMIC = [None, None, None, None]
 FLAT = DATA.reshape(2, 35, 3)
 
 
@@ -48,25 +48,29 @@ def test_reshape(shape: list[int], *, known: bool) -> None:
 
 @pytest.mark.parametrize("size", [[1, 3, 4, 2], [-1, 2, -1, 3]])
 def test_slice(size: list[int]) -> None:
-    check_with_inputs("SLICE", [DATA, [1, 2, 3, 0], size], OPEN)
+    check_with_inputs("SLICE", [DATA, [1, 2, 3, 0], size], DYNAMIC)
 
 
 @pytest.mark.parametrize("value", [(), (np.float32(3),)])
 def test_pad(value: tuple[np.float32, ...]) -> None:
     paddings = [[0, 1], [2, 3], [0, 0], [5, 0]]
-    check_with_inputs("PADV2" if value else "PAD", [DATA, paddings, *map(np.asarray, value)], OPEN)
+    check_with_inputs(
+        "PADV2" if value else "PAD", [DATA, paddings, *map(np.asarray, value)], DYNAMIC
+    )
 
 
 def test_mirror_pad() -> None:
-    check_with_inputs("MIRROR_PAD", [DATA, [[0, 1], [2, 3], [0, 0], [1, 0]]], OPEN, mode="REFLECT")
+    check_with_inputs(
+        "MIRROR_PAD", [DATA, [[0, 1], [2, 3], [0, 0], [1, 0]]], DYNAMIC, mode="REFLECT"
+    )
 
 
 def test_tile() -> None:
-    check_with_inputs("TILE", [DATA, [2, 1, 3, 5]], OPEN)
+    check_with_inputs("TILE", [DATA, [2, 1, 3, 5]], DYNAMIC)
 
 
 def test_broadcast_to() -> None:
-    check_with_inputs("BROADCAST_TO", [DATA[:1, :, :1], [2, 5, 7, 3]], OPEN)
+    check_with_inputs("BROADCAST_TO", [DATA[:1, :, :1], [2, 5, 7, 3]], DYNAMIC)
     check_with_inputs("BROADCAST_TO", [DATA[0, 0], [5, 7, 3]], [None, None, None])
 
 
@@ -227,8 +231,8 @@ def test_scatter() -> None:
 
 @pytest.mark.parametrize("permutation", [[0, 1, 2, 3], [3, 0, 2, 1], [1, 3, 0, 2], [-1, 2, 0, 1]])
 def test_transpose(permutation: list[int]) -> None:
-    check_with_inputs("TRANSPOSE", [DATA, permutation], OPEN)
-    check_with_inputs("TRANSPOSE", [np.int8(DATA * 9), permutation], OPEN, dtype="int8")
+    check_with_inputs("TRANSPOSE", [DATA, permutation], DYNAMIC)
+    check_with_inputs("TRANSPOSE", [np.int8(DATA * 9), permutation], DYNAMIC, dtype="int8")
 
 
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
@@ -250,16 +254,16 @@ def test_expand_dims(axis: int) -> None:
 def test_split_along_any_axis(axis: int, count: int) -> None:
     m = Build()
     number, x = m.input([], dtype="int32"), m.input(DATA.shape)
-    made = [m.tensor(OPEN) for _ in range(count)]
+    made = [m.tensor(DYNAMIC) for _ in range(count)]
     parts = m.op("SPLIT", [number, x], made, num_splits=count)
-    m.output(*m.op("ADD", [parts[0], parts[1]], [m.tensor(OPEN)]))
+    m.output(*m.op("ADD", [parts[0], parts[1]], [m.tensor(DYNAMIC)]))
     check(m.bytes(), inputs=[np.asarray(axis, np.int32), DATA])
 
 
 @pytest.mark.parametrize(("axis", "sizes"), [(2, [3, -1]), (-3, [4, 1]), (3, [1, 2])])
 def test_split_into_sizes_along_any_axis(axis: int, sizes: list[int]) -> None:
     operands: list[ArrayLike] = [DATA, sizes, np.asarray(axis, np.int32)]
-    check_with_inputs("SPLIT_V", operands, OPEN, dtype=["float32", "float32"], num_splits=2)
+    check_with_inputs("SPLIT_V", operands, DYNAMIC, dtype=["float32", "float32"], num_splits=2)
 
 
 @pytest.mark.parametrize("value", [np.arange(1, 4, dtype=np.float32), np.asarray(np.float32(7))])
@@ -285,9 +289,9 @@ def test_segments(code: str) -> None:
     "amounts", [[[2, 1], [5, 4], [0, 7], [1, 0]], [[0, 0], [1, 1], [0, 0], [3, 3]]]
 )
 def test_mirror_pad_with_edges(amounts: list[list[int]]) -> None:
-    check_with_inputs("MIRROR_PAD", [DATA, amounts], OPEN, mode="SYMMETRIC")
+    check_with_inputs("MIRROR_PAD", [DATA, amounts], DYNAMIC, mode="SYMMETRIC")
     check_with_inputs(
-        "MIRROR_PAD", [np.int32(DATA * 9), amounts], OPEN, mode="SYMMETRIC", dtype="int32"
+        "MIRROR_PAD", [np.int32(DATA * 9), amounts], DYNAMIC, mode="SYMMETRIC", dtype="int32"
     )
 
 
@@ -324,7 +328,7 @@ def test_blocks_of_quantized_images() -> None:
     m = Build()
     x = m.input(DATA.shape, dtype="int8", scale=0.5, zero_point=3)
     block, edges = m.input([2], dtype="int32"), m.input([2, 2], dtype="int32")
-    made = m.tensor(OPEN, dtype="int8", scale=0.5, zero_point=3)
+    made = m.tensor(DYNAMIC, dtype="int8", scale=0.5, zero_point=3)
     m.output(*m.op("SPACE_TO_BATCH_ND", [x, block, edges], [made]))
     numbers = [np.asarray(each, np.int32) for each in ([2, 3], [[1, 0], [0, 2]])]
     check(m.bytes(), inputs=[(DATA * 9).astype(np.int8), *numbers])

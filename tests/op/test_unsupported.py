@@ -155,7 +155,7 @@ def add_where(m: Build, x: Tensor) -> Tensor:
     return m.op("WHERE", [x], [m.tensor([None, 1], dtype="int64")])[0]
 
 
-def test_beside_sizes_that_are_open() -> None:
+def test_beside_dynamic_sizes() -> None:
     """A custom operator with static operands is kept beside dynamic and data-dependent sizes."""
     m = Build()
     m.output(*m.op("ABS", [m.input([None, 3], name="x")], [m.tensor([None, 3])]))
@@ -166,7 +166,7 @@ def test_beside_sizes_that_are_open() -> None:
 
 
 @pytest.mark.parametrize("allow_custom", [True, False])
-def test_with_sizes_that_are_open(caplog: pytest.LogCaptureFixture, *, allow_custom: bool) -> None:
+def test_reading_dynamic_sizes(caplog: pytest.LogCaptureFixture, *, allow_custom: bool) -> None:
     """An input of a custom operator gets a fixed size; a data-dependent size is refused."""
     m = Build()
     x = m.input([None, 3], name="x")

@@ -225,18 +225,18 @@ CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
 }
 
 
-@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_other_sizes_than_declared(case: str, *, opened: bool) -> None:
+def test_other_sizes_than_declared(case: str, *, dynamic: bool) -> None:
     """Sizes follow from the inputs, both with dynamic inputs and with wrongly declared tensors."""
 
     def network(m: Build) -> None:
-        x, y = (m.input([4, None if opened else 6, 3]) for _ in range(2))
+        x, y = (m.input([4, None if dynamic else 6, 3]) for _ in range(2))
         made = CASES[case](m, add_guess(m, x), add_guess(m, y))
         m.output(*made)
 
     inputs = [[4, 6, 3], [4, 6, 3]]
-    cases = [[[4, n, 3] for _ in inputs] for n in (6, 9, 2)] if opened else [inputs]
+    cases = [[[4, n, 3] for _ in inputs] for n in (6, 9, 2)] if dynamic else [inputs]
     check_sizes(network, *cases)
 
 

@@ -324,7 +324,7 @@ def test_sizes_that_meet() -> None:
     assert made.sizes == (2, "a_1", 3)
 
 
-def test_copies_of_what_is_open() -> None:
+def test_copies_of_a_dynamic_dimension() -> None:
     """A called sub-graph that returns its input keeps the dynamic dimension."""
     m = Build()
     inner = m.subgraph("inner")

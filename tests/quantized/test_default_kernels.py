@@ -125,7 +125,7 @@ def test_hard_swish_without_a_table(steps: tuple[float, float]) -> None:
     assert "HardSwish" in {node.op_type for node in model.graph.node}
 
 
-def test_hard_swish_of_an_open_size() -> None:
+def test_hard_swish_of_a_dynamic_size() -> None:
     m = Build()
     x = m.input([1, 3, 5], dtype="int8", scale=0.05, zero_point=3, shape_signature=[-1, -1, 5])
     m.output(*m.op("HARD_SWISH", [x], [[1, 3, 5]], scale=0.04, zero_point=-5))

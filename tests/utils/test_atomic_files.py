@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 def write(folder: Path, *names: str) -> None:
     """Write new files."""
-    with atomic_files.replacing_all(folders=True) as create:
+    with atomic_files.replace_all_atomically(folders=True) as create:
         for name in names:
             create(folder / name).write(b"new")
 
@@ -67,7 +67,7 @@ def test_nothing_is_touched_if_a_file_finds_no_place(folder: Path, last: str) ->
     (folder / "old").write_bytes(b"old")
 
     def fill() -> None:
-        with atomic_files.replacing_all(folders=True) as create:
+        with atomic_files.replace_all_atomically(folders=True) as create:
             for name in (last, "old", "a/b/c", "made"):
                 create(folder / name).write(b"new")
             if last == "folder":
@@ -83,7 +83,7 @@ def test_a_failure_while_writing(folder: Path) -> None:
     (folder / "old").write_bytes(b"old")
 
     def fill() -> None:
-        with atomic_files.replacing_all(folders=True) as create:
+        with atomic_files.replace_all_atomically(folders=True) as create:
             create(folder / "old").write(b"new")
             create(folder / "a/new").write(b"new")
             raise KeyboardInterrupt
@@ -117,7 +117,7 @@ import os, sys, time
 from pathlib import Path
 from tflite2onnx.utils import atomic_files
 {change}
-create_all = atomic_files.replacing_all()
+create_all = atomic_files.replace_all_atomically()
 with atomic_files.replace_atomically(Path("page.html")) as page, create_all as create:
     create(Path("model.onnx")).write(b"new")
     file = create(Path("model.onnx.data"))

@@ -229,7 +229,7 @@ def test_a_file_of_a_signature(key: str, names: NameSource, layouts: dict[str, A
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_a_file_with_or_without_open_sizes(*, static: bool) -> None:
+def test_a_file_with_static_or_dynamic_sizes(*, static: bool) -> None:
     """Files with static and with dynamic sizes are matched, although their nodes differ."""
     m = Build()
     x = m.input([None, 3, 5], name="x")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     # Adds the operators of a sub-graph at a depth; returns their outputs.
     Change = Callable[[Subgraph, list[Tensor], int], list[Tensor]]
 
-ROWS, OPEN = [2, 3], [None, 3]
+ROWS, DYNAMIC = [2, 3], [None, 3]
 _DEEPEST, _MOST = 3, 12  # the depth of the nest, and the number of its sub-graphs
 
 
@@ -134,8 +134,8 @@ class Nest:
 @pytest.mark.parametrize("seed", range(16))
 def test_sizes_that_change(seed: int) -> None:
     """The number of rows differs between iterations and between branches."""
-    nest = Nest(seed, OPEN)
-    (y,) = nest.resize_rows(nest.m, [nest.m.input(ROWS if seed % 2 else OPEN, name="x")], 0)
+    nest = Nest(seed, DYNAMIC)
+    (y,) = nest.resize_rows(nest.m, [nest.m.input(ROWS if seed % 2 else DYNAMIC, name="x")], 0)
     away = nest.apply(nest.m, "ABS", y)
     nest.m.output(away, *nest.m.op("SUM", [away, nest.m.constant([0])], [[3]]))
     result = check(nest.m.bytes(), seeds=range(3), ranges={"float32": (-1, 1)}, random_layouts=[0])

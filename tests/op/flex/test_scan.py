@@ -254,7 +254,7 @@ def test_what_does_not_fit(
         convert(build_flex(name, inputs, [made], further, **attributes).bytes())
 
 
-def test_open_transforms() -> None:
+def test_dynamic_transforms() -> None:
     """Batch and frames of a transform may be dynamic."""
     m = Build()
     x = m.input([1, 1, 9], shape_signature=[-1, -1, 9])

@@ -153,7 +153,7 @@ def test_refuses() -> None:
         assert reason in reasons
 
 
-def test_open_sizes_of_many() -> None:
+def test_dynamic_number_of_boxes() -> None:
     """The number of boxes may be dynamic."""
     m = Build()
     boxes, scores = m.input([None, 4], name="boxes"), m.input([None], name="scores")
@@ -177,7 +177,7 @@ def test_open_sizes_of_many() -> None:
     check_outputs(m, inputs=given)
 
 
-def test_transforms_of_an_open_batch() -> None:
+def test_transforms_of_a_dynamic_batch() -> None:
     m = Build()
     x = m.input([None, 3, 8])
     length = m.constant(np.array([4, 8], np.int32))

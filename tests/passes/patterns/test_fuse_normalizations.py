@@ -181,7 +181,7 @@ def test_opset_16() -> None:
     assert "LayerNormalization" in nodes(data, forms="canonical")
 
 
-def test_open_sizes() -> None:
+def test_dynamic_sizes() -> None:
     """The number of rows may be dynamic."""
     m = Spelled([-1])
     m.output(keras(m, m.input([1, 3, 8], shape_signature=[-1, 3, 8])))

@@ -27,7 +27,7 @@ def checked_node_types(form: Keras) -> set[str]:
     [
         Keras(),
         Keras(matmul=True),
-        Keras(apart=True),
+        Keras(added_biases=True),
         Keras(last=True),
         Keras(batch=1),
         Keras(times=1),
@@ -84,7 +84,7 @@ def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
 )
 def test_sequences_of_any_length(form: Keras) -> None:
     """A dynamic sequence length stays dynamic."""
-    data = replace(form, open=True).model().bytes()
+    data = replace(form, dynamic=True).model().bytes()
     given = random_inputs(data, 0, float32=(-1, 1))
     for times in (1, 2, 13):
         sequence = np.random.default_rng(times).uniform(-1, 1, (times, BATCH, FEATURES))
@@ -97,9 +97,9 @@ def test_sequences_of_any_length(form: Keras) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        Keras(open=True, limit="sum"),
-        Keras(open=True, limit="batch", batch=1),
-        Keras(open=True, first=1, last=True),
+        Keras(dynamic=True, limit="sum"),
+        Keras(dynamic=True, limit="batch", batch=1),
+        Keras(dynamic=True, first=1, last=True),
     ],
     ids=str,
 )

@@ -54,7 +54,7 @@ def node_types_of(result: Result) -> set[str]:
         Keras(last=True),
         Keras(times=1),
         Keras(batch=1),
-        Keras(apart=True),
+        Keras(added_biases=True),
         Keras("GRU"),
         Keras("GRU", last=True),
         Keras("GRU-before"),
@@ -249,7 +249,7 @@ def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None =
 
 
 @pytest.mark.parametrize(("batch", "first"), [(None, 5), (2, None), (None, None)])
-def test_open_sizes(batch: int | None, first: int | None) -> None:
+def test_dynamic_sizes(batch: int | None, first: int | None) -> None:
     plain = build_loop(Build(), listed=False, batch=2, first=5)
     listed = build_loop(Build(), listed=True, batch=batch, first=first)
     result = check_lists(plain, listed, fixed=False)
