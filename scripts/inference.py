@@ -61,7 +61,7 @@ def onnx_runtime(path: Path, threads: int) -> Inference:
 
 
 def onnx_feeds(session: Any) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is imported late
-    """Return random inputs for a session; open sizes are 1."""
+    """Return random inputs for a session; dynamic sizes are 1."""
     kinds = {"float": "float32", "double": "float64"}
     feeds = {}
     for port in session.get_inputs():

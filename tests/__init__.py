@@ -1,1 +1,1 @@
-"""The tests, in the shape of the package: op/vision/test_conv.py tests op/vision/conv.py."""
+"""The tests, in the folders of the package: op/vision/test_conv.py tests op/vision/conv.py."""

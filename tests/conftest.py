@@ -1,4 +1,4 @@
-"""The end of a test run says which programs are missing, for which tests were skipped."""
+"""The end of a test run lists the missing programs for which tests were skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MISSING = re.compile(r"[\w-]+ is not installed \(apt-get install [\w-]+\)")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count the tests that each missing program skipped."""
+    """Print the number of tests that each missing program skipped."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(found for each in skipped for found in _MISSING.findall(str(each.longrepr)))
     for reason, number in reasons.items():

@@ -1,4 +1,4 @@
-"""The public interface, now and as of 0.x."""
+"""The public interface, and the interface of version 0.x."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def python(code: str, *arguments: str | Path) -> str:
-    """Return the output of a new interpreter."""
+    """Return the output of code in a new interpreter."""
     words = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
@@ -54,7 +54,7 @@ def test_a_path_or_bytes(model: Path) -> None:
 
 
 def test_nothing_is_written_unasked(model: Path) -> None:
-    """The result can be saved later."""
+    """Without an output path nothing is written; the result can be saved later."""
     result = tflite2onnx.convert(model)
     assert list(model.parent.iterdir()) == [model]
     assert result.save(model.with_suffix(".onnx")) == result.size
@@ -62,7 +62,7 @@ def test_nothing_is_written_unasked(model: Path) -> None:
 
 
 def test_the_signature() -> None:
-    """The first three may go by position."""
+    """The first three parameters may be positional."""
     parameters = inspect.signature(tflite2onnx.convert).parameters
     assert list(parameters)[:5] == ["model", "output", "layouts", "io_layout", "opset"]
     kinds = [p.kind for p in parameters.values()]
@@ -71,7 +71,7 @@ def test_the_signature() -> None:
 
 
 def test_what_is_public() -> None:
-    """All names of the public interface exist."""
+    """Each listed name of the public interface exists."""
     assert all(hasattr(tflite2onnx, name) for name in tflite2onnx.__all__)
     assert tflite2onnx.__version__ == metadata.version("tflite2onnx")
     assert isinstance(tflite2onnx.convert(network()), tflite2onnx.Result)
@@ -82,7 +82,7 @@ def test_what_is_public() -> None:
 
 
 def test_every_error_is_a_conversion_error() -> None:
-    """One `except` is enough."""
+    """Every error is a ConversionError, so that one `except` is enough."""
     values = vars(errors).values()
     types = [v for v in values if isinstance(v, type) and v.__module__ == errors.__name__]
     classes = [v for v in types if issubclass(v, BaseException)]
@@ -103,7 +103,7 @@ def test_every_error_is_a_conversion_error() -> None:
     ],
 )
 def test_files_that_are_no_models(tmp_path: Path, content: bytes | None, message: str) -> None:
-    """Missing, empty, truncated, or something else; no output appears."""
+    """Missing, empty, truncated and other files are errors, and no output is written."""
     path = tmp_path / "model.tflite"
     if content is not None:
         path.write_bytes(content)
@@ -116,7 +116,7 @@ def test_files_that_are_no_models(tmp_path: Path, content: bytes | None, message
 def test_the_model_is_not_overwritten(
     model: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is a model by its contents, whatever its name is."""
+    """The model is not overwritten, also if the output is a link to it or another path of it."""
     data = model.read_bytes()
     other = model.with_name("other")
 
@@ -137,7 +137,7 @@ def test_the_model_is_not_overwritten(
 
 
 def test_an_older_file_is_overwritten(model: Path) -> None:
-    """Other existing files are replaced; the model is not."""
+    """An existing output file is replaced."""
     output = model.with_suffix(".onnx")
     output.write_bytes(b"old")
     tflite2onnx.convert(model, output)
@@ -146,7 +146,7 @@ def test_an_older_file_is_overwritten(model: Path) -> None:
 
 
 def test_an_unconvertible_model_leaves_no_file(tmp_path: Path) -> None:
-    """Nor does it touch one that is there."""
+    """After an error there is no new file, and an existing file is unchanged."""
     m = Build()
     m.output(*m.custom("Mystery", [m.input([2])], [[2]]))
     output = tmp_path / "out.onnx"
@@ -168,7 +168,7 @@ def test_an_unconvertible_model_leaves_no_file(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
-    """They are errors of ours."""
+    """Wrong options raise an OptionError."""
     with pytest.raises(error):
         tflite2onnx.convert(network(), **options)
 
@@ -177,7 +177,7 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
 
 
 def test_old_programs_run(model: Path) -> None:
-    """Two paths, or three arguments, by position or by the names that they had."""
+    """The calls of version 0.x work: two or three arguments, by position or by their old names."""
     output = model.with_suffix(".onnx")
     tflite2onnx.convert(str(model), str(output))
     assert onnx.load(output) == tflite2onnx.convert(model).model
@@ -194,7 +194,7 @@ def test_old_programs_run(model: Path) -> None:
 
 
 def test_supported_operators() -> None:
-    """TFLite's names, in alphabetical order; ours is not among them."""
+    """The names are TFLite's, in alphabetical order, without internal operators."""
     names = tflite2onnx.supported_operators()
     assert names == tflite2onnx.getSupportedOperators() == sorted(set(names))
     assert {"ABS", "ADD", "CONV_2D", "RESHAPE", "TRANSPOSE"} <= set(names)
@@ -202,7 +202,7 @@ def test_supported_operators() -> None:
 
 
 def test_debug_log(model: Path) -> None:
-    """Stages and their counts, on stderr unless the program logs elsewhere; not those of others."""
+    """The log has the stages and their counts, by default on stderr, and no other loggers."""
     code = (
         "import logging, sys, tflite2onnx; tflite2onnx.enableDebugLog(); "
         "logging.getLogger('other').debug('nothing'); tflite2onnx.convert(*sys.argv[1:])"
@@ -219,7 +219,7 @@ def test_debug_log(model: Path) -> None:
 def test_debug_log_in_a_program_that_logs(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own handlers get the lines."""
+    """The handlers of the program get the log messages."""
     logger = logging.getLogger("tflite2onnx")
     monkeypatch.setattr(logger, "level", logging.NOTSET)
     tflite2onnx.convert(chain("ABS"))
@@ -236,7 +236,7 @@ def test_debug_log_in_a_program_that_logs(
 
 
 def test_converting_imports_little(model: Path) -> None:
-    """Neither runtime, no TensorFlow, nor any package that conversion does not need."""
+    """`import tflite2onnx` and a conversion import no runtime and no TensorFlow."""
     code = """
 import sys, json
 before = set(sys.modules)

@@ -1,4 +1,4 @@
-"""Bundles: all models are converted or none, and hostile archives are refused."""
+"""Bundles: all models are converted or none, and malicious archives are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def archive(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
 
 
 def lying(size: int) -> bytes:
-    """Return an archive of a file of zeros that says to be of 100 bytes."""
+    """Return an archive of a file of zeros with a declared size of 100 bytes."""
     made, piece = io.BytesIO(), bytes(1 << 20)
     with (
         zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out,
@@ -52,7 +52,7 @@ def lying(size: int) -> bytes:
 
 
 def unknown() -> bytes:
-    """Return a model that cannot be converted."""
+    """Return a model with an unknown custom operator."""
     m = Build()
     m.output(*m.custom("mystery", [m.input([2, 3])], [[2, 3]]))
     return m.bytes()
@@ -69,7 +69,7 @@ FILES = {
 
 @pytest.fixture
 def task(tmp_path: Path) -> Path:
-    """Write a bundle with a bundle in it."""
+    """Write a bundle that contains another bundle."""
     path = tmp_path / "face.task"
     path.write_bytes(archive(FILES))
     return path
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_written_to(task: Path, tmp_path: Path) -> None:
 def test_a_bundle_that_fails_touches_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """After an error files in the folder stay, and new folders are removed."""
+    """After an error existing files are unchanged, and new folders are removed."""
     folder = tmp_path / "out"
     folder.mkdir()
     for old in ("a.onnx", "manifest.json"):
@@ -146,7 +146,7 @@ def test_a_file_where_a_folder_has_to_be(tmp_path: Path) -> None:
 
 
 def test_links_that_leave_the_folder(tmp_path: Path) -> None:
-    """Neither a link that is a file of the bundle's, nor one that is a folder, is followed."""
+    """Symbolic links out of the output folder are not followed, neither of files nor of folders."""
     folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()
@@ -178,13 +178,13 @@ def test_names_that_leave_the_folder(name: str) -> None:
 
 
 def rename_member(old: bytes, new: bytes) -> bytes:
-    """Return a bundle whose file is named otherwise than a zip archive can be made."""
+    """Return a bundle with a member name that zipfile would not write."""
     return archive({old.decode(): MODEL}).replace(old, new)
 
 
 @pytest.mark.parametrize("name", [b"\0.tflite", b"\0" * 8, b"../mmmmm", b"./././..", b"..\0....."])
 def test_names_that_are_none(name: bytes) -> None:
-    """A NUL ends a name, so the name can be empty."""
+    """Member names that are empty, that leave the bundle, or that contain NUL are refused."""
     with pytest.raises(BundleError, match="must be inside the bundle"):
         read_bundle(rename_member(b"x.tflite", name))
 
@@ -215,7 +215,7 @@ def test_bundles_that_would_fill_the_memory() -> None:
 
 
 def test_bundles_whose_bundles_would_fill_the_memory() -> None:
-    """Each of which on its own has room enough."""
+    """The sizes of nested bundles are limited together, not only each alone."""
     zeros = archive({"zeros": bytes(module._BYTES // 4)}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
     assert len(read_bundle(archive({"one": zeros, "model": MODEL})).models) == 1
     many = {f"{i}.task": zeros for i in range(40)}
@@ -224,7 +224,7 @@ def test_bundles_whose_bundles_would_fill_the_memory() -> None:
 
 
 def test_sizes_that_are_lies() -> None:
-    """Files are unpacked up to their declared size."""
+    """Members are decompressed up to their declared size only."""
     size = 1 << 28
     data = lying(size)
     tracemalloc.start()
@@ -310,7 +310,7 @@ def test_command_finds_differences(
 
 
 def test_each_model_of_a_bundle_is_verified(task: Path, tmp_path: Path, capsys: Captured) -> None:
-    """Each model of a folder is verified, or is converted first; the output names each model."""
+    """Each model is verified against its file, or converted first; the output names each model."""
     folder = tmp_path / "out"
     convert_bundle(task, folder)
     for words in ([str(folder)], []):

@@ -1,4 +1,4 @@
-"""tflite2onnx/convert.py and emit.py: the five stages together."""
+"""convert.py and emit.py: whole conversions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_opset_is_as_asked(opset: int | None) -> None:
 
 @pytest.mark.parametrize("opset", [12, 0, -1, onnx.defs.onnx_opset_version() + 1, "17", 17.0])
 def test_opsets_that_are_none(opset: Any) -> None:
-    """The message lists the known names."""
+    """The message lists the valid opsets."""
     newest = onnx.defs.onnx_opset_version()
     message = f"opset must be 13 to {newest}, got {opset!r}"
     with pytest.raises(OptionError, match=message):
@@ -57,7 +57,7 @@ def test_the_newest_opset() -> None:
 
 
 def test_a_newer_node_takes_a_newer_opset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest that has it, unless an older one was asked for."""
+    """The smallest opset that has the node is used, unless an older opset was requested."""
     # Gelu needs opset 20; the model is not run.
     monkeypatch.setattr(OPERATORS["ABS"], "emit", lambda _self, g, _y, x: g.Gelu(x))
     assert convert(chain("ABS")).opset == 20
@@ -71,7 +71,7 @@ def test_a_newer_node_takes_a_newer_opset(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_all_unsupported_operators_are_listed() -> None:
-    """With code, index, output tensor and reason: unknown ones, custom ones, wrong ones."""
+    """Each unsupported operator is listed with its index, its output tensor and the reason."""
     m = Build()
     x = m.input([2, 3], name="x")
     (a,) = m.op("ABS", [x], [m.tensor([2, 3], name="a")])
@@ -93,7 +93,7 @@ def test_all_unsupported_operators_are_listed() -> None:
 
 
 def test_a_custom_operator_by_a_known_name() -> None:
-    """The name of a builtin operator, or of ours, means nothing in a custom operator."""
+    """A custom operator with the name of a builtin or internal operator is unknown."""
     for name in ("ABS", "AS_PLANNED"):
         m = Build()
         m.output(*m.custom(name, [m.input([2])], [[2]]))
@@ -114,7 +114,7 @@ def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_operator_that_fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the operator even without outputs."""
+    """The message names the operator, even if it has no outputs."""
 
     def fail(*_: object) -> None:
         raise OperatorError("it is too late")
@@ -125,7 +125,7 @@ def test_an_operator_that_fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_operator_has_a_category() -> None:
-    """And stands under each of its codes once."""
+    """Each class has a category, and is registered under its codes."""
     for code, cls in OPERATORS.items():
         assert issubclass(cls, Operator)
         assert code in cls.codes
@@ -144,7 +144,7 @@ def test_a_model_without_outputs() -> None:
 
 
 def test_a_model_that_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error like any other."""
+    """A MemoryError becomes a ModelFileError."""
 
     def fail(*_: Any) -> None:
         raise MemoryError
@@ -155,7 +155,7 @@ def test_a_model_that_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_output_that_nothing_computes() -> None:
-    """The message names it."""
+    """The message names the output."""
     m = Build()
     m.input([2])
     m.output(m.tensor([2], name="y"))
@@ -164,7 +164,7 @@ def test_an_output_that_nothing_computes() -> None:
 
 
 def test_an_operator_whose_input_nothing_computes() -> None:
-    """The message names it and who wants it."""
+    """The message names the input and the operator."""
     m = Build()
     m.output(*m.op("ABS", [m.tensor([2], name="a")], [m.tensor([2], name="y")]))
     with pytest.raises(UnsupportedOperators, match=r"ABS \(operator 0, y\): a must be constant"):
@@ -177,7 +177,7 @@ def test_an_operator_whose_input_nothing_computes() -> None:
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
 @pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
 def test_quantized_tensors_are_kept_as_integers(activation: str, activations: str) -> None:
-    """Inputs and outputs have the file's type, whatever activations are stored as."""
+    """Inputs and outputs have the file's type for every storage of activations."""
     m = Build()
     generator = np.random.default_rng(0)
     x = m.input((2, 5, 7, 3), dtype="int8", scale=0.05, zero_point=3, name="x")
@@ -202,7 +202,7 @@ def test_quantized_tensors_are_kept_as_integers(activation: str, activations: st
 
 
 def test_a_convolution_of_a_constant() -> None:
-    """A constant is a weight where weights are read, not wherever it is read."""
+    """A constant is stored as weights only for operands that are weights."""
     m = Build()
     m.output(m.input([1]))
     image = np.random.default_rng(0).standard_normal((1, 5, 7, 3)).astype(np.float32)
@@ -214,7 +214,7 @@ def test_a_convolution_of_a_constant() -> None:
 
 
 def test_what_the_result_says() -> None:
-    """Counts, sizes and the model itself."""
+    """The result has counts, sizes and the model."""
     result = convert(build_flattening())
     graph = result.model.graph
     assert result.nodes == len(graph.node)
@@ -226,7 +226,7 @@ def test_what_the_result_says() -> None:
 
 
 def test_the_planner_is_a_parameter() -> None:
-    """The planner gets the interface first, then the operators."""
+    """The planner gets the site of the interface, then the sites of the operators."""
     seen: list[Site] = []
 
     def planner(sites: Sequence[Site]) -> Plan:
@@ -240,7 +240,7 @@ def test_the_planner_is_a_parameter() -> None:
 
 
 def test_metadata() -> None:
-    """The metadata have the layouts of inputs and outputs, and the names in signatures."""
+    """The metadata have the layouts of inputs and outputs, and their names in signatures."""
     m = Build()
     x = m.input((2, 5, 7, 3), name="x")
     y = convolve(m, x, 11, "y")
@@ -311,9 +311,9 @@ def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_nothing_is_left_to_the_collector(*, enabled: bool) -> None:
-    """A conversion makes no cycles, and leaves the search for them as it was."""
+    """A conversion leaves no reference cycles, and does not enable or disable the collector."""
     data = network()
-    convert(data)  # imports what it takes; modules and classes are cycles
+    convert(data)  # the first conversion imports modules, which have cycles
     gc.collect()
     if not enabled:
         gc.disable()

@@ -1,4 +1,4 @@
-"""Half precision: which operators compute in it, and what stays float32."""
+"""Half precision: the operators that compute in float16, and those that stay float32."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def list_nodes(result: Any) -> list[str]:
 
 
 def build(*codes: str | Callable[[Subgraph, Tensor], Tensor]) -> bytes:
-    """Return "x" -> operators with one input, or what the functions add -> "y"."""
+    """Return "x" -> operators with one input, or the operators that functions add -> "y"."""
     m = Build()
     x = m.input(SHAPE, name="x")
     for code in codes:
@@ -95,7 +95,7 @@ def test_networks(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mobilenet", "unet"])
 def test_weights_that_are_float16_in_the_file(name: str) -> None:
-    """They are read as they are: no Cast, and no second copy."""
+    """float16 weights of the file are read without Cast, and stored once."""
     file = ASSETS / f"{name}_float16.tflite"
     whole, half = convert(file), convert_half(file)
     assert list_nodes(whole).count("Cast") > list_nodes(half).count("Cast") == 2
@@ -108,7 +108,7 @@ def test_weights_that_are_float16_in_the_file(name: str) -> None:
 
 
 def test_inputs_and_outputs() -> None:
-    """They stay float32 with a Cast, unless they shall be float16 too."""
+    """Inputs and outputs stay float32 with a Cast, or become float16 with float16_io."""
     data = build("NEG", "ABS")
     assert list_nodes(convert_half(data)) == ["Cast", "Neg", "Abs", "Relu", "Cast"]
     half = convert_half(data, float16_io=True)
@@ -120,7 +120,7 @@ def test_inputs_and_outputs() -> None:
 
 
 def test_verification_of_a_file() -> None:
-    """The file says that it computes in half precision: its tensors are found and compared."""
+    """A file records float16, so that its tensors are matched and compared."""
     data = build("NEG", "EXP", "ABS")
     for io in (False, True):
         report = verify(data, convert_half(data, float16_io=io).model, per_operator=True)
@@ -130,7 +130,7 @@ def test_verification_of_a_file() -> None:
 
 
 def test_verification_finds_what_is_wrong() -> None:
-    """The bounds of half precision are far below the errors that a wrong constant makes."""
+    """The bounds of half precision still find a wrong constant."""
     data = build(with_constant("MUL", 3.0), "NEG")
     model = convert_half(data).model
     (three,) = [each for each in model.graph.initializer if each.data_type == HALF]
@@ -159,7 +159,7 @@ def test_verification_finds_what_is_wrong() -> None:
     ],
 )
 def test_operators_that_may_overflow(codes: Any, want: list[tuple[str, str]]) -> None:
-    """With those that read nothing else: the next operator with another input is half."""
+    """Operators that may overflow stay float32, and operators that read only their outputs, too."""
     data = build(*codes)
     half = convert_half(data)
     found = list_reasons(half)
@@ -170,7 +170,7 @@ def test_operators_that_may_overflow(codes: Any, want: list[tuple[str, str]]) ->
 
 @pytest.mark.parametrize(("size", "want"), [(1024, []), (1025, [("ReduceMean", OVERFLOW)])])
 def test_large_reductions(size: int, want: list[tuple[str, str]]) -> None:
-    """A sum of many small elements may overflow, and so may the sum of a mean."""
+    """A sum or mean of more than 1024 elements stays float32, because the sum may overflow."""
     m = Build()
     x = m.input((2, size), name="x")
     axes = m.constant(np.array([1], np.int32))
@@ -183,7 +183,7 @@ def test_large_reductions(size: int, want: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize(("size", "want"), [(4, []), (40, [("AveragePool", OVERFLOW)])])
 def test_pools(size: int, want: list[tuple[str, str]]) -> None:
-    """A pool adds as many elements as its window has."""
+    """An average pool sums as many elements as its window has."""
     m = Build()
     x = m.input((1, 41, 41, 2), name="x")
     options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
@@ -209,7 +209,7 @@ def test_casts_from_floats() -> None:
 
 
 def test_float16_weights_that_are_an_output() -> None:
-    """An output is no constant, but the output of a node."""
+    """float16 weights may be an output of the model."""
     m = Build()
     weights = m.constant(np.arange(600, dtype=np.float16))
     (y,) = m.op("DEQUANTIZE", [weights], [m.tensor([600], name="y")])
@@ -220,7 +220,7 @@ def test_float16_weights_that_are_an_output() -> None:
 
 
 def test_reductions_of_unknown_size() -> None:
-    """They may add many elements."""
+    """A reduction of a dynamic axis stays float32, because its sum may overflow."""
     m = Build()
     x = m.input([None, 3], name="x")
     m.output(*m.op("SUM", [x, m.constant(np.array([0], np.int32))], [[3]], keep_dims=False))
@@ -230,7 +230,7 @@ def test_reductions_of_unknown_size() -> None:
 
 
 def test_a_normalization() -> None:
-    """Squares, their mean and its root are float32; the quotient is half again."""
+    """Squares, their mean and the root stay float32; the product with them is float16 again."""
     m = Build()
     x = m.input((2, 8), name="x")
     axes = m.constant(np.array([1], np.int32))
@@ -246,7 +246,7 @@ def test_a_normalization() -> None:
 
 
 def test_large_integers() -> None:
-    """Half precision holds integers up to 65504 only: those of 32 bits become float32."""
+    """Casts of int32 stay float32, because float16 represents numbers up to 65504 only."""
     m = Build()
     count, small = (
         m.input([2], dtype="int32", name="count"),
@@ -261,7 +261,7 @@ def test_large_integers() -> None:
 
 @pytest.mark.parametrize("name", ["mobilenet_int8", "keywords_uint8", "mobilenet_int16x8"])
 def test_quantized_networks_stay_as_they_are(name: str) -> None:
-    """A Cast between an operator and QuantizeLinear would keep the runtime from fusing them."""
+    """Quantized operators stay float32: a Cast before QuantizeLinear would prevent fusion."""
     file = ASSETS / f"{name}.tflite"
     whole, half = convert(file), convert_half(file)
     assert list_nodes(half) == list_nodes(whole)
@@ -272,7 +272,7 @@ def test_quantized_networks_stay_as_they_are(name: str) -> None:
 
 
 def test_other_reasons() -> None:
-    """Operators that ONNX or ONNX Runtime lacks, and custom operators."""
+    """Operators that ONNX or ONNX Runtime lacks in float16, and custom operators, stay float32."""
     m = Build()
     x = m.input([4], name="x")
     limits = [m.constant(np.float32(each)) for each in (0, 4, 1)]
@@ -298,7 +298,7 @@ def test_other_reasons() -> None:
 
 
 def test_loops_and_branches() -> None:
-    """What is inside is half; what goes from round to round stays float32."""
+    """Operators in sub-graphs compute in float16; loop variables stay float32."""
     m = Build()
     x, count = m.input(SHAPE, name="x"), counter(m)
     scale = m.constant(np.linspace(0.5, 1.5, 30, dtype=np.float32).reshape(SHAPE))
@@ -317,7 +317,7 @@ def test_loops_and_branches() -> None:
 
 
 def test_recurrent_layers() -> None:
-    """ONNX Runtime crashes on float16 beside a Scan: weights are float16, operators are not."""
+    """Weights are float16, but operators are not: ONNX Runtime crashes on float16 beside a Scan."""
     generator = np.random.default_rng(0)
 
     def weights(m: Build, *shape: int) -> Tensor:
@@ -339,7 +339,7 @@ def test_recurrent_layers() -> None:
 
 @pytest.mark.parametrize("io", [False, True])
 def test_states(*, io: bool) -> None:
-    """A state has the element type of the inputs, its initial value too."""
+    """A state and its initial value have the element type of the inputs."""
     half = convert_half(build_sum(), float16_io=io)
     dtype = "float16" if io else "float32"
     assert half.states[0].input.dtype == half.states[0].output.dtype == dtype
@@ -353,7 +353,7 @@ def test_states(*, io: bool) -> None:
 
 
 def test_outputs_that_are_inputs_or_constants() -> None:
-    """Each output is a value of its own."""
+    """Outputs that are inputs or constants, and repeated outputs, are separate values."""
     m = Build()
     x = m.input([2], name="x")
     constant = m.constant(np.array([1, 2], np.float32), name="constant")

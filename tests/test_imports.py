@@ -1,4 +1,4 @@
-"""The structure: imports run one way, and folders have a limited size."""
+"""The structure of the package: imports run in one direction, and folders have limited sizes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tflite2onnx"
 
-# From the bottom up; a folder stands for all its modules. A module imports from the rows below its
-# own, and from its own row as long as there is no circle. (The first row is the lowest.)
+# From the lowest row to the highest; a folder includes all its modules. A module imports from lower
+# rows, and from its own row without cycles.
 ROWS = (
     {"errors", "utils", "version"},
     {"graph", "tensor"},
@@ -39,7 +39,7 @@ ROWS = (
     {"cli"},
     {"__init__", "__main__", "operators"},
 )
-# Who may import what is neither Python's own nor numpy.
+# The modules that may import libraries other than the standard library and numpy.
 LIBRARIES = {
     "flatbuffers": {
         "reader.flexbuffer",
@@ -59,13 +59,13 @@ LIBRARIES = {
 
 
 @cache
-def tree(path: Path) -> ast.Module:
+def parse_file(path: Path) -> ast.Module:
     """Return the syntax tree of a file."""
     return ast.parse(path.read_text())
 
 
 def modules() -> dict[str, Path]:
-    """Return the modules by their names within the package: "op.conv"; "op" is op/__init__.py."""
+    """Return the modules by their names in the package: "op.conv"; "op" is op/__init__.py."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
@@ -87,37 +87,37 @@ def imported_names(node: ast.AST) -> list[str]:
 
 def package_imports(path: Path) -> set[str]:
     """Return the modules of the package that a file imports."""
-    named = (n for node in ast.walk(tree(path)) for n in imported_names(node))
+    named = (n for node in ast.walk(parse_file(path)) for n in imported_names(node))
     return {n.removeprefix("tflite2onnx.") for n in named} & modules().keys()
 
 
 def row(name: str) -> int:
-    """Return the row that a module stands in."""
+    """Return the number of the row that lists a module."""
     (found,) = [i for i, names in enumerate(ROWS) if name.partition(".")[0] in names]
     return found
 
 
 @pytest.mark.parametrize("name", modules())
 def test_imports_run_one_way(name: str) -> None:
-    """From the bottom up."""
+    """A module imports only from its own row and from lower rows."""
     for other in package_imports(modules()[name]):
         assert row(other) <= row(name), f"{name} imports {other}"
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """Within a row, too."""
+    """There is no cycle of imports."""
     graph = {name: package_imports(path) for name, path in modules().items()}
     assert list(TopologicalSorter(graph).static_order())
 
 
 def test_every_row_is_in_use() -> None:
-    """Each row names an existing module."""
+    """Each name in the rows is an existing module or folder."""
     assert set().union(*ROWS) == {name.partition(".")[0] for name in modules()}
 
 
 @pytest.mark.parametrize("folder", sorted({p.parent for p in PACKAGE.rglob("*.py")}), ids=str)
 def test_folders_can_be_seen_at_once(folder: Path) -> None:
-    """The package itself has at most 22 files and 11 folders, `op` 8 and 13, `cli` 16 files."""
+    """The package has at most 22 files and 11 folders, `op` 8 and 13, `cli` 16 files."""
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
     files = {name for name in names if name.endswith(".py")}
     sizes = {PACKAGE: (22, 11), PACKAGE / "op": (8, 13), PACKAGE / "cli": (16, 0)}
@@ -135,13 +135,13 @@ def foreign(node: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("name", modules())
 def test_libraries(name: str) -> None:
-    """Each has few places, or one."""
-    for library in foreign(tree(modules()[name])) - sys.stdlib_module_names - {"numpy"}:
+    """Each library is imported only by the listed modules."""
+    for library in foreign(parse_file(modules()[name])) - sys.stdlib_module_names - {"numpy"}:
         assert name in LIBRARIES.get(library, ()), f"{name} imports {library}"
 
 
 def test_a_conversion_needs_no_runtime() -> None:
-    """Only `verify` imports LiteRT and ONNX Runtime; nothing imports TensorFlow."""
+    """Only `verify` imports LiteRT and ONNX Runtime; no module imports TensorFlow."""
     model = PACKAGE.parent / "assets" / "models" / "keywords_int8.tflite"
     code = (
         f"import sys, tflite2onnx, tflite2onnx.cli; tflite2onnx.convert({str(model)!r}).model;"

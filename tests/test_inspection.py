@@ -26,7 +26,7 @@ SCHEMES = {
     "keywords_dynamic_range": "dynamic range: float32 with int8 weights",
     "keywords_int8": "int8, weights by channel",
     "keywords_int16x8": "int16 with int8 weights, weights by channel",
-    "keywords_uint8": "int8, weights by channel",  # its interface alone is uint8
+    "keywords_uint8": "int8, weights by channel",  # only its inputs and outputs are uint8
 }
 
 
@@ -47,7 +47,7 @@ def test_a_scheme_of_its_own_for_each_part() -> None:
 
 
 def model(*codes: str) -> bytes:
-    """Return a chain of operators over float32[2, 3], with one constant that the first reads."""
+    """Return a chain of operators over float32[2, 3]; the first operator reads a constant."""
     m = Build(description="a chain")
     y = m.op("ADD", [m.input([2, 3], name="x"), m.constant(np.ones((2, 3), np.float32))], [[2, 3]])
     for code in codes:
@@ -108,7 +108,7 @@ def test_lines(tmp_path: Path, capsys: Captured) -> None:
     assert lines[-1] == "can be converted, to opset 17"
 
 
-def test_lines_of_quantized_ends_and_open_sizes(tmp_path: Path, capsys: Captured) -> None:
+def test_lines_of_quantized_ends_and_dynamic_sizes(tmp_path: Path, capsys: Captured) -> None:
     m = Build()
     x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=-3, shape_signature=[-1, 3])
     m.output(*m.op("ABS", [x], [[1, 3]], dtype="int8", scale=0.5, zero_point=-3))
@@ -148,7 +148,7 @@ def test_bundles(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_lines_of_signatures_and_of_scales(tmp_path: Path, capsys: Captured) -> None:
-    """Signatures list names of inputs and outputs; scales along an axis are counted."""
+    """The lines list names of signatures, and the number of scales along an axis."""
     m = Build()
     scales: dict[str, Any] = {"dtype": "int8", "scale": np.full(3, 0.5, np.float32), "axis": 1}
     x = m.input([2, 3], name="x", **scales)

@@ -1,4 +1,4 @@
-"""tflite2onnx/interface.py: layouts of inputs and outputs, and of any tensor by name."""
+"""interface.py: layouts of inputs and outputs, and of named tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NHWC = (0, 1, 2, 3)
 
 
 def endpoint_orders(result: Converted) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the orders of inputs and outputs."""
+    """Return the axis orders of inputs and outputs."""
     return [e.order for e in result.inputs], [e.order for e in result.outputs]
 
 
@@ -50,14 +50,14 @@ def transposes(result: Converted) -> int:
     [("auto", NCHW, 0), ("onnx", NCHW, 0), ("tflite", NHWC, 2)],
 )
 def test_a_network_of_convolutions(mode: str, order: tuple[int, ...], moves: int) -> None:
-    """Both ends are channels first, unless they shall stay as they are."""
+    """Inputs and outputs are channels first, unless io_layout="tflite"."""
     result = check(network(), io_layout=mode)
     assert endpoint_orders(result) == ([order], [order])
     assert transposes(result) == moves
 
 
 def test_auto_moves_nothing_that_nobody_would_see() -> None:
-    """The shape [2, 5, 5, 5] is the same channels first and channels last."""
+    """With "auto" the input [2, 5, 5, 5] stays, as its shape would not show the layout."""
     data = network(shape=(2, 5, 5, 5))
     result = check(data)
     assert endpoint_orders(result) == ([NHWC], [NCHW])
@@ -68,7 +68,7 @@ def test_auto_moves_nothing_that_nobody_would_see() -> None:
     ("signature", "order"),
     [((-1, 5, 7, 3), NCHW), ((2, -1, 7, 3), NHWC), ((2, 5, -1, 3), NHWC), ((-1, -1, -1, 3), NHWC)],
 )
-def test_auto_moves_no_open_size_of_an_input(
+def test_auto_moves_no_dynamic_size_of_an_input(
     signature: tuple[int, ...], order: tuple[int, ...]
 ) -> None:
     data = network(signature=signature)
@@ -78,21 +78,21 @@ def test_auto_moves_no_open_size_of_an_input(
 
 @pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
 def test_without_meaning_nothing_moves(mode: str) -> None:
-    """An elementwise network gives its axes no meaning."""
+    """Inputs and outputs of an elementwise network stay, because no axis is the channels."""
     result = check(chain("ABS", "SQRT", shape=(2, 3, 5, 7)), io_layout=mode)
     assert endpoint_orders(result) == ([NHWC], [NHWC])
     assert transposes(result) == 0
 
 
 def test_auto_weighs_and_onnx_does_not() -> None:
-    """One output is flattened and stays; "onnx" wants channels first even where that costs."""
+    """With "auto" a flattened output stays; with "onnx" it is channels first at any cost."""
     data = build_flattening()
     assert endpoint_orders(check(data)) == ([NCHW], [NHWC, (0, 1)])
     assert endpoint_orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW, (0, 1)])
 
 
 def test_the_interface_is_one_site() -> None:
-    """It makes the inputs and reads the outputs; both ends of a state are in one free frame."""
+    """The interface is one site; the input and output of a state share a frame."""
     model = read_model(build_sum())
     graph = lift_variables(model.graphs[0], model)
     for mode, label in (("auto", None), ("onnx", None), ("tflite", ("0", "1", "2"))):
@@ -119,7 +119,7 @@ def test_the_interface_is_one_site() -> None:
     ],
 )
 def test_letters(letters: str, order: tuple[int, ...], layout: tuple[str, str]) -> None:
-    """Axes that nobody named are numbers; the metadata give back what was put in."""
+    """Unnamed axes are numbers; an endpoint can be restored from the metadata."""
     sizes = (1,) * len(order)
     end = Endpoint("x", "float32", sizes, sizes, order, {}, letters)
     assert end.layout == layout
@@ -127,7 +127,7 @@ def test_letters(letters: str, order: tuple[int, ...], layout: tuple[str, str]) 
 
 
 def test_what_an_endpoint_says() -> None:
-    """Names and types are TFLite's; the shapes are each side's own; letters go on."""
+    """An endpoint has TFLite's name and type, both shapes, and letters of related tensors."""
     m = Build()
     x = m.input([2, 3], name="in", dtype="int32")
     m.output(*m.op("ADD", [x, x], [m.tensor([2, 3], dtype="int32", name="out")]))
@@ -147,19 +147,19 @@ def test_what_an_endpoint_says() -> None:
 def test_an_input_is_laid_out_as_asked(
     mode: str, pair: Sequence[str], order: tuple[int, ...]
 ) -> None:
-    """The mapping overrides the mode."""
+    """The mapping takes precedence over the mode."""
     result = check(network(), layouts={"x": pair}, io_layout=mode)
     assert endpoint_orders(result)[0] == [order]
 
 
 def test_an_output_is_laid_out_as_asked() -> None:
-    """One tensor of two; the other is the plan's."""
+    """The layout of one output is given; the planner chooses the other."""
     result = check(build_flattening(), layouts={"flat": ("ab", "ba")})
     assert endpoint_orders(result)[1] == [NCHW, (1, 0)]
 
 
 def test_outputs_that_are_constant_are_laid_out_as_asked() -> None:
-    """One is constant in the file, another as soon as what can be computed is computed."""
+    """The layout of constant outputs is applied, also after folding."""
     m = Build()
     zeros = m.constant(np.zeros((2, 3), np.float32), name="zeros")
     shape = m.constant(np.array([3, 2], np.int32))
@@ -170,7 +170,7 @@ def test_outputs_that_are_constant_are_laid_out_as_asked() -> None:
 
 
 def test_an_order_given_at_one_end_travels() -> None:
-    """An order that a user gives a tensor is meant: the other end follows it if that is free."""
+    """If the user permutes an input, a free output follows."""
     result = check(chain("ABS", shape=(2, 3, 5, 7)), layouts={"x": ("NHWC", "NCHW")})
     assert endpoint_orders(result) == ([NCHW], [NCHW])
     assert transposes(result) == 0
@@ -178,14 +178,14 @@ def test_an_order_given_at_one_end_travels() -> None:
 
 @pytest.mark.parametrize("order", [NHWC, NCHW, (2, 0, 3, 1)])
 def test_an_inner_tensor_is_laid_out_as_asked(order: tuple[int, ...]) -> None:
-    """It has its own name in the ONNX model, and the shape that was asked for."""
+    """An inner tensor keeps its name in the ONNX model, and has the given layout."""
     pair = ("0123", "".join(map(str, order)))
     result = check(network(), layouts={"positive": pair})
     assert shape_of(result, "positive") == [(2, 5, 7, 12)[i] for i in order]
 
 
 def test_several_inner_tensors() -> None:
-    """Each is laid out on its own; their readers are given what they need."""
+    """Each inner tensor has its own layout; Transposes serve their readers."""
     m = Build()
     hidden = convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "hidden")
     (a,) = m.op("ABS", [hidden], [m.tensor(hidden.shape, name="a")])
@@ -237,7 +237,7 @@ def test_layouts_that_do_not_fit(layouts: Any, message: str) -> None:
 
 
 def test_the_first_tensor_that_is_not_made_is_named() -> None:
-    """Names of axes do not depend on the addresses of objects."""
+    """The message is deterministic: it names the first tensor of the mapping."""
     names = ["y/filters", "hidden/biases", "hidden/filters", "y/biases"]
     letters = {"filters": ("OHWI", "OHWI"), "biases": ("O", "O")}
     layouts: Mapping[str, tuple[str, str]] = {n: letters[n.split("/")[1]] for n in names}
@@ -246,14 +246,14 @@ def test_the_first_tensor_that_is_not_made_is_named() -> None:
 
 
 def test_io_layouts_are_three() -> None:
-    """The message lists them."""
+    """The message lists the valid values."""
     with pytest.raises(OptionError, match="io_layout must be auto, tflite or onnx, got 'NCHW'"):
         convert(network(), io_layout="NCHW")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("inner", [True, False])
 def test_layouts_in_a_loop(*, inner: bool) -> None:
-    """What is inside is planned with the whole; it cannot be chosen, and the message says so."""
+    """The layout of a tensor inside a loop cannot be given, and the message says so."""
     m = Build()
     x = m.input([2, 3, 5])
 

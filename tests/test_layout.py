@@ -1,4 +1,4 @@
-"""tflite2onnx/layout.py: small graphs by hand, random ones against every plan that there is."""
+"""layout.py: small graphs by hand, and random graphs compared with exhaustive search."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def graph(
 
 
 def costs(sites: Sequence[Site]) -> tuple[int, int]:
-    """Return the bytes and the moves of the plan."""
+    """Return the moved bytes and the number of moves of the plan."""
     found = plan(sites)
     return found.bytes_moved, found.moves
 
 
 def tensors(count: int, *shape: int) -> list[Tensor]:
-    """Return so many tensors."""
+    """Return `count` tensors."""
     return [tensor(*(shape or SHAPE)) for _ in range(count)]
 
 
@@ -86,7 +86,7 @@ def tensors(count: int, *shape: int) -> list[Tensor]:
 
 
 def test_orders() -> None:
-    """An order lists TFLite's axes as ONNX stores them."""
+    """An order lists TFLite's axes in the sequence in which ONNX stores them."""
     assert identity(3) == (0, 1, 2)
     assert [channels_first(rank) for rank in range(6)] == [
         (),
@@ -113,7 +113,7 @@ def test_orders() -> None:
     ],
 )
 def test_a_label_gives_an_order(axes: str, label: str, order: Order) -> None:
-    """Names that a tensor lacks do not matter; axes that share one stay together."""
+    """Names that a tensor lacks are ignored; axes with one name stay adjacent."""
     assert order_of(tuple(axes), tuple(label)) == order
 
 
@@ -132,7 +132,7 @@ def test_a_label_gives_an_order(axes: str, label: str, order: Order) -> None:
 def test_labels_that_give_an_order(
     axes: str, order: Order, names: str, labels: Sequence[str]
 ) -> None:
-    """What a tensor lacks follows what it follows, or precedes what it precedes."""
+    """Names that the tensor lacks are placed next to their neighbours in the frame."""
     found = labels_of(tuple(axes), order, tuple(names))
     assert ["".join(label) for label in found] == labels
     assert all(order_of(tuple(axes), label) == order for label in found)
@@ -142,7 +142,7 @@ def test_labels_that_give_an_order(
 
 
 def test_a_move_for_each_order() -> None:
-    """Two readers of one order share a move; those of another need their own."""
+    """Readers of the same order share a move; each other order needs its own move."""
     (x,) = tensors(1)
     ys = tensors(3)
     sites = graph(
@@ -155,7 +155,7 @@ def test_a_move_for_each_order() -> None:
 
 
 def test_what_is_of_size_1_moves_for_nothing() -> None:
-    """A node, but no bytes; and bytes are moved once for all orders that differ in such axes."""
+    """Axes of size 1 move no bytes; orders that differ in them share the moved bytes."""
     x, y = tensors(2, 2, 1, 1, 3)
     assert costs(graph([x], [convolution_site(x, y, NCHW, NHWC)], [y])) == (0, 1)
     x, y, z = tensors(3, 2, 5, 1, 3)
@@ -164,7 +164,7 @@ def test_what_is_of_size_1_moves_for_nothing() -> None:
 
 
 def test_constants_are_had_in_any_order() -> None:
-    """Constants pass on no order: readers of one constant need not agree."""
+    """Constants are stored in each requested order, and do not propagate orders."""
     x, y, z, w, constant = tensors(5)
     sites = [
         convolution_site(x, y, NCHW, NCHW),
@@ -184,7 +184,7 @@ def test_an_input_that_is_absent() -> None:
 
 
 def test_operands_in_no_frame_keep_their_order() -> None:
-    """An operand in no frame keeps TFLite's order."""
+    """An operand without a frame keeps TFLite's order."""
     x, y, axes = *tensors(2), tensor(2)
     names = axis_names(4)
     site = Site((x, axes), (y,), (Frame({0: names, ~0: names}, names),))
@@ -195,7 +195,7 @@ def test_operands_in_no_frame_keep_their_order() -> None:
 
 
 def test_a_network_turns_at_its_ends() -> None:
-    """Between two convolutions everything is channels first."""
+    """Tensors between two convolutions are channels first; Transposes are at the ends."""
     x, a, b, y = tensors(4)
     sites = [
         convolution_site(x, a, NCHW, NCHW),
@@ -227,7 +227,7 @@ def test_auto_moves_an_interface_only_where_it_pays() -> None:
     auto, onnx = (plan(graph([x], sites, [a, y], mode)) for mode in ("auto", "onnx"))
     assert auto.orders[0] == {~0: NHWC}
     assert onnx.orders[0] == {~0: NCHW}
-    # Nothing means anything here, though (0, 3, 1, 2) would save a move.
+    # Here no operator names channels, so that inputs stay, although (0, 3, 1, 2) would save a move.
     names = axis_names(4)
     turned = pin_operand(0, NCHW), Frame({~0: names}, names)
     sites = [Site((x,), (a,), turned)]
@@ -236,7 +236,7 @@ def test_auto_moves_an_interface_only_where_it_pays() -> None:
 
 
 def test_transposes_cancel() -> None:
-    """A TRANSPOSE and its inverse cancel, whatever is between them."""
+    """A TRANSPOSE and its inverse cancel, whatever operators are between them."""
     x, y = tensors(2)
     there, back = tensors(2, 2, 3, 5, 7)
     ends = transpose_site(x, there, NCHW), transpose_site(back, y, (0, 2, 3, 1))
@@ -246,14 +246,14 @@ def test_transposes_cancel() -> None:
 
 
 def test_a_transpose_that_meets_itself() -> None:
-    """A tensor and its own transpose are added: one of the two has to move."""
+    """If a tensor and its transpose are added, one of the two is moved."""
     x, turned, y = tensors(3, 5, 5)
     sites = [transpose_site(x, turned, (1, 0)), elementwise([x, turned], [y])]
     assert costs(graph([x], sites, [y])) == (100, 1)
 
 
 def test_an_operand_that_cannot_agree_with_itself() -> None:
-    """A tensor times itself: the names of the first are not those of the second."""
+    """If both operands of a product are one tensor, each has its own axis names."""
     x, z, y = tensors(3, 5, 5)
     frame = Frame({0: ("m", "k"), 1: ("k", "n"), ~0: ("m", "n")}, ("m", "k", "n"))
     sites = [convolution_site(x, z, (1, 0), (1, 0)), Site((z, z), (y,), (frame,))]
@@ -261,7 +261,7 @@ def test_an_operand_that_cannot_agree_with_itself() -> None:
 
 
 def test_labels_are_not_without_number() -> None:
-    """A frame learns a few labels, even where every permutation is asked for."""
+    """A frame learns a limited number of labels, even if all permutations are requested."""
     x = tensor(2, 3, 5, 7)
     y, *outputs = tensors(25, *x.shape)
     demands = [
@@ -275,7 +275,7 @@ def test_labels_are_not_without_number() -> None:
 
 
 PLAIN = ("demanding", "demanding", "elementwise", "elementwise", "terminating")
-MOST = 800  # plans
+MOST = 800  # the largest number of plans for an exhaustive search
 
 
 def draw(rng: random.Random, kinds: Sequence[str], **settings_: Any) -> list[Site]:
@@ -304,7 +304,7 @@ def draw(rng: random.Random, kinds: Sequence[str], **settings_: Any) -> list[Sit
 def test_no_plan_is_better(
     kinds: Sequence[str], settings_: dict[str, Any], rng: random.Random
 ) -> None:
-    """Of all legal labels of operators whose operands have the same axes."""
+    """Plans are optimal for operators whose operands have the same axes."""
     sites = draw(rng, kinds, **settings_)
     least = find_cheapest_plan(sites, MOST)
     if least is not None:
@@ -323,7 +323,7 @@ def test_no_plan_is_better(
     ids=str,
 )
 def test_hardly_a_plan_is_better(kinds: Sequence[str], sizes: Sequence[int]) -> None:
-    """Where axes come and go there may be a label that nobody learns of, in one of a hundred."""
+    """Plans are optimal in at least 99 of 100 graphs in which operators add and remove axes."""
     missed = drawn = 0
     for seed in range(100):
         sites = draw(random.Random(seed), kinds, sizes=sizes, frames=3)
@@ -338,7 +338,7 @@ def test_hardly_a_plan_is_better(kinds: Sequence[str], sizes: Sequence[int]) -> 
 @given(rng=st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_tflite_order_is_not_better(rng: random.Random) -> None:
-    """In graphs too large to try all plans."""
+    """In large graphs a plan is at least as good as TFLite's order."""
     kinds = "product", "renaming", "reduction", "reshape", "resizing", "elementwise"
     sites = Graphs(rng, (*PLAIN, *kinds), rank=4, frames=40, sizes=(1, 2, 3)).draw(40)
     as_it_is = plan_with(sites, lambda frame: frame.names)
@@ -346,11 +346,11 @@ def test_tflite_order_is_not_better(rng: random.Random) -> None:
         assert costs(sites) <= (as_it_is.bytes_moved, as_it_is.moves)
 
 
-# For all labels
+# Random labels
 
 
 def cast_of_layouts() -> bytes:
-    """Return a model that reads one tensor in three orders, two of them the same bytes."""
+    """Return a model that reads one tensor in three orders, two of which have the same bytes."""
     m = Build()
     x = m.input((2, 5, 1, 3), name="x")
     names = ("a", "b", "c")
@@ -359,7 +359,7 @@ def cast_of_layouts() -> bytes:
 
 
 def test_the_same_bytes_are_moved_once() -> None:
-    """The emitted nodes are those that the plan counts: the rest is a Reshape."""
+    """The nodes are those that the plan counts; orders with equal bytes differ by a Reshape."""
     asked = {"a": ("NHWC", "NCHW"), "b": ("NHWC", "NCWH"), "c": ("NHWC", "NHWC")}
     layouts = {"x": ("NHWC", "NHWC"), **asked}
     plans: list[Plan] = []
@@ -383,7 +383,7 @@ def test_the_same_bytes_are_moved_once() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_plan_counts_what_is_emitted(seed: int) -> None:
-    """Bytes and moves are those of the nodes, whatever the layout."""
+    """The counted bytes and moves are those of the emitted nodes, for every layout."""
     m = Build()
     x = m.input(SHAPE, name="x")
     a = convolve(m, x, 11, "a")
@@ -401,7 +401,7 @@ def test_a_plan_counts_what_is_emitted(seed: int) -> None:
 
 
 def test_random_layouts_are_legal_and_many() -> None:
-    """The same seed gives the same labels, another seed others, and all of them are legal."""
+    """Random labels are legal, repeat with the seed, and differ between seeds."""
     rng = random.Random(1)
     sites = draw(rng, ("product", "renaming", "reduction"), frames=6)
     plans = [random_planner(seed)(sites).orders for seed in (*range(20), *range(20))]
@@ -416,7 +416,7 @@ def test_random_layouts_are_legal_and_many() -> None:
 
 
 def test_check_sees_an_axis_that_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What holds in TFLite's order alone does not survive random layouts."""
+    """A wrong axis that is right in TFLite's order only is found by random layouts."""
     m = Build()
     m.output(*m.op("SOFTMAX", [m.input((3, 3, 3), name="x")], [(3, 3, 3)], beta=1.0))
     check(m.bytes())
@@ -434,7 +434,7 @@ def test_check_sees_an_axis_that_is_not_looked_up(monkeypatch: pytest.MonkeyPatc
 
 
 def count_calls(operators: int, kinds: Sequence[str], demands: int) -> float:
-    """Return how many functions the plan of a random graph calls, for each operator."""
+    """Return the number of function calls of planning a random graph, divided by its operators."""
     rng = random.Random(operators)
     graphs = Graphs(rng, kinds, rank=4, demands=demands, frames=operators, sizes=(2,))
     sites = graphs.draw(operators)
@@ -454,7 +454,7 @@ def count_calls(operators: int, kinds: Sequence[str], demands: int) -> float:
 
 @pytest.mark.parametrize("operators", [200, 1600])
 def test_the_effort_is_the_same_for_each_operator(operators: int) -> None:
-    """Counted in calls, since seconds are those of a machine; branches are everywhere."""
+    """Planning is linear, measured in function calls, which do not depend on the machine."""
     assert (
         count_calls(operators, ("demanding", "elementwise", "elementwise", "terminating"), 1) < 800
     )

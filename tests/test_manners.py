@@ -1,4 +1,4 @@
-"""How the library behaves in programs of others: types, threads, notebooks."""
+"""The library in programs of others: representations, type hints, threads and notebooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tflite2onnx.options import CHOICES
 
 
 def test_a_result_is_a_short_line() -> None:
-    """Any model, with any names."""
+    """The repr of a result is a short line for any model and any names."""
     size = convert(network()).size
     assert repr(convert(network())) == (
         f"<Result x float32[2,3,5,7] -> y float32[2,13,5,7]: 3 nodes, {size:,} bytes, opset 17>"
@@ -32,7 +32,7 @@ def test_a_result_is_a_short_line() -> None:
 
 
 def test_a_result_in_a_notebook() -> None:
-    """Names of the file are used as text."""
+    """The HTML for notebooks shows names of the file as text."""
     m = Build()
     (y,) = m.op("ABS", [m.input([2], name="<script>")], [m.tensor([2], name="y")])
     m.output(y)
@@ -61,13 +61,13 @@ def test_what_is_no_output(tmp_path: Path) -> None:
 
 
 def test_options_are_known_to_type_checkers() -> None:
-    """Files get names that are valid file names."""
+    """The type hints of `convert` list the same choices as the options."""
     hints = get_type_hints(inspect.unwrap(convert))
     assert {name: get_args(hints[name]) for name in CHOICES} == CHOICES
 
 
 def test_threads() -> None:
-    """Eight conversions in threads equal single conversions."""
+    """Eight conversions in threads give the results of single conversions."""
     models = [path.read_bytes() for path in sorted(ASSETS.glob("*.tflite"))[:8]]
     want = [convert(model).skeleton.serialize() for model in models]
     with ThreadPoolExecutor(8) as pool:

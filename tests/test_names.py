@@ -1,4 +1,4 @@
-"""Names and sizes: a function is a verb and its object, and is seen at a glance."""
+"""Names and sizes: a function is a verb with an object, and fits a screen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SOURCES = [
 ]
 
 LONGEST_FILE = 500
-LONGEST_FUNCTION = 50  # lines but for its docstring
+LONGEST_FUNCTION = 50  # lines without the docstring
 
-# A participle alone does not say of what, and is what a local variable is called.
+# A bare participle does not name its object, and is the name of a local variable.
 IRREGULAR = {
     "built",
     "cut",
@@ -51,7 +51,7 @@ IRREGULAR = {
     "told",
     "written",
 }
-# Words that end like participles and are none.
+# Words that end like participles but are not.
 OTHERS = {
     "embed",
     "even",
@@ -70,7 +70,7 @@ OTHERS = {
     "token",
     "widen",
 }
-# Names without a meaning of their own, or that several functions had.
+# Names that are too general, or that several functions had.
 VAGUE = {
     "ahead",
     "alike",
@@ -94,9 +94,9 @@ VAGUE = {
     "within",
     "without",
 }
-# Methods whose names others prescribe: ONNX Runtime's sessions have this one.
+# Methods whose names are prescribed: ONNX Runtime's sessions have this method.
 PRESCRIBED = {"Live.run", "RemoteSession.run", "Session.run", "Stateful.run"}
-# Classes of which two had the same name once.
+# Class names that two classes once shared.
 ONCE = {"Row", "Site", "Stored", "Word"}
 
 
@@ -107,7 +107,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield all functions with their names; methods have the name of their class before theirs."""
+    """Yield all functions with their names; the name of a method starts with its class."""
     for inner in ast.iter_child_nodes(node):
         if isinstance(inner, ast.FunctionDef):
             yield owner + inner.name, inner
@@ -118,7 +118,7 @@ def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, ast.Functio
 
 
 def is_property(function: ast.FunctionDef) -> bool:
-    """Return whether a method is read as a value."""
+    """Return whether a method is a property."""
     return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
@@ -146,13 +146,13 @@ def test_functions_are_verbs_with_objects(path: Path) -> None:
 
 
 def test_participles_are_known() -> None:
-    """The rule finds participles only."""
+    """The rule recognises participles, and only these."""
     assert all(map(is_participle, ("made", "_kept", "padded", "written", "run")))
     assert not any(map(is_participle, ("pad_axes", "read_model", "flatten", "__len__", "emit")))
 
 
 def test_names_say_what_is_meant() -> None:
-    """No function of the package has a name without a meaning of its own."""
+    """No function of the package has a vague name."""
     package = [path for path in SOURCES if path.is_relative_to(ROOT / "tflite2onnx")]
     vague = [
         f"{path.relative_to(ROOT)}:{function.lineno} {name}"
@@ -164,7 +164,7 @@ def test_names_say_what_is_meant() -> None:
 
 
 def test_classes_have_names_of_their_own() -> None:
-    """One word for one idea."""
+    """Classes of the package do not share the listed names."""
     classes = [
         node.name
         for path in SOURCES
@@ -191,4 +191,4 @@ def test_nothing_is_too_long(path: Path) -> None:
 if __name__ == "__main__":
     for source in SOURCES:
         for line in bare_participles(source):
-            print(line)  # noqa: T201 - what it is run for
+            print(line)  # noqa: T201 - the output of the script

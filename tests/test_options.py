@@ -1,4 +1,4 @@
-"""tflite2onnx/options.py."""
+"""options.py: the options of a conversion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tflite2onnx.options import TARGETS, ConversionOptions, Target, describe_tar
 
 
 def test_convert_takes_every_option_with_its_default() -> None:
-    """The signature of `convert` repeats the options and their defaults for type checkers."""
+    """`convert` repeats all options with their defaults, for type checkers."""
     parameters = inspect.signature(convert).parameters
     assert {*parameters} - {"model", "output", "external_data"} == {
         option.name for option in fields(ConversionOptions)
@@ -26,13 +26,13 @@ def test_convert_takes_every_option_with_its_default() -> None:
 
 
 def test_every_option_has_a_help_text() -> None:
-    """The command line shows it."""
+    """Each option has a help text for the command line."""
     assert all(option.metadata["help"] for option in fields(ConversionOptions))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_sets_options_that_are_not_given(target: Target) -> None:
-    """Options that a target does not set keep their defaults."""
+    """A target changes only options that are not given and that it lists."""
     options = asdict(ConversionOptions(target=target, opset=18).with_target())
     defaults = asdict(ConversionOptions(target=target))
     assert options == {**defaults, **TARGETS[target], "opset": 18}
@@ -45,9 +45,9 @@ def test_a_given_option_prevails_over_the_target() -> None:
 
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
 def test_rules_of_tensorrt(case: Case) -> None:
-    """Its documentation: no uint8 arithmetic, zero points of 0, and opset 9 to 20.
+    """The target follows TensorRT's documentation: no uint8, zero points of 0, opset 9 to 20.
 
-    TensorRT itself is not tested.
+    TensorRT itself is not run.
     """
     model = convert(case.path, target="tensorrt").model
     assert model.opset_import[0].version <= 20

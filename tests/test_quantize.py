@@ -1,4 +1,4 @@
-"""Arithmetic on scales, zero points and stored integers."""
+"""quantize.py and quantization: arithmetic on scales, zero points and stored integers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tensor(
 
 
 def test_storage_is_of_real_numbers_or_not() -> None:
-    """Storage without a scale has 0 for its zero point."""
+    """The zero point of a storage without a scale is 0."""
     assert Storage(DType.INT32).zero_point == 0
     assert Storage(DType.INT8, make_quantization(0.5, -7)).zero_point == -7
 
@@ -67,7 +67,7 @@ def test_storage_is_of_real_numbers_or_not() -> None:
     ],
 )
 def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
-    """Wide integers are not quantized, even with a scale."""
+    """int32 and wider types are not quantized, even with a scale."""
     kind = DType[dtype.upper()]
     data = np.zeros((2, 3), kind.numpy) if constant else None
     assert is_quantized(tensor(kind, make_quantization(0.5), data)) == quantized
@@ -75,7 +75,7 @@ def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
 
 
 def test_storage() -> None:
-    """Only int8 is stored as uint8, on request."""
+    """int8 is stored as uint8 on request; other types are stored as they are."""
     as_filed, unsigned = StoragePlan(), StoragePlan(int8_as_uint8=True)
     kept = unsigned.tensor(tensor(DType.INT8, make_quantization(0.5, -3))).storage
     assert (kept.dtype, kept.zero_point) == (DType.UINT8, 125)
@@ -108,7 +108,7 @@ def test_storage() -> None:
     ],
 )
 def test_weights(x: str, weights: str, choice: str, stored_type: str, zero_point: int) -> None:
-    """Weights of float data have no zero point, and may become real at once."""
+    """The storage of weights for each type of data and weights, and for each option."""
     data = tensor(DType[x.upper()], None if x == "float32" else make_quantization(0.5, 1))
     depthwise = choice == "depthwise"
     kept, _ = weight_storage(
@@ -132,7 +132,7 @@ def test_weights(x: str, weights: str, choice: str, stored_type: str, zero_point
     ],
 )
 def test_depthwise_weights(dtype: str, elements: list[int], *, exact: bool) -> None:
-    """On ARM64 two products of -128 by -128 do not fit into 16 bits."""
+    """Weights that contain -128 may overflow on ARM64, which adds two products in 16 bits."""
     data = np.array(elements, dtype)
     assert is_exact_depthwise(tensor(DType[dtype.upper()], make_quantization(0.5), data)) == exact
 
@@ -160,7 +160,7 @@ def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:
     ],
 )
 def test_biases(sums: tuple[int, ...], dropped: int) -> None:
-    """Of what is too wide the low bits go, and the scale allows for it."""
+    """The low bits of a wide bias are dropped, and its scale is increased accordingly."""
     x, w = (
         tensor(DType.INT16, make_quantization(0.5)),
         tensor(DType.INT8, make_quantization([0.25, 0.125])),
@@ -179,7 +179,7 @@ def test_biases(sums: tuple[int, ...], dropped: int) -> None:
 
 
 def test_biases_that_stay_as_they_are() -> None:
-    """No storage for real, computed and unquantized biases."""
+    """Float, computed and unquantized biases have no storage."""
     x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     real, computed = tensor(DType.FLOAT32, None, np.ones(2, np.float32)), tensor(DType.INT32)
     for operands in ((x, w, real), (x, w, computed)):
@@ -196,7 +196,7 @@ def test_wide_biases_of_eight_bits() -> None:
 
 
 def test_stored() -> None:
-    """Elements are moved by 128, read as the same bits, or left as they are."""
+    """Elements are shifted by 128, reinterpreted, or kept."""
     every = np.arange(-128, 128).astype(np.int8)
     unsigned = np.arange(256).astype(np.uint8)
     moved = encode_constant(every, DType.INT8, Storage(DType.UINT8, moved=True))
@@ -210,7 +210,7 @@ def test_stored() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_dequantized(axis: int) -> None:
-    """One scale, or one along an axis."""
+    """A single scale, and scales along an axis."""
     data = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
     one = decode_constant(data, make_quantization(0.5, 1))
     np.testing.assert_array_equal(one, (data - 1) * np.float32(0.5))
@@ -224,7 +224,7 @@ def test_dequantized(axis: int) -> None:
 
 
 def test_dequantized_blocks() -> None:
-    """A scale for each pair of the last axis."""
+    """A scale for each block of two along the last axis."""
     data = np.arange(8, dtype=np.int8).reshape(2, 4)
     blocks = np.array([[1, 2], [4, 8]], np.float32)
     real = decode_constant(data, Quantization(blocks, np.ones((2, 2), np.int64), 1, 2))
@@ -232,7 +232,7 @@ def test_dequantized_blocks() -> None:
 
 
 def test_dequantized_wide_integers() -> None:
-    """The product is rounded, not the integer."""
+    """An int32 times its scale is rounded once, as a product in float64."""
     data = np.array([2**31 - 1, 2**24 + 1], np.int32)
     scale = np.float32(0.1)
     want = (data.astype(np.float64) * np.float64(scale)).astype(np.float32)
@@ -276,7 +276,7 @@ def test_clamp(
 
 
 def test_limits() -> None:
-    """The range of the type, or what an activation leaves of it."""
+    """The bounds of the type, reduced by the activation."""
     kept = Storage(DType.INT8, make_quantization(0.5, -28))
     assert real_bounds("NONE", kept, kept) == (-50, 77.5)
     assert real_bounds("RELU6", kept, kept) == (0, 6)

@@ -1,4 +1,4 @@
-"""Models with several entry points."""
+"""signatures.py: models with several entry points."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = np.linspace(-4, 4, 30, dtype=np.float32).reshape(SHAPE)
 
 
 def unary(m: Subgraph, code: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fill a sub-graph: "in" -> operator -> "out"; return its signature's inputs and outputs."""
+    """Add "in" -> operator -> "out" to a sub-graph; return inputs and outputs of a signature."""
     x = m.input(SHAPE, name=f"{code}_x")
     (y,) = m.op(code, [x], [m.tensor(SHAPE, name=f"{code}_y")])
     m.output(y)
@@ -33,7 +33,7 @@ def unary(m: Subgraph, code: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def build_signatures() -> bytes:
-    """Return a model with the signatures "minus" and "same" (the main graph), and "size"."""
+    """Return a model with the signatures "minus", "same" (of the main graph) and "size"."""
     m = Build()
     ends = unary(m, "NEG")
     m.signature("minus", *ends)
@@ -68,7 +68,7 @@ def test_the_one_that_is_asked_for(key: str | None, want: tuple[list[str], list[
 
 
 def test_names_of_the_signature() -> None:
-    """The names are in the model, in the result and in the metadata."""
+    """The names of the signature are in the model, in the result and in the metadata."""
     result = convert(build_signatures(), signature="size", names="signature")
     assert names(result) == (["in"], ["out"])
     assert [e.name for e in (*result.inputs, *result.outputs)] == ["in", "out"]
@@ -86,7 +86,7 @@ def test_metadata_of_all_signatures_of_the_graph() -> None:
 
 
 def test_names_that_are_not_one_to_one() -> None:
-    """An input that is an output, an output by two names, and one without any."""
+    """An input that is an output, an output with two names, and an output without a name."""
     m = Build()
     x = m.input(SHAPE, name="x")
     (y,) = m.op("NEG", [x], [m.tensor(SHAPE, name="y")])
@@ -101,7 +101,7 @@ def test_names_that_are_not_one_to_one() -> None:
 
 
 def test_those_that_are_left_out_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Unless one of them is asked for, or they are of one graph."""
+    """A warning lists the signatures that are not converted, unless one was requested."""
     convert(build_signatures())
     message = (
         "the model has the signatures minus, same, size; only minus is converted: choose one with"
@@ -147,7 +147,7 @@ def test_options_that_do_not_fit() -> None:
 @pytest.mark.parametrize("key", ["minus", "size"])
 @pytest.mark.parametrize("names", ["tensor", "signature"])
 def test_verified(key: str, names: NameSource) -> None:
-    """LiteRT runs the sub-graph that was converted, and shows its tensors."""
+    """Verification runs the converted signature in LiteRT."""
     result = convert(build_signatures(), signature=key, names=names)
     report = verify(build_signatures(), result)
     assert report.ok
@@ -164,7 +164,7 @@ def test_verified(key: str, names: NameSource) -> None:
 
 
 def build_shared_variable(*, initialised: bool) -> bytes:
-    """Return a model that has two signatures, to "set" and to "get" a variable."""
+    """Return a model with two signatures, which "set" and "get" a variable."""
     m = Build()
     x = m.input(SHAPE, name="x")
     if initialised:
@@ -186,9 +186,9 @@ def build_shared_variable(*, initialised: bool) -> bytes:
 
 @pytest.mark.parametrize("initialised", [False, True])
 def test_variables_are_shared(*, initialised: bool) -> None:
-    """What one signature sets another reads: it is an output here, and an input there.
+    """A variable is an output of the signature that sets it, and an input of the one that reads it.
 
-    Initial values are those of all signatures together.
+    Its initial value is computed from all signatures.
     """
     data = build_shared_variable(initialised=initialised)
     one, two = (convert(data, signature=key, names="signature") for key in ("set", "get"))
@@ -206,7 +206,7 @@ def test_variables_are_shared(*, initialised: bool) -> None:
 
 
 def test_signatures_that_take_turns() -> None:
-    """Both signatures share the variables, as in one interpreter of LiteRT."""
+    """Both signatures share the variables, as in one LiteRT interpreter."""
     data, keys = build_shared_variable(initialised=True), ("set", "get")
     converted = [convert(data, signature=k, names="signature", io_layout="tflite") for k in keys]
     live = [session(each.model, optimize=True) for each in converted]
@@ -233,7 +233,7 @@ def test_signatures_that_take_turns() -> None:
 def test_on_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], complaint: str, name: str
 ) -> None:
-    """Those that are left out are listed on stderr; what the file says of them is no command."""
+    """The signatures that are left out are listed on stderr, with control characters escaped."""
     m = Build()
     for graph, key, end in ((m, "one", "x"), (m.subgraph("other"), "two\x1b", "y")):
         x = graph.input([2], name=end)

@@ -1,4 +1,4 @@
-"""State that is carried from call to call."""
+"""stateful.py: sessions that pass the state from run to run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ONES = np.ones(SHAPE, np.float32)
 
 
 def session(data: bytes) -> onnxruntime.InferenceSession:
-    """Return a session of the converted model."""
+    """Return an ONNX Runtime session of the converted model."""
     return onnxruntime.InferenceSession(convert(data).model.SerializeToString())
 
 
 def test_each_run_goes_on_where_the_last_has_ended() -> None:
-    """The outputs are the model's own, by position."""
+    """Each run continues from the last run; the outputs are the model's own."""
     live = Stateful(session(build_sum()))
     for step in (1, 2, 3):
         (y,) = live.run(None, {"x": ONES})
@@ -33,7 +33,7 @@ def test_each_run_goes_on_where_the_last_has_ended() -> None:
 
 
 def test_what_a_session_without_it_does() -> None:
-    """A run that is fed no state begins anew; the next value is an output like others."""
+    """In a plain session each run starts anew, and the next state is an output."""
     plain = session(build_sum())
     for _ in range(2):
         y, after = plain.run(None, {"x": ONES})
@@ -54,7 +54,7 @@ def test_begin_anew() -> None:
     ("names", "count"), [([], 0), (["y"], 1), (("y", "y"), 2), (["memory/next", "y"], 2)]
 )
 def test_outputs_by_name(names: Any, count: int) -> None:
-    """State is carried whether it is asked for or not."""
+    """The state is passed on even if it is not a requested output."""
     live = Stateful(session(build_sum()))
     live.run(names, {"x": ONES})
     outputs = live.run(names, {"x": ONES})
@@ -74,7 +74,7 @@ def test_state_that_is_kept_and_set_again() -> None:
 
 
 def test_state_that_is_fed() -> None:
-    """A fed state is used in this run, and the next run continues from it."""
+    """A state that is given as an input replaces the stored state."""
     live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})
     for feeds, want in (({"memory": 5 * ONES}, 6), ({}, 7)):
@@ -105,7 +105,7 @@ def test_it_needs_no_runtime_to_be_imported() -> None:
 
 
 def test_required_states_start_from_the_metadata() -> None:
-    """The inputs have no defaults in the graph, which some runtimes would take for constants."""
+    """With states="required" initial values come from the metadata, not from initializers."""
     model = convert(build_sum(), states="required").model
     assert not {port.name for port in model.graph.input} & {t.name for t in model.graph.initializer}
     live = Stateful(onnxruntime.InferenceSession(model.SerializeToString()))
@@ -117,7 +117,7 @@ def test_required_states_start_from_the_metadata() -> None:
 
 
 def test_equal_initial_values_are_one_number() -> None:
-    """One number keeps the metadata of large states short."""
+    """A uniform initial value is stored as a single number in the metadata."""
     (state,) = convert(build_sum()).states
     assert np.array_equal(state.to_dict(initial=True)["initial"], FIRST)
     zeros = replace(state, initial=np.zeros(SHAPE, np.int8))

@@ -1,4 +1,4 @@
-"""Graphs that are no valid ONNX become errors, which name the operator."""
+"""validity.py: invalid ONNX graphs become errors that name the operator."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[Emit, str]] = {
 
 
 def emitting(monkeypatch: pytest.MonkeyPatch, code: str, emit: Emit) -> None:
-    """Let an operator with one input emit something else."""
+    """Replace the emit method of an operator with one input."""
 
     def instead(_: Any, g: Builder, y: View, x: View) -> Value:
         del y
@@ -93,7 +93,7 @@ def test_operators_in_graphs_within_graphs(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_a_node_names_its_type_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Types that do not follow from inputs; those that nobody can tell are let pass."""
+    """Types given by attributes are checked; types that cannot be inferred are not."""
 
     def emit(g: Builder, x: View) -> Value:
         zeros = g.ConstantOfShape(g.Shape(x))
@@ -112,7 +112,7 @@ def test_what_a_newer_opset_has(monkeypatch: pytest.MonkeyPatch) -> None:
         convert(chain("ABS"), opset=23)
 
 
-# Types that few nodes take
+# Types that few nodes support
 
 
 def move_node(code: str, dtype: str) -> bytes:
@@ -145,7 +145,7 @@ def move_node(code: str, dtype: str) -> bytes:
     "code", ["PACK", "UNPACK", "SPLIT", "SPLIT_V", "FlexSplit", "RESIZE_NEAREST_NEIGHBOR"]
 )
 def test_rare_types(code: str, dtype: str) -> None:
-    """In an opset that has them, and in types that the nodes take."""
+    """The opset is new enough for rare types, and the nodes support them."""
     data = move_node(code, dtype)
     model = convert(data).model
     assert model.opset_import[0].version == (21 if dtype == "int4" or "PACK" in code else 19)
@@ -154,7 +154,7 @@ def test_rare_types(code: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "int2"])
 def test_a_tensor_needs_an_opset_with_its_type(dtype: str) -> None:
-    """Even if hardly anything is done to it."""
+    """The opset must have the types of all tensors, even if they are only reshaped."""
     m = Build()
     fields: dict[str, Any] = {"scale": 0.1, "zero_point": 0}
     x = m.input([1, 4], dtype=dtype, **fields)
@@ -166,7 +166,7 @@ def test_a_tensor_needs_an_opset_with_its_type(dtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["FlexSpaceToBatch", "PADV2"])
 def test_numbers_among_strings(name: str) -> None:
-    """There is no string that is 0."""
+    """Padding of strings with 0 is refused."""
     m = Build()
     x, pads = m.input([1, 4, 6, 3], dtype="string"), np.array([[0, 0], [1, 1]], np.int32)
     made = m.tensor([4, 2, 4, 3], dtype="string")

@@ -1,4 +1,4 @@
-"""tflite2onnx/writer.py: contents of the file, and writing it."""
+"""writer.py: the contents of the ONNX file, and writing it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_file_is_the_model(tmp_path: Path, data: bytes) -> None:
 
 
 def test_large_weights_are_not_copied() -> None:
-    """They are views on the file until they are written; transposing is a view, too."""
+    """Large weights are views on the TFLite file until they are written, also if transposed."""
     data = network()
     result = convert(data, io_layout="onnx")
     assert len(result.skeleton.weights) == 2
@@ -89,12 +89,12 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\1"), (300, b"\xac\2"), (2**31, b"\x80" * 4 + b"\b")],
 )
 def test_lengths(number: int, encoded: bytes) -> None:
-    """Protobuf's varint."""
-    assert writer._varint(number) == encoded  # noqa: SLF001 - files so long are not made in tests
+    """Lengths are encoded as varints of protobuf."""
+    assert writer._varint(number) == encoded  # noqa: SLF001 - the lengths are too large for real files
 
 
 def test_values_have_shapes() -> None:
-    """Every value in the graph has its type and shape in the file, as they are."""
+    """Each value has its actual type and shape in value_info."""
     result = check(build_flattening(), layouts={"image": ("NHWC", "NCHW")})
     graph = result.model.graph
     made = {o for n in graph.node for o in n.output} - {o.name for o in graph.output}
@@ -116,7 +116,7 @@ def test_values_have_shapes() -> None:
 
 
 def test_shapes_of_tensors_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX's inference, which takes a while to start, is for values between tensors alone."""
+    """Shapes of tensors are written without onnx.shape_inference, which is slow to import."""
     models = [network(), build_flattening(), chain("LOGISTIC", "RELU")]
     whole = [convert(data).model for data in models]
     monkeypatch.setattr(writer, "shape_inference", None)
@@ -127,7 +127,7 @@ def test_shapes_of_tensors_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shapes_between_tensors_are_inferred() -> None:
-    """An operator of several nodes has values that are no tensor; inputs of these may be large."""
+    """Values inside an operator of several nodes get inferred shapes."""
     m = Build()
     (y,) = m.op("GELU", [convolve(m, m.input((1, 7, 5, 19)), 29, "made")], [[1, 7, 5, 29]])
     m.output(y)
@@ -140,7 +140,7 @@ def test_shapes_between_tensors_are_inferred() -> None:
 
 
 def test_what_transposes_cost() -> None:
-    """They are counted, and the bytes that they write."""
+    """The result counts Transposes and the bytes that they write."""
     result = convert(network(), io_layout="tflite")
     assert result.transposes == 2
     assert result.bytes_moved == 4 * (2 * 5 * 7 * 3 + 2 * 5 * 7 * 13)
@@ -148,7 +148,7 @@ def test_what_transposes_cost() -> None:
 
 
 def test_names() -> None:
-    """Tensors keep theirs; constants get unique ones of their own, nodes numbers."""
+    """Values have the names of their tensors, constants unique names, and nodes numbers."""
     graph = check(network()).model.graph
     assert [n.output[0] for n in graph.node] == ["hidden", "positive", "y"]
     assert [n.name for n in graph.node] == ["0", "1", "2"]
@@ -161,7 +161,7 @@ def test_names() -> None:
 
 
 def test_names_are_unique() -> None:
-    """Inputs and outputs keep their names; other values get numbers."""
+    """Inputs and outputs keep their names; duplicates of other values get numbers."""
     m = Build()
     x = m.input((2, 5, 7, 3), name="_1")
     (a,) = m.op("ABS", [x], [m.tensor(x.shape, name="constant")])
@@ -179,7 +179,7 @@ def test_names_are_unique() -> None:
 
 
 def test_domains() -> None:
-    """A node of another domain has it imported; ONNX's own opset decides the version of the IR."""
+    """Domains of nodes are imported; the opset of the default domain determines the IR version."""
     g = Builder(17)
     names = g.node(
         "LabelEncoder",
@@ -205,7 +205,7 @@ def test_domains() -> None:
 
 
 def test_an_input_that_is_an_output() -> None:
-    """ONNX wants them apart: the output gets a number."""
+    """An output that is also an input gets its own name with a number."""
     m = Build()
     x = m.input([2, 3], name="x")
     m.output(x, *m.op("ABS", [x], [m.tensor([2, 3], name="x_1")]), x)
@@ -214,7 +214,7 @@ def test_an_input_that_is_an_output() -> None:
 
 
 def test_an_output_that_is_listed_twice() -> None:
-    """So does the second of two outputs that are one tensor."""
+    """The second of two equal outputs gets its own name with a number."""
     m = Build()
     y = convolve(m, m.input((2, 5, 7, 3)), 11, "y")
     m.output(y, y, y)
@@ -225,7 +225,7 @@ def test_an_output_that_is_listed_twice() -> None:
 
 
 def test_outputs_of_one_value() -> None:
-    """A TRANSPOSE that costs nothing makes two tensors of one value."""
+    """A TRANSPOSE without a node gives two outputs of one value; one is an Identity."""
     m = Build()
     x = m.input([2, 3, 5], name="x")
     (a,) = m.op("ABS", [x], [m.tensor([2, 3, 5], name="a")])
@@ -237,25 +237,25 @@ def test_outputs_of_one_value() -> None:
 
 
 def test_a_constant_output() -> None:
-    """An initializer cannot be an output in every runtime: it is copied."""
+    """A constant output is copied by a node, as some runtimes refuse initializers as outputs."""
     m = Build()
     constant = m.constant(np.arange(6, dtype=np.float32).reshape(2, 3), name="c")
     m.output(constant, *m.op("ABS", [m.input([2, 3])], [[2, 3]]), constant)
     assert [e.name for e in check(m.bytes()).outputs] == ["c", "tensor_2", "c_1"]
 
 
-# How it gets there
+# Writing the file
 
 
 @pytest.fixture
 def result() -> Result:
-    """Return something to write."""
+    """Return a result to write."""
     return convert(build_large())
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Return a directory in which nothing but out.onnx may be left."""
+    """Return a folder that must contain nothing but out.onnx after the test."""
     yield tmp_path
     assert {p.name for p in tmp_path.iterdir()} <= {"out.onnx"}
 
@@ -272,7 +272,7 @@ def test_a_failure_midway_leaves_all_as_it_was(
     *,
     unnamed: bool,
 ) -> None:
-    """Neither half a file nor a temporary one; a file that was there stays."""
+    """After a failure there is no partial or temporary file, and an existing file is unchanged."""
     if not unnamed:
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     path = place / "out.onnx"
@@ -296,7 +296,7 @@ def test_a_failure_midway_leaves_all_as_it_was(
 
 
 def test_a_file_is_replaced(place: Path, result: Result) -> None:
-    """An older, longer one too."""
+    """An existing file is replaced, also a longer one."""
     path = place / "out.onnx"
     path.write_bytes(b"old" * 10**6)
     result.save(path)
@@ -304,7 +304,7 @@ def test_a_file_is_replaced(place: Path, result: Result) -> None:
 
 
 def test_permissions_are_the_usual_ones(place: Path, result: Result) -> None:
-    """A new file has the usual permissions."""
+    """A new file has the default permissions."""
     old = os.umask(0o027)
     try:
         result.save(place / "out.onnx")
@@ -326,14 +326,14 @@ def test_a_link_stays_a_link(tmp_path: Path, result: Result) -> None:
 
 
 def test_a_long_name(tmp_path: Path, result: Result) -> None:
-    """A name as long as a name can be has no room for more, such as a temporary ending."""
+    """A file name of the maximum length works, although a temporary suffix would not fit."""
     path = tmp_path / ("x" * 250 + ".onnx")
     result.save(path)
     assert onnx.load(path) == result.model
 
 
 def test_a_pipe(tmp_path: Path, result: Result) -> None:
-    """A file that is not regular is written in place."""
+    """Files that are not regular are written in place."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -348,7 +348,7 @@ def test_a_pipe(tmp_path: Path, result: Result) -> None:
 def test_places_that_cannot_be_written(
     place: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message names the place as it was given, and the reason."""
+    """The message gives the path as the user gave it, and the reason."""
     with pytest.raises(OutputError, match=f"cannot write {place}: Is a directory"):
         result.save(place)
     with pytest.raises(OutputError, match=r"cannot write .*/none/out.onnx: No such file"):
@@ -359,14 +359,14 @@ def test_places_that_cannot_be_written(
         result.save(path / "x")
     with pytest.raises(OutputError, match=r"null (byte|character)"):
         result.save("a\0b")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # which the superuser always has
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the superuser would always have access
     with pytest.raises(OutputError, match="Permission denied"):
         result.save(path)
     assert path.read_bytes() == b"old"
 
 
 def test_a_device_is_written_to(result: Result) -> None:
-    """And it stays a device."""
+    """A device is written to, and is not replaced."""
     with pytest.raises(OutputError, match="cannot write /dev/full: No space left on device"):
         result.save("/dev/full")
     assert result.save("/dev/null") == result.size
@@ -379,7 +379,7 @@ def test_a_device_is_written_to(result: Result) -> None:
 def test_weights_beside_the_model(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are aligned, and the model finds them by the name of their file."""
+    """External weights are aligned, and the model refers to their file by a relative path."""
     result.save(tmp_path / "one.onnx")
     want = run_file(tmp_path / "one.onnx", result, build_large())
     monkeypatch.setattr(writer, "LARGEST_FILE", result.size - 1)
@@ -406,7 +406,7 @@ def test_weights_beside_the_model(
 def test_both_files_or_none(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The place of the model is looked at first; that of its weights before it is in place."""
+    """If one of the two files cannot be written, neither is."""
     monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
     (tmp_path / name).mkdir()
     with pytest.raises(OutputError, match="Is a directory"):
@@ -417,7 +417,7 @@ def test_both_files_or_none(
 def test_the_limit_is_exact(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that just fits is one file."""
+    """A model of exactly the limit is one file."""
     monkeypatch.setattr(writer, "LARGEST_FILE", result.size)
     result.save(tmp_path / "out.onnx")
     assert [p.name for p in tmp_path.iterdir()] == ["out.onnx"]

@@ -22,7 +22,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import has_signature
 from tflite2onnx.utils.archive import DAMAGED, MAGIC, list_entries, read_entry
-from tflite2onnx.utils.atomic_files import replacing_all, resolve_path
+from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
 from tflite2onnx.writer import write_to
 
 _logger = logging.getLogger(__name__)
@@ -243,7 +243,7 @@ def _write(
 ) -> None:  # fmt: skip
     """Write all files, or none if one of them cannot be written."""
     try:
-        with replacing_all(folders=True) as create:
+        with replace_all_atomically(folders=True) as create:
             text = json.dumps(manifest, indent=2).encode() + b"\n"
             create(_place(folder, MANIFEST)).write(text)
             for file, result in results.items():

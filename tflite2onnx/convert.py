@@ -360,13 +360,13 @@ def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> li
     graph = inline_subgraphs(model, index)
     passes = entry_point_passes(model, index)
     return [
-        InputAxis(tensor, axis, _fixed_because(graph, passes, tensor, axis, options))
+        InputAxis(tensor, axis, _find_fixing_reason(graph, passes, tensor, axis, options))
         for tensor in graph.inputs
         for axis in range(tensor.rank)
     ]
 
 
-def _fixed_because(
+def _find_fixing_reason(
     graph: Graph,
     passes: Sequence[Callable[[Graph], Graph]],
     tensor: Tensor,

@@ -28,7 +28,7 @@ from tflite2onnx.quantization.table import StorageInfo, list_storage
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
-from tflite2onnx.utils.atomic_files import Create, replacing_all, target_path
+from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, target_path
 from tflite2onnx.utils.mapped_files import write_elements
 from tflite2onnx.utils.unique_names import Names
 
@@ -304,7 +304,7 @@ def write(
     Raises:
         OutputError: the file cannot be written.
     """
-    with target_path(path) as target, replacing_all() as create:
+    with target_path(path) as target, replace_all_atomically() as create:
         return write_to(skeleton, target, create, external_data)
 
 

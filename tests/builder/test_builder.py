@@ -1,4 +1,4 @@
-"""What operators emit into: what they cannot ask for."""
+"""tflite2onnx/builder/builder.py: what operators ask of a Builder, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tflite2onnx.quantize import OperandStorage
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
-def open_value(g: Builder, *sizes: int | str) -> Value:
-    """Return a value of the builder whose sizes are known by name."""
+def dynamic_value(g: Builder, *sizes: int | str) -> Value:
+    """Return a value whose sizes are numbers or names of dynamic sizes."""
     return g.annotate(Value(), DType.FLOAT32, sizes)
 
 
@@ -37,7 +37,7 @@ def test_a_tensor_that_is_neither_known_nor_computed() -> None:
 
 
 def test_scales_along_an_axis_that_is_gone() -> None:
-    """Which of 6 rows has which of 3 scales, no DequantizeLinear could say."""
+    """A RESHAPE that merges the axis of the scales is refused: DequantizeLinear needs this axis."""
     quantization = Quantization(np.ones(3, np.float32), np.zeros(3, np.int64), axis=1)
     tensor = Tensor("w", (2, 3), DType.INT8, np.zeros((2, 3), np.int8), quantization)
     planned = OperandStorage(Storage(DType.INT8, quantization), Reading.DEQUANTIZED)
@@ -53,18 +53,18 @@ def test_a_node_is_called_as_in_onnx() -> None:
 
 def test_sizes_that_nothing_tells() -> None:
     g = Builder(17)
-    x = open_value(g, "batch", 3)
+    x = dynamic_value(g, "batch", 3)
     with pytest.raises(FixedSizeError, match="one dynamic size only, got rows, columns"):
         g.reshape(x, ("rows", "columns"))
     with pytest.raises(FixedSizeError, match="the dynamic size rows must be a size of the input"):
         g.runtime_shape(["rows", 3], x)
-    g.reshape(x, ("rows", 1))  # one that nothing tells is the rest
+    g.reshape(x, ("rows", 1))  # the only size that is not known becomes -1
     assert g.nodes[-1].op_type == "Reshape"
 
 
 def test_no_axis_is_no_reduction() -> None:
     g = Builder(17)
-    g.reduce("ReduceSum", open_value(g, 3), [], keepdims=True)
+    g.reduce("ReduceSum", dynamic_value(g, 3), [], keepdims=True)
     assert [node.op_type for node in g.nodes] == ["Identity"]
 
 

@@ -1,4 +1,4 @@
-"""Chains of Reshape, Squeeze and Unsqueeze."""
+"""builder/join_reshapes.py: chains of Reshape, Squeeze and Unsqueeze become one node or none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tflite2onnx.tensor import DType, Sizes
 
 
 def join(g: Builder, *outputs: Value) -> tuple[Node, ...]:
-    """Return the joined nodes that the outputs need."""
+    """Return the joined nodes, without the nodes that the outputs do not need."""
     return eliminate_dead_nodes(join_reshapes(g.nodes, g.types, outputs, g.ints), outputs)
 
 
 def floats(g: Builder, shape: Sizes, dtype: DType = DType.FLOAT32) -> Value:
-    """Return an input."""
+    """Return an input of the builder, by default of float32."""
     return g.annotate(Value(dtype=dtype), dtype, shape)
 
 
@@ -36,7 +36,7 @@ def test_a_chain_is_one_reshape() -> None:
 
 
 def test_a_chain_back_to_the_first_shape_is_nothing() -> None:
-    """Shapes of values that are not annotated follow from Squeeze and Unsqueeze."""
+    """Inferred shapes of values without annotations show that the chain restores the shape."""
     g = Builder(17)
     h = g.LSTM(floats(g, (1, 1, 6)))
     squeezed = g.annotate(g.Squeeze(h, g.ints([-3])), DType.FLOAT32, (1, 6))
@@ -49,7 +49,7 @@ def test_a_chain_back_to_the_first_shape_is_nothing() -> None:
     ("shape", "dtype"), [(("n", 1), DType.FLOAT32), ((0, 1), DType.FLOAT32), ((2, 1), DType.INT4)]
 )
 def test_chains_that_stay(shape: Sequence[int | str], dtype: DType) -> None:
-    """Shapes that are dynamic or empty, and elements that Reshape does not take."""
+    """Chains stay if sizes are dynamic, if a size is 0, or if Reshape lacks the element type."""
     g = Builder(21)
     x = floats(g, tuple(shape), dtype)
     y = g.annotate(g.Unsqueeze(g.Squeeze(x, g.ints([1])), g.ints([1])), dtype, tuple(shape))
@@ -57,7 +57,7 @@ def test_chains_that_stay(shape: Sequence[int | str], dtype: DType) -> None:
 
 
 def test_outputs_stay() -> None:
-    """An output must be a value that a node computes, and different from the input."""
+    """A graph output in a chain keeps its node, and must not become the input of the chain."""
     g = Builder(17)
     x = floats(g, (2, 1))
     middle = g.annotate(g.Squeeze(x, g.ints([1])), DType.FLOAT32, (2,))
@@ -73,7 +73,7 @@ def test_axes_that_are_computed() -> None:
 
 
 def test_networks() -> None:
-    """A RESHAPE after a SQUEEZE reads the tensor before both."""
+    """SQUEEZE and then EXPAND_DIMS to the first shape leave no node in the converted model."""
     m = Build()
     x = m.input([2, 1, 6])
     (flat,) = m.op("SQUEEZE", [x], [[2, 6]], squeeze_dims=[1])

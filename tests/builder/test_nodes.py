@@ -1,4 +1,4 @@
-"""tflite2onnx/builder/nodes.py, and what `emit` keeps of the nodes that operators add."""
+"""builder/nodes.py, and the elimination of nodes that no output needs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tflite2onnx.builder.opsets import FIRST_OPSET, MIN_OPSET
 PACKAGE = Path(tflite2onnx.__file__).parent
 
 
-def test_how_old_nodes_are() -> None:
-    """The table says it of all nodes that are named anywhere in the package, as ONNX does."""
+def test_first_opset_of_each_node() -> None:
+    """FIRST_OPSET lists each node type in the package that is newer than the oldest opset."""
     first: dict[str, int] = {}
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "":
@@ -35,7 +35,7 @@ def test_how_old_nodes_are() -> None:
 
 
 def test_nodes_that_nothing_reads() -> None:
-    """ONNX finds out how large a transposed convolution is: what computes it is left out."""
+    """ConvTranspose infers its output shape: the nodes that compute this shape are eliminated."""
     m = Build()
     x, sizes = m.input([1, 3, 5, 2], name="x"), m.input([4], dtype="int32", name="sizes")
     (positive,) = m.op("ABS", [sizes], [m.tensor([4], dtype="int32", name="positive")])

@@ -1,4 +1,4 @@
-"""tflite2onnx/builder/opsets.py."""
+"""builder/opsets.py: the first opset of each node type, and the types that nodes compute in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers to real numbers and back, in the forms that each opset has."""
+"""builder/qdq.py: quantized storage to real numbers and back, in the nodes of each opset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def model(g: QdqNodes, made: Value, shape: tuple[int, ...]) -> onnx.ModelProto:
 def test_dequantize(
     quantization: Quantization, opset: int, order: tuple[int, int], *, folds: bool
 ) -> None:
-    """All forms make the same numbers, in any order of the axes."""
+    """Every form, of every order of the axes, gives the same numbers as `decode_constant`."""
     g = QdqNodes(opset, opset_is_fixed=True)
     kept = Storage(DType.INT8, quantization, folds=folds)
     x = g.stored_constant(DATA.transpose(order), DType.INT8, kept, "x")
@@ -71,7 +71,7 @@ def test_dequantize(
 
 
 def test_an_opset_that_may_be_newer() -> None:
-    """Blocks are read as they are, unless the user wants an opset that cannot."""
+    """Scales of blocks request opset 21 if the opset is not fixed."""
     kept = Storage(DType.INT8, BLOCKS)
     g = QdqNodes(17)
     with pytest.raises(NeedsOpset) as need:
@@ -93,7 +93,7 @@ def test_what_has_no_scale() -> None:
 
 
 def test_elements() -> None:
-    """Four bits stay so if the opset has them; else, and if read so, they are eight."""
+    """4-bit constants are stored as 4 bits if the opset has the type, otherwise as 8 bits."""
     narrow, wide = Storage(DType.INT4, ONE), Storage(DType.INT8, ONE)
     new, old = QdqNodes(21), QdqNodes(13, opset_is_fixed=True)
     assert new.storage_in_opset(narrow) is narrow

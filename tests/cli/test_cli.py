@@ -1,4 +1,4 @@
-"""tflite2onnx/cli: what it prints where, what it writes, and the exit status."""
+"""tflite2onnx/cli: the text on stdout and stderr, the written files, and the exit status."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def failing(model: str, tmp_path: Path) -> str:
 
 
 def run_program(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the program in a process of its own."""
+    """Run the program in a separate process."""
     command = [sys.executable, "-m", "tflite2onnx", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -77,7 +77,7 @@ def expect_failure(captured: Captured, words: Sequence[str], *, status: int = 1)
 
 
 def test_a_summary(model: str, capsys: Captured) -> None:
-    """Inputs and outputs on both sides, nodes, moves, opset, size."""
+    """The summary lists inputs and outputs in both layouts, nodes, moved bytes, opset and size."""
     assert main([model, "out.onnx"]) == 0
     size = os.stat("out.onnx").st_size
     assert capsys.readouterr().out.splitlines() == [
@@ -99,7 +99,7 @@ def test_a_summary(model: str, capsys: Captured) -> None:
     ],
 )  # fmt: skip
 def test_the_output_may_be_left_out(model: str, capsys: Captured, name: str, beside: str) -> None:
-    """Then it is beside the model."""
+    """Without an output name the ONNX file is written next to the TFLite file."""
     os.rename(model, name)
     assert main([name]) == 0
     assert files() == {os.path.basename(name), beside}
@@ -115,13 +115,13 @@ def test_quiet(model: str, capsys: Captured, words: list[str]) -> None:
 
 
 def test_quiet_and_verified(model: str) -> None:
-    """The runtimes print nothing."""
+    """With --quiet the output of both runtimes is suppressed, too."""
     done = run_program("-q", "--verify", model)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_names_with_a_dash(model: str, capsys: Captured) -> None:
-    """They can follow a double dash."""
+    """After a double dash, names that begin with a dash are file names."""
     os.rename(model, "-m.tflite")
     assert main(["-q", "--", "-m.tflite", "-m.onnx"]) == 0
     assert files() == {"-m.tflite", "-m.onnx"}
@@ -129,7 +129,7 @@ def test_names_with_a_dash(model: str, capsys: Captured) -> None:
 
 
 def test_verbose(model: str, capsys: Captured) -> None:
-    """Stages on stderr, the summary on stdout as ever; the next run is not verbose."""
+    """-v logs the stages on stderr, does not change stdout, and does not affect later calls."""
     main([model])
     summary = capsys.readouterr().out
     assert main(["-v", model]) == 0
@@ -145,20 +145,20 @@ def test_verbose(model: str, capsys: Captured) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
 def test_io_layout(model: str, mode: IoLayout) -> None:
-    """As in Python."""
+    """--io-layout gives the same model as the option in Python."""
     assert main(["-q", "--io-layout", mode, model]) == 0
     assert onnx.load("model.onnx") == convert(model, io_layout=mode).model
 
 
 def test_opset(model: str) -> None:
-    """As in Python."""
+    """--opset sets the opset of the model."""
     assert main(["-q", "--opset", "19", model]) == 0
     assert onnx.load("model.onnx").opset_import[0].version == 19
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_layout(model: str, tmp_path: Path, encoding: str) -> None:
-    """A mapping of tensors to pairs, as in Python."""
+    """--layout reads a JSON file, and gives the same model as the mapping in Python."""
     mapping = {"x": ["NHWC", "NHWC"], "image": ["NHWC", "CNWH"]}
     (tmp_path / "mapping.json").write_text(json.dumps(mapping), encoding)
     assert main(["-q", "--layout", "mapping.json", model]) == 0
@@ -166,14 +166,14 @@ def test_layout(model: str, tmp_path: Path, encoding: str) -> None:
 
 
 def test_writing_to_a_device(model: str, capsys: Captured) -> None:
-    """Converting to nowhere leaves nowhere as it is."""
+    """Writing to /dev/null does not replace the device by a file."""
     assert main([model, "/dev/null"]) == 0
     assert "wrote /dev/null, " in capsys.readouterr().out
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_names_are_shown_and_not_obeyed(model: str, tmp_path: Path) -> None:
-    """Control characters in names of the file are escaped."""
+def test_control_characters_in_names_are_escaped(model: str, tmp_path: Path) -> None:
+    """Names from the file cannot control the terminal."""
     m = Build()
     name = "x\x1b[31m\r\u202e\u00e9"
     m.output(*m.op("ABS", [m.input([2], name=name)], [m.tensor([2], name="y")]))
@@ -188,7 +188,7 @@ def test_names_are_shown_and_not_obeyed(model: str, tmp_path: Path) -> None:
 
 
 def test_verify(model: str, capsys: Captured) -> None:
-    """The largest difference of each output, then the file."""
+    """--verify prints the largest difference of each output before the written file."""
     assert main(["--verify", model]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[4].startswith("LiteRT and ONNX Runtime on 2 samples")
@@ -204,7 +204,7 @@ def test_verify(model: str, capsys: Captured) -> None:
 def test_a_difference(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, *, quiet: bool
 ) -> None:
-    """Status 2, and the file is there to be looked at."""
+    """A difference gives exit status 2; the file is written, so that the user can inspect it."""
     differences = (
         Difference("image", "float32", 0.5, 10, 0.001),
         Difference("flat", "float32", 0, 10, 0.001),
@@ -234,7 +234,7 @@ def test_a_difference(
 def test_verifying_takes_packages(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
-    """Without the packages nothing is written; the message has the command that installs them."""
+    """Without the packages nothing is written; the message gives the command to install them."""
     monkeypatch.setitem(sys.modules, package, None)
     assert "pip install tflite2onnx[verify]" in expect_failure(capsys, ["--verify", model])
 
@@ -243,7 +243,7 @@ def test_verifying_takes_packages(
 
 
 def test_ops(capsys: Captured) -> None:
-    """One row for each TFLite operator."""
+    """`ops` prints a row for each TFLite operator."""
     assert main(["ops"]) == 0
     head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert head == ["operator", "category"]
@@ -254,7 +254,7 @@ def test_ops(capsys: Captured) -> None:
 
 
 def test_ops_is_no_file(model: str, capsys: Captured) -> None:
-    """The word ops is the command, even if there is a model file of this name."""
+    """The word ops is the command, even if a model file has this name."""
     os.rename(model, "ops")
     assert main(["ops"]) == 0
     assert capsys.readouterr().out.startswith("operator")
@@ -271,7 +271,7 @@ def test_ops_is_no_file(model: str, capsys: Captured) -> None:
 
 
 def test_version(capsys: Captured) -> None:
-    """Of the program."""
+    """--version prints the version of the program."""
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert caught.value.code == 0
@@ -279,7 +279,7 @@ def test_version(capsys: Captured) -> None:
 
 
 def test_help(capsys: Captured) -> None:
-    """All options and the exit status."""
+    """--help lists all options and the exit statuses."""
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
     assert caught.value.code == 0
@@ -303,7 +303,7 @@ def test_help(capsys: Captured) -> None:
     ],
 )
 def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: str) -> None:
-    """Status 1: 2 is for models that differ."""
+    """Wrong usage has exit status 1, because status 2 means that outputs differ."""
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 1
@@ -342,7 +342,7 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
     ],
 )  # fmt: skip
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
-    """One paragraph that names the model and the place."""
+    """An error is one paragraph that names the model and the file."""
     assert model in files()
     assert message in expect_failure(capsys, words)
 
@@ -372,7 +372,7 @@ def test_errors(model: str, capsys: Captured, words: list[str], message: str) ->
 def test_damaged_mappings(
     model: str, capsys: Captured, tmp_path: Path, text: str, message: str
 ) -> None:
-    """They name the file or the tensor."""
+    """Errors in a layout file name the file or the tensor."""
     (tmp_path / "mapping.json").write_text(text)
     words = [model, "--layout", "mapping.json"]
     assert message in expect_failure(capsys, words)
@@ -381,7 +381,7 @@ def test_damaged_mappings(
 def test_the_model_is_named_once(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if its name is part of the message by chance."""
+    """The name of the model is not repeated, even if the message itself contains the name."""
     monkeypatch.chdir(tmp_path)
     assert expect_failure(capsys, ["a"]) == "cannot read a: No such file or directory"
     (tmp_path / "a").write_bytes(b"")
@@ -392,13 +392,13 @@ def test_the_model_is_named_once(
 
 @pytest.mark.parametrize("size", [0, 3, 7, 8, 100, 1000, 2000])
 def test_damaged_models(model: str, capsys: Captured, tmp_path: Path, size: int) -> None:
-    """Cut off anywhere; the paragraph names the file."""
+    """The error of a truncated model names the file."""
     (tmp_path / model).write_bytes(build_flattening()[:size])
     assert model in expect_failure(capsys, [model])
 
 
 def test_unsupported_operators(failing: str, capsys: Captured) -> None:
-    """All of them; an older output stays."""
+    """All unsupported operators are listed, and an existing output file is not changed."""
     with open("model.onnx", "wb") as old:
         old.write(b"old")
     head, row = expect_failure(capsys, [failing]).splitlines()
@@ -411,7 +411,7 @@ def test_unsupported_operators(failing: str, capsys: Captured) -> None:
 def test_an_error_of_verifying_leaves_no_file(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that cannot be compared is not written."""
+    """If the comparison fails with an error, the model is not written."""
     result = convert(chain("ABS"))
     monkeypatch.setattr(command, "convert", lambda *_, **__: result)
     assert "must be converted from this TFLite model" in expect_failure(capsys, ["--verify", model])
@@ -438,7 +438,7 @@ def test_a_bug_is_one_line(model: str, capsys: Captured, monkeypatch: pytest.Mon
 
 
 def test_interrupted(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """130, as shells have it, and no traceback."""
+    """An interrupt has exit status 130, as in shells, and prints no traceback."""
 
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -447,8 +447,8 @@ def test_interrupted(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPat
     assert expect_failure(capsys, [model], status=130) == "model.tflite: interrupted"
 
 
-def test_nobody_reads_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """`tflite2onnx ops | head -1` is no error to anybody."""
+def test_a_closed_pipe_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """If the reader of a pipe stops, as in `tflite2onnx ops | head -1`, nothing is printed."""
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w", encoding="utf-8") as closed:
@@ -458,7 +458,7 @@ def test_nobody_reads_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) 
 
 
 def test_stdout_is_full(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """That is said on stderr."""
+    """An error while writing to stdout is reported on stderr."""
     with open("/dev/full", "w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["ops"]) == 1
@@ -466,7 +466,7 @@ def test_stdout_is_full(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> No
 
 
 def test_stdout_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes any text."""
+    """A text stream without an encoding, such as StringIO, accepts all text."""
     text = io.StringIO()
     monkeypatch.setattr(sys, "stdout", text)
     assert main(["ops"]) == 0
@@ -483,7 +483,7 @@ def test_stdout_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_module_is_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], status: int
 ) -> None:
-    """`python -m tflite2onnx` has the status, and the name, of tflite2onnx."""
+    """`python -m tflite2onnx` has the exit status and the messages of tflite2onnx."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m").write_bytes(network())
     monkeypatch.setattr(sys, "argv", ["anything", *words])

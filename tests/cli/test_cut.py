@@ -1,4 +1,4 @@
-"""`--inputs`, `--outputs` and `--rename`: parts of a model, and other names."""
+"""`--inputs`, `--outputs` and `--rename`: conversion of a part of a model, and new names."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def list_names(path: str = "model.onnx") -> tuple[list[str], list[str], list[str
     ],
 )
 def test_parts_and_names(words: list[str], want: tuple[list[str], ...]) -> None:
-    """Beside Transposes, the nodes are those of the part."""
+    """The model has the named inputs and outputs, and only the operators between them."""
     assert main(["model.tflite", *words, "--verify"]) == 0
     inputs, outputs, nodes = list_names()
     assert (inputs, outputs, [node for node in nodes if node != "Transpose"]) == want
 
 
 def test_what_is_printed(capsys: Captured) -> None:
-    """The inputs and outputs of the part, by their new names."""
+    """The summary lists the inputs and outputs of the part by their new names."""
     words = ["--inputs", "hidden", "--outputs", "positive", "--rename", "hidden=features"]
     assert main(["model.tflite", *words]) == 0
     first, second, nodes, wrote = capsys.readouterr().out.splitlines()
@@ -64,7 +64,7 @@ def test_what_is_printed(capsys: Captured) -> None:
 
 
 def test_names_with_commas() -> None:
-    """They stand in quotes, as in CSV files."""
+    """Names with commas are quoted as in CSV files."""
     m = Build()
     (y,) = m.op("ABS", [m.input([2], name="x")], [m.tensor([2], name="a,b")])
     m.output(*m.op("NEG", [y], [m.tensor([2], name="c=d")]))
@@ -75,7 +75,7 @@ def test_names_with_commas() -> None:
 
 
 def test_layouts_and_signatures() -> None:
-    """Layouts are by the names of tensors, and may be those of new inputs."""
+    """--layout takes original names, also of new inputs; a signature can be cut and renamed."""
     words = ["--inputs", "hidden", "--outputs", "positive", "--layout", "hidden=NCHW"]
     assert main(["model.tflite", *words, "--rename", "hidden=h", "--verify"]) == 0
     (given,) = onnx.load("model.onnx").graph.input
@@ -88,7 +88,7 @@ def test_layouts_and_signatures() -> None:
 
 
 def test_verify_a_part(capsys: Captured) -> None:
-    """The file says at which tensors it was cut: LiteRT runs the same operators."""
+    """The ONNX file records where it was cut, so that LiteRT runs the same operators."""
     words = ["--inputs", "hidden", "--outputs", "positive", "--rename", "hidden=h", "-q"]
     assert main(["model.tflite", *words, "--static"]) == 0
     words = ["verify", "model.tflite", "model.onnx", "--report", "page.html", "--per-operator"]

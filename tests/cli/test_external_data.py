@@ -1,4 +1,4 @@
-"""Weights in a second file on demand, by the command line and in Python."""
+"""External data: weights in a second file, by the command line and in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tflite2onnx.cli import main
 from tflite2onnx.errors import OutputError
 
 Captured = pytest.CaptureFixture[str]
-# Of the weights of `network`, "hidden/filters" have 1296 bytes and "y/filters" 5616.
+# In `network` the weights "hidden/filters" have 1296 bytes, "y/filters" 5616 bytes.
 FIRST, SECOND = 1296, 5616
 
 
@@ -53,7 +53,7 @@ def external(path: str = "model.onnx") -> list[int]:
     ],
 )
 def test_which_weights(capsys: Captured, words: list[str], want: list[int]) -> None:
-    """Weights from a size on go to a second file; there is none without such weights."""
+    """Weights of at least the given size are external; without any, there is no second file."""
     assert main(["model.tflite", *words]) == 0
     assert external() == want
     data = Path("model.onnx.data")
@@ -67,7 +67,7 @@ def test_which_weights(capsys: Captured, words: list[str], want: list[int]) -> N
 
 
 def test_python() -> None:
-    """`save` and `convert` have the option."""
+    """`convert`, `save` and `convert_bundle` have the option `external_data`."""
     convert("model.tflite", "a.onnx", external_data=1024)
     assert external("a.onnx") == [FIRST, SECOND]
     convert("model.tflite").save("b.onnx", external_data=2000)
@@ -77,20 +77,20 @@ def test_python() -> None:
 
 
 def test_bundles_and_folders() -> None:
-    """Every model has a second file of its own."""
+    """Each model of a bundle or folder has its own second file."""
     Path("models.task").write_bytes(archive({"m.tflite": network()}))
     assert main(["-q", ".", "-o", "out", "--external-data"]) == 0
     assert external("out/models/m.onnx") == external("out/model.onnx") == [FIRST, SECOND]
 
 
 def test_verified() -> None:
-    """The pair is found right, and so are both files from their place."""
+    """A model with external data is verified, before and after it is moved to its place."""
     assert main(["-q", "model.tflite", "--external-data", "--verify"]) == 0
     assert tflite2onnx.verify("model.tflite", "model.onnx").ok
 
 
 def test_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the rest would be, all weights leave."""
+    """If the small weights exceed the limit of one file, all weights become external."""
     monkeypatch.setattr(writer, "LARGEST_FILE", 3000)
     convert("model.tflite", "a.onnx", external_data=2000)
     assert external("a.onnx") == [SECOND]
@@ -101,7 +101,7 @@ def test_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("taken", ["model.onnx", "model.onnx.data"])
 def test_both_or_none(capsys: Captured, taken: str) -> None:
-    """If one of the two files cannot be written, neither is."""
+    """If one of the two files cannot be written, the other file is not written."""
     Path(taken).mkdir()
     assert main(["model.tflite", "--external-data"]) == 1
     assert "Is a directory" in capsys.readouterr().err
@@ -118,7 +118,7 @@ def test_the_second_file_is_not_the_model(capsys: Captured) -> None:
 
 
 def test_devices(capsys: Captured) -> None:
-    """There is no place beside them."""
+    """A device cannot have external data, because there is no folder for the second file."""
     assert main(["model.tflite", "/dev/null", "--external-data"]) == 1
     assert "cannot write /dev/null: it must be a regular file" in capsys.readouterr().err
     assert not Path("/dev/null.data").exists()

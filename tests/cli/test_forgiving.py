@@ -1,4 +1,4 @@
-"""The command line takes what users type by habit: convert, help, -, completion, Ctrl-C."""
+"""Habits of users: convert and help as commands, -, completion, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """Run the program in a process of its own."""
+    """Run the program in a separate process."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "tflite2onnx", *words]
     return subprocess.run(command, capture_output=True, check=False, env=environment, **options)
@@ -47,7 +47,7 @@ def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedPro
 
 
 def test_convert_as_a_command() -> None:
-    """A model of that name is ./convert."""
+    """`convert` is a command; a model file of this name is given as ./convert."""
     assert main(["convert", "-q", "model.tflite", "out.onnx"]) == 0
     Path("model.tflite").rename("convert")
     assert main(["-q", "./convert"]) == 0
@@ -56,7 +56,7 @@ def test_convert_as_a_command() -> None:
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
 def test_help(capsys: Captured, command: str | None) -> None:
-    """As --help prints it."""
+    """`help` and `help COMMAND` print the same text as --help."""
     words = [] if command is None else [command]
     printed = []
     for line in (["help", *words], [*words, "--help"]):
@@ -77,7 +77,7 @@ def test_help_of_no_command(capsys: Captured) -> None:
 
 
 def test_a_command_with_a_typing_error(capsys: Captured) -> None:
-    """The closest command is named; a file of this name is a model."""
+    """The message suggests the closest command; an existing file of this name is a model."""
     for word, command in (("inpsect", "inspect"), ("verfy", "verify"), ("convrt", "convert")):
         with pytest.raises(SystemExit) as caught:
             main([word, "model.tflite"])
@@ -98,7 +98,7 @@ def test_a_command_with_a_typing_error(capsys: Captured) -> None:
     [(["-"], ""), (["-", "-"], ""), (["-", "-o", "-"], ""), (["-", "out.onnx"], "out.onnx")],
 )
 def test_standard_input(words: list[str], file: str) -> None:
-    """If the model goes to standard output, nothing else is printed there."""
+    """If the model is written to stdout, the summary is on stderr."""
     done = run_program(words, input=chain("NEG"))
     assert done.returncode == 0, done.stderr
     made = Path(file).read_bytes() if file else done.stdout
@@ -114,7 +114,7 @@ def test_standard_input_among_several(capsys: Captured) -> None:
 
 
 def test_other_commands_read_standard_input() -> None:
-    """The original, the converted model, or a bundle."""
+    """`inspect` and `verify` read a model, an ONNX model or a bundle from stdin."""
     model, bundle = chain("NEG"), archive({"a.tflite": chain("ABS")})
     converted = convert(model).skeleton.serialize()
     Path("neg.tflite").write_bytes(model)
@@ -137,7 +137,7 @@ def test_other_commands_read_standard_input() -> None:
 
 
 def test_standard_output() -> None:
-    """Verified or not."""
+    """A model can be written to stdout, with and without --verify."""
     for words in (["model.tflite", "-"], ["-q", "--verify", "model.tflite", "-"]):
         done = run_program(words)
         assert onnx.load_from_string(done.stdout) == convert(chain("ABS")).model
@@ -145,7 +145,7 @@ def test_standard_output() -> None:
 
 
 def test_a_bundle_on_standard_input() -> None:
-    """It needs a folder."""
+    """A bundle on stdin needs an output folder, because it has no name."""
     data = archive({"a.tflite": chain("ABS")})
     done = run_program(["-"], input=data)
     assert done.returncode == 1
@@ -214,7 +214,7 @@ _shtab_tflite2onnx; echo "${COMPREPLY[*]}"
     ],
 )
 def test_completion(words: list[str], want: str) -> None:
-    """Commands, options, values and files."""
+    """Shell completion knows commands, options, values of options and files."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = ["bash", "-c", COMPLETE, "bash", sys.executable, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -237,7 +237,7 @@ def test_completion_takes_a_package(capsys: Captured, monkeypatch: pytest.Monkey
 
 
 def test_names_of_signatures_that_are_not_there(capsys: Captured) -> None:
-    """Models without one keep the names of their tensors, which is said."""
+    """Models without a signature keep their tensor names, and a note says so."""
     data = archive({"plain.tflite": chain("ABS"), "several.tflite": build_signatures()})
     Path("a.task").write_bytes(data)
     assert main(["a.task", "out", "--names", "signature"]) == 0
@@ -252,7 +252,7 @@ def test_names_of_signatures_that_are_not_there(capsys: Captured) -> None:
 
 
 def test_one_line_of_each_type(capsys: Captured) -> None:
-    """Not one of each operator."""
+    """The error has one line for each type of operator, not for each operator."""
     m = Build()
     x = m.input([2])
     for _ in range(200):
@@ -269,7 +269,7 @@ def test_one_line_of_each_type(capsys: Captured) -> None:
 
 
 def test_few_reasons_of_each_type() -> None:
-    """The rest are counted."""
+    """The error lists up to 10 reasons for each type of operator, and counts the rest."""
     from tflite2onnx.errors import OperatorError, UnsupportedOperators  # noqa: PLC0415 - one test
 
     problems = [OperatorError(f"reason {i % 12}", f"ABS (operator {i}, y)") for i in range(24)]
@@ -289,9 +289,9 @@ def test_quiet_is_quiet() -> None:
 
 
 def test_other_lines_are_kept(capfd: pytest.CaptureFixture[str]) -> None:
-    from tflite2onnx.cli.standard_streams import hidden_information  # noqa: PLC0415 - one test
+    from tflite2onnx.cli.standard_streams import hide_information  # noqa: PLC0415 - one test
 
-    with hidden_information(hidden=True):
+    with hide_information(hidden=True):
         os.write(2, b"INFO: a delegate\nERROR: a fault\n")
     assert capfd.readouterr().err == "ERROR: a fault\n"
 
@@ -305,7 +305,7 @@ SLOW = "import time\nopen('loading', 'w').close()\ntime.sleep(60)\n"
 @pytest.mark.parametrize("package", ["numpy", "onnx"])
 @pytest.mark.parametrize("words", [["model.tflite"], ["verify", "model.tflite"], ["--help"]])
 def test_interrupted_while_modules_are_loaded(package: str, words: list[str]) -> None:
-    """One line, no traceback, and the status that shells have for it."""
+    """Ctrl-C during the imports prints one line, and has the exit status of shells."""
     Path("slow", package).mkdir(parents=True)
     Path("slow", package, "__init__.py").write_text(SLOW)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["slow", *sys.path])}

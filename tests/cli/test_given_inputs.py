@@ -1,4 +1,4 @@
-"""Verification on the user's own data: files and folders of arrays and pictures, and limits."""
+"""Verification on data of the user: files and folders of arrays and pictures, and tolerances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification import given_inputs
 
 Captured = pytest.CaptureFixture[str]
-SHAPE = (2, 11, 11, 12)  # of the input x of model.tflite
+SHAPE = (2, 11, 11, 12)  # shape of the input x of model.tflite
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Array:
 
 
 def read_report(capsys: Captured, *words: str) -> dict[str, Any]:
-    """Run a verification that succeeds; return its JSON output, the only output."""
+    """Run a successful verification; return the JSON report, which is all that it prints."""
     assert main([*words, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -63,7 +63,7 @@ def read_report(capsys: Captured, *words: str) -> dict[str, Any]:
 
 
 def expect_complaint(capsys: Captured, *words: str) -> str:
-    """Run what fails before anything is written; return the one line on stderr."""
+    """Run a command that fails and writes nothing; return its only line on stderr."""
     before = sorted(Path().rglob("*"))
     assert main(list(words)) == 1
     out, err = capsys.readouterr()
@@ -88,7 +88,7 @@ def test_arrays(
     data: Array, capsys: Captured, monkeypatch: pytest.MonkeyPatch, file: str,
     names: list[str], limit: int,
 ) -> None:  # fmt: skip
-    """Each sample is verified, whether its file is read or mapped to memory."""
+    """Each sample of a file or folder is verified; large files are memory-mapped."""
     monkeypatch.setattr(given_inputs, "_LARGE", limit)
     told = read_report(capsys, "verify", "model.tflite", "--input", f"x={file}")
     assert (told["samples"], told["sample_names"]) == (len(names), names)
@@ -98,7 +98,7 @@ def test_arrays(
 
 
 def test_the_worst_sample(capsys: Captured) -> None:
-    """The sample of the largest difference is named, on the terminal and in a page."""
+    """The console and the page name the sample with the largest difference."""
     Path("abs.tflite").write_bytes(chain("ABS"))
     wrong = convert("abs.tflite").model
     wrong.graph.node[0].op_type = "Relu"
@@ -118,7 +118,7 @@ def test_the_worst_sample(capsys: Captured) -> None:
 
 
 def test_samples(capsys: Captured, data: Array) -> None:
-    """Fewer or more than there are; random numbers have the name of their seed."""
+    """--samples takes fewer samples or repeats them; random samples are named by their seed."""
     words = ["verify", "model.tflite", "--input", "x=stack.npy", "--samples"]
     assert read_report(capsys, *words, "2")["sample_names"] == ["stack.npy[0]", "stack.npy[1]"]
     assert read_report(capsys, *words, "4")["sample_names"][3] == "stack.npy[0]"
@@ -130,7 +130,7 @@ def test_samples(capsys: Captured, data: Array) -> None:
 
 
 def test_several_inputs(capsys: Captured) -> None:
-    """One sample goes with each of several; other numbers of samples are an error."""
+    """A single sample is combined with each sample of other inputs; other counts are errors."""
     m = Build()
     m.output(*m.op("ADD", [m.input([1, 2], name="a"), m.input([1, 2], name="b")], [[1, 2]]))
     Path("add.tflite").write_bytes(m.bytes())
@@ -147,7 +147,7 @@ def test_several_inputs(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("words", [["verify", "pictures.tflite"], ["pictures.tflite", "--verify"]])
 def test_a_folder_of_pictures(words: list[str]) -> None:
-    """Each is a sample; other files are none."""
+    """Each picture in a folder is a sample; other files are ignored."""
     words = [*words, "--json", "--image", "pictures", "--image", "pictures/1.png"]
     told = json.loads(run_program(words).stdout)
     told = told["models"][0]["verification"] if "models" in told else told
@@ -156,7 +156,7 @@ def test_a_folder_of_pictures(words: list[str]) -> None:
 
 
 def test_a_conversion(capsys: Captured) -> None:
-    """It is verified on the same data; several models share what does not depend on a model."""
+    """`convert --verify` takes the data, too; --seed and --samples apply to several models."""
     words = ["model.tflite", "m.onnx", "--verify", "--input", "x=arrays"]
     assert main([*words, "--samples", "3"]) == 0
     assert "LiteRT and ONNX Runtime on 3 samples" in capsys.readouterr().out
@@ -167,7 +167,7 @@ def test_a_conversion(capsys: Captured) -> None:
 
 
 def test_tolerance(capsys: Captured) -> None:
-    """A difference is right or wrong as the user says."""
+    """--tolerance decides whether a difference is right."""
     Path("abs.tflite").write_bytes(chain("ABS"))
     wrong = convert("abs.tflite").model
     wrong.graph.node[0].op_type = "Relu"
@@ -181,7 +181,7 @@ def test_tolerance(capsys: Captured) -> None:
 
 
 def test_tolerance_of_half_precision() -> None:
-    """A model of half precision has wider limits, unless the user gives a tolerance."""
+    """The default tolerance is larger for float16 models; a tolerance of the user applies."""
     half = convert("model.tflite", float16=True)
     assert verify("model.tflite", half).ok
     assert verify("model.tflite", half, tolerance=1e-2).ok
@@ -189,7 +189,7 @@ def test_tolerance_of_half_precision() -> None:
 
 
 def test_json_of_a_bundle(capsys: Captured) -> None:
-    """Each model is in it, with its report or its error."""
+    """The JSON report of a bundle has the report or the error of each model."""
     Path("a.task").write_bytes(archive({"a.tflite": chain("ABS"), "b.tflite": chain("NEG")}))
     assert main(["a.task", "out", "-q"]) == 0
     Path("out/b.onnx").unlink()
@@ -220,7 +220,7 @@ def test_json_of_a_bundle(capsys: Captured) -> None:
 def test_files_that_are_no_input(
     capsys: Captured, words: list[str], file: str, message: str
 ) -> None:
-    """One line says which, and nothing is written."""
+    """The error is one line that names the file, and nothing is written."""
     Path("broken.npz").write_bytes(Path("one.npz").read_bytes()[:-100])
     np.save("odd.npy", np.zeros((3, *SHAPE[1:]), np.float32))
     np.save("zero.npy", np.zeros((0, *SHAPE[1:]), np.float32))
@@ -229,7 +229,7 @@ def test_files_that_are_no_input(
 
 
 def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason of the system is printed."""
+    """The error of the operating system is printed."""
 
     def fail(path: Path) -> Iterator[Path]:
         raise PermissionError(13, "Permission denied", str(path))
@@ -240,7 +240,7 @@ def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.Monk
 
 
 def test_integers(capsys: Captured) -> None:
-    """Those that the type holds; real numbers are quantized by the user, who is told how."""
+    """Integers must fit the type; the error for floats gives the formula that quantizes them."""
     Path("int8.tflite").write_bytes(pictures("int8", scale=0.5, zero_point=9))
     numbers = np.full((2, 5, 7, 3), -128)
     np.save("x.npy", numbers)
@@ -303,7 +303,7 @@ def test_errors(capsys: Captured, words: list[str], message: str) -> None:
 @pytest.mark.parametrize("option", ["--tolerance", "--samples", "--seed"])
 @pytest.mark.parametrize("words", [["verify", "model.tflite"], ["model.tflite", "--verify"]])
 def test_options_that_are_no_numbers(capsys: Captured, words: list[str], option: str) -> None:
-    """One line as well."""
+    """A value that is not a number gives one line of error."""
     with pytest.raises(SystemExit) as caught:
         main([*words, option, "x"])
     assert caught.value.code == 1

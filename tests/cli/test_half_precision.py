@@ -1,4 +1,4 @@
-"""`--float16` and `--float16-io`: models of half precision."""
+"""`--float16` and `--float16-io`: conversion to half precision."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_types(path: str) -> set[int]:
 
 
 def test_what_is_printed(capsys: Captured) -> None:
-    """The nodes that stay in float32 are counted by type."""
+    """The summary counts the nodes in float32 by type, with the reason."""
     assert main(["model.tflite", "--float16", "--verify"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -46,7 +46,7 @@ def test_what_is_printed(capsys: Captured) -> None:
 
 
 def test_inputs_and_outputs(capsys: Captured) -> None:
-    """They are float16 on request."""
+    """--float16-io makes the inputs and outputs float16."""
     assert main(["network.tflite", "--float16", "--float16-io", "--verify"]) == 0
     assert list_types("network.onnx") == {onnx.TensorProto.FLOAT16}
     first = capsys.readouterr().out.splitlines()[0]
@@ -64,7 +64,7 @@ def test_the_file_is_half_as_large() -> None:
 
 
 def test_verify(capsys: Captured) -> None:
-    """The file says that its bounds are those of half precision."""
+    """The ONNX file records float16, so that `verify` applies the tolerance of half precision."""
     assert main(["network.tflite", "--float16", "-q", "--outputs", "positive"]) == 0
     words = ["verify", "network.tflite", "network.onnx", "--per-operator", "--report", "page.html"]
     assert main(words) == 0
@@ -74,7 +74,7 @@ def test_verify(capsys: Captured) -> None:
 
 
 def test_json(capsys: Captured) -> None:
-    """Each node in float32 is listed with the tensor that it computes."""
+    """The JSON output lists each float32 node by the tensor that it computes."""
     assert main(["model.tflite", "--float16", "--json"]) == 0
     (model,) = json.loads(capsys.readouterr().out)["models"]
     assert model["float32_nodes"] == [
@@ -93,7 +93,7 @@ def test_several() -> None:
 
 
 def test_bad_values(capsys: Captured) -> None:
-    """One line, and nothing is written."""
+    """The error is one line, and nothing is written."""
     assert main(["model.tflite", "--float16-io"]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "tflite2onnx: model.tflite: float16_io must be given with float16\n")

@@ -1,4 +1,4 @@
-"""tflite2onnx/axis_letters.py: letters where an operator or the user names axes, numbers else."""
+"""tflite2onnx/axis_letters.py: axes have letters if a name for them is known, else numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def layouts(result: Result) -> list[tuple[str, str]]:
 
 
 def reshaping(*shape: int) -> bytes:
-    """Return "x" of that shape -> RESHAPE -> CONV_2D."""
+    """Return "x" of the shape -> RESHAPE -> CONV_2D."""
     m = Build()
     size = m.constant(np.array([2, 5, 7, 3], np.int32))
     (image,) = m.op("RESHAPE", [m.input(shape, name="x"), size], [m.tensor((2, 5, 7, 3))])
@@ -56,7 +56,7 @@ def reshaping(*shape: int) -> bytes:
     ],
 )
 def test_letters(model: bytes, options: Any, want: list[tuple[str, str]]) -> None:
-    """Tensors with the same axes share letters; merged axes have none."""
+    """Tensors with the same axes have the same letters; merged axes have numbers."""
     assert layouts(convert(model, **options)) == want
 
 

@@ -1,4 +1,4 @@
-"""tflite2onnx/cli/many.py: several models in one run, and what does not stop it."""
+"""tflite2onnx/cli/many.py: several models in one run; a model that fails does not stop the run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def list_written(name: str = "out") -> set[str]:
-    """Return the files in a folder and below."""
+    """Return the relative paths of all files in a folder."""
     return {p.relative_to(name).as_posix() for p in Path(name).rglob("*") if p.is_file()}
 
 
@@ -73,7 +73,7 @@ def test_a_folder(capsys: Captured, jobs: list[str]) -> None:
 
 
 def test_files(capsys: Captured) -> None:
-    """Each has its own name in the output folder; options count for all."""
+    """Each file keeps its name in the output folder; options apply to all models."""
     words = ["models/a.tflite", "models/deep/b.TFL", "-o", "out", "-q", "--opset", "19"]
     assert main(words) == 0
     assert capsys.readouterr() == ("", "")
@@ -83,7 +83,7 @@ def test_files(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("jobs", [[], ["--jobs", "2"]])
 def test_failures(capsys: Captured, jobs: list[str]) -> None:
-    """One line of each on stderr; the others are converted all the same."""
+    """Each failure is one line on stderr; the other models are converted."""
     Path("models/mystery.tflite").write_bytes(unknown())
     Path("models/bad.tflite").write_bytes(b"bad")
     assert main(["models", "none.tflite", "-o", "out", *jobs]) == 1
@@ -99,8 +99,8 @@ def test_failures(capsys: Captured, jobs: list[str]) -> None:
     assert out.splitlines()[-1].startswith("4 of 7 models converted, 3 failed, ")
 
 
-def test_for_programs(capsys: Captured) -> None:
-    """JSON on stdout: for each model the output or the error."""
+def test_json_of_several_models(capsys: Captured) -> None:
+    """--json prints the output or the error of each model."""
     Path("models/bad.tflite").write_bytes(b"bad")
     assert main(["models", "-o", "out", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
@@ -114,8 +114,8 @@ def test_for_programs(capsys: Captured) -> None:
     assert [part["name"] for part in two["models"]] == ["c.tflite", "d.tflite"]
 
 
-def test_one_model_for_programs(capsys: Captured) -> None:
-    """As of several."""
+def test_json_of_one_model(capsys: Captured) -> None:
+    """The JSON output of one model has the form of several models."""
     assert main(["models/a.tflite", "--json", "--verify"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["models"]
     assert told["output"] == "models/a.onnx"
@@ -124,13 +124,13 @@ def test_one_model_for_programs(capsys: Captured) -> None:
 
 
 def test_the_same_file_twice() -> None:
-    """It is converted once."""
+    """A model that is listed repeatedly is converted once."""
     assert main(["models", "models/a.tflite", "models/a.tflite", "-q", "-o", "out"]) == 0
     assert list_written() == WANT
 
 
 def test_verifying(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said of each; status 2 if one differs."""
+    """The table has the verdict on each model; a difference gives exit status 2."""
 
     def wrong(model: str, **options: Any) -> Result:
         return convert(chain("NEG") if model.endswith("a.tflite") else model, **options)
@@ -145,7 +145,7 @@ def test_verifying(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_runtime_that_crashes(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes one model with it, not the others."""
+    """A crash of LiteRT fails one model; the other models are converted."""
 
     def crash(model: str, *_: Any, **options: Any) -> Report:
         if str(model).endswith("a.tflite"):
@@ -163,7 +163,7 @@ def test_a_runtime_that_crashes(capsys: Captured, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("verbose", [[], ["-v"]])
 def test_bugs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, verbose: list[str]) -> None:
-    """They are failures like others; -v shows where."""
+    """An unexpected exception fails one model; -v prints the traceback."""
 
     def fail(model: str, **options: Any) -> Result:
         if "deep" in model:
@@ -178,7 +178,7 @@ def test_bugs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, verbose: list[s
 
 
 def test_notes_say_of_which_model(capsys: Captured) -> None:
-    """Log messages of several models have the name of the model."""
+    """Log messages start with the name of the model if there are several models."""
     from tests.test_signatures import build_signatures  # noqa: PLC0415 - which has tests of its own
 
     Path("models/several.tflite").write_bytes(build_signatures())
@@ -187,7 +187,7 @@ def test_notes_say_of_which_model(capsys: Captured) -> None:
 
 
 def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models converted before the interrupt stay, and are counted."""
+    """Models that were converted before the interrupt are kept and counted."""
 
     def interrupt(model: str, **options: Any) -> Result:
         if "deep" in model:
@@ -203,7 +203,7 @@ def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_progress(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a bar on a terminal, gone at the end."""
+    """A progress bar is shown on a terminal, and erased before other text."""
     Path("models/bad.tflite").write_bytes(b"bad")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main(["models", "-o", "out"]) == 1
@@ -263,7 +263,7 @@ def test_errors(capsys: Captured, words: list[str], message: str) -> None:
 
 
 def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that cannot be read is an error."""
+    """An unreadable subfolder is an error."""
 
     def walk(path: str, onerror: Any) -> list[Any]:
         onerror(PermissionError(13, "Permission denied", f"{path}/deep"))
@@ -275,7 +275,7 @@ def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.Monk
 
 
 def test_the_output_is_one_of_the_models(capsys: Captured) -> None:
-    """The model is found under another name, too."""
+    """A model is not overwritten, even if the output is a hard link to it."""
     Path("out").mkdir()
     Path("out/a.onnx").hardlink_to("models/a.tflite")
     assert main(["models", "-o", "out"]) == 1

@@ -1,4 +1,4 @@
-"""Where one model goes; and that no model is ever overwritten."""
+"""The output path of a single model; no model is ever overwritten."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_of_models_are_refused(
     capsys: Captured, model: str, name: str, option: list[str]
 ) -> None:
-    """`*.tflite` may match two files: the second is no output."""
+    """A shell may expand `*.tflite` to two models, so the second is refused as an output."""
     before = {path: path.read_bytes() for path in Path().iterdir()}
     assert main([model, *option, name]) == 1
     out, err = capsys.readouterr()
@@ -60,7 +60,7 @@ def test_names_of_models_are_refused(
     ],
 )
 def test_where_one_model_goes(words: list[str], file: str) -> None:
-    """To a file by position; with -o to a file that ends in .onnx, or that exists, or a folder."""
+    """A positional output is a file; -o is a file if it ends in .onnx or exists, else a folder."""
     Path("old").write_bytes(b"old")
     assert main(["-q", *words]) == 0
     code = "COS" if "c.task" in words else "ABS"

@@ -1,4 +1,4 @@
-"""`--signature all`: every signature of a model in a file of its own."""
+"""`--signature all`: each signature of a model in its own file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_all(capsys: Captured) -> None:
 
 
 def test_those_that_can_be(capsys: Captured) -> None:
-    """Names become names of files; one that fails does not keep the others."""
+    """Names of signatures become valid file names; a failure does not stop the others."""
     m = Build()
     m.signature("a/b", *unary(m, "NEG"))
     m.signature("A b", *unary(m.subgraph("second"), "ABS"))
@@ -67,7 +67,7 @@ def test_those_that_can_be(capsys: Captured) -> None:
 
 
 def test_of_several_models() -> None:
-    """Each has a folder; a model without signatures is one file."""
+    """A model with signatures has a folder; a model without signatures is one file."""
     words = ["plain.tflite", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 0
     files = {f"several/{key}.onnx" for key in ("minus", "same", "size")}
@@ -75,7 +75,7 @@ def test_of_several_models() -> None:
 
 
 def test_of_a_bundle_among_others(capsys: Captured) -> None:
-    """The bundle fails, the other models are converted."""
+    """A bundle fails, and the other models are converted."""
     words = ["a.task", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 1
     expected = "tflite2onnx: a.task: --signature all must be given for a model, got a bundle\n"

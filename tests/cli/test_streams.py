@@ -1,4 +1,4 @@
-"""The program without a place to print to."""
+"""The program works if stdout and stderr are closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tflite2onnx verify`: what it prints where, the exit status, and the user's own inputs."""
+"""`tflite2onnx verify`: what it prints, its exit status, and pictures as inputs."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
 
 
 def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
-    """Status 2, and where it begins."""
+    """A difference has exit status 2, and the message names the first wrong tensor."""
     onnx.save(damage_model(convert(model), wrong_pad), "wrong.onnx")
     assert main(["verify", model, "wrong.onnx"]) == 2
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[1].startswith("soft  largest difference")
-    assert lines[1].endswith("differs")  # its own operator is right
+    assert lines[1].endswith("differs")  # SOFTMAX itself is right
     assert lines[3] == "4 tensors, in order of execution: 2 right, 1 differ, 1 wrong"
     assert lines[4] == "4 operators, each on LiteRT's own inputs: 1 wrong"
     assert lines[5].startswith("CONV_2D (2)  last  largest difference")
@@ -88,7 +88,7 @@ def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
 
 
 def test_long_lists() -> None:
-    """Are cut; types that differ have no number."""
+    """Long lists are truncated; a difference of types has no number."""
     wrong = Difference("y", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere")
     tensors = tuple(
         TensorComparison(replace(wrong, name=f"t{i}"), "ABS", i, f"v{i}", (2,), (0,))
@@ -108,7 +108,7 @@ def test_long_lists() -> None:
 
 
 def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
-    """Whose nodes are not ours: the only the outputs are compared."""
+    """For a model from another converter only the outputs are compared."""
     result = convert(model)
 
     def rename_ends(other: onnx.ModelProto) -> None:
@@ -148,13 +148,13 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
     ],
 )
 def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
-    """Wrong usage has status 1."""
+    """Wrong usage has exit status 1."""
     assert model
     assert message in expect_complaint(capsys, words)
 
 
 def test_help(capsys: Captured) -> None:
-    """All options and the exit status."""
+    """--help lists all options and the exit statuses."""
     with pytest.raises(SystemExit) as caught:
         main(["verify", "--help"])
     assert caught.value.code == 0
@@ -164,7 +164,7 @@ def test_help(capsys: Captured) -> None:
 
 
 def test_a_bar_on_a_terminal(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nowhere else."""
+    """A progress bar is shown on a terminal only."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -187,7 +187,7 @@ def test_a_bar_on_a_terminal(model: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
-    """Return a model of pictures that moves them to its output."""
+    """Return a model that copies a picture to its output."""
     m = Build()
     m.output(
         *m.op(
@@ -207,7 +207,7 @@ def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
     [(pictures(), 127.5), (pictures(channels=1), 127.5), (pictures(channels=4), 127.5)],
 )
 def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
-    """The picture is resized, has the model's channels, and is from -1 to 1 by default."""
+    """A picture is resized and converted to the model's channels, by default from -1 to 1."""
     Image.new("RGB", (31, 37), (255, 0, 51)).save(tmp_path / "one.png")
     target = image_input(data, interpreter_of(data).get_input_details())
     array = target.array(tmp_path / "one.png")
@@ -234,7 +234,7 @@ def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
 def test_normalisation(
     dtype: str, scale: float | None, zero: int, mean: Any, std: Any, want: Any, tmp_path: Path
 ) -> None:
-    """Pixels are normalised by the metadata, then quantized; integers are pixels by default."""
+    """The metadata normalise pixels before quantization; integer inputs take pixels as they are."""
     Image.new("RGB", (7, 5), (255, 0, 51)).save(tmp_path / "one.png")
     kept: dict[str, Any] = {"scale": scale, "zero_point": zero} if scale else {}
     (detail,) = interpreter_of(pictures(dtype, **kept)).get_input_details()
@@ -245,7 +245,7 @@ def test_normalisation(
 
 @pytest.mark.parametrize(("mean", "std"), [((1, 2), (1,)), ((1,), (0,))])
 def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any) -> None:
-    """Numbers for other channels, or a division by zero."""
+    """Errors: numbers for another count of channels, and a deviation of 0."""
     said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
     monkeypatch.setattr(images, "model_metadata", lambda _: said)
     with pytest.raises(VerifyError, match="the metadata of x must have one mean"):

@@ -1,4 +1,4 @@
-"""A sample of the matrix of `tests.conformance`, which runs whole with python -m tests.conformance.
+"""A sample of the matrix of `tests.conformance`; python -m tests.conformance runs all cases.
 
 The seed chooses some cases of every operator. Their results and differences must agree with the
 table.
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("code", ROWS)
 def test_operators(code: str) -> None:
-    """Some of the cases of an operator."""
+    """Some cases of each operator have the results of the table."""
     verdicts = sample(ROWS[code], SEED, COUNT)
     faults = [f"{v.name}: {v.text}" for v in verdicts if v.state not in {RUN, LACKING}]
     assert not faults, "\n".join(faults)
@@ -41,7 +41,7 @@ def test_operators(code: str) -> None:
 
 
 def test_every_operator_is_there() -> None:
-    """An operator has a row, or other tests: runtime, file, custom and TensorFlow operators."""
+    """Each operator has a row, or is listed as covered by other tests."""
     runtime = TFLITE.keys() - NO_KERNEL
     assert len(runtime) == 172
     assert runtime <= OPERATORS.keys()
@@ -52,7 +52,7 @@ def test_every_operator_is_there() -> None:
 
 
 def test_references_stand_for_what_litert_has_not() -> None:
-    """If LiteRT has a kernel, the operator is compared with that kernel."""
+    """An operator with a LiteRT kernel is compared with the kernel."""
     for code in TFLITE.keys() - NO_KERNEL:
         assert code in ELSEWHERE or not ROWS[code].referred
     for code in ROWS.keys() - TFLITE.keys():
@@ -67,7 +67,7 @@ def test_references_stand_for_what_litert_has_not() -> None:
 
 @pytest.mark.parametrize("code", sorted(NO_KERNEL - {"CUSTOM"}))
 def test_operators_without_a_kernel(code: str) -> None:
-    """LiteRT looks up all codes of a file, used or not, and finds no kernel for these codes."""
+    """LiteRT rejects files that list these codes, so it has no kernels for them."""
     m = Build()
     m.output(m.input([1]))
     number = TFLITE[code]
@@ -77,7 +77,7 @@ def test_operators_without_a_kernel(code: str) -> None:
 
 
 def test_cases_are_always_the_same() -> None:
-    """The random numbers are the same, too: a failing case can be run again by its name."""
+    """A case has the same random numbers in each run, so that its name reproduces it."""
     one, other = (list(ROWS["ADD"].cases()) for _ in range(2))
     assert [case.name for case in one] == [case.name for case in other]
     assert len({case.name for case in one}) == len(one)
@@ -88,7 +88,7 @@ def test_cases_are_always_the_same() -> None:
 
 
 def test_all_choices_are_in_cases() -> None:
-    """Every pair of choices for the first kind, every choice for other kinds."""
+    """The first kind has every pair of choices, other kinds have every choice."""
     row = ROWS["ADD"]
     for kind in row.kinds:
         mine = [case.choice for case in row.cases() if case.kind == kind]
@@ -101,7 +101,7 @@ def test_all_choices_are_in_cases() -> None:
 
 @pytest.mark.parametrize("code", [code for code in ROWS if code in OPERATORS])
 def test_verify_allows_the_same_steps(code: str) -> None:
-    """The bounds of this table equal the bounds of the operator classes that `verify` uses."""
+    """The bounds of this table equal the bounds that `verify` uses for operator classes."""
     cases = {case.kind: case for case in reversed([*ROWS[code].cases()])}
     for kind, case in cases.items():
         if "quantized" not in kind and " by " not in kind:
@@ -118,7 +118,7 @@ def judge_first_case(row: Row) -> Verdict:
 
 
 def test_verdicts() -> None:
-    """A model that LiteRT does not run, a difference above the bound, and the text for it."""
+    """Verdicts: a model that LiteRT does not run, and a difference above the bound."""
     add = ROWS["ADD"]
     assert judge_case(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
     exact = Row("COS", ROWS["COS"].build, ["float32"], {"rank": [4]}, exact=True)
@@ -129,7 +129,7 @@ def test_verdicts() -> None:
 
 
 def test_faults() -> None:
-    """A type that LiteRT runs needs a row entry, or a reason."""
+    """A type that LiteRT runs must be listed as converted, or have a reason."""
     row = Row("ADD", ROWS["ADD"].build, ["int32"], without={"float32": "say so"})
     run, refused = (Verdict("ADD x", state) for state in (RUN, REFUSED))
     assert record.faults([Outcome(row, "int32", False, [run])]) == []
@@ -140,7 +140,7 @@ def test_faults() -> None:
 
 
 def test_the_record_is_of_this_table() -> None:
-    """The record has each kind of each operator, and no removed kind."""
+    """The record has each kind of each operator of the table, and no others."""
     known = record.read_record()
     assert {code: list(entry.kinds) for code, entry in known.items()} == {
         code: list(row.kinds) for code, row in sorted(ROWS.items())

@@ -1,1 +1,1 @@
-"""Damaged models, and a process that converts them where it can do no harm."""
+"""Damaged models, and a separate process that converts them safely."""

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.campaign import FOLDER, Judge, Verdict, class_of
+from tests.fuzz.campaign import FOLDER, Judge, Verdict, name_fault_class
 from tests.fuzz.cases import FuzzCase, make_case
 from tests.fuzz.minimise import minimise
 from tests.fuzz.seeds import Seed
@@ -76,7 +76,7 @@ def _start_part(
     campaign: str, numbers: tuple[int, int, int], seconds: float, folder: Path
 ) -> subprocess.Popen[bytes]:
     words = [campaign, *map(str, numbers), str(seconds), str(folder)]
-    # Threads of BLAS would each reserve memory.
+    # Each thread of BLAS would reserve memory.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.fuzz.campaign", *words]
     return subprocess.Popen(command, cwd=ROOT, env=environment)
@@ -102,18 +102,18 @@ def _judge_one(options: argparse.Namespace) -> int:
 
 
 def _minimise(judge: Judge, case: FuzzCase, verdict: Verdict) -> bytes:
-    """Return a smaller file of which becomes the same."""
-    wanted = class_of(case, verdict)
+    """Return a smaller file with the same verdict."""
+    wanted = name_fault_class(case, verdict)
 
     def is_same(data: bytes) -> bool:
         smaller = case._replace(data=data, seed=case.seed._replace(data=data))
-        return class_of(smaller, judge.judge(smaller)) == wanted
+        return name_fault_class(smaller, judge.judge(smaller)) == wanted
 
     return minimise(case.data, is_same)
 
 
 def print_totals(folders: Iterable[Path]) -> int:
-    """Print the sums of all records in folders; return whether there are faults."""
+    """Print the sums of all records in the folders; return whether there are faults."""
     records = [json.loads(p.read_text()) for f in folders for p in sorted(f.rglob("record.json"))]
     cases = sum(record["cases"] for record in records)
     campaigns = ", ".join(sorted({record["campaign"] for record in records}))

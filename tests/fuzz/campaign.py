@@ -1,4 +1,4 @@
-"""A part of a campaign: cases one after another, counts of what became of them, and faults.
+"""A part of a campaign: it judges cases in turn, and records counts and faults.
 
     python -m tests.fuzz.campaign CAMPAIGN FIRST STEP LAST SECONDS FOLDER
 
@@ -24,12 +24,12 @@ from tests.fuzz.children import Child, DiedError, Limits
 from tests.fuzz.comparison import Converted, Numbers, run_litert, run_onnxruntime
 from tests.fuzz.conversion import Outcome, Request, clear_folder, convert_damaged
 
-# Files in memory: disks take longer than a conversion.
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a new folder in it is made safely
+# Files are in memory, because disks take longer than a conversion.
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a new folder is created safely inside it
 FOLDER = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
 _RECORD_SECONDS = 10
-_MOST_FILES = 5  # of a class of faults
-# The outcomes that are as they have to be. LiteRT is expected to crash on damaged files.
+_MOST_FILES = 5  # files that are kept for each class of faults
+# Outcomes that are no faults. LiteRT may crash on damaged files.
 SOUND = (
     "refused",
     "converted, LiteRT refuses",
@@ -50,12 +50,12 @@ _DIFFERENCES = (
     "differs in outputs",
     "fails in ONNX Runtime",
 )
-# A model that is not run is compared with nothing.
+# A model that LiteRT does not run is not compared.
 _RUNTIME = Limits(memory=2 << 30, seconds=20)
 
 
 class Verdict(NamedTuple):
-    """What became of a case, with the processor time and the peak memory of the conversion."""
+    """The outcome of a case, with the processor time and the peak memory of the conversion."""
 
     kind: str
     text: str = ""
@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        """Whether the outcome needs a look."""
+        """Whether the outcome is a fault."""
         return self.kind not in SOUND
 
 
@@ -79,7 +79,7 @@ class Judge:
         self._onnxruntime = Child(run_onnxruntime, _RUNTIME, folder / "onnxruntime")
 
     def judge(self, case: FuzzCase) -> Verdict:
-        """Return what becomes of a case."""
+        """Return the verdict on a case."""
         by_path = case.number % 4 == 0
         request = Request(case.data, case.options, self._folder, by_path, case.is_bundle)
         try:
@@ -90,7 +90,7 @@ class Judge:
             return Verdict("converter died", f"{error}\nleft: {left}", 10.0)
         kind, text = outcome.kind, outcome.text
         if kind == "output error" and case.is_bundle:
-            kind = "refused"  # the system has no files with such names
+            kind = "refused"  # the system does not allow these file names
         if kind == "converted":
             kind, text = self._compare(case, outcome)
         return Verdict(kind, text, outcome.seconds, outcome.peak)
@@ -98,7 +98,7 @@ class Judge:
     def _compare(self, case: FuzzCase, outcome: Outcome) -> tuple[str, str]:
         if not outcome.model:
             return "bundle converted", ""
-        # The numbers of a model without quantization, or with float16, are others.
+        # Conversion to floats or to float16 changes the results, so they are not compared.
         is_same = "float16" not in case.options and case.options.get("quantization") != "float"
         numbers, refusal = self._run_litert(case) if is_same else (None, "")
         kind, text = self._run_onnxruntime(case, outcome, numbers)
@@ -109,7 +109,7 @@ class Judge:
         return f"converted, {kind}", text
 
     def _run_litert(self, case: FuzzCase, *, again: bool = False) -> tuple[Numbers | None, str]:
-        """Return LiteRT's numbers, or None and what became of it."""
+        """Return LiteRT's outputs, or None and the reason."""
         try:
             numbers = self._litert.call((case.data, case.seed.runs, again))
         except DiedError:
@@ -127,7 +127,7 @@ class Judge:
         return kind, text
 
     def _explain(self, case: FuzzCase, numbers: Numbers) -> str:
-        """Return the known reason of a difference, "" if there is none."""
+        """Return the known reason of a difference, or ""."""
         again, _ = self._run_litert(case, again=True)
         if again is None or not _are_equal(numbers, again):
             return "differs, as LiteRT from itself"
@@ -170,7 +170,7 @@ class Record:
         self._peak = max(self._peak, (verdict.peak, case.number))
         if not verdict.is_fault:
             return
-        name = class_of(case, verdict)
+        name = name_fault_class(case, verdict)
         self._classes[name] += 1
         if self._classes[name] > _MOST_FILES:
             return
@@ -203,7 +203,7 @@ class Record:
         temporary.replace(self._folder / "record.json")
 
 
-def class_of(case: FuzzCase, verdict: Verdict) -> str:
+def name_fault_class(case: FuzzCase, verdict: Verdict) -> str:
     """Return the class of a fault: its kind, and the operator of the seed or the message."""
     if "differs" in verdict.kind or "fails" in verdict.kind:
         return f"{verdict.kind}: {' '.join(case.seed.name.split()[:2])}"

@@ -1,6 +1,6 @@
-"""A case: a damaged file, and the options with which it is converted.
+"""A case: a damaged file, and the options of its conversion.
 
-The name of a campaign and a number give the same case, with or without the cases before it.
+The name of a campaign and a number determine the case, independently of other cases.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.fuzz.mutate import mutate, mutate_bytes
 from tests.fuzz.seeds import Seed, choose_seed
 from tflite2onnx.options import TARGETS
 
-# Building a seed takes as long as converting it.
+# A seed is reused for several cases, because building it takes as long as its conversion.
 _CASES_PER_SEED = 16
 # Half of the cases have no option.
 _OPTIONS: tuple[Mapping[str, Any], ...] = (

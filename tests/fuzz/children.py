@@ -1,4 +1,4 @@
-"""Child processes that answer many requests, with limits, and that are replaced when they die.
+"""Child processes that answer many requests within limits; a child that dies is replaced.
 
 A child is forked from a process that has imported everything and never handles a damaged file, so
 that a new child takes a few milliseconds. LiteRT crashes on many damaged files.
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _context = multiprocessing.get_context("fork")
-_MOST_REQUESTS = 2000  # then a new child takes over, so that leaks do not add up
+_MOST_REQUESTS = 2000  # requests before a child is replaced, so that leaks do not add up
 _WALL_SECONDS = 600  # a child that waits uses no processor time
 _POLL_SECONDS = 5
-_END_SECONDS = 30  # to write where it was, on a slow machine
+_END_SECONDS = 30  # seconds to write its stack trace, on a slow machine
 
 
 class Limits(NamedTuple):
@@ -36,11 +36,11 @@ class Limits(NamedTuple):
 
 
 class DiedError(Exception):
-    """A child ended while it worked on a request; the text says how, and where in the code."""
+    """A child ended during a request; the text has the reason and the place in the code."""
 
 
 class Child:
-    """A process that calls a function with each request, and returns what the function returns."""
+    """A process that calls a function with each request, and sends the result."""
 
     def __init__(self, function: Callable[[Any], Any], limits: Limits, log: Path) -> None:
         self._function, self._limits, self._log = function, limits, log
@@ -68,7 +68,7 @@ class Child:
         raise DiedError(self._end(reason))
 
     def close(self) -> None:
-        """End the process; it would not see the end of the connection, which others inherit."""
+        """End the process; it cannot see a closed connection, because other children inherit it."""
         if self._process is not None:
             self._end("it is not needed")
 
@@ -81,7 +81,7 @@ class Child:
         self._requests = 0
 
     def _end(self, reason: str) -> str:
-        """End the process; return how it ended by itself."""
+        """End the process; return how it ended if it ended before."""
         process, self._process = self._process, None
         if process is None:
             return ""

@@ -30,7 +30,7 @@ _NOT_FED = {
     TensorProto.UINT2,
     TensorProto.UINT4,
 }
-# The model is valid: there is no kernel, or only the user has one, or LiteRT refuses it as well.
+# The model is valid: there is no kernel, the kernel is the user's, or LiteRT refuses it as well.
 _KNOWN_REFUSALS = ("NOT_IMPLEMENTED", "Fatal error: tflite.custom:", "by zero")
 Runs = Sequence[Sequence[Array]]
 
@@ -40,14 +40,14 @@ class Numbers(NamedTuple):
 
     runs: Runs
     want: Runs
-    extreme: str = ""  # the name of a tensor with extreme numbers, if they were looked for
+    extreme: str = ""  # the name of a tensor with extreme values, if the check ran
 
 
 def run_litert(request: tuple[bytes, Runs, bool]) -> Numbers | str:
-    """Return LiteRT's numbers, or why there are none.
+    """Return LiteRT's inputs and outputs, or the reason why there are none.
 
-    The third part of the request is whether this is the second run, in memory with other contents:
-    for some damaged files kernels read memory beyond an operand, or that nothing has written.
+    The third part of the request is whether this is the second run, with other contents in memory:
+    for some damaged files kernels read beyond an operand, or read memory that was never written.
     """
     data, runs, is_second = request
     ctypes.CDLL(None).mallopt(_M_PERTURB, 170 if is_second else 1)
@@ -94,7 +94,7 @@ def _fit(ports: Sequence[Any], inputs: Sequence[Array]) -> bool:
 
 
 class Converted(NamedTuple):
-    """A converted model, the orders of the axes of its ports, and what it has to compute."""
+    """A converted model, the axis orders of its inputs and outputs, and the expected outputs."""
 
     model: bytes
     orders: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
@@ -103,7 +103,7 @@ class Converted(NamedTuple):
 
 
 def run_onnxruntime(request: Converted) -> tuple[str, str]:
-    """Return what became of a model, and how its outputs differ from LiteRT's."""
+    """Return the outcome of a model in ONNX Runtime, and how its outputs differ from LiteRT's."""
     try:
         model = onnx.load_from_string(request.model)
         live = Stateful(session(model, optimize=False))
@@ -137,7 +137,7 @@ def _types(ports: Sequence[onnx.ValueInfoProto]) -> set[int]:
 def compare_output(want: Array, have: Array, bound: Bound) -> tuple[str, str]:
     """Return the class of a difference and its text; two empty texts if there is none."""
     want = in_bytes(in_pairs(want))
-    if want.size == have.size <= _PAIR:  # sub-graphs of LiteRT take scalars for lists of one
+    if want.size == have.size <= _PAIR:  # LiteRT's sub-graphs accept [] for [1]
         want, have = want.reshape(-1), have.reshape(-1)
     if want.dtype != have.dtype:
         return "differs in type", f"LiteRT {want.dtype}, ONNX {have.dtype}"

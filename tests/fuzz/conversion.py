@@ -1,7 +1,7 @@
-"""One damaged file in the converter: the result, or what must never happen.
+"""Conversion of one damaged file: the result, or a fault.
 
-Faults are: an exception that is no ConversionError, a bug that the converter reports of itself, a
-warning, a missing MemoryError handler's limit, an invalid model, a file that is left behind.
+Faults are: an exception other than ConversionError, a message that reports a bug of the converter,
+a warning, a MemoryError, an invalid model, and a file that is left behind.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a file; a model has the orders of the axes of its inputs and outputs."""
+    """The outcome of a conversion; a model has the axis orders of its inputs and outputs."""
 
     kind: str  # "converted", "refused" or a class of faults
     text: str = ""
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        """Whether this must never happen."""
+        """Whether the outcome is a fault."""
         return self.kind not in ("converted", "refused")
 
 
@@ -87,7 +87,7 @@ def _convert_and_check(request: Request) -> Outcome:
 
 
 def _convert(request: Request, folder: Path) -> Outcome:
-    """Convert a file; remove what was written, so that only leftovers stay."""
+    """Convert a file, and remove the output, so that any other file is a leftover."""
     source: Any = request.data
     if request.by_path:
         source = request.folder / "source"
@@ -100,12 +100,12 @@ def _convert(request: Request, folder: Path) -> Outcome:
         result.save(folder / "model.onnx")
     except ConversionError as error:
         return _classify_refusal(error)
-    except Exception as error:  # noqa: BLE001 - that is the question
-        return Outcome(f"uncaught {type(error).__name__} in {_place(error)}", _trace(error))
+    except Exception as error:  # noqa: BLE001 - any other exception is a fault
+        return Outcome(f"uncaught {type(error).__name__} in {_find_place(error)}", _trace(error))
     path = folder / "model.onnx"
     model = path.read_bytes()
     path.unlink()
-    if fault := _invalidity(model):
+    if fault := _find_invalidity(model):
         return Outcome("invalid model", fault, model)
     inputs, outputs = ([end.order for end in ends] for ends in (result.inputs, result.outputs))
     return Outcome("converted", "", model, (inputs, outputs))
@@ -123,7 +123,7 @@ def _check_bundle(folder: Path) -> Outcome:
         elif path.name != "other.onnx":
             content = path.read_bytes()
             path.unlink()
-            fault = path.suffix == ".onnx" and _invalidity(content)
+            fault = path.suffix == ".onnx" and _find_invalidity(content)
             if fault:
                 return Outcome("invalid model", fault, content)
     return Outcome("converted")
@@ -131,7 +131,7 @@ def _check_bundle(folder: Path) -> Outcome:
 
 def _classify_refusal(error: ConversionError) -> Outcome:
     if isinstance(error.__cause__, MemoryError):
-        return Outcome(f"memory in {_place(error.__cause__)}", _trace(error.__cause__))
+        return Outcome(f"memory in {_find_place(error.__cause__)}", _trace(error.__cause__))
     if "a bug in the converter" in str(error):
         return Outcome("reported bug", str(error))
     if isinstance(error, OutputError):
@@ -139,8 +139,8 @@ def _classify_refusal(error: ConversionError) -> Outcome:
     return Outcome("refused", str(error))
 
 
-def _invalidity(model: bytes) -> str:
-    """Return why a model is not valid ONNX, "" if it is."""
+def _find_invalidity(model: bytes) -> str:
+    """Return why a model is invalid ONNX, or ""."""
     try:
         onnx.checker.check_model(model, full_check=True)
     except MemoryError:  # the checker copies the model
@@ -150,8 +150,8 @@ def _invalidity(model: bytes) -> str:
     return ""
 
 
-def _place(error: BaseException) -> str:
-    """Return the innermost function of the converter."""
+def _find_place(error: BaseException) -> str:
+    """Return the innermost function of the converter in a traceback."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _PACKAGE in f.filename]
     return f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "no code of ours"
 

@@ -1,9 +1,9 @@
-"""Contents of a damaged file with which no two runtimes compute the same.
+"""Values in a damaged file for which two correct runtimes may compute different results.
 
 Overflow, infinities and NaN depend on the sequence of the arithmetic, and on the instructions that
 a runtime chooses. A buffer that is longer than its tensor, or that belongs to an input or to the
-output of an operator, is read by some kernels of LiteRT and not by others. A byte of a bool that is
-neither 0 nor 1 is both true and false to C++.
+output of an operator, is read by some kernels of LiteRT and not by others. C++ treats a bool byte
+other than 0 and 1 sometimes as true and sometimes as false.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Tensor
 
 _LARGEST_FLOAT, _SMALLEST_FLOAT = 1e6, 1e-12
-_LARGEST_INTEGER = 1 << 20  # of a bias, or an operand of arithmetic
+_LARGEST_INTEGER = 1 << 20  # the largest value of a bias or of an operand of arithmetic
 # Shifts by more places than a type has are undefined in C++.
 _UNDEFINED = {"STABLEHLO_SHIFT_LEFT"}
 _WIDTHS = {
@@ -35,7 +35,7 @@ _SCALES = 1e-9, 1e4
 
 
 def find_extremes(data: bytes) -> str:
-    """Return the name of a tensor with extreme numbers, "" if there is none."""
+    """Return the name of a tensor with extreme values, or ""."""
     try:
         model = read_model(data)
     except ConversionError:
@@ -49,7 +49,7 @@ def find_extremes(data: bytes) -> str:
 
 
 def _find_contradictions(model: schema.Model) -> Iterator[str]:
-    """Yield the names of tensors whose buffers contradict them."""
+    """Yield the names of tensors whose buffers do not fit their declarations."""
     for graph in (model.Subgraphs(i) for i in range(model.SubgraphsLength())):
         operators = [graph.Operators(i) for i in range(graph.OperatorsLength())]
         computed = {*graph.InputsAsNumpy()} if graph.InputsLength() else set()
@@ -88,7 +88,7 @@ def _is_extreme(tensor: Tensor) -> bool:
 
 
 def _lacks_scale(op: Op) -> bool:
-    """Return whether some integers of an operator have a scale and others have none."""
+    """Return whether an operator mixes integers with a scale and integers without a scale."""
     operands = [t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype in QUANTIZED]
     scales = [(t, t.quantization) for t in operands if t.quantization is not None]
     by_axis = any(scale.scale.size > 1 for t, scale in scales if t.data is None)
@@ -96,7 +96,7 @@ def _lacks_scale(op: Op) -> bool:
 
 
 def _holds(dtype: DType, zero_point: Array) -> bool:
-    """Return whether a type has all zero points."""
+    """Return whether a type can represent all zero points."""
     last = 1 << (dtype.bits - dtype.label.startswith("int"))
     first = -last if dtype.label.startswith("int") else 0
     return bool(((zero_point >= first) & (zero_point < last)).all())

@@ -1,4 +1,4 @@
-"""Make the file of a fault small: remove from it what the fault does not need."""
+"""Reduce the file of a fault: remove all parts that do not affect the fault."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tests.support import pack
 if TYPE_CHECKING:
     from tests.support.facts import Table
 
-_LONGEST_LIST = 64  # each of whose items is removed in turn
+_LONGEST_LIST = 64  # lists whose items are removed one at a time
 
 
 def minimise(data: bytes, is_same: Callable[[bytes], bool]) -> bytes:
-    """Return the smallest file found for which `is_same` holds, as it does for `data`."""
+    """Return the smallest file found for which `is_same` holds; it must hold for `data`."""
     while True:
-        smaller = (each for each in _smaller(data) if len(each) < len(data) and is_same(each))
+        smaller = (each for each in _smaller_files(data) if len(each) < len(data) and is_same(each))
         found = next(smaller, None)
         if found is None:
             return data
         data = found
 
 
-def _smaller(data: bytes) -> Iterator[bytes]:
-    """Yield files without one part of the tables; of a file without tables, shorter ones."""
+def _smaller_files(data: bytes) -> Iterator[bytes]:
+    """Yield files without one part; a file that cannot be read is shortened instead."""
     try:
         count = sum(1 for _ in _removals(schema.ModelT.InitFromPackedBuf(data)))
     except (struct.error, ValueError, TypeError, IndexError):

@@ -1,4 +1,4 @@
-"""Small models that hold, together, most of what a file can say."""
+"""Small models that together have most features of the file format."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _UNARY = (
 
 
 def unary() -> bytes:
-    """Elementwise operators one after another."""
+    """Build a chain of elementwise operators."""
     m = Build()
     x = m.input([2, 3, 5], name="x")
     for code in _UNARY:
@@ -61,7 +61,7 @@ def unary() -> bytes:
 
 
 def binary() -> bytes:
-    """Broadcasting, comparisons, selections, and operators that are fused."""
+    """Build broadcasting, comparisons, selections and fused activations."""
     m = Build()
     x, y, c = m.input([2, 3, 5]), m.input([3, 1]), m.constant(float32([[1], [2], [3]]))
     for code in ("ADD", "SUB", "MUL", "DIV"):
@@ -74,7 +74,7 @@ def binary() -> bytes:
 
 
 def axes() -> bytes:
-    """Operators that move, cut and gather along axes."""
+    """Build operators that move, slice and gather along axes."""
     m = Build()
     x = m.input([2, 3, 5, 7], name="x")
     (x,) = m.op("TRANSPOSE", [x, m.constant(int32([0, 3, 1, 2]))], [[2, 7, 3, 5]])
@@ -103,7 +103,7 @@ def axes() -> bytes:
 
 
 def images() -> bytes:
-    """Windows over images, and blocks of their pixels."""
+    """Build convolutions, pooling, resizing, and blocks of pixels."""
     m = Build()
     x = convolve(m, m.input([1, 8, 8, 3], name="x"), 4, "conv")
     weights = m.constant(np.ones((1, 3, 3, 4), np.float32))
@@ -136,7 +136,7 @@ def images() -> bytes:
 
 
 def build_quantized() -> bytes:
-    """Integers with scales, along an axis too."""
+    """Build quantized operators, also with scales along an axis."""
     m = Build()
     q: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
     (x,) = m.op("QUANTIZE", [m.input([1, 6, 6, 2], name="x")], [m.tensor([1, 6, 6, 2], **q)])
@@ -163,7 +163,7 @@ def build_quantized() -> bytes:
 
 
 def constants() -> bytes:
-    """Sparse and narrow ones, strings, some behind the file; and operators of nothing else."""
+    """Build sparse, narrow, string and external constants, and operators on constants only."""
     m = Build()
     x = m.input([2, 4], name="x")
     dense = np.diag(float32([1, 2, 3, 4]))
@@ -185,7 +185,7 @@ def constants() -> bytes:
 
 
 def composite() -> bytes:
-    """One operator that is a sub-graph, with an intermediate tensor."""
+    """Build a composite operator with a sub-graph and an intermediate tensor."""
     m = Build()
     x = m.input([None, 3], name="x")
     body = m.subgraph("body")
@@ -205,7 +205,7 @@ def composite() -> bytes:
 
 
 def custom() -> bytes:
-    """Operators that nobody but their authors knows."""
+    """Build custom operators that the converter does not know."""
     m = Build()
     x = m.input([1, 3], name="x")
     m.output(*m.custom("Mine", [x, None], [[1, 3]], {"size": 3, "deep": {"er": [1, 2.5, "x"]}}))
@@ -214,7 +214,7 @@ def custom() -> bytes:
 
 
 def control() -> bytes:
-    """Sub-graphs that run again, or one of several, and within each other."""
+    """Build loops and branches, also nested."""
     m = Build()
     count, x = m.input([], dtype="int32", name="count"), m.input([1, 4, 5, 3], name="x")
 
@@ -239,7 +239,7 @@ def control() -> bytes:
 
 
 def build_variables() -> bytes:
-    """Variables of all kinds, in a branch too, and two signatures."""
+    """Build variables of all kinds, also in a branch, and two signatures."""
     m = Build()
     x, ones = m.input(SHAPE, name="x"), np.ones(SHAPE, np.float32)
     initialise(m, memory=ones, other=ones)

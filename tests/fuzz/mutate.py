@@ -1,4 +1,4 @@
-"""Damaged models: other bytes, other values in tables, and other structures.
+"""Damage to models: other bytes, other values in tables, and other structures.
 
 The same model and seed give the same damage.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def mutate(data: bytes, seed: int) -> bytes:
-    """Return a model with a few changes to its bytes or its tables; none with seed 0."""
+    """Return a model with some changes to its bytes or tables; none with seed 0."""
     if not seed:
         return data
     generator = random.Random(seed)
@@ -34,7 +34,7 @@ def mutate(data: bytes, seed: int) -> bytes:
 
 
 def mutate_bytes(data: bytes, seed: int) -> bytes:
-    """Return any file with a few changes to its bytes; none with seed 0."""
+    """Return a file with some changes to its bytes; none with seed 0."""
     if not seed:
         return data
     generator = random.Random(seed)
@@ -54,7 +54,7 @@ def _mutate_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
                 number = generator.choice(INTEGERS) & 0xFFFFFFFF
                 at -= at % 4
                 damaged[at : at + 4] = struct.pack("<I", number)[: len(damaged) - at]
-            case 3:  # two parts become one
+            case 3:  # removed bytes
                 other, size = generator.randrange(len(damaged)), generator.choice((4, 8, 32))
                 piece = damaged[other : other + size]
                 damaged[at : at + len(piece)] = piece
@@ -69,19 +69,19 @@ def _mutate_tables(data: bytes, generator: random.Random, count: int) -> bytes:
                 generator.choice((_change_field, *CHANGES))(model, generator)
             return pack(model)
         except (struct.error, TypeError, ValueError, OverflowError, AttributeError, LookupError):
-            continue  # no file can say this, or the model has nothing to change in this way
+            continue  # the file format cannot store the change, or the model has nothing to change
     return data
 
 
 def _change_field(model: Table, generator: random.Random) -> None:
-    """Change one field of any table."""
+    """Change one field of a table."""
     places = [(t, f) for t in tables_of(model) for f, v in vars(t).items() if v is not None]
     table, field = generator.choice(places)
     setattr(table, field, _other_value(getattr(table, field), generator))
 
 
 def tables_of(table: Table) -> Iterator[Table]:
-    """Yield a table and all that it holds; a model's own before the operators' and tensors'."""
+    """Yield a table and all tables in it; the model's own come before those of operators."""
     yield table
     for value in vars(table).values():
         for each in value if isinstance(value, list) else [value]:
@@ -90,7 +90,7 @@ def tables_of(table: Table) -> Iterator[Table]:
 
 
 def _other_value(value: Any, generator: random.Random) -> Any:
-    """Return something else of the same kind."""
+    """Return another value of the same kind."""
     if isinstance(value, (bool, np.bool_)):
         return not value
     if isinstance(value, (int, np.integer)):

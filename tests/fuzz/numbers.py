@@ -1,4 +1,4 @@
-"""Numbers that code is not made for: sizes, indices, axes, offsets, scales."""
+"""Unusual numbers for sizes, indices, axes, offsets and scales."""
 
 from __future__ import annotations
 

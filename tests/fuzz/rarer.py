@@ -1,4 +1,4 @@
-"""Small models of what fewer files have: tables, suppression, spectra, lists, open sizes, Flex."""
+"""Small models with rarer features: tables, spectra, lists, dynamic sizes, Flex operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def detection(*, regular: bool) -> bytes:
-    """Boxes of a detector, with options in a flexbuffer."""
+    """Build a detection with options in a flexbuffer."""
     m = Build()
     words = test_detection.options(use_regular_nms=regular)
     test_detection.detector(m, words, boxes=11, declared=not regular)
@@ -31,7 +31,7 @@ def detection(*, regular: bool) -> bytes:
 
 
 def suppression() -> bytes:
-    """Boxes that overlap."""
+    """Build non-maximum suppression."""
     m = Build()
     m.output(*test_non_max_suppression.add_suppression(m, 5, 3, 0.5, 0.1))
     m.output(*test_non_max_suppression.add_suppression(m, 5, 3, 0.5, 0.1, 0.3))
@@ -39,7 +39,7 @@ def suppression() -> bytes:
 
 
 def tables() -> bytes:
-    """Tables of either kind, filled in the graph and in another."""
+    """Build both kinds of hash tables, filled in the main and in another sub-graph."""
     m = Build()
     words = test_hash_table.add_initialised_table(
         m, 7, test_hash_table.NUMBERS, test_hash_table.WORDS
@@ -53,7 +53,7 @@ def tables() -> bytes:
 
 
 def spectrum() -> bytes:
-    """Complex numbers, computed, cut and made of real ones."""
+    """Build complex numbers: computed, sliced, and cast from real numbers."""
     m = Build()
     x = test_rfft.spectrum(m, [3, 4, 8])
     (x,) = m.op("MUL", [x, x], [x.shape])
@@ -74,7 +74,7 @@ def spectrum() -> bytes:
 
 
 def build_where() -> bytes:
-    """Sizes that are known when the model runs."""
+    """Build operators with data-dependent sizes."""
     m = Build()
     x = m.input([3, 5])
     places = test_where_unique.add_where(m, x)
@@ -85,7 +85,7 @@ def build_where() -> bytes:
 
 
 def build_dynamic_sizes() -> bytes:
-    """Sizes that are open, and shapes that are computed of them."""
+    """Build dynamic sizes, and shapes that are computed from them."""
     m = Build()
     x = m.input([None, 4, None, 2])
     (sizes,) = m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32")
@@ -104,7 +104,7 @@ def build_dynamic_sizes() -> bytes:
 
 
 def flex() -> bytes:
-    """Operators of TensorFlow, whose options are a protobuf in a flexbuffer."""
+    """Build TensorFlow operators, whose options are a protobuf in a flexbuffer."""
     m = Build()
     window = {"ksize": [1, 3, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
     shape = [1, 3, 4, 3]
@@ -119,7 +119,7 @@ def flex() -> bytes:
 
 
 def build_metadata() -> bytes:
-    """What authors say of a model."""
+    """Build a model with metadata."""
     m = Build()
     m.output(*m.op("ABS", [m.input([1, 3])], [[1, 3]]))
     ends = {
@@ -132,7 +132,7 @@ def build_metadata() -> bytes:
 
 
 def build_dilated_convolution() -> bytes:
-    """A dilated convolution of three operators."""
+    """Build a dilated convolution of three operators."""
     m = Build()
     blocks, none = m.constant(int32([2, 2])), m.constant(int32([[0, 0], [0, 0]]))
     edges = m.constant(int32([[2, 2], [2, 2]]))
@@ -145,7 +145,7 @@ def build_dilated_convolution() -> bytes:
 
 
 def branches() -> bytes:
-    """A branch within a branch, which is always the same one."""
+    """Build nested branches; the inner condition is constant."""
     m = Build()
 
     def inner(graph: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
@@ -165,7 +165,7 @@ RARER: dict[str, Callable[[], bytes]] = {
     "tables": tables,
     "spectrum": spectrum,
     "found": build_where,
-    "opened": build_dynamic_sizes,
+    "dynamic": build_dynamic_sizes,
     "flex": flex,
     "described": build_metadata,
     "dilated": build_dilated_convolution,

@@ -1,12 +1,12 @@
-"""Convert damaged models in a process of its own: little memory, a time for each, no mercy.
+"""Convert damaged models with limits on memory and time.
 
     python -m tests.fuzz.run FIRST LAST MODEL...
 
-damages each model with the seeds from FIRST up to LAST, or, where both are the same, cuts it off
-at every length. Every conversion has to give a result, which is written to nowhere, or to raise a
-ConversionError; none is to say that the fault is the converter's. What does not is named. The last
-model is kept in the file that the environment variable KEEP names: it is the one that ended the
-process if none is named.
+damages each model with the seeds from FIRST up to LAST. If FIRST equals LAST, each model is
+truncated at every length instead. Every conversion must succeed, or must raise a ConversionError
+that does not report a bug of the converter. All other conversions are printed. If the environment
+variable KEEP is set, each model is written to the file that it names before its conversion, so
+that a model that crashes the process is found there.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MEMORY = 1 << 30
-SECONDS = 10  # of processor time, for one conversion
+SECONDS = 10  # processor time for one conversion
 
 
 class TooLongError(BaseException):
-    """A conversion that does not end."""
+    """A conversion took too much processor time."""
 
 
 class TooLargeError(BaseException):
-    """A conversion that asked for more memory than there is."""
+    """A conversion needed too much memory."""
 
 
 def convert_outcome(data: bytes) -> str:
-    """Return what became of a model: "converted" or "refused".
+    """Return the outcome of a conversion: "converted" or "refused".
 
     Raises:
         BaseException: anything else.
@@ -62,15 +62,15 @@ def convert_outcome(data: bytes) -> str:
 
 
 def cases(data: bytes, seeds: range) -> Iterator[tuple[str, bytes]]:
-    """Yield damaged models with what has been done to them."""
+    """Yield damaged models with descriptions of the damage."""
     for seed in seeds:
         yield f"seed {seed}", mutate(data, seed)
     for length in () if seeds else range(len(data)):
         yield f"the first {length} bytes", data[:length]
 
 
-def limit() -> None:
-    """Make the process die of what it must not do."""
+def set_limits() -> None:
+    """Limit memory and time of this process, and make warnings errors."""
     faulthandler.enable()
     warnings.simplefilter("error")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -82,8 +82,8 @@ def limit() -> None:
 
 
 def main(first: int, last: int, *paths: str) -> int:
-    """Convert all; return 1 if one went wrong."""
-    limit()
+    """Convert all models; return 1 if a conversion failed."""
+    set_limits()
     counts: Counter[str] = Counter()
     for path in paths:
         data = Path(path).read_bytes()
@@ -92,7 +92,7 @@ def main(first: int, last: int, *paths: str) -> int:
                 Path(keep).write_bytes(damaged)
             try:
                 counts[convert_outcome(damaged)] += 1
-            except BaseException:  # noqa: BLE001 - that is the question
+            except BaseException:  # noqa: BLE001 - any other exception is a failure
                 counts["FAILED"] += 1
                 sys.stdout.write(f"FAILED {path}, {name}\n{traceback.format_exc()}\n")
     sys.stdout.write(f"{dict(counts)}\n")

@@ -1,7 +1,7 @@
-"""The models that are damaged, in sets: each operator, each feature, networks, published files.
+"""The models that are damaged, in sets: operators, features, networks, published files.
 
-A seed is a file that is sound, with inputs for it if there are any, and the difference of the
-runtimes that is allowed for it.
+A seed is a valid file, with inputs if it needs special inputs, and the allowed difference of the
+runtimes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.fuzz.models import MODELS
 from tests.golden.records import ASSETS
 from tests.support.runtimes import Array
 
-# Larger files take seconds each, and hold nothing that smaller files do not.
+# Larger files take seconds each, and have no features that smaller files lack.
 _LARGEST_FILE = 1 << 22
-# How often a file is chosen falls with its size in bytes plus this number.
+# The frequency of a file is inverse to its size in bytes plus this number.
 _BASE = 1 << 15
-# Names of files in bundles: paths that leave it, that are none, or that systems do not have.
+# File names in bundles: paths out of the folder, empty names, names that systems do not allow.
 _NAMES = (
     "a.tflite",
     "b/c.tflite",
@@ -68,7 +68,7 @@ def _cases(code: str) -> list[Case]:
 
 
 def _choose_case(generator: random.Random) -> Seed:
-    """Return a model of one operator, which LiteRT has a kernel for more often than not."""
+    """Return a model of one operator; most of these operators have a LiteRT kernel."""
     with_kernel = generator.random() < 0.8
     while True:
         row = ROWS[generator.choice([*ROWS])]
@@ -114,7 +114,7 @@ def _choose_published(generator: random.Random) -> Seed:
 
 
 def _choose_bundle(generator: random.Random) -> Seed:
-    """Return an archive of models; or a model with an archive behind it, as metadata are."""
+    """Return an archive of models; or a model with an archive appended, as metadata are stored."""
     made = io.BytesIO()
     method = generator.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
     inner = _choose_case(generator)
@@ -138,7 +138,7 @@ SETS: Mapping[str, tuple[float, Callable[[random.Random], Seed]]] = {
 
 @lru_cache(maxsize=8)
 def choose_seed(name_of_choice: str) -> tuple[str, Seed]:
-    """Return the name of a set, and a seed of it; the same name gives the same seed."""
+    """Return the name of a set, and a seed of the set; the same name gives the same seed."""
     generator = random.Random(name_of_choice)
     weights = [weight for weight, _ in SETS.values()]
     (name,) = generator.choices([*SETS], weights)

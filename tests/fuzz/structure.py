@@ -1,6 +1,6 @@
-"""Changes to what a model means: types, sizes, quantization, constants, and what reads what.
+"""Changes to the meaning of a model: types, sizes, quantization, constants, operands.
 
-Most of the changed files are well formed, so that they are converted, and LiteRT runs them.
+Most of the changed files stay valid, so that they are converted and LiteRT runs them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _choose_tensor(model: Table, generator: random.Random) -> Table:
 
 
 def change_operator(model: Table, generator: random.Random) -> None:
-    """Change the code of an operator: its options table is then of another operator."""
+    """Change the code of an operator, so that its options are of another operator."""
     code = generator.choice(model.operatorCodes)
     if code.customCode and generator.random() < 0.7:
         code.customCode = generator.choice(_CUSTOM).encode()
@@ -58,7 +58,7 @@ def change_type(model: Table, generator: random.Random) -> None:
 
 
 def change_size(model: Table, generator: random.Random) -> None:
-    """Change the size of an axis, of one tensor or of all that have an axis of this size."""
+    """Change the size of an axis in one tensor, or in all tensors with an axis of this size."""
     tensor, every = _choose_tensor(model, generator), generator.random() < 0.5
     axis = generator.randrange(len(tensor.shape))
     old = tensor.shape[axis]
@@ -81,15 +81,15 @@ def change_rank(model: Table, generator: random.Random) -> None:
     tensor.shape = np.array(shape, np.int32)
 
 
-def open_size(model: Table, generator: random.Random) -> None:
-    """Let axes be dynamic."""
+def make_size_dynamic(model: Table, generator: random.Random) -> None:
+    """Make axes dynamic."""
     tensor = _choose_tensor(model, generator)
     sizes = [-1 if generator.random() < 0.5 else int(size) for size in tensor.shape]
     tensor.shapeSignature = np.array(sizes, np.int32)
 
 
 def change_scale(model: Table, generator: random.Random) -> None:
-    """Remove the quantization of a tensor, give it that of another, or change its numbers."""
+    """Change or remove the quantization of a tensor, or copy it from another tensor."""
     tensor = _choose_tensor(model, generator)
     match generator.randrange(4):
         case 0:
@@ -107,7 +107,7 @@ def change_scale(model: Table, generator: random.Random) -> None:
 
 
 def change_operand(model: Table, generator: random.Random) -> None:
-    """Let an operator read another tensor or none, or two operands in the other order."""
+    """Change or remove an operand of an operator, or swap two operands."""
     graph = _choose_graph(model, generator)
     operator = generator.choice(graph.operators)
     field = generator.choice(("inputs", "inputs", "inputs", "outputs"))
@@ -139,7 +139,7 @@ def change_element(model: Table, generator: random.Random) -> None:
 
 
 def change_buffer(model: Table, generator: random.Random) -> None:
-    """Let a tensor have the constant of another, or be computed, or be a constant."""
+    """Change the buffer of a tensor: that of another tensor, none, or new data."""
     tensor, other = _choose_tensor(model, generator), _choose_tensor(model, generator)
     match generator.randrange(3):
         case 0:
@@ -154,7 +154,7 @@ def change_buffer(model: Table, generator: random.Random) -> None:
 
 
 def change_ports(model: Table, generator: random.Random) -> None:
-    """Let other tensors be the inputs or outputs of a graph."""
+    """Change the inputs or outputs of a graph to other tensors."""
     graph = _choose_graph(model, generator)
     field = generator.choice(("inputs", "outputs"))
     indices = [*getattr(graph, field)]
@@ -169,7 +169,7 @@ def change_ports(model: Table, generator: random.Random) -> None:
 
 
 def repeat_operator(model: Table, generator: random.Random) -> None:
-    """Let an operator read its own output, or run again, or run at another time."""
+    """Let an operator read its own output, run twice, or run at another position."""
     graph = _choose_graph(model, generator)
     operator = generator.choice(graph.operators)
     match generator.randrange(3):
@@ -209,7 +209,7 @@ CHANGES = (
     change_type,
     change_size,
     change_rank,
-    open_size,
+    make_size_dynamic,
     change_scale,
     change_operand,
     change_element,

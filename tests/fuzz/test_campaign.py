@@ -1,4 +1,4 @@
-"""The fuzzer itself, a short campaign, and the files of faults that campaigns have found."""
+"""The fuzzer, a short campaign, and the files of faults that campaigns found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fuzz.__main__ import main
-from tests.fuzz.campaign import Judge, Verdict, class_of, run_cases
+from tests.fuzz.campaign import Judge, Verdict, name_fault_class, run_cases
 from tests.fuzz.cases import FuzzCase, make_case
 from tests.fuzz.children import Child, DiedError, Limits
 from tests.fuzz.extremes import find_extremes
@@ -25,10 +25,10 @@ from tests.support.small import chain
 
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "tests" / "fuzz" / "found"
-SECONDS = 1200  # for a slow computer with other work
-# What becomes of the files that are not refused.
+SECONDS = 1200  # enough for a slow and busy computer
+# The outcomes of files that are converted.
 CONVERTED = {
-    # The kernel adds up bytes of bools, so that some rows are memory that nothing has written.
+    # The kernel counts elements by the bytes of bools, so that some rows are never written.
     "bool_bytes_where.tflite": "converted",
     "constant_input.tflite": "converted, same numbers",
     "cumsum_int64_scale.tflite": "converted, LiteRT refuses",
@@ -52,29 +52,29 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """The converter and both runtimes in processes."""
+    """Return a judge: the converter and both runtimes in child processes."""
     judge = Judge(tmp_path_factory.mktemp("judge"))
     yield judge
     judge.close()
 
 
 def file_case(data: bytes, **options: Any) -> FuzzCase:
-    """Return a case of a file that is its own seed."""
+    """Return a case of an undamaged file."""
     return FuzzCase(0, "file", Seed("file", data), data, options)
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.name)
 def test_files_of_faults(path: Path, judge: Judge) -> None:
-    """Smallest files of faults that have been mended."""
+    """The minimised files of fixed faults are converted or refused as recorded."""
     case = file_case(path.read_bytes(), **OPTIONS.get(path.name, {}))
     assert judge.judge(case).kind.startswith(CONVERTED.get(path.name, "refused"))
 
 
 def test_a_campaign(tmp_path: Path) -> None:
-    """The same cases every time, for about a minute.
+    """A campaign with fixed cases of about a minute finds no fault of the converter.
 
-    Differences from LiteRT are listed but are no failure here: what LiteRT makes of a damaged file
-    may depend on the memory of the machine.
+    Differences from LiteRT are no failure: LiteRT's results for a damaged file may depend on the
+    contents of memory.
     """
     command = [sys.executable, "-m", "tests.fuzz", "--seed", "ci", "--cases", "2400", "--folder"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
@@ -96,7 +96,7 @@ def test_a_campaign(tmp_path: Path) -> None:
 
 
 def test_cases_come_again() -> None:
-    """By their numbers alone, whatever came before."""
+    """A case depends only on its number and the campaign, not on earlier cases."""
     forward = [make_case("a", number).data for number in range(20)]
     assert [make_case("a", number).data for number in reversed(range(20))] == forward[::-1]
     assert make_case("b", 0).data != forward[0]
@@ -118,7 +118,7 @@ def test_every_set_has_seeds() -> None:
     ],
 )
 def test_children_that_die(function: Any, reason: str, tmp_path: Path) -> None:
-    """The next request gets a new child."""
+    """After a child has died the next request gets a new child."""
     child = Child(lambda x: function(x) if x else "alive", Limits(seconds=1), tmp_path / "log")
     assert child.call(0) == "alive"
     with pytest.raises(DiedError, match=reason):
@@ -142,7 +142,7 @@ def test_memory_is_limited(tmp_path: Path) -> None:
 
 
 def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An exception, a leftover, an invalid model, too much time, too much memory."""
+    """An exception, a leftover, an invalid model and too much memory are faults."""
     data, judged = chain("ABS"), []
     for fault in (_raise, _leave, _spoil, _exhaust):
         place = tmp_path / fault.__name__
@@ -163,7 +163,7 @@ def _raise(*_: object, **__: object) -> None:
 
 
 class _Result:
-    """A result that writes too many files, or an empty one."""
+    """A result that writes an empty model, and further files."""
 
     inputs = outputs = ()
 
@@ -189,17 +189,17 @@ def _exhaust(*_: object, **__: object) -> None:
 
 
 def test_differences_are_found(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And explained only by a reason."""
+    """A difference is a fault unless there is a known reason."""
     assert judge.judge(file_case(chain("ABS"))).kind == "converted, same numbers"
     wrong = file_case(chain("ABS"))
     monkeypatch.setattr(judge, "_run_onnxruntime", lambda *_: ("differs", "by 1"))
     assert judge.judge(wrong).kind == "converted, differs, as the seed"
     other = wrong._replace(data=chain("NEG"))
-    assert judge.judge(other).is_fault is False  # the seed differs as well
+    assert judge.judge(other).is_fault is False  # the undamaged seed has the same difference
     monkeypatch.setattr(judge, "_explain", lambda *_: "")
     verdict = judge.judge(other)
     assert verdict.is_fault
-    assert class_of(other, verdict) == "converted, differs: file"
+    assert name_fault_class(other, verdict) == "converted, differs: file"
 
 
 def test_extreme_numbers() -> None:
@@ -214,7 +214,7 @@ def test_extreme_numbers() -> None:
 
 
 def test_files_are_made_small() -> None:
-    """As far as what is looked for stays."""
+    """The file is reduced as long as the sought property holds."""
     data = make_case("small", 3).seed.data
     small = minimise(data, lambda each: each[4:8] == b"TFL3")
     assert len(small) < len(data) / 2
@@ -222,7 +222,7 @@ def test_files_are_made_small() -> None:
 
 
 def test_records_and_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a part of a campaign; an end that is reached stops it."""
+    """A campaign records its counts; a limit on the time stops it."""
     start = time.monotonic()
     record = run_cases("record", range(0, 40, 2), 600, tmp_path / "a")
     assert record.counts.total() == 20

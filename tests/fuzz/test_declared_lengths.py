@@ -1,4 +1,4 @@
-"""Numbers that a file only declares: nothing is as long, or as large, as they say."""
+"""Lengths and sizes that a file only declares do not cause large allocations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG, LONGEST = 1 << 28, 2**31 - 1
 
 
 def build_list(code: str, *lengths: int | None, first: bool = False) -> bytes:
-    """Return an operator that is given lists of declared lengths beside its data."""
+    """Return an operator with lists of declared lengths besides its data."""
     m = Build()
     data = [m.input([4])]
     lists = [m.input([length], dtype="int32") for length in lengths if length is not None]
@@ -52,7 +52,7 @@ def custom(
     name: str, shapes: Sequence[Sequence[int]], made: Sequence[Sequence[int]], options: Any = b"",
     constants: Sequence[Any] = (), dtypes: Sequence[str] = ("float32", "float32"),
 ) -> bytes:  # fmt: skip
-    """Return a custom operator with inputs and outputs of declared shapes, then constants."""
+    """Return a custom operator with inputs and outputs of declared shapes, and constants."""
     m = Build()
     inputs = [*(m.input(shape) for shape in shapes), *map(m.constant, constants)]
     outputs = [m.tensor(s, dtype=dtype) for s, dtype in zip(made, dtypes, strict=False)]
@@ -80,7 +80,7 @@ def build_stitch() -> bytes:
 
 
 def ranges(count: int, size: int) -> bytes:
-    """Return many ranges, each of which alone could be afforded."""
+    """Return many ranges; a single range would fit into memory."""
     m = Build()
     bounds = [m.constant(np.array(each, np.float32)) for each in (0.5, size + 0.5, 1)]
     for _ in range(count):
@@ -121,7 +121,7 @@ GREEDY: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("name", GREEDY)
 def test_small_files_are_refused(name: str) -> None:
-    """Small files are refused before large data is allocated."""
+    """Small files that declare large data are refused before memory is allocated."""
     with pytest.raises(UnsupportedOperators):
         convert(GREEDY[name]())
 
@@ -133,7 +133,7 @@ def test_in_little_memory(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_too_small() -> None:
-    """A warning of numpy is not an error."""
+    """A step so small that numpy warns of it is no error."""
     m = Build()
     bounds = [m.constant(np.array(each, np.float32)) for each in (0, 1e30, 1e-30)]
     (y,) = m.op("RANGE", bounds, [[3]])

@@ -1,4 +1,4 @@
-"""Nothing that a file contains may crash, hang or exhaust the process."""
+"""No contents of a file may crash, hang or exhaust the process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECONDS = 120
 
 
 def run_fuzzer(first: int, last: int, paths: Sequence[Path]) -> str:
-    """Convert damaged models in another process and return what it counts."""
+    """Convert damaged models in another process; return the counts of outcomes."""
     command = [sys.executable, "-m", "tests.fuzz.run", str(first), str(last), *map(str, paths)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread reserves memory
     done = subprocess.run(
@@ -60,8 +60,8 @@ def save_models(where: Path, models: dict[str, bytes]) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_models_are_sound(name: str) -> None:
-    """Damage is worth something only where there is something to damage."""
+def test_the_models_are_valid(name: str) -> None:
+    """The undamaged models are converted; else damage would show nothing."""
     if name == "custom":
         with pytest.raises(UnsupportedOperators, match="2 operators"):
             convert(MODELS[name]())
@@ -70,7 +70,7 @@ def test_the_models_are_sound(name: str) -> None:
 
 
 def test_damaged_models(tmp_path: Path) -> None:
-    """Bits flipped, offsets overwritten, tables that say other things."""
+    """Damaged models are converted or refused."""
     models = {name: build() for name, build in MODELS.items()}
     counts = run_fuzzer(0, 100, save_models(tmp_path, models))
     assert "'converted'" in counts
@@ -78,18 +78,18 @@ def test_damaged_models(tmp_path: Path) -> None:
 
 
 def test_damaged_networks() -> None:
-    """The same of models as converters write them."""
+    """Damaged networks, as converters write them, are converted or refused."""
     assert run_fuzzer(0, 12, sorted(ASSETS.glob("keywords_*.tflite")))
 
 
 def test_models_that_are_cut_off(tmp_path: Path) -> None:
-    """At every length."""
+    """Models that are truncated at any length are refused."""
     small = {name: MODELS[name]() for name in ("quantized", "composite", "custom")}
     assert "refused" in run_fuzzer(0, 0, save_models(tmp_path, small))
 
 
 def test_the_same_seed_does_the_same_damage() -> None:
-    """A seed makes the same damage again, so that a fault can be reproduced."""
+    """A seed always makes the same damage, so that faults can be reproduced."""
     data = MODELS["axes"]()
     mutants = [mutate(data, seed) for seed in range(30)]
     assert mutants == [mutate(data, seed) for seed in range(30)]
@@ -99,12 +99,12 @@ def test_the_same_seed_does_the_same_damage() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", MODELS)
 def test_operators_with_other_operands(name: str) -> None:
-    """None at all, one less and one more, of each operator in turn."""
+    """Operators with no, missing and extra operands are converted or refused."""
     model = schema.ModelT.InitFromPackedBuf(MODELS[name]())
     for operator in (op for graph in model.subgraphs for op in graph.operators):
         for field in ("inputs", "outputs"):
             whole = getattr(operator, field)
-            if whole is None or isinstance(whole, int):  # what is no array has no elements
+            if whole is None or isinstance(whole, int):  # an empty or absent vector
                 continue
             for other in (whole[:0], whole[:-1], np.append(whole, whole[-1:])):
                 setattr(operator, field, other)
@@ -124,7 +124,7 @@ def test_a_flex_operator_without_an_option_that_counts() -> None:
 
 
 def build_huge(code: str, *shapes: Sequence[int], **options: Any) -> bytes:
-    """Return one operator with inputs, and an output, of these declared shapes."""
+    """Return an operator with inputs and an output of large declared shapes."""
     m = Build()
     fields = {name: options[name] for name in ("dtype", "scale", "zero_point") if name in options}
     inputs = [m.input(shape, **fields) for shape in shapes[:-1]]
@@ -132,17 +132,17 @@ def build_huge(code: str, *shapes: Sequence[int], **options: Any) -> bytes:
     return m.bytes()
 
 
-def with_constants(
+def build_with_constants(
     code: str, shape: Sequence[int], constants: Sequence[Any], made: Sequence[int], **options: Any
 ) -> bytes:
-    """Return one operator with an input and constants; all but the shapes is small."""
+    """Return an operator with an input and small constants, but large declared shapes."""
     m = Build()
     m.output(*m.op(code, [m.input(shape), *map(m.constant, constants)], [made], **options))
     return m.bytes()
 
 
 def build_doubling(times: int) -> bytes:
-    """Return a constant that is doubled again and again before anything else is done."""
+    """Return a constant that a chain of operators doubles repeatedly."""
     m = Build()
     (x,), size = [m.constant(np.ones(1 << 10, np.float32))], 1 << 10
     for _ in range(times):
@@ -153,7 +153,7 @@ def build_doubling(times: int) -> bytes:
 
 
 def build_shared_buffer(count: int) -> bytes:
-    """Return constants that are many times as large as the one buffer that they share."""
+    """Return many constants that share one buffer: in total they are far larger than the file."""
     m = Build()
     q: dict[str, Any] = {"scale": 0.5, "zero_point": 1}
     x = m.input([1, 128, 128, 64], dtype="int8", **q)
@@ -171,7 +171,7 @@ def build_shared_buffer(count: int) -> bytes:
 
 
 def build_calls(levels: int) -> bytes:
-    """Return sub-graphs of which each calls the next one twice."""
+    """Return nested sub-graphs; each calls the next sub-graph twice."""
     m = Build()
     graphs = [m, *(m.subgraph(f"level {i}") for i in range(levels))]
     for i, graph in enumerate(graphs):
@@ -186,7 +186,7 @@ def build_calls(levels: int) -> bytes:
 
 
 def build_nested_branches(levels: int) -> bytes:
-    """Return branches within each other, the innermost of which writes to a variable."""
+    """Return nested branches; the innermost branch writes a variable."""
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input(SHAPE)
     initialise(m, memory=np.ones(SHAPE, np.float32))
@@ -209,7 +209,7 @@ def build_nested_branches(levels: int) -> bytes:
 
 
 def build_repeated_condition(tests: int) -> bytes:
-    """Return a loop whose condition is the AND of a test and itself, again and again."""
+    """Return a loop whose condition is a chain of ANDs of the same value."""
     m = Build()
 
     def condition(inner: Subgraph, xs: Sequence[Tensor]) -> Tensor:
@@ -224,7 +224,7 @@ def build_repeated_condition(tests: int) -> bytes:
 
 
 def build_uninitialized_variables(variables: int) -> bytes:
-    """Return variables of which nobody says how they begin."""
+    """Return variables without initial values."""
     m = Build()
     x = m.input(SHAPE)
     for i in range(variables):
@@ -235,14 +235,14 @@ def build_uninitialized_variables(variables: int) -> bytes:
 
 
 def build_repeated_output(times: int) -> bytes:
-    """Return a model with one output that it lists many times."""
+    """Return a model that lists one output many times."""
     m = Build()
     m.output(*m.op("ABS", [m.input([2])], [[2]]) * times)
     return m.bytes()
 
 
 def build_reshaping_loop(times: int) -> bytes:
-    """Return a loop that reshapes what it says is large, again and again."""
+    """Return a loop that repeatedly reshapes a tensor of a large declared size."""
     m = Build()
 
     def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
@@ -257,7 +257,7 @@ def build_reshaping_loop(times: int) -> bytes:
 
 
 def build_imported_tables(times: int) -> bytes:
-    """Return tables that are all filled with the same numbers."""
+    """Return hash tables that are all filled from the same constants."""
     m = Build()
     keys = m.constant(np.arange(1 << 16))
     for i in range(times):
@@ -268,8 +268,8 @@ def build_imported_tables(times: int) -> bytes:
     return m.bytes()
 
 
-def complex_ones(times: int) -> bytes:
-    """Return products with complex constants, all of the bytes of one."""
+def build_complex_constants(times: int) -> bytes:
+    """Return products with complex constants that share one buffer."""
     m = Build()
     fields: dict[str, Any] = {"in_data_type": "float32", "out_data_type": "complex64"}
     made = m.tensor([1 << 16], dtype="complex64")
@@ -286,7 +286,7 @@ def complex_ones(times: int) -> bytes:
 
 
 def build_large_variables(variables: int) -> bytes:
-    """Return variables that are large by their own word."""
+    """Return variables with large declared shapes."""
     m = Build()
     for _ in range(variables):
         state = m.tensor([1 << 26], variable=True)
@@ -296,8 +296,8 @@ def build_large_variables(variables: int) -> bytes:
     return m.bytes()
 
 
-def diagonals(length: int) -> bytes:
-    """Return an operator that reads every diagonal of a matrix of one row."""
+def build_diagonals(length: int) -> bytes:
+    """Return an operator that reads every diagonal of a matrix with one row."""
     m = Build()
     operands = [
         m.input([1, length]),
@@ -309,8 +309,8 @@ def diagonals(length: int) -> bytes:
     return m.bytes()
 
 
-def bands(count: int) -> bytes:
-    """Return a bank of filters over more frequencies than there are weights for."""
+def build_bands(count: int) -> bytes:
+    """Return a filter bank over more frequencies than it has weights."""
     m = Build()
     tables = [m.constant(np.ones(count + 1, np.int16)) for _ in range(5)]
     operands = [m.input([1 << 22], dtype="uint32"), *tables]
@@ -321,17 +321,19 @@ def bands(count: int) -> bytes:
 
 LONG = 1 << 28
 GREEDY: dict[str, Callable[[], bytes]] = {
-    "resize": lambda: with_constants(
+    "resize": lambda: build_with_constants(
         "RESIZE_NEAREST_NEIGHBOR", [1, LONG, 2, 3], [int32([2, 2])], [1, 2, 2, 3]
     ),
-    "resized": lambda: with_constants(
+    "resized": lambda: build_with_constants(
         "RESIZE_NEAREST_NEIGHBOR", [1, 2, 2, 3], [int32([LONG, 2])], [1, LONG, 2, 3]
     ),
-    "mirror": lambda: with_constants(
+    "mirror": lambda: build_with_constants(
         "MIRROR_PAD", [LONG, 2], [int32([[2, 2], [0, 0]])], [LONG + 4, 2], mode="SYMMETRIC"
     ),
-    "tile": lambda: with_constants("TILE", [2], [int32([LONG])], [2 * LONG]),
-    "extreme of nothing": lambda: with_constants("REDUCE_MAX", [LONG, 0], [int32([1])], [LONG]),
+    "tile": lambda: build_with_constants("TILE", [2], [int32([LONG])], [2 * LONG]),
+    "extreme of nothing": lambda: build_with_constants(
+        "REDUCE_MAX", [LONG, 0], [int32([1])], [LONG]
+    ),
     "softmax of one": lambda: build_huge(
         "SOFTMAX", [LONG, 1], [LONG, 1], dtype="int8", scale=1 / 256, zero_point=-128, beta=1.0
     ),
@@ -345,24 +347,24 @@ GREEDY: dict[str, Callable[[], bytes]] = {
     "conditions": lambda: build_repeated_condition(40),
     "variables": lambda: build_uninitialized_variables(2000),
     "one output": lambda: build_repeated_output(4000),
-    "complex ones": lambda: complex_ones(1500),
+    "complex ones": lambda: build_complex_constants(1500),
     "states": lambda: build_large_variables(100),
     "reshapes": lambda: build_reshaping_loop(2000),
     "tables": lambda: build_imported_tables(2000),
-    "diagonals": lambda: diagonals(1 << 22),
-    "bands": lambda: bands(2900),
+    "diagonals": lambda: build_diagonals(1 << 22),
+    "bands": lambda: build_bands(2900),
 }
 
 
 def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
-    """The files declare more data than they have."""
+    """Small files that declare large data are converted or refused within limits."""
     models = {name: build() for name, build in GREEDY.items()}
     assert max(map(len, models.values())) < 1 << 21
     assert run_fuzzer(0, 1, save_models(tmp_path, models))
 
 
 def test_names_do_not_grow() -> None:
-    """A variable that is written often keeps a short name."""
+    """The name of a variable stays short if the variable is written often."""
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input(SHAPE)
     initialise(m, memory=np.ones(SHAPE, np.float32))
@@ -383,7 +385,7 @@ def test_names_do_not_grow() -> None:
 
 
 def test_contradictions_are_errors_of_the_operator() -> None:
-    """Whatever Python and numpy say of nonsense; what is no error stays what it is."""
+    """Errors of Python and numpy in an operator become an OperatorError."""
     for error in (KeyError("k"), ZeroDivisionError(), ValueError("v"), RecursionError()):
         with pytest.raises(OperatorError, match="contradict each other"), as_operator_error():
             raise error
@@ -392,7 +394,7 @@ def test_contradictions_are_errors_of_the_operator() -> None:
 
 
 def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes wrong before anything is planned has a name, too."""
+    """An exception in shape inference becomes an error that names the operator."""
     monkeypatch.setattr(OPERATORS["ADD"], "broadcast_shapes", lambda self: self.missing)
     with pytest.raises(UnsupportedOperators, match=r"ADD \(operator 0, .*contradict each other"):
         convert(build_huge("ADD", [2], [2], [2]))
@@ -401,5 +403,5 @@ def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("beta", [1e30, float("inf"), float("nan"), 0.0])
 def test_options_beyond_measure(beta: float) -> None:
-    """Options that overflow float16 print no warning on standard error."""
+    """Options that overflow float16 print no warning."""
     assert convert(build_huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes

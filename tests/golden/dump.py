@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-# Constants of up to this many elements are written where they are used. Constants with generated
-# names are, too: the numbers in these names change with every constant before them.
+# Constants of up to this many elements are written where they are used. So are constants with
+# generated names, because the number in such a name depends on the constants before it.
 _SHOWN = 8
 _NAMELESS = re.compile(r"constant(_\d+)?")
 _DIGITS = 12

@@ -18,7 +18,7 @@ ZOO = "TFLITE2ONNX_ZOO"
 
 EQUAL, DIFFER, UNKNOWN = "equal", "differ", "unknown"
 
-# In the zoo only graphs of float networks have a recorded text: they show the most.
+# In the zoo only float networks have a recorded text: their layouts and fusions are readable.
 _NETWORK = 3
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets" / "models"

@@ -1,6 +1,6 @@
 """The project's own models: text, cost and numerical results of their ONNX graphs.
 
-Then the helpers of these tests: the text of a graph, distances, budgets, processes.
+The second part tests the helpers: the text of a graph, distances, budgets, processes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_numbers(case: Case) -> None:
 
 
 def model_of(nodes: list[onnx.NodeProto], *initializers: onnx.TensorProto) -> onnx.ModelProto:
-    """Return a model of these nodes, with the input x and the output y."""
+    """Return a model with these nodes, the input x and the output y."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, "n"])
     graph = helper.make_graph(nodes, "main", [x], [y], list(initializers))
@@ -141,7 +141,7 @@ def test_distance_in_decibels() -> None:
 
 
 def tiny(factor: float) -> bytes:
-    """Return a model that multiplies."""
+    """Return a model that multiplies its input by a factor."""
     m = Build()
     x = m.input([2, 3])
     (y,) = m.op("MUL", [x, m.constant(np.full((3,), factor, np.float32))], [[2, 3]])

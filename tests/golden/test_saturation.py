@@ -1,4 +1,4 @@
-"""The findings of tests/golden/saturation.py agree with emulated processors."""
+"""The findings of tests/golden/saturation.py agree with ONNX Runtime on emulated processors."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_is_said(case: tuple[ModelProto, Array, Array], *, lossy: bool) -> 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_what_an_emulated_processor_makes(tmp_path: Path) -> None:
-    """AVX2 without VNNI."""
+    """On AVX2 without VNNI exactly the nodes that may saturate give wrong results."""
     models = [(each.SerializeToString(), [[x]]) for (each, x, _), _ in CASES]
     made = run_models(models, "Haswell", tmp_path)
     for number, ((((have,),), ((_, _, want), lossy))) in enumerate(zip(made, CASES, strict=True)):
@@ -110,7 +110,7 @@ def test_what_an_emulated_processor_makes(tmp_path: Path) -> None:
 
 
 def test_two_products_of_the_least() -> None:
-    """The sum overflows on ARM64, even in a depthwise convolution."""
+    """Two products of -128 by -128 overflow on ARM64, even in a depthwise convolution."""
     twice, once = (np.array([[row]] * 8, np.int8) for row in ([-128, 0, 0, -128], [-128, 0, 0, 0]))
     for group in (1, 8):
         assert saturating(convolution(np.repeat(twice, 8 // group, 1), group)[0])
@@ -118,7 +118,7 @@ def test_two_products_of_the_least() -> None:
 
 
 def test_weights_that_are_turned() -> None:
-    """The pairs of QGemm with transB are pairs within rows."""
+    """With transB the weights of QGemm are paired along rows instead of columns."""
     constants: dict[str, Array] = {"one": np.array(np.float32(1)), "zero": np.array(np.int8(0))}
     constants |= {"none": np.array(np.uint8(0)), "w": np.array([[127, 2], [0, 0]], np.int8)}
     names = ["x", "one", "none", "w", "one", "zero", "", "one", "none"]
@@ -128,7 +128,7 @@ def test_weights_that_are_turned() -> None:
 
 
 def test_weights_that_are_computed() -> None:
-    """Computed int8 weights may have any values."""
+    """Computed int8 weights may have any value, so their products may saturate."""
     for kind, count in ((TensorProto.INT8, 1), (TensorProto.UINT8, 0)):
         node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
         made = model(node, [2, 3], TensorProto.INT32)
@@ -148,7 +148,7 @@ def test_data_that_stays_signed() -> None:
 
 
 def test_products_in_branches() -> None:
-    """Inner graphs can use constants of the outer graph."""
+    """Constants of the outer graph are found for nodes in branches."""
     inner = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["made"])],
         "inner",

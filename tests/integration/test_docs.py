@@ -1,4 +1,4 @@
-"""Documents: their code runs, their links and tables are current."""
+"""The documents: their code runs, and their links, commands and tables are up to date."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GUIDE = "docs/adding-an-operator.md"
 
 
 def guided_files() -> dict[str, str]:
-    """Return the files that the guide tells its reader to create, or to change, in its order."""
+    """Return the files that the guide tells the reader to create or change, in its order."""
     text = (ROOT / GUIDE).read_text()
     files: dict[str, str] = {}
     block = re.compile(r"((?:[^\n]+\n)+)\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -57,7 +57,7 @@ def guided_files() -> dict[str, str]:
 def run_module(
     place: Path, *words: str, path: Sequence[Path] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a module in a folder, with the packages of other folders."""
+    """Run a Python module in a folder; `path` lists further folders to import from."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [place, *path]))}
     command = [sys.executable, "-m", *words]
     return subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, env=env)
@@ -65,7 +65,7 @@ def run_module(
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the project with what the guide adds, but for the entry in a table."""
+    """Return a copy of the project with the files of the guide, but without the registration."""
     place = tmp_path_factory.mktemp("project")
     for name in ("tflite2onnx", "tests", "scripts", "docs"):
         ignored = shutil.ignore_patterns("__pycache__", "data")
@@ -81,7 +81,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_operator_in_the_project(project: Path) -> None:
-    """The guide's steps, one after the other; who forgets the table is told so."""
+    """The steps of the guide work; without the registration the error names the table."""
     files = guided_files()
     (table,) = [n for n in files if n.startswith("tflite2onnx/") and (ROOT / n).exists()]
     (test,) = [n for n in files if Path(n).name.startswith("test_")]
@@ -101,7 +101,7 @@ def test_an_operator_in_the_project(project: Path) -> None:
 
 
 def test_the_code_of_the_guide_is_clean(project: Path, tmp_path: Path) -> None:
-    """It passes the project's own checks, as a part of the project and as a package."""
+    """The code of the guide passes ruff and mypy, in the project and as a package."""
     files = {name: code for name, code in guided_files().items() if name.endswith(".py")}
     own = [name for name in files if not (ROOT / name).exists() and "mypackage" not in name]
     assert len(own) == 3
@@ -119,7 +119,7 @@ def test_the_code_of_the_guide_is_clean(project: Path, tmp_path: Path) -> None:
 
 
 def test_an_operator_of_ones_own(tmp_path: Path) -> None:
-    """An installed package's operator is listed and converted."""
+    """The operator of an installed package is listed and converted."""
     files = guided_files()
     package = tmp_path / "mypackage"
     package.mkdir()
@@ -144,7 +144,7 @@ def test_an_operator_of_ones_own(tmp_path: Path) -> None:
 def test_listening_to_a_stream(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The model of the document detects both chimes and nothing else."""
+    """The code of docs/state.md prints the output in the document."""
     monkeypatch.chdir(ROOT)
     module("listening", blocks("docs/state.md")[0])
     printed = f"```text\n{capsys.readouterr().out}```"
@@ -159,7 +159,7 @@ def test_links() -> None:
 
 
 def test_links_on_a_package_index() -> None:
-    """The README is a page there: all links are absolute, and those to the project are right."""
+    """A package index shows the README, so its links must be absolute and must exist."""
     text = (ROOT / "README.md").read_text()
     assert not re.findall(r"\]\((?!https?://|#)", text)
     (base,) = set(re.findall(r"https://github\.com/[\w/-]+/blob/main/", text))
@@ -173,7 +173,7 @@ def test_links_on_a_package_index() -> None:
 
 
 def test_commands() -> None:
-    """The files and modules of commands exist, or the guide says to create them."""
+    """The files and modules in commands exist, or the guide creates them."""
     created = guided_files()
     run_by = r"\b(?:pytest|python|scripts/check) ([^`\n|]+)"
     for path in DOCUMENTS:
@@ -185,7 +185,7 @@ def test_commands() -> None:
 
 
 def test_the_table_of_operators() -> None:
-    """It is what `scripts/make_operator_table.py` makes."""
+    """docs/operators.md equals the output of `scripts/make_operator_table.py`."""
     made = import_module("scripts.make_operator_table").document()
     assert (ROOT / "docs" / "operators.md").read_text() == made
 

@@ -1,4 +1,4 @@
-"""The examples: what they compute, and that they run as the documents say."""
+"""The functions of the examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FACES = SimpleNamespace(**run_path(str(ROOT / "examples" / "faces.py")))
 
 
 def test_anchors() -> None:
-    """Two for each place of 16 x 16, then six for each of 8 x 8, row by row."""
+    """Row by row, there are 2 anchors for each cell of 16 x 16, then 6 for each cell of 8 x 8."""
     found = FACES.anchors()
     assert found.shape == (896, 2)
     assert (found[:2] == 0.5 / 16).all()

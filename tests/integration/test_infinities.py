@@ -1,4 +1,4 @@
-"""What results that overflow become: an infinity, as in XNNPACK, which LiteRT runs by default.
+"""Results that overflow become infinities, as in XNNPACK, which LiteRT runs by default.
 
 LiteRT's built-in kernels bound results by the largest float (CalculateActivationRange in
 kernel_util.h). docs/faq.md says why the ONNX models do not.
@@ -19,7 +19,7 @@ from tflite2onnx.convert import convert
 Array = np.ndarray[Any, Any]
 
 LARGEST = float(np.finfo(np.float32).max)
-# Three times each of them overflows, or does not.
+# Three times an element overflows for some elements.
 VALUES = np.array([3e38, -3e38, 1, -1], np.float32)
 WINDOW: dict[str, Any] = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 ACTIVATIONS = ["NONE", "RELU", "RELU6", "RELU_N1_TO_1"]
@@ -33,7 +33,7 @@ def zeros(m: Build) -> Tensor:
     return m.constant(np.zeros(1, np.float32))
 
 
-# The other inputs with which an operator makes three times its data, or overflows alike.
+# Operators and the other operands with which they compute about three times their data.
 OTHERS: dict[str, Callable[[Build, Tensor], list[Tensor]]] = {
     "ADD": lambda m, x: m.op("MUL", [x, m.constant(np.ones(1, np.float32))], [x.shape]),
     "SUB": lambda m, x: m.op("NEG", [x], [x.shape]),
@@ -67,7 +67,7 @@ BY_XNNPACK = [
 
 
 def model(code: str, activation: str) -> tuple[bytes, Array]:
-    """Return a model of one operator whose results overflow, and its input."""
+    """Return a model of one operator whose results overflow, and the input of the model."""
     m = Build()
     x = m.input(SHAPES.get(code, [1, 4, 1, 1]))
     operands = [x, *OTHERS[code](m, x)]
@@ -78,8 +78,8 @@ def model(code: str, activation: str) -> tuple[bytes, Array]:
     return m.bytes(), VALUES.reshape(x.shape)
 
 
-def by_default(data: bytes, x: Array) -> Array:
-    """Return what LiteRT makes with the delegates that it uses by default."""
+def run_litert_by_default(data: bytes, x: Array) -> Array:
+    """Return the output of LiteRT with its default delegates."""
     interpreter = Interpreter(model_content=data, num_threads=1)
     interpreter.allocate_tensors()
     interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
@@ -87,8 +87,8 @@ def by_default(data: bytes, x: Array) -> Array:
     return np.asarray(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
 
 
-def by_onnx(data: bytes, x: Array) -> list[Array]:
-    """Return what ONNX Runtime makes, with all optimizations and with none."""
+def run_onnx_runtime(data: bytes, x: Array) -> list[Array]:
+    """Return the outputs of ONNX Runtime with all optimizations and with none."""
     result = convert(data, io_layout="tflite")
     feeds = {result.inputs[0].name: x}
     return [run_onnx(result.model, feeds, optimize=level)[0] for level in (True, False)]
@@ -98,8 +98,8 @@ def by_onnx(data: bytes, x: Array) -> list[Array]:
 @pytest.mark.parametrize("code", BY_XNNPACK)
 def test_what_xnnpack_runs(code: str, activation: str) -> None:
     data, x = model(code, activation)
-    want = by_default(data, x)
-    for have in by_onnx(data, x):
+    want = run_litert_by_default(data, x)
+    for have in run_onnx_runtime(data, x):
         np.testing.assert_array_equal(have, want)
     assert np.isinf(want).any() == (activation in ("NONE", "RELU"))
 
@@ -109,5 +109,5 @@ def test_what_xnnpack_runs(code: str, activation: str) -> None:
 def test_built_in_kernels_make_the_largest_float_of_an_infinity(code: str, activation: str) -> None:
     data, x = model(code, activation)
     (want,) = run_tflite(data, [x])
-    for have in by_onnx(data, x):
+    for have in run_onnx_runtime(data, x):
         np.testing.assert_array_equal(np.clip(have, -LARGEST, LARGEST), want)

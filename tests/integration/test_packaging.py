@@ -1,4 +1,4 @@
-"""The distributions: what is in them, and that they run with the oldest versions they allow."""
+"""The distributions: their files, and that they work with the oldest allowed dependencies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.project import PROJECT, ROOT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What a checkout has besides the files of the project.
+# Files of a checkout that do not belong to the project.
 _OTHER = shutil.ignore_patterns(
     ".*", "*.egg-info", "__pycache__", "build", "dist", "*.onnx", "models.*"
 )
@@ -39,7 +39,7 @@ _LATEST_OF_OLDEST = (3, 12)  # the newest Python for which the oldest numpy has 
 
 
 def run_program(words: Sequence[object], folder: Path) -> str:
-    """Run a program without the environment of this test run; return its output."""
+    """Run a program outside the environment of this test run; return its output."""
     own = ("PYTHONPATH", "TFLITE2ONNX_ZOO", "PYTEST_", "COV_", "COVERAGE_")
     environment = {name: each for name, each in os.environ.items() if not name.startswith(own)}
     command = [str(word) for word in words]
@@ -52,7 +52,7 @@ def run_program(words: Sequence[object], folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the project's files, without what earlier builds left in the checkout."""
+    """Return a copy of the project's files without the results of earlier builds."""
     place = tmp_path_factory.mktemp("packaging") / "checkout"
     shutil.copytree(ROOT, place, ignore=_OTHER)
     return place
@@ -77,7 +77,7 @@ def list_files(folder: Path) -> set[str]:
 
 
 def test_source_distribution(checkout: Path, distributions: tuple[Path, Path]) -> None:
-    """It has every file of the project, tests and their data included."""
+    """The source distribution has every file of the project, also the tests and their data."""
     with tarfile.open(distributions[0]) as archive:
         names = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
     assert list_files(checkout) - names == set()
@@ -86,7 +86,7 @@ def test_source_distribution(checkout: Path, distributions: tuple[Path, Path]) -
 
 
 def test_wheel(checkout: Path, distributions: tuple[Path, Path]) -> None:
-    """It has the package alone, with its data, and the metadata that a package index shows."""
+    """The wheel has only the package with its data, and the metadata for a package index."""
     with ZipFile(distributions[1]) as archive:
         names = set(archive.namelist())
         (info,) = (name for name in names if name.endswith(".dist-info/METADATA"))
@@ -112,7 +112,7 @@ def oldest_versions() -> dict[str, str]:
 
 
 def test_a_fresh_environment(tmp_path: Path, distributions: tuple[Path, Path]) -> None:
-    """The source distribution is installed with the oldest versions, and its own tests pass.
+    """The source distribution works with the oldest versions of its dependencies.
 
     The oldest numpy has no wheels for newer versions of Python; the newest versions are installed
     there.

@@ -1,4 +1,4 @@
-"""The session of commands in the tutorial: it runs as written, and prints what is written."""
+"""The commands of the tutorial run as written, and print the output in the tutorial."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECTION = "## 6. The command line, job by job\n"
 
 
 def read_session() -> list[tuple[str, list[str]]]:
-    """Return each block of commands with the lines that it prints, among others."""
+    """Return each block of commands with the lines that the tutorial shows as output."""
     text = (ROOT / "docs" / "tutorial.md").read_text().partition(_SECTION)[2]
     blocks = _BLOCK.findall(text)
     kinds = [kind for kind, _ in blocks]
@@ -29,20 +29,20 @@ def read_session() -> list[tuple[str, list[str]]]:
 
 
 def split_commands(block: str) -> list[tuple[str, int]]:
-    """Return the commands of a block, each with the exit status that its comment states."""
+    """Return the commands of a block with the exit status that their comments state."""
     lines = block.replace("\\\n", " ").splitlines()
     parts = [line.partition("  # exit status ") for line in lines]
     return [(command, int(status or 0)) for command, _, status in parts]
 
 
 def normalize(line: str) -> str:
-    """Return a line with single spaces: the widths of columns depend on other rows."""
+    """Return a line with single spaces, because the widths of columns depend on other rows."""
     return " ".join(line.split())
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the models, and with the commands python and tflite2onnx."""
+    """Return a folder with the models and the commands python and tflite2onnx."""
     place = tmp_path_factory.mktemp("session")
     shutil.copytree(ROOT / "assets", place / "assets")
     programs = {"python": '"$@"', "tflite2onnx": '-m tflite2onnx "$@"'}
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # One test, because each block needs the files of the blocks before it.
 def test_session(folder: Path) -> None:
-    """Each command ends with the status that is written, and its block prints what is written."""
+    """Each command has the exit status of the tutorial, and each block prints the shown lines."""
     paths = [str(folder / "bin"), os.environ["PATH"]]
     environment = {
         **os.environ,

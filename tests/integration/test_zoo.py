@@ -1,7 +1,7 @@
-"""Every model in the folder that the variable TFLITE2ONNX_ZOO names; without it there is no test.
+"""Tests of the models in the folder TFLITE2ONNX_ZOO; without the variable there are none.
 
-Models of which there is a record have to keep to it. Any other has to be converted, and to give
-the numbers that LiteRT gives.
+A model with a record must keep to its record. Any other model must be converted, and must give
+LiteRT's numbers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ RECORDS = Records.load()
 NUMBERS: dict[str, Check] = {EQUAL: check_numbers, DIFFER: check_difference, UNKNOWN: check_loaded}
 
 
-def checks(case: Case) -> Iterator[tuple[str, Check]]:
-    """Yield what is asked of a model, by name."""
+def list_checks(case: Case) -> Iterator[tuple[str, Check]]:
+    """Yield the checks of a model, by name."""
     record = RECORDS.record_of(case, sha256(case.path.read_bytes()).hexdigest())
     if record is None:
         yield "exactness", hold_exactness
@@ -62,7 +62,7 @@ def test_there_are_models() -> None:
     [
         pytest.param(case, check, id=f"{case.name}-{name}")
         for case in CASES
-        for name, check in checks(case)
+        for name, check in list_checks(case)
     ],
 )
 def test_model(case: Case, check: Check) -> None:

@@ -1,4 +1,4 @@
-"""The pipeline of the tutorial on MediaPipe's own models, if TFLITE2ONNX_ZOO names their folder."""
+"""The pipeline of the tutorial with MediaPipe's models from the folder TFLITE2ONNX_ZOO."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOUND = [[str(case.path) for case in zoo() if case.name.endswith(name)] for name
 
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False)))
 def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
-    """To a tenth of a pixel, on the drawn face and on noise around it."""
+    """Landmarks equal LiteRT's to a tenth of a pixel, on a drawn face and on noise."""
     detector, mesh = pipeline
     picture = FACES.draw_face()
     noise = np.random.default_rng(0).normal(0, 6, picture.shape)

@@ -1,4 +1,4 @@
-"""Published networks in half precision, if TFLITE2ONNX_ZOO names their folder."""
+"""Published networks in half precision, from the folder TFLITE2ONNX_ZOO."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tflite2onnx import convert, verify
 
 __test__ = ZOO in os.environ
 
-# The names of files, and the largest difference as a fraction of the range.
+# File names, and the largest allowed difference as a fraction of the range.
 NETWORKS = {
     "face_detection_front.tflite": 1e-2,
     "face_detection_back.tflite": 1e-2,
     "face_detection_short_range.tflite": 1e-2,
     "face_landmarks_detector.tflite": 1e-2,
-    # float16 weights alone change its results by as much.
+    # For this network float16 weights alone cause a difference of this size.
     "mobilenet_v1_0.25_224_1_default_1.tflite": 3e-2,
 }
 FOUND = [

@@ -1,4 +1,4 @@
-"""Inputs and outputs of every element type; those that NumPy lacks travel as float32."""
+"""Inputs and outputs of every element type; types that NumPy lacks are cast from and to float32."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def check_outputs(m: Build, *outputs: Tensor, **options: Any) -> Any:
 
 
 def folds(m: Build, *outputs: Tensor) -> None:
-    """Prove that what depends on constants alone is computed by the converter, and rightly."""
+    """Check that operators on constants are folded, and compare the results with LiteRT."""
     result = check_outputs(m, *outputs, inputs=[])
     assert {node.op_type for node in result.model.graph.node} <= {"Identity"}
 
 
 def check_float8(m: Build, expected: Callable[[Array], Array]) -> None:
-    """Prove what becomes of all 256 elements of a type of eight bits, as an input of [16, 16].
+    """Compare the output for all 256 elements of an 8-bit float type, as an input of [16, 16].
 
-    LiteRT's interpreter hands out no such tensors, and neither does ONNX Runtime: `expected`
-    stands for the one, and for the other the model gets a Cast before and behind it.
+    Neither LiteRT's interpreter nor ONNX Runtime has arrays of these types: `expected` is the
+    reference, and the model gets a Cast before and after it.
     """
     model = convert(m.bytes()).model
     (x,), (y,) = model.graph.input, model.graph.output

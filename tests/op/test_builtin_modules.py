@@ -1,4 +1,4 @@
-"""The table of modules lists the operators of their classes."""
+"""The table of modules lists the codes of the classes in each module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that operators share."""
+"""op/common/checks.py: checks that operators share."""
 
 from __future__ import annotations
 

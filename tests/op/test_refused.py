@@ -1,4 +1,4 @@
-"""Invalid models: a valid model with one change, and the message for it."""
+"""Invalid models: each is a valid model with one change, and has its message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ChangeableModel:
-    """A model whose only operator, and its tensors, can be changed."""
+    """A model with one operator, which tests can change together with its tensors."""
 
     def __init__(self, data: bytes) -> None:
         self._model = schema.ModelT.InitFromPackedBuf(data)
@@ -42,7 +42,7 @@ class ChangeableModel:
         return self._graph.tensors[self.op.outputs[index]]
 
     def refusal(self) -> str:
-        """Return why it cannot be converted."""
+        """Return the message of the conversion error."""
         with pytest.raises(ConversionError) as caught:
             convert(pack(self._model, []))
         return str(caught.value)
@@ -58,7 +58,7 @@ def change_shape(index: int, *shape: int) -> Callable[[ChangeableModel], None]:
 
 
 def remove_input(index: int) -> Callable[[ChangeableModel], None]:
-    """Return a change that takes an input away."""
+    """Return a change that removes an input."""
 
     def change(model: ChangeableModel) -> None:
         model.op.inputs[index] = -1
@@ -67,7 +67,7 @@ def remove_input(index: int) -> Callable[[ChangeableModel], None]:
 
 
 def remove_scale(index: int) -> Callable[[ChangeableModel], None]:
-    """Return a change that takes an input's scale away."""
+    """Return a change that removes the scale of an input."""
 
     def change(model: ChangeableModel) -> None:
         model.input(index).quantization = None
@@ -102,7 +102,7 @@ def option(name: str, value: Any) -> Callable[[ChangeableModel], None]:
 
 
 def shorten(places: str, count: int) -> Callable[[ChangeableModel], None]:
-    """Return a change that keeps so many inputs, outputs or intermediate tensors."""
+    """Return a change that keeps the first inputs, outputs or intermediate tensors."""
     return lambda model: setattr(model.op, places, getattr(model.op, places)[:count])
 
 
@@ -158,7 +158,7 @@ def test_recurrent(data: bytes, change: Callable[[ChangeableModel], None], reaso
 
 
 def refusal_reason(m: Build, *outputs: Any) -> str:
-    """Return the message for a model with these outputs."""
+    """Return the message of the error for a model with these outputs."""
     m.output(*outputs)
     with pytest.raises(ConversionError) as caught:
         convert(m.bytes())
@@ -198,7 +198,7 @@ def test_windows_with_too_few_numbers_or_with_scales() -> None:
 
 
 def add_scale(model: ChangeableModel) -> None:
-    """Give the input a scale."""
+    """Add a scale to the input."""
     model.input(0).quantization = schema.QuantizationParametersT(scale=[0.5], zeroPoint=[0])
 
 
@@ -223,7 +223,7 @@ def test_sums_of_scattered_integers_with_a_scale() -> None:
 
 
 def test_computed_sizes_and_ends() -> None:
-    """Which some forms cannot do with."""
+    """Computed operands are refused where the ONNX form needs constants."""
     m = Build()
     x, size = m.input([1, 5, 7, 3], dtype="int16", scale=0.5), m.input([2], dtype="int32")
     made = m.tensor([1, 1, 1, 3], dtype="int16", scale=0.5)
@@ -250,7 +250,7 @@ def test_nothing_to_cut_into_words() -> None:
 
 
 def test_an_image_of_other_channels_than_filters() -> None:
-    """Which would be groups, in a convolution."""
+    """Filters for other channels than the image's are refused; there are no groups."""
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((4, 2, 2, 2), (4,)))
     options = struct.pack("<3i", 1, 1, 1)

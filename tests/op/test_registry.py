@@ -1,4 +1,4 @@
-"""Operators that others add: by a program, and by an installed package."""
+"""Operators that a program or an installed package registers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Doubled(Operator):
-    """Twice its input."""
+    """Multiplies its input by 2."""
 
     category = Category.TRANSPARENT
     tflite = "... -> ..."
@@ -105,7 +105,7 @@ def test_what_cannot_be_registered() -> None:
     with pytest.raises(
         RegistrationError, match=r"must be a subclass of tflite2onnx.operators.Operator"
     ):
-        register("Twice")(dict)  # type: ignore[type-var]  # that is wrong
+        register("Twice")(dict)  # type: ignore[type-var]  # no operator class
     with pytest.raises(RegistrationError, match="Incomplete must have a category"):
         register("Twice")(type("Incomplete", (Operator,), {}))
     untraited = type("Untraited", (Doubled,), {"dynamic_axes": "..."})
@@ -139,7 +139,7 @@ class Tripled(Operator):
 
 
 def install(place: Path, package: str, *points: str, source: str = SOURCE) -> None:
-    """Put a package where pip would, with the entry points that it declares."""
+    """Write a package and its entry points into a folder, as pip would."""
     (place / f"{package}.py").write_text(source)
     info = place / f"{package}-1.0.dist-info"
     info.mkdir()
@@ -148,8 +148,8 @@ def install(place: Path, package: str, *points: str, source: str = SOURCE) -> No
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
-def command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line with packages of a folder."""
+def run_command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with the packages of a folder."""
     path = os.pathsep.join([str(place), str(ROOT)])
     return subprocess.run(
         [sys.executable, "-m", "tflite2onnx", *arguments],
@@ -163,7 +163,7 @@ def command(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def convert_in_process(place: Path, code: str, *, custom: bool) -> subprocess.CompletedProcess[str]:
     (place / "model.tflite").write_bytes(model(code, custom=custom))
-    return command(place, "model.tflite")
+    return run_command(place, "model.tflite")
 
 
 def test_a_package_offers_an_operator(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_package_offers_an_operator(tmp_path: Path) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     (y,) = run_onnx(onnx.load(tmp_path / "model.onnx"), {"x": x})
     np.testing.assert_array_equal(y, 3 * x)
-    assert "Thrice  " in command(tmp_path, "ops").stdout
+    assert "Thrice  " in run_command(tmp_path, "ops").stdout
 
 
 def test_a_package_in_place_of_a_builtin_operator(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Axes, sizes and bounds that are computed: inputs of the model here."""
+"""Axes, sizes and bounds that are computed at run time; here they are inputs of the model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ DATA = np.random.default_rng(5).standard_normal((2, 5, 7, 3)).astype(np.float32)
 def check_with_inputs(
     code: str, operands: list[ArrayLike], made: Sequence[int | None] | None, **options: Any
 ) -> None:
-    """Hold an operator to LiteRT whose operands are all inputs.
+    """Compare an operator with LiteRT; all its operands are inputs.
 
-    Its output is declared with these axes, `None` being open, or without any.
+    `made` is the declared shape of the output: `None` in it is a dynamic size, and `made=None` an
+    unknown rank.
     """
     arrays = [
         np.asarray(each, None if isinstance(each, np.ndarray) else np.int32) for each in operands
@@ -35,7 +36,7 @@ def check_with_inputs(
     check(m.bytes(), inputs=arrays)
 
 
-OPEN = [None, None, None, None]
+DYNAMIC = [None, None, None, None]
 FLAT = DATA.reshape(2, 35, 3)
 
 
@@ -47,25 +48,29 @@ def test_reshape(shape: list[int], *, known: bool) -> None:
 
 @pytest.mark.parametrize("size", [[1, 3, 4, 2], [-1, 2, -1, 3]])
 def test_slice(size: list[int]) -> None:
-    check_with_inputs("SLICE", [DATA, [1, 2, 3, 0], size], OPEN)
+    check_with_inputs("SLICE", [DATA, [1, 2, 3, 0], size], DYNAMIC)
 
 
 @pytest.mark.parametrize("value", [(), (np.float32(3),)])
 def test_pad(value: tuple[np.float32, ...]) -> None:
     paddings = [[0, 1], [2, 3], [0, 0], [5, 0]]
-    check_with_inputs("PADV2" if value else "PAD", [DATA, paddings, *map(np.asarray, value)], OPEN)
+    check_with_inputs(
+        "PADV2" if value else "PAD", [DATA, paddings, *map(np.asarray, value)], DYNAMIC
+    )
 
 
 def test_mirror_pad() -> None:
-    check_with_inputs("MIRROR_PAD", [DATA, [[0, 1], [2, 3], [0, 0], [1, 0]]], OPEN, mode="REFLECT")
+    check_with_inputs(
+        "MIRROR_PAD", [DATA, [[0, 1], [2, 3], [0, 0], [1, 0]]], DYNAMIC, mode="REFLECT"
+    )
 
 
 def test_tile() -> None:
-    check_with_inputs("TILE", [DATA, [2, 1, 3, 5]], OPEN)
+    check_with_inputs("TILE", [DATA, [2, 1, 3, 5]], DYNAMIC)
 
 
 def test_broadcast_to() -> None:
-    check_with_inputs("BROADCAST_TO", [DATA[:1, :, :1], [2, 5, 7, 3]], OPEN)
+    check_with_inputs("BROADCAST_TO", [DATA[:1, :, :1], [2, 5, 7, 3]], DYNAMIC)
     check_with_inputs("BROADCAST_TO", [DATA[0, 0], [5, 7, 3]], [None, None, None])
 
 
@@ -94,7 +99,7 @@ def test_strided_slice(
 
 
 def test_strided_slice_with_other_axes() -> None:
-    """An ellipsis and a new axis have entries, too, which say nothing."""
+    """The entries of an ellipsis and of a new axis are ignored."""
     m = Build()
     x, first, last = m.input(DATA.shape), m.input([3], dtype="int32"), m.input([3], dtype="int32")
     operands = [x, first, last, m.constant([1, 1, 1])]
@@ -112,7 +117,7 @@ def test_range(dtype: type[np.generic]) -> None:
 
 @pytest.mark.parametrize("limit", [0.3, 0.7, 1, 1.05])
 def test_ranges_are_counted_in_float32(limit: float) -> None:
-    """In double precision there are four steps of 0.1 to 0.3."""
+    """The size of RANGE is computed in float32: from 0 to 0.3 by 0.1 there are 3 steps, not 4."""
     check_with_inputs(
         "RANGE", [np.asarray(n, np.float32) for n in (0, limit, 0.1)], [None], dtype="float32"
     )
@@ -175,13 +180,13 @@ def test_reduction_of_integers() -> None:
 
 
 def test_axes() -> None:
-    """Where the shape is known the axis need not be."""
+    """A computed axis is supported if the output shape is declared."""
     check_with_inputs("CUMSUM", [DATA, np.asarray(2, np.int32)], [2, 5, 7, 3])
     check_with_inputs("REVERSE_V2", [DATA, [2, 1]], [2, 5, 7, 3])
 
 
 def test_what_follows() -> None:
-    """Sizes that follow from dynamic sizes are dynamic; convolutions compute their padding."""
+    """Sizes derived from dynamic sizes are dynamic; a convolution computes its SAME padding."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
@@ -201,7 +206,7 @@ def test_what_follows() -> None:
 
 
 def test_what_cannot_follow() -> None:
-    """A model that needs an unknown size as a constant cannot be converted."""
+    """A model that needs a dynamic size as a constant is refused."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
@@ -211,7 +216,7 @@ def test_what_cannot_follow() -> None:
 
 
 def test_what_the_file_says() -> None:
-    """It is believed where it has all sizes."""
+    """A completely declared shape is taken as the output shape."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([2, 5, 7, 3], shape_signature=[2, 5, 7, 3])])
@@ -226,8 +231,8 @@ def test_scatter() -> None:
 
 @pytest.mark.parametrize("permutation", [[0, 1, 2, 3], [3, 0, 2, 1], [1, 3, 0, 2], [-1, 2, 0, 1]])
 def test_transpose(permutation: list[int]) -> None:
-    check_with_inputs("TRANSPOSE", [DATA, permutation], OPEN)
-    check_with_inputs("TRANSPOSE", [np.int8(DATA * 9), permutation], OPEN, dtype="int8")
+    check_with_inputs("TRANSPOSE", [DATA, permutation], DYNAMIC)
+    check_with_inputs("TRANSPOSE", [np.int8(DATA * 9), permutation], DYNAMIC, dtype="int8")
 
 
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
@@ -249,16 +254,16 @@ def test_expand_dims(axis: int) -> None:
 def test_split_along_any_axis(axis: int, count: int) -> None:
     m = Build()
     number, x = m.input([], dtype="int32"), m.input(DATA.shape)
-    made = [m.tensor(OPEN) for _ in range(count)]
+    made = [m.tensor(DYNAMIC) for _ in range(count)]
     parts = m.op("SPLIT", [number, x], made, num_splits=count)
-    m.output(*m.op("ADD", [parts[0], parts[1]], [m.tensor(OPEN)]))
+    m.output(*m.op("ADD", [parts[0], parts[1]], [m.tensor(DYNAMIC)]))
     check(m.bytes(), inputs=[np.asarray(axis, np.int32), DATA])
 
 
 @pytest.mark.parametrize(("axis", "sizes"), [(2, [3, -1]), (-3, [4, 1]), (3, [1, 2])])
 def test_split_into_sizes_along_any_axis(axis: int, sizes: list[int]) -> None:
     operands: list[ArrayLike] = [DATA, sizes, np.asarray(axis, np.int32)]
-    check_with_inputs("SPLIT_V", operands, OPEN, dtype=["float32", "float32"], num_splits=2)
+    check_with_inputs("SPLIT_V", operands, DYNAMIC, dtype=["float32", "float32"], num_splits=2)
 
 
 @pytest.mark.parametrize("value", [np.arange(1, 4, dtype=np.float32), np.asarray(np.float32(7))])
@@ -284,9 +289,9 @@ def test_segments(code: str) -> None:
     "amounts", [[[2, 1], [5, 4], [0, 7], [1, 0]], [[0, 0], [1, 1], [0, 0], [3, 3]]]
 )
 def test_mirror_pad_with_edges(amounts: list[list[int]]) -> None:
-    check_with_inputs("MIRROR_PAD", [DATA, amounts], OPEN, mode="SYMMETRIC")
+    check_with_inputs("MIRROR_PAD", [DATA, amounts], DYNAMIC, mode="SYMMETRIC")
     check_with_inputs(
-        "MIRROR_PAD", [np.int32(DATA * 9), amounts], OPEN, mode="SYMMETRIC", dtype="int32"
+        "MIRROR_PAD", [np.int32(DATA * 9), amounts], DYNAMIC, mode="SYMMETRIC", dtype="int32"
     )
 
 
@@ -323,7 +328,7 @@ def test_blocks_of_quantized_images() -> None:
     m = Build()
     x = m.input(DATA.shape, dtype="int8", scale=0.5, zero_point=3)
     block, edges = m.input([2], dtype="int32"), m.input([2, 2], dtype="int32")
-    made = m.tensor(OPEN, dtype="int8", scale=0.5, zero_point=3)
+    made = m.tensor(DYNAMIC, dtype="int8", scale=0.5, zero_point=3)
     m.output(*m.op("SPACE_TO_BATCH_ND", [x, block, edges], [made]))
     numbers = [np.asarray(each, np.int32) for each in ([2, 3], [[1, 0], [0, 2]])]
     check(m.bytes(), inputs=[(DATA * 9).astype(np.int8), *numbers])

@@ -1,4 +1,4 @@
-"""Custom operators that nobody converts: they stay as they are, or the error says what they are."""
+"""Unknown custom operators: they are kept on request, or the error explains them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def convert_custom_node(data: bytes, **options: Any) -> onnx.NodeProto:
 
 
 def test_kept() -> None:
-    """With its options as attributes, its operands in their places, and types for its outputs."""
+    """A kept operator has its options as attributes, its inputs in place, and typed outputs."""
     options = {
         "domain": 7,
         "op_type": "x",
@@ -72,13 +72,13 @@ def test_without_options() -> None:
 
 
 def test_stored_integers_stay_as_they_are() -> None:
-    """Custom operators read and write the file's integers, whatever other operators store."""
+    """Custom operators read and write the file's integers, whatever the storage options are."""
     data = model("Mystery", dtype="int8", scale=0.5, zero_point=3)
     made = convert(data, allow_custom=True)
     assert made.nodes == 1
     assert [end.dtype for end in made.inputs] == ["int8", "int64"]
     for options in ({"activations": "uint8"}, {"quantization": "float"}):
-        made = convert(data, allow_custom=True, **options)  # type: ignore[arg-type]  # one of two
+        made = convert(data, allow_custom=True, **options)  # type: ignore[arg-type]  # the values are str
         (node,) = [node for node in made.model.graph.node if node.domain]
         types = {v.name: v.type.tensor_type.elem_type for v in made.model.graph.value_info}
         assert types[node.input[0]] == types[node.output[0]] == onnx.TensorProto.INT8
@@ -151,12 +151,12 @@ def test_reasons(code: str, words: str) -> None:
 
 
 def add_where(m: Build, x: Tensor) -> Tensor:
-    """Return as many places as nobody knows before the model runs."""
+    """Return indices, whose number is data-dependent."""
     return m.op("WHERE", [x], [m.tensor([None, 1], dtype="int64")])[0]
 
 
-def test_beside_sizes_that_are_open() -> None:
-    """Of inputs, and of what is found, as long as it reads none of them."""
+def test_beside_dynamic_sizes() -> None:
+    """A custom operator with static operands is kept beside dynamic and data-dependent sizes."""
     m = Build()
     m.output(*m.op("ABS", [m.input([None, 3], name="x")], [m.tensor([None, 3])]))
     m.output(add_where(m, m.input([7])), *m.custom("Mystery", [m.input([2])], [[2]]))
@@ -166,8 +166,8 @@ def test_beside_sizes_that_are_open() -> None:
 
 
 @pytest.mark.parametrize("allow_custom", [True, False])
-def test_with_sizes_that_are_open(caplog: pytest.LogCaptureFixture, *, allow_custom: bool) -> None:
-    """What it makes of these nobody knows."""
+def test_reading_dynamic_sizes(caplog: pytest.LogCaptureFixture, *, allow_custom: bool) -> None:
+    """An input of a custom operator gets a fixed size; a data-dependent size is refused."""
     m = Build()
     x = m.input([None, 3], name="x")
     m.output(*m.custom("Mystery", [x], [m.tensor([None, 3], name="y")]))

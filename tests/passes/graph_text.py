@@ -9,11 +9,11 @@ from textwrap import dedent
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.tensor import Tensor
 
-_FEW = 8  # elements of a constant that are shown
+_FEW = 8  # the number of elements of a constant that are shown
 
 
 class _Writer:
-    """Numbers tensors in the order in which they appear: %0, %1, ..."""
+    """Numbers tensors in order of appearance: %0, %1, ..."""
 
     def __init__(self, shown: Iterable[str]) -> None:
         self._names: dict[Tensor, str] = {}
@@ -63,13 +63,13 @@ def _shape(tensor: Tensor) -> str:
 
 
 def write_graph(graph: Graph, *options: str) -> str:
-    """Return a graph as text, with the options of these names."""
+    """Return a graph as text, with the options named in `options`."""
     return "\n".join(_Writer(options).write_graph(graph))
 
 
 def check_pass(
     change: Callable[[Graph], Graph], graph: Graph, before: str, after: str, *options: str
 ) -> None:
-    """Compare a graph before and after a pass with texts; see `write_graph`."""
+    """Compare a graph before and after a pass with expected texts; see `write_graph`."""
     assert write_graph(graph, *options) == dedent(before).strip()
     assert write_graph(change(graph), *options) == dedent(after).strip()

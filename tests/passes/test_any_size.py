@@ -1,4 +1,4 @@
-"""Models whose files declare other sizes than LiteRT's kernels compute, at three sizes each."""
+"""Models whose declared sizes differ from the sizes that LiteRT computes, at three sizes each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Made = Sequence[Tensor]
 
 
 def check_sizes(network: Callable[[Build], None], *cases: Sequence[Any], **options: Any) -> None:
-    """Hold a model to LiteRT, for each case with inputs of these shapes (lists) or values."""
+    """Compare a model with LiteRT; each case has the shapes (lists) or values of the inputs."""
     m = Build()
     network(m)
     for case in cases:
@@ -50,7 +50,7 @@ def pack(m: Build, *sizes: Tensor | int) -> Tensor:
 
 
 def upsample(m: Build) -> None:
-    """A transposed convolution of twice the height and width, declared [1, 1, 1, 1]."""
+    """Return a transposed convolution to twice the size, with the declared shape [1, 1, 1, 1]."""
     x = m.input([None, None, None, 3])
     rows, columns = (compute(m, "MUL", size_of(m, x, i), 2) for i in (1, 2))
     shape = pack(m, size_of(m, x, 0), rows, columns, 5)
@@ -106,7 +106,7 @@ def test_conv_3d_transpose_of_computed_shape() -> None:
 
 
 def test_vocoder() -> None:
-    """A transposed convolution over time whose ends a SLICE of a negative computed size drops."""
+    """A transposed convolution over time, whose ends are cut by SLICE with a computed size."""
 
     def network(m: Build) -> None:
         x = m.input([1, None, 3])
@@ -133,7 +133,7 @@ def test_slice_of_a_computed_size_below_the_declared_length() -> None:
 
 
 def test_audio_classifier() -> None:
-    """Frames of an open waveform, counted by SHAPE arithmetic, their spectrum and a dense layer."""
+    """A dynamic waveform is divided into frames by SHAPE arithmetic, and classified."""
 
     def network(m: Build) -> None:
         x = m.input([None])
@@ -155,7 +155,7 @@ def add_guess(m: Build, x: Tensor) -> Tensor:
     return m.op("ABS", [x], [m.tensor([1] * len(x.shape))])[0]
 
 
-# ruff: noqa: ARG005 - all have the same parameters
+# ruff: noqa: ARG005 - all functions have the same parameters
 CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
     "concatenation": lambda m, x, y: m.op("CONCATENATION", [x, y], [[1, 1, 1]], axis=2),
     "add": lambda m, x, y: m.op("ADD", [x, y], [[1, 1, 1]]),
@@ -225,18 +225,18 @@ CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
 }
 
 
-@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_other_sizes_than_declared(case: str, *, opened: bool) -> None:
-    """The sizes follow from the inputs, both if inputs are open and if inner tensors are wrong."""
+def test_other_sizes_than_declared(case: str, *, dynamic: bool) -> None:
+    """Sizes follow from the inputs, both with dynamic inputs and with wrongly declared tensors."""
 
     def network(m: Build) -> None:
-        x, y = (m.input([4, None if opened else 6, 3]) for _ in range(2))
+        x, y = (m.input([4, None if dynamic else 6, 3]) for _ in range(2))
         made = CASES[case](m, add_guess(m, x), add_guess(m, y))
         m.output(*made)
 
     inputs = [[4, 6, 3], [4, 6, 3]]
-    cases = [[[4, n, 3] for _ in inputs] for n in (6, 9, 2)] if opened else [inputs]
+    cases = [[[4, n, 3] for _ in inputs] for n in (6, 9, 2)] if dynamic else [inputs]
     check_sizes(network, *cases)
 
 
@@ -258,7 +258,7 @@ def test_segments_of_another_size_than_declared() -> None:
 
 
 def test_sequence_of_computed_length() -> None:
-    """RANGE, which counts to an open size, and a declared length of 1."""
+    """RANGE up to a dynamic size, with a declared length of 1."""
 
     def network(m: Build) -> None:
         x = m.input([None, 4])
@@ -298,7 +298,7 @@ def test_operands_that_contradict_the_declared_output(code: str, operand: ArrayL
 
 
 def test_shape_arithmetic_that_is_constant() -> None:
-    """A shape that tf.broadcast_dynamic_shape computes: EQUAL, WHERE, GATHER, SPARSE_TO_DENSE."""
+    """The shape from tf.broadcast_dynamic_shape (EQUAL, WHERE, GATHER, ...) is folded."""
 
     def network(m: Build) -> None:
         x = m.input([1, 4, 3])
@@ -322,7 +322,7 @@ def test_shape_arithmetic_that_is_constant() -> None:
 
 
 def test_loop_whose_variable_grows() -> None:
-    """The loop appends a row in each iteration; the file declares one row throughout."""
+    """The loop appends a row in each iteration; the declared number of rows is 1."""
 
     def network(m: Build) -> None:
         x, count = m.input([None, 3]), m.input([], dtype="int32")

@@ -1,4 +1,4 @@
-"""Passes as text: the operators before and after each."""
+"""Passes as text: the graph before and after each pass."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_graph(m: Build) -> Graph:
 
 
 def test_expand_output_sigmoid() -> None:
-    """A small output that is a score."""
+    """A LOGISTIC with a small output that is a model output."""
     m = Build()
     x = m.input([2, 3])
     m.output(*m.op("LOGISTIC", [x], [[2, 3]]))
@@ -154,7 +154,7 @@ def test_fuse_list_assignment() -> None:
 
 
 def test_lower_complex() -> None:
-    """A product of complex numbers: (ac - bd) + (ad + bc) i."""
+    """A product of complex numbers becomes (ac - bd) + (ad + bc) i."""
     m = Build()
     x, y = m.input([3], dtype="complex64"), m.input([3], dtype="complex64")
     m.output(*m.op("MUL", [x, y], [[3]], dtype="complex64"))
@@ -182,7 +182,7 @@ def test_lower_complex() -> None:
 
 
 def test_align() -> None:
-    """A computed operand gets an axis by RESHAPE, a constant at once."""
+    """A computed operand gets a leading axis by RESHAPE; a constant is reshaped at conversion."""
     m = Build()
     (z,) = m.op("ADD", [m.input([2, 5, 3]), m.input([5, 1])], [[2, 5, 3]])
     m.output(*m.op("MUL", [z, m.constant(np.ones(3, np.float32))], [[2, 5, 3]]))
@@ -203,7 +203,7 @@ def test_align() -> None:
 
 
 def test_keep_axes() -> None:
-    """A dense layer on each pixel of an image."""
+    """A dense layer on each pixel of an image keeps the axes of the image."""
     m = Build()
     inputs = [m.input([1, 2, 5, 3]), m.constant(np.ones((4, 3), np.float32))]
     (y,) = m.op("FULLY_CONNECTED", inputs, [[10, 4]])
@@ -244,7 +244,7 @@ def test_absorb_flatten() -> None:
 
 
 def test_fold() -> None:
-    """SHAPE is constant, and so is the sum."""
+    """SHAPE is constant, so the sum is constant, too."""
     m = Build()
     (shape,) = m.op("SHAPE", [m.input([2, 3])], [[2]], dtype="int32", out_type=2)
     m.output(*m.op("ADD", [shape, m.constant(int32([1, 2]))], [[2]]))

@@ -1,4 +1,4 @@
-"""A part of a graph: which operators, inputs and states belong to it, and what is refused."""
+"""passes/cut_graph.py: the operators, inputs and states of a part, and what is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tflite2onnx.verification.entry_point import cut_entry_point
 def cut_part(
     data: bytes, inputs: list[str] | None = None, outputs: list[str] | None = None
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of the inputs and the outputs, and the operators of a part."""
+    """Return the input names, the output names and the operators of a part."""
     part = cut_graph(read_model(data), 0, inputs, outputs)
     names = [t.name for t in part.inputs], [t.name for t in part.outputs]
     return *names, [op.code for op in part.ops]
@@ -57,7 +57,7 @@ def build_branches() -> bytes:
     ],
 )
 def test_parts(inputs: Any, outputs: Any, want: Any) -> None:
-    """The part has only the operators that its outputs need."""
+    """A part has only the operators that its outputs need."""
     assert cut_part(build_branches(), inputs, outputs) == want
     result = convert(build_branches(), inputs=inputs, outputs=outputs)
     assert [end.name for end in result.inputs] == want[0]
@@ -65,7 +65,7 @@ def test_parts(inputs: Any, outputs: Any, want: Any) -> None:
 
 
 def test_a_whole_model_stays_as_it_is() -> None:
-    """Inputs that no output needs are dropped by a cut only."""
+    """Without inputs and outputs the model is not changed."""
     model = read_model(chain("ABS"))
     assert cut_model(model, 0, None, None) is model
 
@@ -81,14 +81,14 @@ def test_a_whole_model_stays_as_it_is() -> None:
     ],
 )
 def test_what_is_refused(inputs: Any, outputs: Any, message: str) -> None:
-    """The error is one line with the remedy."""
+    """The error is one line that says what to do."""
     with pytest.raises(OptionError) as error:
         convert(build_branches(), inputs=inputs, outputs=outputs)
     assert str(error.value).startswith(message)
 
 
 def test_constants() -> None:
-    """Constants may be outputs, but not inputs."""
+    """A constant may be an output, but not an input."""
     result = convert(network(), outputs=["hidden/filters", "hidden"])
     assert verify(network(), result).ok
     with pytest.raises(OptionError, match="hidden/filters is a constant; an input must be"):
@@ -96,7 +96,7 @@ def test_constants() -> None:
 
 
 def test_several_outputs_of_one_operator() -> None:
-    """They are cut together, since the operator would overwrite an input."""
+    """Either all outputs of an operator are inputs of the part, or none."""
     m = Build()
     x = m.input([2, 6], name="x")
     pieces = [m.tensor([2, 3], name=name) for name in ("one", "two")]
@@ -118,7 +118,7 @@ def test_tensors_that_no_operator_computes() -> None:
 
 
 def test_quantized_tensors_keep_their_type() -> None:
-    """The cut model reads and writes the file's integers."""
+    """The part reads and writes the file's integers."""
     m = Build()
     x = m.input([1, 4], dtype="int8", scale=0.1, zero_point=3, name="x")
     for name, scale in (("one", 0.2), ("two", 0.3), ("y", 0.4)):
@@ -134,7 +134,7 @@ def test_quantized_tensors_keep_their_type() -> None:
 
 
 def build_memories() -> bytes:
-    """Return "x" + variable "first" -> "middle", which is assigned; and so with "second"."""
+    """Return x + variable "first" -> "middle", which is assigned; and the same with "second"."""
     m = Build()
     x = m.input(SHAPE, name="x")
     zeros = np.zeros(SHAPE, np.float32)
@@ -156,7 +156,7 @@ def build_memories() -> bytes:
     ],
 )
 def test_states(inputs: Any, outputs: Any, states: list[str]) -> None:
-    """A part has the states that it reads, with the operators that write them."""
+    """A part has the states that it reads, and the operators that assign them."""
     result = convert(build_memories(), inputs=inputs, outputs=outputs)
     assert [state.variable for state in result.states] == states
     assert verify(build_memories(), result, samples=3).ok
@@ -187,7 +187,7 @@ def test_a_handle_is_no_place_to_cut() -> None:
 
 
 def test_state_inside_of_sub_graphs() -> None:
-    """An IF that reads a variable needs the operator that writes it."""
+    """A part with an IF that reads a variable has the operator that assigns it."""
     m = Build()
     x, choice = m.input(SHAPE, name="x"), m.input([], dtype="bool", name="choice")
     initialise(m, memory=np.ones(SHAPE, np.float32))
@@ -216,7 +216,7 @@ def test_tensors_of_other_sub_graphs() -> None:
         convert(m.bytes(), outputs=["inside"])
 
 
-# What else is told of a model
+# Other properties of a part
 
 
 def test_signatures_keep_the_names_that_remain() -> None:
@@ -239,7 +239,7 @@ def test_signatures_keep_the_names_that_remain() -> None:
 
 
 def test_a_model_without_inputs() -> None:
-    """LiteRT's file has no list of inputs that could be changed."""
+    """A file without inputs cannot be cut for LiteRT, because it has no vector of inputs."""
     m = Build()
     (x,) = m.op("FILL", [m.constant(np.array([2], np.int32)), m.constant(np.float32(1))], [[2]])
     m.output(unary(m, "NEG", unary(m, "EXP", x, "x"), "y"))
@@ -252,7 +252,7 @@ def test_a_model_without_inputs() -> None:
 
 
 def test_metadata_of_tensors_that_remain() -> None:
-    """The metadata list inputs and outputs in sequence; a new one has none."""
+    """Remaining inputs and outputs keep their metadata; new inputs have none."""
     m = Build()
     a, b = m.input([2], name="a"), m.input([2], name="b")
     m.output(unary(m, "NEG", unary(m, "EXP", a, "c"), "y"), unary(m, "ABS", b, "z"))

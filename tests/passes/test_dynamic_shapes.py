@@ -1,6 +1,6 @@
-"""Sizes that the file does not fix: which of them stay open, and that any will do then.
+"""passes/dynamic_shapes: which dimensions stay dynamic; the model then works for all sizes.
 
-`check` resizes the inputs of LiteRT to those that it is given.
+`check` resizes the inputs in LiteRT to the shapes of the given arrays.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def test_names_of_sizes() -> None:
     assert tensor.reshape_constant((7,)).sizes == (7,)
 
 
-def check_open_model(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
-    """Hold the model to LiteRT with inputs of these shapes and types; return its outputs."""
+def check_dynamic_model(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
+    """Compare a dynamic model with LiteRT for given input shapes; return its outputs."""
     types = [np.dtype(end.dtype) for end in convert(m.bytes()).inputs]
     arrays = [(5 * KEPT(shape)).astype(dtype) for shape, dtype in zip(shapes, types, strict=True)]
     result = check(m.bytes(), inputs=arrays, **options)
@@ -95,7 +95,7 @@ def mean(m: Build, x: Tensor) -> Made:
 
 
 def add_slices(m: Build, x: Tensor) -> Made:
-    made = m.tensor([None, 3, 5, 2])  # the kernel believes the file here
+    made = m.tensor([None, 3, 5, 2])  # the kernel takes the declared size
     (y,) = m.op("SLICE", [x, m.constant([0, 1, 2, 0]), m.constant([-1, 3, -1, 2])], [made])
     bounds = [m.constant(numbers) for numbers in ([0, -1, 4], [0, 0, 0], [1, 1, -2])]
     return m.op(
@@ -162,10 +162,10 @@ NETWORKS = [
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("batch", [1, 5])
 def test_batches(network: Callable[[Build, Tensor], Made], batch: int) -> None:
-    """The batch of an input stays dynamic, whatever other tensors declare."""
+    """A dynamic batch stays dynamic, also if other tensors declare a batch of 1."""
     m = Build()
     m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
-    (y,) = check_open_model(m, [batch, 5, 7, 3])
+    (y,) = check_dynamic_model(m, [batch, 5, 7, 3])
     assert list(y.symbols.values()) == ["batch"]
 
 
@@ -176,14 +176,14 @@ def add_mirror_pad(m: Build, x: Tensor) -> Made:
 
 @pytest.mark.parametrize("size", [4, 5, 9])
 def test_padded_images_of_any_size(size: int) -> None:
-    """A PAD before a convolution is fused for dynamic sizes, too."""
+    """A PAD is fused into a convolution for dynamic sizes, too."""
     m = Build()
     x = m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])
     (y,) = m.op("PAD", [x, m.constant([[0, 0], [0, 1], [2, 0], [0, 0]])], [[1, 6, 9, 3]])
     w, b = m.constant(KEPT((11, 3, 3, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
     window = WINDOW | {"padding": "VALID"}
     m.output(*m.op("CONV_2D", [y, w, b], [[1, 2, 7, 11]], **window))
-    check_open_model(m, [2, size, size + 1, 3])
+    check_dynamic_model(m, [2, size, size + 1, 3])
     assert "Pad" not in {node.op_type for node in convert(m.bytes()).model.graph.node}
 
 
@@ -192,21 +192,21 @@ def test_diagonals_of_any_height(height: int) -> None:
     m = Build()
     x, y = m.input([2, 7, 5], shape_signature=[2, -1, 5]), m.input([2, 5])
     m.output(*m.op("MATRIX_SET_DIAG", [x, y], [[2, 7, 5]]))
-    check_open_model(m, [2, height, 5], [2, 5])
+    check_dynamic_model(m, [2, height, 5], [2, 5])
 
 
 def test_blocks_of_any_size() -> None:
     m = Build()
     m.output(*blocks(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
     for shape in ([1, 5, 7, 3], [2, 9, 15, 3], [3, 1, 3, 3]):
-        check_open_model(m, shape)
+        check_dynamic_model(m, shape)
 
 
 @pytest.mark.parametrize(
     ("dtype", "axes"), [("float32", [0, 1, 2]), ("float32", [2]), ("int32", [0]), ("int8", [0])]
 )
 def test_pixels_of_channels_of_any_size(dtype: str, axes: list[int]) -> None:
-    """Of types that ONNX Runtime's nodes lack the batch alone stays open."""
+    """For types that ONNX Runtime's nodes lack, only the batch stays dynamic."""
     m = Build()
     signature = [-1 if axis in axes else size for axis, size in enumerate([1, 2, 4, 12])]
     x = m.input([1, 2, 4, 12], shape_signature=signature, dtype=dtype)
@@ -214,7 +214,7 @@ def test_pixels_of_channels_of_any_size(dtype: str, axes: list[int]) -> None:
     m.output(*m.op("SPACE_TO_DEPTH", [x], [[1, 1, 2, 48]], dtype=dtype, block_size=2))
     for larger in ([1, 2, 4, 12], [3, 10, 14, 12]):
         pairs = zip(larger, signature, strict=True)
-        deep, flat = check_open_model(m, [new if size == -1 else size for new, size in pairs])
+        deep, flat = check_dynamic_model(m, [new if size == -1 else size for new, size in pairs])
         assert [*deep.symbols, *flat.symbols] == axes * 2
 
 
@@ -252,15 +252,15 @@ def rows(m: Build, x: Tensor) -> Made:
 )
 @pytest.mark.parametrize("io_layout", ["auto", "onnx"])
 def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout: str) -> None:
-    """Padding is found at run time where it depends on the size."""
+    """SAME padding is computed at run time if it depends on a dynamic size."""
     m = Build()
     m.output(*network(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
     for shape in ([1, 5, 7, 3], [2, 8, 13, 3], [3, 9, 4, 3]):
-        check_open_model(m, shape, io_layout=io_layout)
+        check_dynamic_model(m, shape, io_layout=io_layout)
 
 
 def test_sizes_that_no_window_fits() -> None:
-    """An open size that the file declares as 1 may have to be larger; then it cannot be fixed."""
+    """A dynamic size may be declared as 1 although the window is larger; then static=True fails."""
     m = Build()
     x = m.input([1, 1, 1, 3], shape_signature=[-1, -1, -1, 3])
     w, b = m.constant(KEPT((11, 5, 7, 3)).astype(np.float32)), m.constant(np.ones(11, np.float32))
@@ -284,7 +284,7 @@ def split(m: Build, x: Tensor) -> Made:
 def test_sizes_of_the_file(
     network: Callable[[Build, Tensor], Made], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Sizes are fixed if an operator supports one size only."""
+    """A dimension becomes static if an operator supports a single size only; a warning says so."""
     m = Build()
     m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
     with caplog.at_level(logging.WARNING):
@@ -302,30 +302,30 @@ def test_static() -> None:
 
 
 def test_inputs_of_one_batch() -> None:
-    """Inputs that meet have one batch; others have each their own."""
+    """Batches of inputs that are combined share one name; other batches have their own names."""
     m = Build()
     a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
     m.output(*m.op("ADD", [a, b], [[1, 3]]))
-    (y,) = check_open_model(m, [5, 3], [5, 3])
+    (y,) = check_dynamic_model(m, [5, 3], [5, 3])
     assert y.sizes == ("batch", 3)
     m = Build()
     a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
     m.output(*m.op("ABS", [a], [[1, 3]]), *m.op("NEG", [b], [[1, 3]]))
-    assert [end.sizes for end in check_open_model(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
+    assert [end.sizes for end in check_dynamic_model(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
 
 
 def test_sizes_that_meet() -> None:
-    """Where sizes have to be equal they have one name."""
+    """Dynamic dimensions that must be equal have one name."""
     m = Build()
     a, b, c = (m.input([1, None, 3], shape_signature=[1, -1, 3], name=name) for name in "abc")
     (y,) = m.op("ADD", [a, b], [[1, 1, 3]])
     m.output(*m.op("CONCATENATION", [y, c], [[2, 1, 3]], axis=0))
-    (made,) = check_open_model(m, [1, 5, 3], [1, 5, 3], [1, 5, 3])
+    (made,) = check_dynamic_model(m, [1, 5, 3], [1, 5, 3], [1, 5, 3])
     assert made.sizes == (2, "a_1", 3)
 
 
-def test_copies_of_what_is_open() -> None:
-    """A call that hands on what it is given."""
+def test_copies_of_a_dynamic_dimension() -> None:
+    """A called sub-graph that returns its input keeps the dynamic dimension."""
     m = Build()
     inner = m.subgraph("inner")
     x = inner.input([None, 3])
@@ -340,16 +340,16 @@ def test_copies_of_what_is_open() -> None:
         composite_attributes=bytes(flexbuffers.Dumps({})),
     )
     m.output(*made)
-    assert [end.sizes for end in check_open_model(m, [5, 3])] == 2 * [("batch", 3)]
+    assert [end.sizes for end in check_dynamic_model(m, [5, 3])] == 2 * [("batch", 3)]
 
 
 def test_order_of_a_size_that_is_1_in_the_file() -> None:
-    """A batch of 1 that is open is moved by Transpose, not by Reshape."""
+    """A dynamic batch declared as 1 is moved by Transpose, not by Reshape."""
     m = Build()
     x = m.input([None, 5, 3], name="x")
     (y,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [[5, 1, 3]])
     m.output(*m.op("RESHAPE", [y], [[5, 3]], new_shape=[-1, 3]))
-    check_open_model(m, [7, 5, 3])
+    check_dynamic_model(m, [7, 5, 3])
     assert convert(m.bytes(), static=True).transposes < convert(m.bytes()).transposes
 
 
@@ -370,7 +370,7 @@ def test_what_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_rows_that_are_counted() -> None:
-    """Keras multiplies a sequence by a matrix as one row for each time of each batch."""
+    """The shape arithmetic of Keras for a dense layer on sequences: batch times time rows."""
     m = Build()
     x = m.input([None, None, 3])
     (shape,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
@@ -381,5 +381,5 @@ def test_rows_that_are_counted() -> None:
     (matrix,) = m.op("RESHAPE", [x, sizes], [m.tensor([None, None])])
     w = m.constant(KEPT((5, 3)).astype(np.float32))
     m.output(*m.op("FULLY_CONNECTED", [matrix, w, None], [m.tensor([None, 5])]))
-    (end,) = check_open_model(m, [2, 7, 3])
+    (end,) = check_dynamic_model(m, [2, 7, 3])
     assert end.symbols.keys() == {0}

@@ -1,4 +1,4 @@
-"""tflite2onnx/passes/expand_output_sigmoid.py: LOGISTIC at the end of a model."""
+"""passes/expand_output_sigmoid.py: LOGISTIC at the end of a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_moved_scores(m: Build, x: Tensor) -> Tensor:
 
 
 def add_branched_scores(m: Build, x: Tensor) -> Tensor:
-    """Scores that one branch hands on and the other does not."""
+    """Return scores that one branch returns, and the other branch does not."""
     given = scores(m, x)
     (most,) = m.op("REDUCE_MAX", [given, m.constant(np.array([0, 1], np.int32))], [[]])
     condition = m.op("LESS", [most, m.constant(np.float32(2))], [[]], dtype="bool")[0]
@@ -46,7 +46,7 @@ def add_hidden_scores(m: Build, x: Tensor) -> Tensor:
 
 
 def add_joined_scores(m: Build, x: Tensor) -> Tensor:
-    """Scores among many numbers."""
+    """Return scores that are concatenated with many other numbers."""
     many = m.input([500, 5], name="many")
     return m.op("CONCATENATION", [scores(m, x), many], [[503, 5]], axis=0)[0]
 
@@ -67,7 +67,7 @@ def sigmoids(data: bytes) -> int:
 def test_small_scores_have_all_their_digits(
     network: Callable[[Build, Tensor], Tensor],
 ) -> None:
-    """Those of ONNX Runtime's Sigmoid are wrong by more than a tenth at -15, and do not fall."""
+    """Small scores are exact, while ONNX Runtime's Sigmoid is wrong by 10 % and more at -15."""
     data = build_network(network)
     check(data)
     assert not sigmoids(data)

@@ -1,4 +1,4 @@
-"""passes/fuse_convolutions.py: operators that are one convolution, dilated or padded."""
+"""passes/fuse_convolutions.py: dilated and padded convolutions composed of several operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_spread_convolution(
     m: Build, code: str, block: list[int], pads: list[list[int]], crops: list[list[int]],
     dtype: str = "float32", **options: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return what a convolution of the parts of an image makes, and the parts."""
+    """Return a convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND, and its input."""
     quantized = dtype != "float32"
     fields: dict[str, Any] = {"dtype": dtype, "scale": 0.5, "zero_point": 3} if quantized else {}
     x = m.input([1, 7, 11, 3], **fields)
@@ -78,7 +78,7 @@ def test_one_convolution(
 
 @pytest.mark.parametrize("code", CONVOLUTIONS)
 def test_integers(code: str) -> None:
-    """What is added around the image stands for 0."""
+    """Padding of quantized images is the zero point."""
     m = Build()
     add_spread_convolution(m, code, [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]], "int8")
     result = check(m.bytes(), seeds=[0], steps=1)
@@ -86,7 +86,7 @@ def test_integers(code: str) -> None:
 
 
 def test_what_is_no_dilation() -> None:
-    """Another padding or stride, more cut off than was added, or readers in between."""
+    """Not fused: SAME padding, strides, crops beyond the padding, readers of inner tensors."""
     pads = [[2, 3], [2, 3]]
     for crops, options in (
         ([[0, 1], [0, 1]], {"padding": "SAME"}),
@@ -103,7 +103,7 @@ def test_what_is_no_dilation() -> None:
 
 
 def test_parts_with_other_readers() -> None:
-    """They are still made, beside the one convolution."""
+    """If another operator reads the blocks, they are computed besides the fused convolution."""
     m = Build()
     _, parts = add_spread_convolution(m, "CONV_2D", [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]])
     m.output(*m.op("NEG", [parts], [parts.shape]))
@@ -120,9 +120,9 @@ def add_padded_convolution(
     m: Build, code: str, pads: list[list[int]], dtype: str = "float32", *, padding: str = "VALID",
     rescaled: bool = False, value: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return an image with so much around it, and what a convolution of stride 2 makes of it.
+    """Return a padded image, and a convolution of it with stride 2.
 
-    With a `value` PADV2 pads, else PAD.
+    PADV2 with a `value`, otherwise PAD.
     """
     quantized = dtype != "float32"
     fields: dict[str, Any] = {"dtype": dtype, "scale": 0.5, "zero_point": 3} if quantized else {}
@@ -176,14 +176,14 @@ def test_convolutions_pad(code: str, dtype: str) -> None:
     [("float32", 0, 0), ("float32", 1, 1), ("int8", 3, 0), ("int8", 0, 1)],
 )
 def test_a_value_that_stands_for_zero(dtype: str, value: int, pads: int) -> None:
-    """The zero point is 3."""
+    """PADV2 with the zero point, here 3, is fused."""
     m = Build()
     add_padded_convolution(m, "CONV_2D", AROUND, dtype, value=value)
     assert nodes(check(m.bytes(), seeds=[0], steps=1)).count("Pad") == pads
 
 
 def test_what_no_convolution_pads() -> None:
-    """Other axes, what SAME pads as well, or an image that stands for other numbers."""
+    """Not fused: padding of other axes, a SAME convolution, an image with another scale."""
     for pads, options in (
         ([[1, 0], [0, 1], [0, 1], [0, 0]], {}),
         ([[0, 0], [0, 1], [0, 1], [0, 2]], {}),
@@ -196,7 +196,7 @@ def test_what_no_convolution_pads() -> None:
 
 
 def test_padded_images_with_other_readers() -> None:
-    """They are still made, beside the convolution of the image."""
+    """If another operator reads the padded image, PAD stays besides the fused convolution."""
     m = Build()
     wide, _ = add_padded_convolution(m, "CONV_2D", AROUND)
     m.output(wide)

@@ -1,4 +1,4 @@
-"""Inner shapes that a file guesses: 1 for whatever depends on an open size."""
+"""passes/dynamic_shapes/infer_shapes.py: files declare 1 for sizes that are dynamic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def dense(m: Build, x: Tensor) -> Tensor:
-    """Return a dense layer over [batch, 5, 7], as Keras writes it: declared of one row."""
+    """Return a dense layer on [batch, 5, 7] as Keras writes it; the file declares one row."""
     guess = m.tensor([1, 7], shape_signature=[-1, 7])
     (flat,) = m.op("RESHAPE", [x, m.constant([-1, 7])], [guess])
     weights = m.constant(np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32))
@@ -41,7 +41,7 @@ def test_rows_that_the_file_does_not_count(*, static: bool) -> None:
 
 
 def test_a_batch_of_blocks() -> None:
-    """The size must be a constant, so it is fixed to the kernels' result."""
+    """A size that must be constant is fixed to the value that the kernels compute."""
     m = Build()
     x = m.input([1, 6, 8, 3], shape_signature=[-1, 6, 8, 3])
     blocks, pads = m.constant([2, 2]), m.constant([[0, 0], [0, 0]])
@@ -55,7 +55,7 @@ def test_a_batch_of_blocks() -> None:
 
 @pytest.mark.parametrize("signature", [[2, 3, 5], [2, -1, 5]])
 def test_a_number_of_axes_that_the_file_does_not_know(signature: list[int]) -> None:
-    """It declares none, as of a number."""
+    """The rank is inferred if inner tensors declare the shape []."""
     m = Build()
     x = m.input([2, 3, 5], shape_signature=signature)
     (y,) = m.op("ADD", [x, m.constant(np.float32(0.5))], [[]])
@@ -87,12 +87,12 @@ def test_what_is_wrong_is_said_of_the_operator() -> None:
 
 
 def guessed_tensor(m: Subgraph) -> Tensor:
-    """Return a tensor that the file guesses to have one row."""
+    """Return a tensor with a dynamic number of rows, declared as 1."""
     return m.tensor([1, 3], shape_signature=[-1, 3])
 
 
 def test_sub_graphs_of_guesses() -> None:
-    """What goes into a loop or a branch is as large as what is given, and so is what comes out."""
+    """Shapes of inputs and outputs of loops and branches follow from the values passed to them."""
     m = Build()
     x, count = m.input([4, 3]), m.input([], dtype="int32", name="count")
     condition, body, then, other = (m.subgraph(name) for name in ("c", "b", "t", "e"))

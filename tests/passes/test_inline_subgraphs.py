@@ -1,4 +1,4 @@
-"""Sub-graphs in place of their calls."""
+"""passes/inline_subgraphs.py: calls are replaced by the operators of their sub-graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SHAPE = (2, 3, 5)
-# LiteRT wants attributes, though there be none.
+# LiteRT requires attributes, even empty ones.
 COMPOSITE: dict[str, Any] = {
     "name": "some.thing",
     "composite_attributes": bytes(flexbuffers.Dumps({})),
@@ -38,12 +38,12 @@ def composite(
 
 
 def call(m: Subgraph, callee: Subgraph, x: Tensor, *more: Tensor) -> Tensor:
-    """Return the output of a composite with one output, which is like its first input."""
+    """Return the output of a composite; it has the shape of the first input."""
     return composite(m, callee.index, [x, *more], x.shape)[0]
 
 
 def add_scaling_subgraph(m: Build) -> Subgraph:
-    """Return a sub-graph: (a, b) -> 2 * a - b."""
+    """Return a sub-graph (a, b) -> 2 * a - b."""
     inner = m.subgraph("scaled")
     a, b = inner.input(SHAPE, name="a"), inner.input(SHAPE, name="b")
     (twice,) = inner.op("MUL", [a, inner.constant(2.0)], [inner.tensor(SHAPE, name="twice")])
@@ -96,7 +96,7 @@ def test_outputs_may_be_inputs_and_constants() -> None:
 
 
 def test_an_output_may_be_there_twice() -> None:
-    """LiteRT writes only one of the two, and leaves what was there in the other."""
+    """A sub-graph may list an output twice, although LiteRT writes only one of the two."""
     m = Build()
     inner = m.subgraph("inner")
     inner.output(*2 * inner.op("NEG", [inner.input(SHAPE)], [SHAPE]))
@@ -123,7 +123,7 @@ def test_integers_are_passed_as_they_are_stored(scale: float) -> None:
 
 
 def test_call() -> None:
-    """CALL is legal in a file, but LiteRT has no kernel for it."""
+    """CALL is converted, although LiteRT has no kernel for it."""
     m = Build()
     inner = add_scaling_subgraph(m)
     a, b = m.input(SHAPE), m.input(SHAPE)

@@ -1,4 +1,4 @@
-"""The passes before planning, each on its own and all in whole conversions."""
+"""The passes before planning, alone and in whole conversions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stub(
     shapes: Sequence[Shape | None] = (),
     **traits: bool | Moves,
 ) -> type[Operator]:
-    """Return a class for operators that TFLite does not have."""
+    """Return a class for an operator that TFLite does not have."""
     methods = {
         "evaluate": lambda _, *arrays: evaluate(*arrays),
         "broadcast_shapes": lambda _: shapes,
@@ -53,7 +53,7 @@ Classes = dict[str, type[Operator] | None]
 
 @pytest.fixture
 def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
-    """Return the table in which passes look up the classes of operators: empty at first."""
+    """Return the table in which passes look up operator classes; it is empty at first."""
     table: Classes = {}
 
     def find_operator(op: Op) -> Operator | None:
@@ -66,7 +66,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
 
 
 def tensor(data: Array | None = None, shape: Shape = (2, 3), **fields: Any) -> Tensor:
-    """Return a float32 tensor, unless its fields say otherwise."""
+    """Return a tensor, by default float32."""
     own = shape if data is None else data.shape
     return replace(Tensor("t", own, DType.FLOAT32, data), **fields)
 
@@ -87,8 +87,8 @@ def codes(of: Graph) -> list[str]:
     return [each.code for each in of.ops]
 
 
-def normal(m: Build) -> Graph:
-    """Return the primary sub-graph of a model, normalised."""
+def normalise(m: Build) -> Graph:
+    """Return the primary sub-graph of a model after the passes."""
     return apply_passes(NORMALISING_PASSES, read_model(m.bytes()).graphs[0])
 
 
@@ -105,14 +105,14 @@ def in_int8(like: Tensor, scale: float) -> Tensor:
 
 
 def test_sparse_half_precision_weights() -> None:
-    """DENSIFY, then DEQUANTIZE: both go, and the weights stay float16."""
+    """DENSIFY and DEQUANTIZE of a constant are removed, and the weights stay float16."""
     dense = np.where(np.arange(32).reshape(4, 8) % 3, 0, 1.5).astype(np.float16)
     values, sparsity = sparsify(dense, ["dense", "csr"])
     m = Build()
     (w,) = m.op("DENSIFY", [m.constant(values, shape=[4, 8], sparsity=sparsity)], [[4, 8]])
     (w,) = m.op("DEQUANTIZE", [w], [[4, 8]], dtype="float32")
     m.output(*m.op("FULLY_CONNECTED", [m.input([3, 8]), w, None], [[3, 4]]))
-    (connected,) = normal(m).ops
+    (connected,) = normalise(m).ops
     weights = connected.inputs[1]
     assert weights is not None
     assert weights.dtype is DType.FLOAT32
@@ -135,7 +135,7 @@ def test_sparse_half_precision_weights() -> None:
     ],
 )
 def test_what_is_no_densify_stays(odd: Op) -> None:
-    """To be refused later, by name."""
+    """An invalid DENSIFY stays, so that a later error names it."""
     assert codes(densify(graph(odd))) == ["DENSIFY"]
 
 
@@ -148,7 +148,7 @@ def fold_one(classes: Classes, one: Op, cls: type[Operator] | None) -> Graph:
 
 
 def test_constants_fold(classes: Classes) -> None:
-    """Operators on constants are folded, also several in sequence."""
+    """Operators on constants are folded, also chains of operators."""
     a, b = tensor(), tensor()
     chain = graph(op("X", [tensor(FLOATS)], a), op("X", [a], b))
     classes["X"] = stub(lambda x: [x + 1])
@@ -207,7 +207,7 @@ def test_what_has_no_elements_is_known(classes: Classes) -> None:
 
 
 def test_bits_of_small_floats_are_moved(classes: Classes) -> None:
-    """They are no numbers to numpy, but elements."""
+    """bfloat16 constants can be moved as bits, although numpy cannot compute with them."""
     x = tensor(np.arange(3, dtype=np.uint16), dtype=DType.BFLOAT16)
     y = tensor(shape=(3,), dtype=DType.BFLOAT16)
     assert (
@@ -223,7 +223,7 @@ def test_shapes_are_known_without_elements(classes: Classes) -> None:
 
 
 def test_half_precision_stays_narrow_while_it_is_moved(classes: Classes) -> None:
-    """Computed with, it is as wide as the operator reads it."""
+    """Moved float16 constants stay float16; computed constants become float32."""
     wide, moved, added = tensor(), tensor(shape=(3, 2)), tensor(shape=(3, 2))
     ops = [op("DEQUANTIZE", [HALF], wide), op("M", [wide], moved), op("A", [moved], added)]
     classes |= {"M": stub(lambda x: [x.T], quantization=Moves()), "A": stub(lambda x: [x + x])}
@@ -302,7 +302,7 @@ def test_broadcasting_of_differing_ranks() -> None:
     x, y = m.input([2, 5, 7, 3]), m.input([7, 1])
     (z,) = m.op("ADD", [y, m.constant(np.arange(3, dtype=np.float32))], [[7, 3]])
     m.output(*m.op("MUL", [x, z], [[2, 5, 7, 3]]), *m.op("SUB", [z, x], [[2, 5, 7, 3]]))
-    assert codes(normal(m)).count("RESHAPE") == 1
+    assert codes(normalise(m)).count("RESHAPE") == 1
     check(m.bytes())
 
 
@@ -310,12 +310,12 @@ def test_broadcasting_of_differing_ranks() -> None:
 
 
 def image(m: Build, y: support.Tensor, **fields: Any) -> support.Tensor:
-    """Return RESHAPE to an image."""
+    """Return a RESHAPE to an image."""
     return m.op("RESHAPE", [y], [[2, 5, 7, 11]], new_shape=[2, 5, 7, 11], **fields)[0]
 
 
 def dense(m: Build, **fields: Any) -> support.Tensor:
-    """Return FULLY_CONNECTED of each place of an image."""
+    """Return FULLY_CONNECTED on each pixel of an image."""
     weights = m.constant(np.ones((11, 3), np.float32))
     return m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[70, 11]], **fields)[0]
 
@@ -323,7 +323,7 @@ def dense(m: Build, **fields: Any) -> support.Tensor:
 def test_axes_of_an_image_are_kept() -> None:
     m = Build()
     m.output(image(m, dense(m)))
-    (op,) = normal(m).ops
+    (op,) = normalise(m).ops
     assert op.outputs[0].shape == (2, 5, 7, 11)
     assert op.options.keep_num_dims
     check(m.bytes(), seeds=[0])
@@ -334,30 +334,30 @@ def test_axes_that_somebody_wants_gone() -> None:
     y = dense(m)
     m.output(image(m, y))
     m.output(*m.op("ABS", [y], [[70, 11]]))
-    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE", "ABS"]
+    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE", "ABS"]
     m = Build()
     y = dense(m)
     m.output(image(m, y))
     m.output(y)
-    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
 
 
 def test_axes_other_than_before() -> None:
     m = Build()
     m.output(*m.op("RESHAPE", [dense(m)], [[2, 7, 5, 11]], new_shape=[2, 7, 5, 11]))
-    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
     m = Build()
     weights = m.constant(np.ones((11, 1), np.float32))
     y = m.op("FULLY_CONNECTED", [m.input([2, 5, 7, 3]), weights, None], [[210, 11]])[0]
     m.output(*m.op("RESHAPE", [y], [[2, 5, 7, 33]], new_shape=[2, 5, 7, 33]))
-    assert codes(normal(m)) == ["FULLY_CONNECTED", "RESHAPE"]
+    assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
 
 
 # absorb_flatten
 
 
 def add_fully_connected(m: Build, x: support.Tensor, features: int, **fields: Any) -> None:
-    """Make FULLY_CONNECTED of a tensor the output."""
+    """Add FULLY_CONNECTED as the output of the model."""
     weights = m.constant(np.ones((11, features), np.int8 if fields else np.float32), **fields)
     rows = int(np.prod(x.shape)) // features
     m.output(*m.op("FULLY_CONNECTED", [x, weights, None], [[rows, 11]]))
@@ -379,12 +379,12 @@ def add_fully_connected(m: Build, x: support.Tensor, features: int, **fields: An
 )
 @pytest.mark.parametrize("reshapes", [True, False])
 def test_flatten(source: Shape, flat: Shape, weights: Shape | None, *, reshapes: bool) -> None:
-    """Weights that take more than one axis, behind at least one, take the form of these axes."""
+    """A flattened input is absorbed: the weights get the axes of the input instead."""
     m = Build()
     x = m.input(source)
     y = m.op("RESHAPE", [x], [flat], new_shape=flat)[0] if reshapes else x
     add_fully_connected(m, y, flat[1])
-    made = normal(m)
+    made = normalise(m)
     assert codes(made) == ["RESHAPE"] * (reshapes and weights is None) + ["FULLY_CONNECTED"]
     shaped = made.ops[-1].inputs[1]
     assert shaped is not None
@@ -397,7 +397,7 @@ def test_a_flattened_tensor_with_another_reader() -> None:
     (y,) = m.op("RESHAPE", [m.input([2, 5, 7, 3])], [[2, 105]], new_shape=[2, 105])
     add_fully_connected(m, y, 105)
     m.output(*m.op("ABS", [y], [[2, 105]]))
-    made = normal(m)
+    made = normalise(m)
     assert codes(made) == ["RESHAPE", "FULLY_CONNECTED", "ABS"]
     assert made.ops[1].inputs[0] is made.inputs[0]
 
@@ -447,13 +447,13 @@ def test_what_cannot_absorb(reader: Op) -> None:
     ],
 )
 def test_what_cannot_be_absorbed(flat: Tensor, reshape: Op) -> None:
-    """Not flattened: other operators, and a RESHAPE that changes the scale."""
+    """Not absorbed: other operators, invalid ones, and a RESHAPE that changes the scale."""
     made = absorb_flatten(graph(reshape, connect(WEIGHTS, flat)))
     assert made.ops[1].inputs == (flat, WEIGHTS)
 
 
 def test_quantized_flatten() -> None:
-    """Per-axis scales of the rows stay with the rows."""
+    """Scales of the rows are kept by the reshaped weights."""
     deep, flat = (replace(t, quantization=quantization(0.5)) for t in (DEEP, FLAT))
     weights = replace(WEIGHTS, quantization=quantization(1, 2, 3, 4, 5))
     made = absorb_flatten(graph(op("RESHAPE", [deep], flat), connect(weights, flat)))
@@ -474,7 +474,7 @@ def test_shared_weights_stay_shared() -> None:
 
 
 def test_what_nothing_reads_goes() -> None:
-    """Operators without readers are removed; operators without outputs stay."""
+    """Operators whose outputs nothing reads are removed; operators without outputs stay."""
     x, a, b, c = (tensor() for _ in range(4))
     used, dead, deader = op("U", [x], a), op("D", [x], b), op("E", [b], c)
     acts = op("ASSIGN", [x])
@@ -489,8 +489,8 @@ def test_one_output_is_enough() -> None:
     assert codes(eliminate_dead_operators(graph(op("X", [x], a, b), outputs=[b]))) == ["X"]
 
 
-def test_options_of_what_is_made(classes: Classes) -> None:
-    """A RESHAPE of our own looks like one of the file."""
+def test_options_of_inserted_operators(classes: Classes) -> None:
+    """An inserted RESHAPE has its options as an operator of the file has them."""
     classes["X"] = stub(shapes=[(1, 3)])
     made = align(graph(op("X", [tensor(shape=(3,))], tensor())))
     assert made.ops[0].options == Options({"new_shape": (1, 3)})

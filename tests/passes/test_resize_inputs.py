@@ -1,4 +1,4 @@
-"""The sizes of inputs that the user chooses."""
+"""passes/resize_inputs.py: input sizes that the user chooses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANDOM = np.random.default_rng(3)
 
 
 def image_network(**fields: Any) -> Build:
-    """Return a network whose file declares a batch of 1 and a size of 5 x 7."""
+    """Return a network with a declared batch of 1 and image size of 5 x 7."""
     m = Build()
     x = m.input([1, 5, 7, 3], name="x", **fields)
     w = m.constant(RANDOM.standard_normal((4, 3, 3, 3)).astype(np.float32))
@@ -28,36 +28,38 @@ def image_network(**fields: Any) -> Build:
 
 
 def flat_network() -> Build:
-    """Return a network of a constant shape, which has one batch."""
+    """Return a network that works for its declared shape only."""
     m = Build()
     x = m.input([1, 5, 3], name="x")
     m.output(*m.op("RESHAPE", [x, m.constant([1, 15])], [[1, 15]]))
     return m
 
 
-def hold(m: Build, shape: list[int], **options: Any) -> list[tuple[int | str, ...]]:
-    """Hold a model to LiteRT resized to a shape; return the sizes of inputs and outputs."""
+def check_shape(m: Build, shape: list[int], **options: Any) -> list[tuple[int | str, ...]]:
+    """Compare a model with LiteRT for an input shape; return the sizes of inputs and outputs."""
     given = [RANDOM.standard_normal(shape).astype(np.float32)]
     result = check(m.bytes(), inputs=given, declared=False, **options)
     return [end.sizes for end in (*result.inputs, *result.outputs)]
 
 
 def test_numbers() -> None:
-    sizes = hold(image_network(), [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]}, io_layout="tflite")
+    sizes = check_shape(
+        image_network(), [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]}, io_layout="tflite"
+    )
     assert sizes == [(2, 9, 4, 3), (2, 4)]
-    assert hold(image_network(), [6, 5, 7, 3], batch=6)[1] == (6, 4)
+    assert check_shape(image_network(), [6, 5, 7, 3], batch=6)[1] == (6, 4)
     dynamic = image_network(shape_signature=[-1, -1, -1, 3])
-    assert hold(dynamic, [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]})[1] == (2, 4)
+    assert check_shape(dynamic, [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]})[1] == (2, 4)
 
 
 def test_words() -> None:
-    """A word makes a size dynamic, also where the file has a number."""
+    """A name makes a dimension dynamic, also if the file declares a number."""
     m, shapes = image_network(), {"x": ["many", "rows", "columns", 3]}
     for shape in ([1, 5, 7, 3], [2, 9, 4, 3], [3, 2, 2, 3]):
-        sizes = hold(m, shape, shapes=shapes, io_layout="tflite")
+        sizes = check_shape(m, shape, shapes=shapes, io_layout="tflite")
         assert sizes == [("many", "rows", "columns", 3), ("many", 4)]
     for size in (1, 2, 5):
-        assert hold(m, [size, 5, 7, 3], batch="n")[1] == ("n", 4)
+        assert check_shape(m, [size, 5, 7, 3], batch="n")[1] == ("n", 4)
 
 
 def test_one_word_for_two_inputs() -> None:
@@ -94,7 +96,7 @@ def test_names_of_a_signature() -> None:
     ],
 )
 def test_refused(options: dict[str, Any], reason: str) -> None:
-    """A size that the network cannot take is an error that names the operator."""
+    """A size that the network does not support is an error that names the operator."""
     with pytest.raises(ConversionError, match=reason):
         convert(flat_network().bytes(), **options)
 
@@ -139,7 +141,7 @@ def test_inspect_lists_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def add_head(m: Build, x: Tensor) -> Tensor:
-    """Return scores of boxes, whose number follows from the size of an image."""
+    """Return scores of boxes; their number depends on the image size."""
     w = m.constant(RANDOM.standard_normal((6, 1, 1, 3)).astype(np.float32))
     b = m.constant(np.zeros(6, np.float32))
     (y,) = m.op("CONV_2D", [x, w, b], [[1, 1, 1, 6]], padding="SAME", stride_h=2, stride_w=2)
@@ -147,10 +149,10 @@ def add_head(m: Build, x: Tensor) -> Tensor:
 
 
 def test_heads_of_a_detector() -> None:
-    """Three boxes for each pixel of each scale; the file declares one box."""
+    """The number of boxes follows from a dynamic image size; the file declares one box."""
     m = Build()
     x = m.input([1, 1, 1, 3], name="x")
     heads = [add_head(m, x), add_head(m, x)]
     m.output(*m.op("CONCATENATION", heads, [[1, 1, 2]], axis=1))
     for shape in ([1, 4, 6, 3], [1, 5, 5, 3], [1, 2, 9, 3]):
-        hold(m, shape, shapes={"x": [1, "h", "w", 3]})
+        check_shape(m, shape, shapes={"x": [1, "h", "w", 3]})

@@ -1,1 +1,1 @@
-"""Quantized tensors: stored integers compared with LiteRT, operator by operator."""
+"""Operators on quantized tensors: stored integers are compared with LiteRT's."""

@@ -1,7 +1,7 @@
-"""Layers that multiply by weights, quantized in every way that a kernel takes.
+"""Layers with weights, in every quantization that a kernel supports.
 
-What a layer makes is known exactly: its accumulators are integers, and one rounding makes the
-output of them. LiteRT's own kernels scale by a fixed-point number, and round twice.
+The exact output is known: accumulators are integers, and the output is rounded once. LiteRT's own
+kernels multiply by a fixed-point number, and round twice.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Scheme:
-    """How data, weights, biases and output are quantized.
+    """The quantization of data, weights, biases and output.
 
-    `zeros` are the zero points of data, weights and output. With `exact` scales, powers of two,
-    and few weights products and sums of real numbers are exact in float32, and halves to be
-    rounded are frequent. `y_scale` is the output's scale; by default it is what lets the largest
-    sums saturate.
+    `zeros` are the zero points of data, weights and output. With `exact` the scales are powers of
+    two and the weights are few, so that sums of products are exact in float32 and exact halves are
+    frequent. `y_scale` is the output scale; by default the largest sums saturate.
     """
 
     x: str
@@ -61,7 +60,7 @@ class Scheme:
 
     @property
     def narrow(self) -> tuple[int, int]:
-        """The weights' range: few if they are to be exact, of int8 without the smallest."""
+        """The range of the weights: small if exact; without the least integer for int8."""
         low, high = LIMITS[self.w]
         if self.exact:
             return max(low, self.zeros[1] - 3), min(high, self.zeros[1] + 3)
@@ -70,7 +69,7 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Shape:
-    """A layer's operands; `channel` is the axis of the weights that the scales lie along."""
+    """The operands of a layer; `channel` is the axis of the weights that has the scales."""
 
     code: str
     x: Sequence[int]
@@ -82,24 +81,24 @@ class Shape:
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator with constant weights and biases, and random numbers for all of them."""
+    """One operator with constant weights and biases, and random inputs."""
 
     shape: Shape
     scheme: Scheme
     activation: str = "NONE"
     seed: int = 0
-    given: tuple[int, ...] = ()  # biases that are not random
+    given: tuple[int, ...] = ()  # biases, if they are not random
 
     @cached_property
     def weights(self) -> Array:
-        """The integers in the file."""
+        """The stored integers of the weights."""
         low, high = self.scheme.narrow
         kind = carrier(self.scheme.w)
         return self._random(0).integers(low, high, self.shape.w, kind, endpoint=True)
 
     @cached_property
     def biases(self) -> Array | None:
-        """The integers in the file; about as large as sums of products."""
+        """The stored integers of the biases, about as large as the sums of products."""
         if self.scheme.bias is None:
             return None
         if self.given:
@@ -110,12 +109,12 @@ class Layer:
 
     @property
     def channels(self) -> int:
-        """How many of the output's channels there are."""
+        """The number of output channels."""
         return self.shape.w[self.shape.channel]
 
     @cached_property
     def inputs(self) -> list[Array]:
-        """Random integers, then the smallest and the largest alone: the last two saturate."""
+        """Random integers; the smallest everywhere; and the largest everywhere: these saturate."""
         low, high = LIMITS[self.scheme.x]
         kind = carrier(self.scheme.x)
         random = self._random(2).integers(low, high, self.shape.x, kind, endpoint=True)
@@ -138,18 +137,18 @@ class Layer:
         return x, w, y
 
     def accumulators(self, x: Array) -> Array:
-        """Return the sums of products of integers, the biases included."""
+        """Return the sums of products of integers, including the biases."""
         products = self._products(x)
         return products if self.biases is None else products + self.biases.astype(np.int64)
 
     def real_output(self, x: Array) -> Array:
-        """Return the output in its steps, within its bounds, before it is rounded."""
+        """Return the output in steps, clamped, before it is rounded."""
         low, high = LIMITS[self.scheme.y]
         steps: Array = np.clip(self._steps(x) + self.scheme.zeros[2], low, high)
         return steps
 
     def rounded_output(self, x: Array) -> Array:
-        """Return the output rounded once: halves to even, before the zero point is added."""
+        """Return the output rounded once, halves to even, and then shifted by the zero point."""
         low, high = LIMITS[self.scheme.y]
         steps: Array = np.clip(np.round(self._steps(x)) + self.scheme.zeros[2], low, high)
         return steps
@@ -162,7 +161,7 @@ class Layer:
         return clamped
 
     def model(self) -> bytes:
-        """Return the file."""
+        """Return the TFLite file."""
         m, (scale_x, scale_w, scale_y) = Build(), self.scales
         zero_x, zero_w, zero_y = self.scheme.zeros
         x = m.input(self.shape.x, dtype=self.scheme.x, scale=scale_x, zero_point=zero_x)
@@ -182,7 +181,7 @@ class Layer:
         return m.bytes()
 
     def _products(self, x: Array) -> Array:
-        """Return sums of products: LiteRT's in float32, which holds them all if taken by bytes."""
+        """Return exact sums of products, computed by LiteRT in float32 from bytes."""
         data = _parts(x.astype(np.int64) - self.scheme.zeros[0])
         weights = _parts(self.weights.astype(np.int64) - self.scheme.zeros[1])
         sums = np.zeros(self.shape.y, np.int64)
@@ -210,7 +209,7 @@ class Layer:
 
 
 def _parts(integers: Array) -> list[tuple[int, Array]]:
-    """Return the integers' low and high bytes, and what each counts; one if all are small."""
+    """Return the low and high bytes of integers with their factors; small integers in one part."""
     if np.abs(integers).max() < 2**9:
         return [(1, integers.astype(np.float32))]
     low, high = integers & 255, integers >> 8

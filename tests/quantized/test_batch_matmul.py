@@ -1,4 +1,4 @@
-"""BATCH_MATMUL on stored integers, and of float data with integer weights."""
+"""BATCH_MATMUL of stored integers, and of float data with integer weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.quantized.layers import LIMITS
-from tests.quantized.test_hybrid import rows, weights
+from tests.quantized.test_hybrid import exact_rows, weights
 from tests.support import Build, check, run_onnx, run_tflite
 from tests.support.facts import carrier
 from tests.support.fusions import count_optimized_nodes
@@ -41,7 +41,7 @@ def random_integers(dtype: str, shape: Sequence[int]) -> Array:
 def test_every_type(
     a: Sequence[int], b: Sequence[int], types: str, adj: tuple[bool, bool], *, constant: bool
 ) -> None:
-    """Compare with LiteRT, and with the correctly rounded result."""
+    """Outputs equal LiteRT's to a step, and are rounded correctly."""
     left, right = TYPES[types]
     zeros = (3, -7, 5) if left == "int8" else (0, 0, 0)
     x = random_integers(left, swap_last_axes(a, swap=adj[0]))
@@ -75,12 +75,12 @@ def test_every_type(
 @pytest.mark.parametrize("adj_y", [False, True])
 @pytest.mark.parametrize("b", [(13, 7), (2, 13, 7)], ids=str)
 def test_hybrid(b: Sequence[int], *, adj_y: bool, asymmetric: bool) -> None:
-    """Float data and integer weights; see test_hybrid.py."""
+    """Float data with integer weights; see test_hybrid.py."""
     m = Build()
     w = m.constant(weights("int8", *swap_last_axes(b, swap=adj_y)), scale=SCALES[1])
     options: dict[str, Any] = {"adj_y": adj_y, "asymmetric_quantize_inputs": asymmetric}
     m.output(*m.op("BATCH_MATMUL", [m.input([2, 3, 13]), w], [[2, 3, 7]], **options))
-    inputs = [rows((2, 3, 13), -128 if asymmetric else -127)]
+    inputs = [exact_rows((2, 3, 13), -128 if asymmetric else -127)]
     check(m.bytes(), inputs=inputs, optimize=[False])
     result = check(m.bytes(), inputs=inputs, tolerance=0.01)
     needs_onnxruntime(1, 25, "MatMulNBits of weights without zero points")
@@ -89,7 +89,7 @@ def test_hybrid(b: Sequence[int], *, adj_y: bool, asymmetric: bool) -> None:
 
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
 def test_sums_of_integers(quantization: str) -> None:
-    """The kernel that makes int32 multiplies what is stored, even where all else is real."""
+    """int32 outputs are sums of products of stored integers, also with float quantization."""
     m = Build()
     x, w = (m.input(shape, dtype="int8", scale=0.1, zero_point=3) for shape in ([3, 5], [5, 7]))
     m.output(*m.op("BATCH_MATMUL", [x, w], [[3, 7]], dtype="int32"))

@@ -1,4 +1,4 @@
-"""Biases are integers that are added to the accumulators, whatever scale the file gives them."""
+"""Biases are integers that are added to the accumulators, whatever their scale is."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_the_scale_of_a_bias_is_not_read(code: str, dtype: str, scale: float | N
 @pytest.mark.parametrize("scale", [0.5, np.nan, np.inf])
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"])
 def test_a_scale_that_some_kernels_refuse(code: str, scale: float) -> None:
-    """Those of uint8, and of FULLY_CONNECTED, want it to be near that of the accumulators."""
+    """Odd bias scales, which the kernels of uint8 and FULLY_CONNECTED refuse."""
     check_layer(code, "int8", scale)

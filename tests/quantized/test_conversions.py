@@ -1,4 +1,4 @@
-"""QUANTIZE, DEQUANTIZE, CAST and FAKE_QUANT, and graphs that are integers in part."""
+"""QUANTIZE, DEQUANTIZE, CAST and FAKE_QUANT, and graphs that are partly quantized."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node_types(result: Converted) -> set[str]:
 
 
 def halfway_numbers() -> Array:
-    """Return numbers beyond all ranges, and such as lie halfway between two steps of 0.05."""
+    """Return numbers beyond all ranges, and numbers halfway between two steps of 0.05."""
     halves = (np.arange(-140, 140) + 0.5) * np.float32(0.05)
     wide = np.linspace(-40, 40, 999, dtype=np.float32)
     return np.append(halves, wide).astype(np.float32)
@@ -44,7 +44,7 @@ def halfway_numbers() -> Array:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_quantize(dtype: str, ratio: float) -> None:
-    """Of halves LiteRT takes the number farther from zero, ONNX the even one."""
+    """Outputs may differ by a step, because LiteRT rounds halves away from zero, ONNX to even."""
     m, ((step, zero),), x = Build(), scales(dtype, 0.05), halfway_numbers()
     y = output_tensor(m, x.shape, dtype, (step * ratio, zero))
     m.output(*m.op("QUANTIZE", [m.input(x.shape)], [y]))
@@ -63,7 +63,7 @@ def test_quantize_along_an_axis(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 def test_quantize_to_four_bits(dtype: str) -> None:
-    """Convert to the type and back, because no runtime returns arrays of it."""
+    """QUANTIZE to int4 and DEQUANTIZE, because no runtime returns int4 arrays."""
     m, x = Build(), halfway_numbers()
     (y,) = m.op("QUANTIZE", [m.input(x.shape)], [output_tensor(m, x.shape, dtype, (0.7, 1))])
     m.output(*m.op("DEQUANTIZE", [y], [m.tensor(x.shape)]))
@@ -93,7 +93,7 @@ def test_requantize(source: str, target: str, ratio: float) -> None:
 @pytest.mark.parametrize("zero", [0, -32768])
 @pytest.mark.parametrize("scale", [(0.01, 0.001), (0.01, 0.03), (4.94e-4, 1.49e-7)])
 def test_quantize_to_int32(scale: tuple[float, float], zero: int) -> None:
-    """ONNX quantizes to nothing so wide. Results have up to 28 bits, more than a float32."""
+    """QUANTIZE to int32, which QuantizeLinear lacks; results exceed the digits of float32."""
     x = all_integers("int16").reshape(2, -1)
     check(unary("QUANTIZE", x, (scale[0], zero), (scale[1], 0), "int32"), inputs=[x], steps=1)
 
@@ -101,7 +101,7 @@ def test_quantize_to_int32(scale: tuple[float, float], zero: int) -> None:
 @pytest.mark.parametrize("target", ["int8", "int16"])
 @pytest.mark.parametrize("step", [1e-9, 1e-6, 0.01])
 def test_quantize_of_int32(target: str, step: float) -> None:
-    """What would be beyond 32 bits, the kernel lets wrap around where ONNX saturates."""
+    """int32 within the range in which the kernel does not wrap around."""
     generator, (wanted,) = np.random.default_rng(0), scales(target, 0.05)
     bits = 31 - max(int(np.ceil(np.log2(step / wanted[0]))), 0)
     x = generator.integers(-(2**bits), 2**bits, (10, 100)) >> generator.integers(0, bits, (10, 100))
@@ -110,7 +110,7 @@ def test_quantize_of_int32(target: str, step: float) -> None:
 
 
 def test_int32_between_two_scales() -> None:
-    """As an activation: int16 to int32 and back."""
+    """int32 as an activation between int16 and int8."""
     m, x = Build(), all_integers("int16").reshape(2, -1)
     (wide,) = m.op(
         "QUANTIZE", [add_input(m, x, (0.01, 0))], [output_tensor(m, x.shape, "int32", (1e-5, 0))]
@@ -149,7 +149,7 @@ def test_dequantize(dtype: str) -> None:
 
 
 def check_all_ways(m: Build, x: Array) -> None:
-    """Hold a model of integers that makes floats to LiteRT, however int8 is kept."""
+    """Compare an int8 model with float outputs with LiteRT, for each storage of int8."""
     for activations in ("auto", "int8", "uint8"):
         check(m.bytes(), inputs=[x], activations=activations)
 
@@ -175,7 +175,7 @@ def test_dequantize_of_constants(dtype: str, along: int | None) -> None:
 @pytest.mark.parametrize("source", TYPES)
 @pytest.mark.parametrize("target", ["int8", "uint8", "int16", "int32", "float32"])
 def test_cast_takes_integers_as_they_are(source: str, target: str) -> None:
-    """Whatever they stand for, and even if they are kept otherwise inside."""
+    """CAST ignores scales, for each storage of int8."""
     m, (scale,), x = Build(), scales(source, 0.05), all_integers(source).reshape(2, -1)
     m.output(*m.op("CAST", [add_input(m, x, scale)], [m.tensor(x.shape, dtype=target)]))
     check_all_ways(m, x)
@@ -196,7 +196,7 @@ RANGES = [
 
 @pytest.mark.parametrize(("low", "high", "bits"), RANGES)
 def test_fake_quant(low: float, high: float, bits: int) -> None:
-    """Not one number differs, halves included."""
+    """FAKE_QUANT equals LiteRT's exactly, also for halves."""
     m, fine = Build(), np.linspace(low, high, 2 ** min(bits, 10) * 2 + 1)
     beyond = np.random.default_rng(0).uniform(low - 1, high + 1, 1000)
     x = np.concatenate([fine, beyond, [0, low, high]]).astype(np.float32)
@@ -223,7 +223,7 @@ def test_what_cannot_be_fake(options: dict[str, Any], reason: str) -> None:
 
 
 def test_a_graph_that_is_integers_in_the_middle() -> None:
-    """Floats in and out; between QUANTIZE and DEQUANTIZE all fuses into integer kernels."""
+    """Operators between QUANTIZE and DEQUANTIZE are fused into integer kernels."""
     m, shape = Build(), [3, 37]
     (q,) = m.op("QUANTIZE", [m.input(shape)], [output_tensor(m, shape, "int8", (0.0625, 3))])
     (s,) = m.op("ADD", [q, q], [output_tensor(m, shape, "int8", (0.125, -5))])
@@ -232,7 +232,7 @@ def test_a_graph_that_is_integers_in_the_middle() -> None:
     ways: list[dict[str, Any]] = [{}, {"activations": "int8"}, {"quantization": "float"}]
     for options in ways:
         x = np.random.default_rng(0).integers(-120, 120, shape).astype(np.float32) / 16
-        # One step of the output at most, which is a part in 256 of its range.
+        # At most one step of the output, which is 1/256 of its range.
         check(m.bytes(), inputs=[x], tolerance=1.01 / 200, **options)
     fused = count_optimized_nodes(convert(m.bytes()).model)
     assert (fused["QLinearAdd"], fused["QLinearSigmoid"]) == (1, 1)
@@ -241,7 +241,7 @@ def test_a_graph_that_is_integers_in_the_middle() -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
 def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> None:
-    """However int8 is kept inside, and where an output is an input or is read on."""
+    """Inputs and outputs have the file's type for each storage of int8."""
     given, *_, wanted = scales(dtype, 0.05, 0.03, 0.05)
     m, x = Build(), all_integers(dtype).reshape(2, -1)
     a = add_input(m, x, given)
@@ -262,7 +262,7 @@ def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> Non
 
 
 def test_a_residual_block() -> None:
-    """An int8 tensor with two readers: what is kept as uint8 fuses whole."""
+    """A residual block with int8 stored as uint8 is fused into integer kernels."""
     m, generator = Build(), np.random.default_rng(0)
     weights = generator.integers(-127, 128, (3, 3, 3, 3)).astype(np.int8)
     x = m.input([1, 5, 7, 3], dtype="int8", scale=0.05, zero_point=3)

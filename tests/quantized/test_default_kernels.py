@@ -1,6 +1,6 @@
-"""Operators on stored integers make the very integers of LiteRT's default kernels, XNNPACK's.
+"""Operators that give exactly the integers of LiteRT's default kernels, XNNPACK.
 
-All integers of a type are inputs, or all pairs of them, with scales that make many halves too.
+The inputs are all integers of a type, or all pairs of them. The scales give many halves, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# Quotients of the scales of input and output; several make halves, the last ones are the limits.
+# Quotients of input scale and output scale: some give halves, the last two are the limits.
 QUOTIENTS = (0.013, 0.25, 0.37, 0.5, 1.0, 1.5, 2.0, 3.7, 1 / 256, 128.0)
 ZEROS = {"int8": [(-128, 127), (5, -7), (127, -128)], "uint8": [(0, 255), (128, 120), (200, 3)]}
 
@@ -44,8 +44,8 @@ def run_default(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     return [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
 
 
-def hold(data: bytes, inputs: Sequence[Array], **options: Any) -> ModelProto:
-    """Hold a model to the integers of the default kernels, optimized or not."""
+def check_exact(data: bytes, inputs: Sequence[Array], **options: Any) -> ModelProto:
+    """Compare a model with the integers of the default kernels, with and without optimizations."""
     model = convert(data, io_layout="tflite", **options).model
     feeds = {port.name: array for port, array in zip(model.graph.input, inputs, strict=True)}
     wanted = run_default(data, inputs)
@@ -62,13 +62,13 @@ def test_other_scales(dtype: str, quotient: float, activations: str) -> None:
     x = all_integers(dtype).reshape(2, -1)
     for given, wanted in ZEROS[dtype]:
         data = unary("QUANTIZE", x, (0.05 * quotient, given), (0.05, wanted))
-        left = count_optimized_nodes(hold(data, [x], activations=activations))
+        left = count_optimized_nodes(check_exact(data, [x], activations=activations))
         assert left["QLinearLeakyRelu"] == 1
 
 
 @pytest.mark.parametrize("scale", [(2 / 255, -1), (1 / 255, -128), (0.0371, 5), (0.25, 0)])
 def test_real_numbers(scale: Scale) -> None:
-    """The pixels of images, and numbers next to all halves: ONNX would divide them by the scale."""
+    """QUANTIZE multiplies by the inverse scale, as XNNPACK does; QuantizeLinear divides."""
     halves = np.arange(-300, 300, 0.5).astype(np.float32) * np.float32(scale[0])
     near = [halves, np.nextafter(halves, np.float32(-9)), np.nextafter(halves, np.float32(9))]
     pixels = np.arange(256) / np.array([[127.5], [255], [255]]) - [[1], [0], [0.5]]
@@ -76,7 +76,7 @@ def test_real_numbers(scale: Scale) -> None:
     m = Build()
     y = output_tensor(m, x.shape, "int8", scale)
     m.output(*m.op("QUANTIZE", [m.input(x.shape)], [y]))
-    nodes = [node.op_type for node in hold(m.bytes(), [x], activations="int8").graph.node]
+    nodes = [node.op_type for node in check_exact(m.bytes(), [x], activations="int8").graph.node]
     assert nodes == ["Mul"] * (scale[0] != 0.25) + ["QuantizeLinear"]
 
 
@@ -86,10 +86,10 @@ def test_real_numbers(scale: Scale) -> None:
 def test_leaky_relu(dtype: str, quotient: float, alpha: float) -> None:
     x = all_integers(dtype).reshape(2, -1)
     for given, wanted in ZEROS[dtype]:
-        if abs(quotient * alpha) < 1 / 256:  # which XNNPACK leaves to the built-in kernel
+        if abs(quotient * alpha) < 1 / 256:  # XNNPACK leaves this case to the built-in kernel
             continue
         data = unary("LEAKY_RELU", x, (0.05 * quotient, given), (0.05, wanted), alpha=alpha)
-        assert count_optimized_nodes(hold(data, [x]))["QLinearLeakyRelu"] == 1
+        assert count_optimized_nodes(check_exact(data, [x]))["QLinearLeakyRelu"] == 1
 
 
 @pytest.mark.parametrize("activations", ["auto", "int8"])
@@ -111,7 +111,7 @@ def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) ->
     x = all_integers(dtype).reshape(2, -1)
     for zeros in ZEROS[dtype]:
         given, wanted = zip(steps, zeros, strict=True)
-        model = hold(unary("HARD_SWISH", x, given, wanted), [x], activations=activations)
+        model = check_exact(unary("HARD_SWISH", x, given, wanted), [x], activations=activations)
         nodes = {node.op_type for node in model.graph.node}
         assert "GatherElements" in nodes
         assert "HardSwish" not in nodes
@@ -119,13 +119,13 @@ def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) ->
 
 @pytest.mark.parametrize("steps", [(0.05, 0.05 / 200), (1e-6, 0.05), (4.0, 3e-8)])
 def test_hard_swish_without_a_table(steps: tuple[float, float]) -> None:
-    """What LiteRT refuses, or shifts all bits away of, is computed with real numbers."""
+    """Scales that LiteRT refuses, or for which it loses all bits, are computed in floats."""
     x = all_integers("int8").reshape(2, -1)
     model = convert(unary("HARD_SWISH", x, (steps[0], 0), (steps[1], 0))).model
     assert "HardSwish" in {node.op_type for node in model.graph.node}
 
 
-def test_hard_swish_of_an_open_size() -> None:
+def test_hard_swish_of_a_dynamic_size() -> None:
     m = Build()
     x = m.input([1, 3, 5], dtype="int8", scale=0.05, zero_point=3, shape_signature=[-1, -1, 5])
     m.output(*m.op("HARD_SWISH", [x], [[1, 3, 5]], scale=0.04, zero_point=-5))
@@ -136,8 +136,8 @@ def test_hard_swish_of_an_open_size() -> None:
         assert difference(want, run_onnx(model, {model.graph.input[0].name: array})[0]) == ""
 
 
-# Scales of two inputs and an output; the last two are published, and ONNX Runtime rounds some of
-# their sums otherwise. None are fractions of small numbers, of which many sums would be halves.
+# Scales of two inputs and an output. The last two are from published models; ONNX Runtime rounds
+# some of their sums otherwise. Ratios of small integers are avoided: they would give many halves.
 TRIPLES = [
     (0.05, 0.05, 0.05),
     (0.0517213, 0.0331327, 0.0829519),
@@ -159,7 +159,7 @@ def test_sums(code: str, dtype: str, triple: tuple[float, ...], constant: int | 
         *given, wanted = zip(triple, points, strict=True)
         data = binary(code, pair, given, wanted, constant)
         inputs = [array for i, array in enumerate(pair) if i != constant]
-        kernels = count_optimized_nodes(hold(data, inputs))
+        kernels = count_optimized_nodes(check_exact(data, inputs))
         if code == "ADD" or constant == 1:
             assert kernels["QLinearAdd"] == 1
             assert kernels["Add"] + kernels["Sub"] == 0
@@ -173,19 +173,19 @@ def test_sums_of_any_scales(seed: int) -> None:
     steps = a, b, max(a, b) * generator.uniform(0.5, 2)
     zeros = generator.integers(-128, 127, 3).tolist()
     *given, wanted = zip(steps, zeros, strict=True)
-    hold(binary("SUB" if seed % 4 == 0 else "ADD", pair, given, wanted), pair)
+    check_exact(binary("SUB" if seed % 4 == 0 else "ADD", pair, given, wanted), pair)
 
 
 @pytest.mark.parametrize("scale", [(0.05 / 300, 0), (0.05 * 200, 0)])
 def test_other_quotients_are_the_built_in_kernels(scale: Scale) -> None:
-    """They are a step apart at most: these kernels round halves away from zero."""
+    """Other quotients run built-in kernels, which round halves away from zero: a step apart."""
     x = all_integers("int8").reshape(2, -1)
     check(unary("QUANTIZE", x, scale, (0.05, 3)), inputs=[x], steps=1)
     check(unary("LEAKY_RELU", x, scale, (0.05, 3), alpha=0.1), inputs=[x], steps=1)
 
 
 def test_sums_of_halves_are_a_step_off() -> None:
-    """Of 5/8 and 3/8 many sums are halves: float32 rounds these to even, XNNPACK up."""
+    """With scales of 5/8 and 3/8 many sums are halves: float32 rounds them to even, XNNPACK up."""
     pair = grid("int8")
     data = binary("ADD", pair, [(0.05, 3), (0.03, -5)], (0.08, 7))
     model = convert(data, io_layout="tflite").model

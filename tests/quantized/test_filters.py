@@ -1,7 +1,7 @@
-"""SVDF with states of 8 bits, which LiteRT cannot run: it reads and writes them as 16.
+"""SVDF with int8 states, which LiteRT cannot run: it reads and writes them as int16.
 
-A kernel in NumPy says what they are. It is LiteRT's own to the bit where the same integers are
-kept as 16 bits, and where no number is too large for 8 the two are one.
+The reference is in numpy. It equals LiteRT's kernel exactly for int16 states, and for int8 states
+if no number exceeds 8 bits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUNS = 50
 
 
 def frames(data: bytes, *, small: bool = False) -> list[Array]:
-    """Return inputs; small ones are so near to 0 that no state needs more than 8 bits."""
+    """Return inputs; `small` inputs keep all states within 8 bits."""
     (x,) = read_model(data).graphs[0].inputs
     given = [random_inputs(data, seed)[0] for seed in range(RUNS)]
     if not small or x.quantization is None:
@@ -38,13 +38,13 @@ def frames(data: bytes, *, small: bool = False) -> list[Array]:
 
 
 def litert(data: bytes, given: Sequence[Array]) -> list[Array]:
-    """Return LiteRT's outputs for states of 16 bits."""
+    """Return LiteRT's outputs for the model with int16 states."""
     made, _ = reference(widen_states(data), [[each] for each in given])
     return [y for (y,) in made]
 
 
 def check_filter(data: bytes, *, optimize: bool = True) -> None:
-    """Hold a model of one SVDF to the kernels."""
+    """Compare a model of one SVDF with the reference."""
     (op,) = read_model(data).graphs[0].ops
     result = convert(data)
     for small in (False, True):

@@ -1,4 +1,4 @@
-"""What the options make of quantized layers: plain floats, older opsets; and biases of 64 bits."""
+"""Options for quantized layers: float models, older opsets; and biases of 64 bits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_plain(result: Converted) -> bool:
 
 @pytest.mark.parametrize(("shape", "scheme"), CASES)
 def test_plain_floats(shape: str, scheme: str) -> None:
-    """Inputs and outputs are real numbers; the outputs are not rounded."""
+    """With quantization="float" inputs and outputs are float32, and outputs are not rounded."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     result = convert(layer.model(), quantization="float", io_layout="tflite")
     assert is_plain(result)
@@ -54,7 +54,7 @@ def test_plain_floats(shape: str, scheme: str) -> None:
 
 
 def distance(result: Converted, layer: Layer) -> float:
-    """Return how far real numbers are from what they should be, in steps of the output."""
+    """Return the largest error of the float output, in steps of the quantized output."""
     x, (scale_x, _, scale_y) = layer.inputs[0], layer.scales
     zero_x, _, zero_y = layer.scheme.zeros
     feeds = {result.inputs[0].name: (x.astype(np.float32) - zero_x) * np.float32(scale_x)}
@@ -87,7 +87,7 @@ def test_plain_pools(code: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
 def test_plain_hybrids(shape: str, dtype: str) -> None:
-    """Weights of float data become real numbers as well."""
+    """With quantization="float" integer weights of float data become floats, too."""
     layer = SHAPES[shape]
     data = hybrid(layer, dtype, per_channel=False)
     result = check(data, inputs=extremes(layer), quantization="float")
@@ -98,7 +98,7 @@ def test_plain_hybrids(shape: str, dtype: str) -> None:
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
 @pytest.mark.parametrize("shape", ["CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"])
 def test_biases_beyond_32_bits(shape: str, quantization: str) -> None:
-    """They keep their size; the digits that go are beyond those of a float32."""
+    """int64 biases lose only digits that float32 lacks."""
     biases = np.linspace(-(2**40), 2**40, SHAPES[shape].w[0]).astype(np.int64)
     layer = Layer(SHAPES[shape], INT16, given=tuple(biases.tolist()))
     if quantization == "qdq":
@@ -109,7 +109,7 @@ def test_biases_beyond_32_bits(shape: str, quantization: str) -> None:
 
 
 def test_wide_biases_of_eight_bits_are_refused() -> None:
-    """An integer kernel adds them to accumulators of 32 bits."""
+    """int64 biases of 8-bit layers are refused, because integer kernels add 32-bit biases."""
     m = Build()
     x = m.input([3, 5], dtype="int8", scale=0.5)
     w = m.constant(np.ones((2, 5), np.int8), scale=0.5)
@@ -122,7 +122,7 @@ def test_wide_biases_of_eight_bits_are_refused() -> None:
 @pytest.mark.parametrize("shape", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
 @pytest.mark.parametrize("opset", [13, 17, 20, 21, 23])
 def test_opsets(opset: int, shape: str) -> None:
-    """Eight bits are as old as the oldest opset."""
+    """8-bit layers work in each opset."""
     layer = Layer(SHAPES[shape], SCHEMES["int8 per channel"])
     assert check_layer(layer, opset=opset).model.opset_import[0].version == opset
 
@@ -130,7 +130,7 @@ def test_opsets(opset: int, shape: str) -> None:
 @pytest.mark.parametrize(("opset", "stored"), [(13, "INT8"), (20, "INT8"), (21, "INT4")])
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
 def test_four_bits(shape: str, opset: int, stored: str) -> None:
-    """They are packed where the opset has them, and read as eight bits in any case."""
+    """4-bit weights are packed from opset 21 on, and stored as int8 before."""
     layer = Layer(SHAPES[shape], SCHEMES["int4 per channel"])
     graph = check_layer(layer, opset=opset).model.graph
     held = {i.data_type for i in graph.initializer if len(i.dims) > 1}
@@ -141,7 +141,7 @@ def test_four_bits(shape: str, opset: int, stored: str) -> None:
 
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
 def test_16_bits_in_older_opsets(shape: str) -> None:
-    """Round, Clip and Cast are in all opsets; QuantizeLinear of int16 is preferred."""
+    """int16 activations request opset 21; older opsets use Round, Clip and Cast."""
     layer = Layer(SHAPES[shape], INT16)
     assert convert(layer.model()).opset == 21
     for opset in (13, 20):

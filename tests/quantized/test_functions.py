@@ -1,6 +1,6 @@
-"""Functions of one input on stored integers: every step of the input, against LiteRT.
+"""Functions of one input on all stored integers, compared with LiteRT.
 
-One step apart at most; see test_values.py. Where they are further apart the test says why.
+Differences are at most one step; see test_values.py. A test with a larger bound gives the reason.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def node_types(result: Converted) -> set[str]:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"])
 def test_clamps(code: str, dtype: str) -> None:
-    """Where the scale stays it is integers that are clamped."""
-    if dtype == "int16" and code not in ("RELU", "RELU6"):  # which have no kernel
+    """If the scale does not change, stored integers are clamped."""
+    if dtype == "int16" and code not in ("RELU", "RELU6"):  # there is no kernel
         return
     given, wanted = scales(dtype, 0.05, 0.05)
     x = all_integers(dtype).reshape(2, -1)
@@ -53,7 +53,7 @@ def test_an_activation_that_the_range_implies_is_nothing() -> None:
     assert node_types(result) == {"Identity"}
 
 
-# Code, types, scales of eight bits of input and output, and options: every step of the input.
+# Code, types, the 8-bit scales of input and output, and options.
 FUNCTIONS: list[tuple[str, str, float, float, dict[str, Any]]] = [
     ("ABS", "int8 int16", 0.05, 0.05, {}),
     ("ABS", "int8 int16", 0.05, 0.08, {}),
@@ -79,10 +79,11 @@ FUNCTIONS: list[tuple[str, str, float, float, dict[str, Any]]] = [
 def test_functions(
     code: str, types: str, step: float, made: float, options: dict[str, Any]
 ) -> None:
-    """LEAKY_RELU's product with alpha is rounded twice: one step in ten elements is no ONNX node's.
+    """Outputs differ by one step at most.
 
-    A real alpha in fixed point needs shifts of the product, of which the first rounding is at the
-    steps of the output: to follow it takes six nodes where one, fused, is as near to the truth.
+    LEAKY_RELU's kernel rounds the product with alpha twice, so that one in ten outputs is a step
+    off. Exact agreement would take six nodes instead of one, and would not be closer to the real
+    result.
     """
     for dtype in types.split():
         given, wanted = scales(dtype, step, made)
@@ -93,7 +94,7 @@ def test_functions(
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("step", [0.05, 0.2])
 def test_logistic(dtype: str, step: float) -> None:
-    """The kernels require this scale, and for int16 this zero point."""
+    """The output scale is the scale that the kernels require."""
     (given,) = scales(dtype, step)
     wanted = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}[dtype]
     x = all_integers(dtype).reshape(2, -1)
@@ -104,7 +105,7 @@ def test_logistic(dtype: str, step: float) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_roots(dtype: str) -> None:
-    """SQRT's kernel truncates, ONNX rounds."""
+    """SQRT's kernel truncates, ONNX rounds: one step."""
     low, high = LIMITS[dtype]
     zero = low if dtype == "int8" else 0
     x = np.arange(zero, high + 1).astype(dtype).reshape(2, -1)
@@ -121,7 +122,7 @@ def test_roots(dtype: str) -> None:
 @pytest.mark.parametrize("step", [0.05, 0.09, 0.02])
 @pytest.mark.parametrize("constant", [None, 1])
 def test_prelu(dtype: str, step: float, constant: int | None) -> None:
-    """Its slopes are int8 where the rest is int16."""
+    """PRELU of int16 data has int8 slopes."""
     x = all_integers(dtype)[:: 61 if dtype == "int16" else 1]
     x = x[: x.size // 32 * 32].reshape(4, -1, 8)
     kind = "int8" if dtype == "int16" else dtype
@@ -133,7 +134,7 @@ def test_prelu(dtype: str, step: float, constant: int | None) -> None:
 
 
 def test_prelu_of_int16_slopes() -> None:
-    """The kernel would take them for int8."""
+    """int16 slopes are refused, because the kernel would read them as int8."""
     pair = np.zeros(3, np.int16), np.zeros(3, np.int16)
     with pytest.raises(ConversionError, match="alpha must be int8, got int16"):
         convert(binary("PRELU", pair, [(0.1, 0), (0.1, 0)], (0.1, 0)))
@@ -145,7 +146,7 @@ def gelu(x: Array) -> Array:
     return x * distribution
 
 
-# Code, steps of input and output, the function, and the largest error of the kernel in steps.
+# Code, scales of input and output, the function, and the largest error of the kernel in steps.
 TABLES: list[tuple[str, float, float, Callable[[Array], Array], int]] = [
     ("EXP", 0.02 / 256, 0.1 / 256, np.exp, 18),
     ("GELU", 0.05 / 256, 0.05 / 256, gelu, 2),
@@ -164,10 +165,10 @@ TABLES: list[tuple[str, float, float, Callable[[Array], Array], int]] = [
 def test_functions_of_int16(
     code: str, step: float, made: float, function: Callable[[Array], Array], off: int
 ) -> None:
-    """The kernels look up a few hundred values and interpolate, or expand in fixed point.
+    """Outputs are within a step of the real result.
 
-    Where a function is steep (LOG and RSQRT near 0) that is far off. What the conversion makes is
-    nearer to the function: one step at most.
+    The kernels are less exact: they interpolate in a table of a few hundred values, or use
+    fixed-point polynomials, which is far off where a function is steep (LOG and RSQRT near 0).
     """
     x = all_integers("int16").reshape(2, -1)
     if code in ("LOG", "RSQRT"):
@@ -215,9 +216,9 @@ def test_softmax_to_int16(dtype: str) -> None:
 @pytest.mark.parametrize("wanted", [(1 / 256, 20), (1 / 300, 0), (0.01, 131), (1 / 1000, 3)])
 @pytest.mark.parametrize("size", [1, 2, 37])
 def test_softmax_of_any_scale(wanted: Scale, size: int) -> None:
-    """The kernel of uint8 takes any, adds no zero point, and saturates.
+    """The uint8 kernel accepts every output scale, ignores the zero point, and saturates.
 
-    So does the conversion: what ONNX Runtime would fuse overflows where steps are fine and many.
+    The conversion does the same. Nodes that ONNX Runtime fuses would overflow for small scales.
     """
     x = np.random.default_rng(0).choice(all_integers("uint8"), (5, size))
     data = unary("SOFTMAX", x, (0.05, 131), wanted, beta=1.0)
@@ -226,7 +227,7 @@ def test_softmax_of_any_scale(wanted: Scale, size: int) -> None:
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
 def test_softmax_of_int16(beta: float) -> None:
-    """The kernel is up to 30 steps off, the conversion one: see `test_functions_of_int16`."""
+    """The kernel is off by up to 30 steps, the conversion by one: see `test_functions_of_int16`."""
     x = np.random.default_rng(0).integers(-9000, 9000, (50, 12)).astype(np.int16)
     step = 0.0018
     data = unary("SOFTMAX", x, (step, 0), SOFTMAX["int16"], beta=beta)

@@ -1,7 +1,7 @@
-"""Float data and integer weights ("dynamic range"): the weights stay integers in the file.
+"""Float data with integer weights ("dynamic range"): the weights stay integers in the file.
 
-LiteRT quantizes the data as it comes. The data here is a multiple of 1/8 from -128 to 127, with
-both in every row, so that this changes nothing and the kernels have to agree to the last digits.
+LiteRT quantizes the data at run time. The data here are multiples of 1/8 from -128/8 to 127/8 with
+both extremes in every row, so that their quantization is exact and the outputs must agree.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# Operator, type, a scale for each channel, and whether the kernel quantizes the data with a zero
-# point: it then takes -128 to be the smallest number, else -127.
+# Operator, weight type, whether there is a scale for each channel, and whether the kernel quantizes
+# the data with a zero point: then the smallest integer is -128, otherwise -127.
 CASES = [
     *(("CONV_2D", dtype, False, False) for dtype in ("int8", "uint8", "int4")),
     *(("CONV_2D", dtype, True, True) for dtype in ("int8", "int4")),
@@ -46,14 +46,14 @@ CASES = [
 
 
 def weights(dtype: str, *shape: int) -> Array:
-    # LiteRT's kernels for AVX2 take -128 for 128 (the products of bytes change their signs first).
+    # LiteRT's kernels for AVX2 read -128 as 128, because they multiply absolute values.
     low, high = max(LIMITS[dtype][0], -127), LIMITS[dtype][1]
     generator = np.random.default_rng(shape)
     return generator.integers(low, high, shape, carrier(dtype), endpoint=True)
 
 
-def rows(shape: tuple[int, ...], least: int) -> Array:
-    """Return data of which each row on the last axis, and so each image, has both extremes."""
+def exact_rows(shape: tuple[int, ...], least: int) -> Array:
+    """Return data with both extremes in each row of the last axis."""
     integers = np.random.default_rng(shape).integers(least, 127, shape, endpoint=True)
     integers.reshape(-1, shape[-1])[:, :2] = least, 127
     return (integers / 8).astype(np.float32)
@@ -68,11 +68,11 @@ def hybrid(
     integers: Array | None = None,
     **options: Any,
 ) -> bytes:
-    """Return a model of one layer, of these weights or of random ones."""
+    """Return a model of one hybrid layer, by default with random weights."""
     m, channels = Build(), shape.w[shape.channel]
     generator = np.random.default_rng(1)
     scale = generator.uniform(0.01, 0.1, channels if per_channel else 1).astype(np.float32)
-    # The hybrid kernels take no notice of a zero point.
+    # The hybrid kernels ignore the zero point of uint8 weights.
     zero = 100 if dtype == "uint8" else 0
     integers = weights(dtype, *shape.w) if integers is None else integers
     w = m.constant(integers, dtype=dtype, scale=scale, zero_point=zero, axis=shape.channel)
@@ -86,17 +86,17 @@ def hybrid(
 
 
 def extremes(shape: Shape, *, asymmetric: bool = False) -> list[Array]:
-    return [rows(tuple(shape.x), -128 if asymmetric else -127)]
+    return [exact_rows(tuple(shape.x), -128 if asymmetric else -127)]
 
 
 def initializers(result: Converted) -> set[int]:
-    """Return the element types of values that are as large as the weights."""
+    """Return the element types of the large initializers."""
     return {i.data_type for i in result.model.graph.initializer if len(i.dims) > 1}
 
 
 @pytest.mark.parametrize(("shape", "dtype", "per_channel", "asymmetric"), CASES)
 def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bool) -> None:
-    """MatMulNBits quantizes the data as well, always without a zero point."""
+    """Unoptimized models agree; MatMulNBits may differ, as it quantizes without a zero point."""
     layer = SHAPES[shape]
     dense = layer.code == "FULLY_CONNECTED"
     options: dict[str, Any] = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
@@ -117,9 +117,9 @@ def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bo
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("rows_of_data", [1, 3])
 def test_many_weights(dtype: str, rows_of_data: int) -> None:
-    """From 2^15 weights for each row on they stay integers, which ONNX Runtime multiplies."""
+    """At least 2^15 weights for each row stay integers, and are multiplied as integers."""
     layer = Shape("FULLY_CONNECTED", [rows_of_data, 350], [300, 350], [rows_of_data, 300])
-    integers = weights("int8", *layer.w).view(carrier(dtype))  # LiteRT takes -128 for 128
+    integers = weights("int8", *layer.w).view(carrier(dtype))  # LiteRT reads -128 as 128
     data = hybrid(layer, dtype, per_channel=dtype == "int8", integers=integers)
     result = check(data, inputs=extremes(layer), tolerance=0.01)
     assert initializers(result) == {TensorProto.UINT8}
@@ -130,7 +130,7 @@ def test_many_weights(dtype: str, rows_of_data: int) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
 def test_random_data(shape: str, dtype: str) -> None:
-    """What either side loses by quantizing the data as it comes."""
+    """With random data the runtimes differ by the quantization of the data."""
     check(hybrid(SHAPES[shape], dtype, per_channel=True), tolerance=0.01)
 
 
@@ -139,7 +139,7 @@ def test_random_data(shape: str, dtype: str) -> None:
     "activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"]
 )
 def test_activations(activation: str, *, keep: bool) -> None:
-    """The kernel applies activation functions that are not bounds, too."""
+    """The kernel applies all activation functions."""
     layer = SHAPES["kept axes" if keep else "FULLY_CONNECTED"]
     data = hybrid(layer, "int8", per_channel=True, fused_activation_function=activation)
     check(data, inputs=extremes(layer))
@@ -167,7 +167,7 @@ def test_no_bias() -> None:
     ],
 )
 def test_narrow_weights(shape: str, dtype: str, opset: int | None, stored: str) -> None:
-    """They are packed if the opset has such tensors; without one named, it is one that has."""
+    """4-bit and 2-bit weights are packed if the opset has the type; by default it is chosen so."""
     layer = SHAPES[shape]
     data = hybrid(layer, dtype, per_channel=False)
     result = check(data, inputs=extremes(layer), opset=opset)
@@ -178,7 +178,7 @@ def test_narrow_weights(shape: str, dtype: str, opset: int | None, stored: str) 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("size", [32, 64])
 def test_blocks(size: int, *, bias: bool, opset: int | None) -> None:
-    """Weights of four bits with a scale, of half precision, for each block of a row."""
+    """4-bit weights with a float16 scale for each block of a row."""
     m, generator = Build(), np.random.default_rng(0)
     scales = generator.uniform(0.01, 0.1, (11, 128 // size)).astype(np.float16)
     zeros = m.constant(np.zeros(scales.shape, np.int32))
@@ -193,7 +193,7 @@ def test_blocks(size: int, *, bias: bool, opset: int | None) -> None:
     b = m.constant(generator.standard_normal(11).astype(np.float32)) if bias else None
     operands = [m.input([3, 128]), w, b]
     m.output(*m.op("FULLY_CONNECTED", operands, [[3, 11]], asymmetric_quantize_inputs=True))
-    x = rows((3, 128), -128)
+    x = exact_rows((3, 128), -128)
     check(m.bytes(), inputs=[x], optimize=[False], opset=opset)
     result = check(m.bytes(), inputs=[x], optimize=[True], opset=opset, tolerance=0.01)
     needs_onnxruntime(1, 25, "MatMulNBits with a bias")

@@ -1,7 +1,7 @@
-"""Integers of which some have a scale, and some have not.
+"""Operators with quantized tensors and with integers without a scale.
 
-What only moves integers moves them, as LiteRT does. What computes with real numbers is refused:
-the kernels end the process, or divide by a scale of 0.
+Operators that only move integers move them, as in LiteRT. Operators that compute are refused: the
+kernels crash, or divide by a scale of 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLAIN: dict[str, Any] = {"dtype": "int8"}
 
 
 def binary(code: str, shape: Sequence[int], *kinds: dict[str, Any], **options: Any) -> Build:
-    """Return an operator of two inputs and an output of these kinds."""
+    """Return an operator with two inputs and an output of these kinds."""
     m = Build()
     x, y = (m.input([2, 3], **kind) for kind in kinds[:2])
     m.output(*m.op(code, [x, y], [m.tensor(shape, **kinds[2])], **options))
@@ -36,7 +36,7 @@ def binary(code: str, shape: Sequence[int], *kinds: dict[str, Any], **options: A
 
 
 def unary(code: str, shape: Sequence[int], *parameters: Any, **options: Any) -> Build:
-    """Return an operator of an input with a scale, and of an output without one."""
+    """Return an operator whose input has a scale and whose output has none."""
     m = Build()
     x = m.input([1, 4, 6, 2], **SCALED)
     constants = [m.constant(each) for each in parameters]
@@ -56,7 +56,7 @@ def build_convolution(code: str) -> Build:
 
 
 def one_hot() -> Build:
-    """Return one that has an `on` with a scale and an `off` without."""
+    """Return ONE_HOT whose `on` has a scale and whose `off` has none."""
     m = Build()
     on, off = m.constant(np.int8(1), scale=0.1), m.constant(np.int8(0))
     inputs = [m.input([3], dtype="int32"), m.constant(int32(4)), on, off]
@@ -127,7 +127,7 @@ def test_what_computes(name: str, options: dict[str, Any]) -> None:
 
 
 def largest() -> Build:
-    """Return the larger of integers without a scale and of a constant with one."""
+    """Return MAXIMUM of integers without a scale and of a constant with a scale."""
     m = Build()
     c = m.constant(np.array([-90, 3, 70], np.int8), scale=0.1)
     m.output(*m.op("MAXIMUM", [m.input([2, 3], **PLAIN), c], [m.tensor([2, 3], **PLAIN)]))
@@ -158,7 +158,7 @@ def test_what_moves(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("code", ["ADD", "MAXIMUM", "CUMSUM"])
 def test_wide_integers_are_what_they_are(dtype: str, options: dict[str, Any], code: str) -> None:
-    """Kernels look at no scale of theirs, constant or not."""
+    """Kernels ignore scales of int32 and int64, constant or not."""
     m = Build()
     fields: dict[str, Any] = {"dtype": dtype, "scale": 0.1}
     x = m.input([2, 3], **fields)
@@ -170,7 +170,7 @@ def test_wide_integers_are_what_they_are(dtype: str, options: dict[str, Any], co
 
 
 def test_scales_of_constants_along_an_axis() -> None:
-    """Of a constant that is folded, too: LiteRT does not look at them."""
+    """Scales along an axis of an int64 constant are ignored, also if it is folded."""
     m = Build()
     c = m.constant(np.arange(6).reshape(2, 3), scale=[0.5, 0.25, 1.0], axis=1)
     (y,) = m.op("CUMSUM", [c, m.constant(int32(1))], [m.tensor([2, 3], dtype="int64")])

@@ -1,7 +1,7 @@
-"""Operators that move stored integers, weigh them or reduce them: against LiteRT.
+"""Operators that move, interpolate or reduce stored integers, compared with LiteRT.
 
-What only moves is equal, whatever the integers stand for before and after; what is computed is
-one step apart at most (see test_values.py). Where it is further apart the test says why.
+Moved integers are equal, whatever the scales are. Computed integers differ by at most one step
+(see test_values.py). A test with a larger bound gives the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def node_types(result: Converted) -> set[str]:
 
 
 def random(dtype: str, shape: Sequence[int]) -> Array:
-    """Return integers of the whole range, both ends among them."""
+    """Return random integers of the whole range, with both extremes."""
     low, high = LIMITS[dtype]
     array = np.random.default_rng(0).integers(low, high, shape, endpoint=True).astype(dtype)
     array.reshape(-1)[:2] = low, high
@@ -56,7 +56,7 @@ def make_numbers(*integers: int, shape: Sequence[int] = (-1,)) -> Array:
 
 @dataclass(frozen=True)
 class Move:
-    """An operator on data of a shape, and its parameters, which come behind the data or first."""
+    """An operator on data of a shape; its constant parameters come before or after the data."""
 
     code: str
     shape: Sequence[int]
@@ -68,7 +68,7 @@ class Move:
     types: Sequence[str] = TYPES
 
     def model(self, arrays: Sequence[Array], given: Sequence[Scale], wanted: Scale) -> bytes:
-        """Return a model of it; each input has its scale, all outputs have one."""
+        """Return a model of the operator; each input has its scale, all outputs have one scale."""
         m = Build()
         xs = [add_input(m, array, scale) for array, scale in zip(arrays, given, strict=True)]
         extra = [m.constant(array) for array in self.parameters]
@@ -81,7 +81,7 @@ IMAGE = (2, 5, 7, 3)
 BOX = [make_numbers(0, 1, 2, 0), make_numbers(2, 3, 4, 3)]
 PADS = make_numbers(1, 2, 3, 0, shape=(2, 2))
 BYTES = ("int8", "uint8")
-# Kernels that copy integers from tensor to tensor and look at no scale.
+# Kernels that copy integers and ignore scales.
 COPIES = [
     Move("RESHAPE", IMAGE, [make_numbers(10, 21)], [[10, 21]], {"new_shape": [10, 21]}),
     Move("SQUEEZE", (1, 5, 7), [], [[5, 7]], {"squeeze_dims": [0]}),
@@ -116,7 +116,7 @@ COPIES = [
     Move("RESIZE_NEAREST_NEIGHBOR", IMAGE, [make_numbers(11, 9)], [[2, 11, 9, 3]]),
     Move("PAD", (5, 7), [PADS], [[8, 10]]),
 ]
-# Kernels that refuse to where the scales differ.
+# Kernels that refuse different scales.
 CAREFUL = [
     Move("EXPAND_DIMS", (5, 7), [make_numbers(0, shape=())], [[1, 5, 7]]),
     Move("MIRROR_PAD", (5, 7), [PADS], [[8, 10]], {"mode": "REFLECT"}),
@@ -143,7 +143,7 @@ def test_integers_are_moved(move: Move, dtype: str) -> None:
 
 @pytest.mark.parametrize(("move", "dtype"), cases(COPIES))
 def test_integers_are_moved_to_another_scale(move: Move, dtype: str) -> None:
-    """They stay, and stand for something else. What is added by PAD stands for 0 in the output."""
+    """Stored integers do not change; PAD adds the zero point of the output."""
     given, wanted = scales(dtype, 0.05, 0.08)
     x = random(dtype, move.shape)
     check_integers(move.model([x], [given], wanted), [x])
@@ -151,7 +151,7 @@ def test_integers_are_moved_to_another_scale(move: Move, dtype: str) -> None:
 
 @pytest.mark.parametrize("move", CAREFUL[1:], ids=lambda move: move.code)
 def test_numbers_are_moved_where_the_kernel_refuses(move: Move) -> None:
-    """There is no kernel to follow; real numbers that stay what they are is what is meant."""
+    """If the kernel refuses different scales, real numbers are preserved."""
     given, wanted = (0.05, 3), (0.1, -5)
     arrays = [random("int8", move.shape)] * move.count
     with pytest.raises(RuntimeError):
@@ -166,7 +166,7 @@ def test_numbers_are_moved_where_the_kernel_refuses(move: Move) -> None:
 
 
 def test_concatenation_of_any_scales() -> None:
-    """Of uint8 the kernel rescales what has another scale than the output; one node does so."""
+    """uint8 operands are rescaled to the output scale by one fused QLinearConcat."""
     m, arrays = Build(), [random("uint8", (5, 7)), random("uint8", (5, 2))]
     xs = [add_input(m, x, scale) for x, scale in zip(arrays, [(0.05, 131), (0.03, 7)], strict=True)]
     m.output(*m.op("CONCATENATION", xs, [output_tensor(m, [5, 9], "uint8", (0.08, 120))], axis=1))
@@ -175,7 +175,7 @@ def test_concatenation_of_any_scales() -> None:
 
 
 def test_concatenation_of_int16() -> None:
-    """Its kernel looks at no scale."""
+    """The int16 kernel ignores scales."""
     move = Move("CONCATENATION", (5, 7), [], [[10, 7]], {"axis": 0}, count=2)
     arrays = [random("int16", (5, 7)), random("int16", (5, 7))[::-1].copy()]
     check_integers(move.model(arrays, [(0.01, 0), (0.03, 0)], (0.02, 0)), arrays)
@@ -183,7 +183,7 @@ def test_concatenation_of_int16() -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_padding_with_a_value(dtype: str) -> None:
-    """The kernel insists on the output's scale, and adds the integer."""
+    """The value of PADV2 has the scale of the output, which the kernel requires."""
     m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7))
     value = add_constant(m, np.array(9, dtype), scale)
     inputs = [add_input(m, x, scale), m.constant(PADS), value]
@@ -195,7 +195,7 @@ def test_padding_with_a_value(dtype: str) -> None:
 @pytest.mark.parametrize("code", ["SELECT", "SELECT_V2"])
 @pytest.mark.parametrize("same", [True, False])
 def test_selection(code: str, dtype: str, *, same: bool) -> None:
-    """The kernels copy bits."""
+    """SELECT copies stored integers, whatever the scales are."""
     m, scale = Build(), scales(dtype, 0.05, 0.05 if same else 0.03, 0.05 if same else 0.08)
     kinds = [scale[0]] * 3 if same else scale
     arrays = [random(dtype, (5, 7)), random(dtype, (5, 7))[::-1].copy()]
@@ -209,7 +209,7 @@ def test_selection(code: str, dtype: str, *, same: bool) -> None:
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN", "TOPK_V2"])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_ranking(code: str, dtype: str) -> None:
-    """Integers rank as the numbers that they stand for; of ARG_MAX int16 has no kernel."""
+    """Stored integers are ranked; ARG_MAX and ARG_MIN have no int16 kernel."""
     m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7, 37))
     if code == "TOPK_V2":
         ys = [output_tensor(m, [5, 7, 3], dtype, scale), m.tensor([5, 7, 3], dtype="int32")]
@@ -235,9 +235,9 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [(11, 9), (3, 4), (10, 14), (97, 61), (1, 7)])
 def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
-    """Steps of 1 / 1024 of an element, which int8 and int16 count in, add up over 97 rows.
+    """Interpolation of stored integers differs by at most one step; scales are ignored.
 
-    The kernels weigh integers and look at no scale.
+    The int8 and int16 kernels count positions in 1/1024 of an element, which adds up over 97 rows.
     """
     move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
     x, (given, wanted) = random(dtype, IMAGE), scales(dtype, 0.05, 0.08)
@@ -257,14 +257,14 @@ def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
     ],
 )
 def test_halves_between_pixels(dtype: str, way: str, size: tuple[int, int]) -> None:
-    """Weights that are eighths or sixteenths: halves are rounded away from the integer 0."""
+    """With weights of eighths or sixteenths halves are rounded away from 0, as in LiteRT."""
     move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
     x, (given, wanted) = random(dtype, IMAGE), scales(dtype, 0.05, 0.08)
     check(move.model([x], [given], wanted), inputs=[x])
 
 
 def test_bilinear_in_exact_steps() -> None:
-    """Twice as large is a whole number of steps, and one node."""
+    """Doubling has exact positions, so it is one Resize node."""
     move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(10, 14)], [[2, 10, 14, 3]], WAYS["centers"])
     x = random("int8", IMAGE)
     result = check_integers(move.model([x], [(0.05, 3)], (0.05, 3)), [x], steps=1)
@@ -279,7 +279,7 @@ AXES = {"image": (1, 2), "channels": (3,), "rows": (1,), "all": (0, 1, 2, 3)}
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("code", ["MEAN", "SUM"])
 def test_sums(code: str, axes: str, dtype: str) -> None:
-    """Without the axes or with them, to the same scale or another."""
+    """MEAN and SUM over all kinds of axes, to the same scale and to another scale."""
     x, over = random(dtype, IMAGE), AXES[axes]
     for keep in (False, True):
         left = [1 if i in over else n for i, n in enumerate(IMAGE) if keep or i not in over]
@@ -293,7 +293,7 @@ def test_sums(code: str, axes: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", BYTES)
 def test_mean_of_an_image_is_pooled(dtype: str) -> None:
-    """Where channels come first anyway, as they do behind an operator on images."""
+    """A mean of a channels-first image is fused to QLinearGlobalAveragePool."""
     m, x, (given, wanted) = Build(), random(dtype, IMAGE), scales(dtype, 0.05, 0.02)
     window: dict[str, Any] = dict.fromkeys(
         ("filter_height", "filter_width", "stride_h", "stride_w"), 1
@@ -314,7 +314,7 @@ def test_mean_of_an_image_is_pooled(dtype: str) -> None:
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
 @pytest.mark.parametrize("axes", [(1,), ()])
 def test_reduction_of_nothing(code: str, axes: tuple[int, ...]) -> None:
-    """Of axes of size 1, or none, MEAN and SUM rescale; REDUCE_PROD copies integers."""
+    """Over axes of size 1 or no axes MEAN and SUM rescale; REDUCE_PROD copies integers."""
     shape = (2, 1, 7)
     move = Move(code, shape, [make_numbers(*axes)], [[2, 7] if axes else shape])
     x = random("int8", shape)
@@ -326,9 +326,10 @@ def test_reduction_of_nothing(code: str, axes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize("factors", [2, 3])
 def test_products(dtype: str, factors: int) -> None:
-    """The kernel rounds after each factor, which what follows makes more of: three steps of three.
+    """The kernel rounds after each factor, and later factors amplify the error.
 
-    Factors are small, as it lets a product beyond 32 bits wrap around where ONNX saturates.
+    The difference is up to three steps for three factors. The factors are small, because the kernel
+    wraps around beyond 32 bits where ONNX saturates.
     """
     (low, high), shape = LIMITS[dtype], (50, factors)
     x = (random(dtype, shape).astype(int) // 4).clip(low, high).astype(dtype)
@@ -339,7 +340,7 @@ def test_products(dtype: str, factors: int) -> None:
 
 
 def test_a_scale_of_its_own_in_real_numbers() -> None:
-    """Real numbers are what the copied integers stand for then, not what they stood for."""
+    """With float quantization a RESHAPE to another scale rescales, because integers are copied."""
     m, x = Build(), random("int8", (5, 7))
     (y,) = m.op(
         "RESHAPE",

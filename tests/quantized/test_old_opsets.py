@@ -1,4 +1,4 @@
-"""int16 activations in opsets before 21, whose QuantizeLinear has no int16."""
+"""int16 activations before opset 21, whose QuantizeLinear lacks int16."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_networks_of_int16(name: str, opset: int) -> None:
 
 @pytest.mark.parametrize("zero", [0, 7])
 def test_rounding_and_limits(zero: int) -> None:
-    """Round, Clip and Cast give the integers of QuantizeLinear, which saturates."""
+    """Round, Clip and Cast give the same integers as QuantizeLinear."""
     m = Build()
     x = m.input([6])
     (y,) = m.op("QUANTIZE", [x], [[6]], dtype="int16", scale=0.5, zero_point=zero)

@@ -45,7 +45,7 @@ def build_pool(
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_maxima(dtype: str, activation: str) -> None:
-    """They are integers of the input, clamped."""
+    """The maximum of stored integers equals LiteRT's, with every activation."""
     for padding in ("SAME", "VALID"):
         check(build_pool("MAX_POOL_2D", dtype, activation, padding=padding))
 
@@ -54,7 +54,7 @@ def test_maxima(dtype: str, activation: str) -> None:
 @pytest.mark.parametrize("kernel", [(1, 2), (2, 2), (2, 3), (3, 3), (5, 7)], ids=str)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: str) -> None:
-    """Equal to the last bit: halves are rounded away from zero."""
+    """int16 averages equal LiteRT's: halves are rounded away from zero."""
     check(build_pool("AVERAGE_POOL_2D", "int16", activation, kernel, padding))
     for extreme in LIMITS["int16"]:
         inputs = [np.full([2, 5, 7, 3], extreme, np.int16)]
@@ -65,7 +65,7 @@ def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_averages_of_8_bits(dtype: str, padding: str, kernel: tuple[int, int]) -> None:
-    """Averages are equal: halves are rounded away from the integer 0."""
+    """Averages equal LiteRT's: halves are rounded away from the integer 0."""
     data = build_pool("AVERAGE_POOL_2D", dtype, kernel=kernel, padding=padding)
     for activations in ("auto", "int8", "uint8"):
         check(data, activations=activations)
@@ -74,7 +74,7 @@ def test_averages_of_8_bits(dtype: str, padding: str, kernel: tuple[int, int]) -
 @pytest.mark.parametrize("size", [2, 6, 8, 10, 16])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_every_half(dtype: str, size: int) -> None:
-    """Each half that is an average, with what is next to it on both sides."""
+    """Every half that is an average, with the sums next to it."""
     low, high = LIMITS[dtype]
     sums = [
         size * size * half // 2 + n for half in range(2 * low + 1, 2 * high, 2) for n in (-1, 0, 1)
@@ -88,14 +88,14 @@ def test_every_half(dtype: str, size: int) -> None:
     window: dict[str, Any] = dict.fromkeys(sides, size)
     image = m.input(list(x.shape), dtype=dtype, scale=scale, zero_point=zero)
     m.output(*m.op("AVERAGE_POOL_2D", [image], [y], padding="VALID", **window))
-    # Behind 128, where int8 has its 0, half a step is hardly more than a float32 tells apart.
+    # int8 is stored with an offset of 128, where half a step is at the limit of float32.
     large = dtype == "int8" and size * size >= 128
     result = check(m.bytes(), inputs=[x], steps=int(large), random_layouts=[])
     assert count_optimized_nodes(result.model)["QLinearAveragePool"] == 1
 
 
 def _split_total(total: int, count: int) -> list[int]:
-    """Return so many integers, as equal as can be."""
+    """Return `count` nearly equal integers with this sum."""
     each, more = divmod(total, count)
     return [each + 1] * more + [each] * (count - more)
 
@@ -104,7 +104,7 @@ def _split_total(total: int, count: int) -> list[int]:
 @pytest.mark.parametrize("code", KERNELS)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_kernels_look_at_no_scale(dtype: str, code: str, activation: str) -> None:
-    """They make integers of the input's scale, whatever the output's says, and clamp by that."""
+    """Kernels use the input scale for output and activation, and ignore the output scale."""
     (scale, zero), (low, high) = TYPES[dtype], LIMITS[dtype]
     m = Build()
     x = m.input([2, 5, 7, 3], dtype=dtype, scale=scale, zero_point=zero)

@@ -1,7 +1,7 @@
-"""Products of integers on processors with and without VNNI, on which different kernels run.
+"""Integer products on processors with and without VNNI, which run different kernels.
 
-Without VNNI there is no instruction that adds products of bytes in 32 bits: kernels of ONNX Runtime
-that multiply uint8 by int8 there add two of them in 16 bits, and saturate.
+Without VNNI no instruction adds products of bytes in 32 bits: ONNX Runtime's kernels for uint8 by
+int8 add two products in 16 bits, and saturate.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def emulated_processor(processor: str) -> Any:
 
 @pytest.mark.parametrize("processor", [NATIVE, *map(emulated_processor, EMULATED)])
 def test_numbers(processor: str, tmp_path: Path) -> None:
-    """All models run in one process: its imports take seconds."""
+    """All models agree with LiteRT; they run in one process, because imports take seconds."""
     models = [(model.SerializeToString(), sample.runs) for sample, model in convert_samples()]
     pairs = zip(convert_samples(), run_models(models, processor, tmp_path), strict=True)
     faults = [
@@ -54,13 +54,13 @@ def test_numbers(processor: str, tmp_path: Path) -> None:
 
 
 def test_no_product_may_saturate() -> None:
-    """Whether there is an emulator or not."""
+    """No node of the models can saturate; this needs no emulator."""
     lossy = {sample.name: saturating(optimize_model(model)) for sample, model in convert_samples()}
     assert not {name: nodes for name, nodes in lossy.items() if nodes}
 
 
 def quantized_models() -> Iterator[bytes]:
-    """Yield the quantized models of the project and of the folder that TFLITE2ONNX_ZOO names."""
+    """Yield the quantized models of the project and of the folder TFLITE2ONNX_ZOO."""
     for case in (*assets(), *zoo()):
         data = case.path.read_bytes()
         for weights in WEIGHTS[:2]:
@@ -75,9 +75,10 @@ def quantized_models() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("processor", [emulated_processor("Haswell")])
 def test_models_load_with_precise_products(processor: str, tmp_path: Path) -> None:
-    """ONNX Runtime makes uint8 of int8 weights on processors without VNNI if it is asked to.
+    """Models load with ONNX Runtime's option x64quantprecision.
 
-    It fails on a model in which two nodes read one weight, or one zero point.
+    The option converts int8 weights to uint8 on processors without VNNI. ONNX Runtime then fails if
+    two nodes share a weight or a zero point.
     """
     models: list[tuple[bytes, Runs]] = [(model, []) for model in quantized_models()]
     assert models

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products on stored integers: every type, against LiteRT and exactly."""
+"""Convolutions and matrix products of stored integers: every type, against LiteRT and exactly."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SHAPES = {
     ),
     "flattened": Shape("FULLY_CONNECTED", [2, 3, 5, 7], [11, 105], [2, 11]),
 }
-# Types that LiteRT's kernels accept beside 8 bits, and 8 by 4 bits.
+# Schemes that LiteRT's kernels support.
 EVERY = ("uint8", "int8", "int8 per channel", "int16", "int16 per channel")
 NARROW = ("int4", "int4 per channel")
 TAKEN = {
@@ -67,22 +67,22 @@ TAKEN = {
     "flattened": (*EVERY, *NARROW, "no bias"),
 }
 CASES = [(shape, scheme) for shape, schemes in TAKEN.items() for scheme in schemes]
-# What they accept, but read as something else: packed weights of four bits, or of 16, as int8, and
-# int8 data as uint8.
+# Schemes that the kernels accept but misread: packed int4 or int16 weights as int8, and int8 data
+# as uint8.
 MISREAD = [
     ("DEPTHWISE_CONV_2D", "int16 and int4"),
     ("CONV_2D", "int16 by int16"),
     ("FULLY_CONNECTED", "int8 to int16"),
 ]
-# What ONNX Runtime makes of a layer of eight bits; of transposed convolutions it has no kernel.
+# ONNX Runtime's fused kernels for 8-bit layers; transposed convolutions have none.
 KERNELS = {"CONV_2D": "QLinearConv", "DEPTHWISE_CONV_2D": "QLinearConv", "FULLY_CONNECTED": "QGemm"}
 
 
 def check_layer(layer: Layer, **options: Any) -> Converted:
-    """Hold a layer to LiteRT and to the one right rounding of what it makes.
+    """Compare a layer with LiteRT, and with the correctly rounded result.
 
-    LiteRT may be a step off: it scales accumulators by a fixed-point number (of 16 bits, where
-    the data has as many), and some of its kernels round twice, once for each half of the shift.
+    LiteRT may be a step off: it multiplies accumulators by a fixed-point number (of 16 bits for
+    int16 data), and some kernels round twice, once for each half of the shift.
     """
     data = layer.model()
     for x in layer.inputs:
@@ -92,10 +92,10 @@ def check_layer(layer: Layer, **options: Any) -> Converted:
 
 
 def check_exactly(layer: Layer, **options: Any) -> None:
-    """Hold a layer to what it has to be: rounded once, and rightly.
+    """Require that the output is the correctly rounded result.
 
-    It is computed in float32: what lies a thousandth of a step from a half may be rounded to
-    either side. Of 16 bits that is a hundredth. With exact scales not even halves are in doubt.
+    The output is computed in float32: within a thousandth of a step from a half (a hundredth for 16
+    bits) it may be rounded to either side. With exact scales it must be equal.
     """
     doubt = 0.01 if layer.scheme.y == "int16" else 0.001
     for x in layer.inputs:
@@ -115,7 +115,7 @@ def run_model(data: bytes, x: Any, **options: Any) -> list[Any]:
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize(("shape", "scheme"), CASES)
 def test_every_type(shape: str, scheme: str, *, exact: bool) -> None:
-    """Random integers and extremes; with scales that are powers of two every eighth is a tie."""
+    """Random integers and extremes; with exact scales every eighth result is a tie."""
     layer = Layer(SHAPES[shape], replace(SCHEMES[scheme], exact=exact))
     check_layer(layer)
 
@@ -129,7 +129,7 @@ def test_what_litert_misreads(shape: str, scheme: str) -> None:
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int16"])
 @pytest.mark.parametrize("shape", KERNELS)
 def test_activations(shape: str, scheme: str, activation: str) -> None:
-    """Integers are clamped where the range does not do it."""
+    """A Clip or Max is added if the output range does not imply the activation."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme], activation)
     result = check_layer(layer)
     clamps = {"Clip", "Max"} & {node.op_type for node in result.model.graph.node}
@@ -139,7 +139,7 @@ def test_activations(shape: str, scheme: str, activation: str) -> None:
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
 @pytest.mark.parametrize("shape", KERNELS)
 def test_activations_that_the_range_implies(shape: str, activation: str) -> None:
-    """No node is between the operator and QuantizeLinear, or after it."""
+    """If the output range implies the activation, no node is added, and the layer is fused."""
     scheme = replace(INT8, zeros=(3, 0, -128), y_scale=6 / 255)
     model = check_layer(Layer(SHAPES[shape], scheme, activation)).model
     assert not {"Clip", "Max", "Relu"} & {node.op_type for node in model.graph.node}
@@ -150,9 +150,9 @@ def test_activations_that_the_range_implies(shape: str, activation: str) -> None
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_types_inside(shape: str, activations: str, weights: str) -> None:
-    """The numbers are the same, and so are the types of inputs and outputs.
+    """Each storage option gives correct outputs; inputs and outputs keep their type.
 
-    Of int8 weights only small ones are right on every processor.
+    int8 weights must be small to be correct on every processor.
     """
     options = {"activations": activations, "weights": weights}
     scheme = replace(INT8, exact=weights == "int8")
@@ -166,7 +166,7 @@ def test_types_inside(shape: str, activations: str, weights: str) -> None:
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel", *NARROW])
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s != "TRANSPOSE_CONV"])
 def test_integer_kernels(shape: str, scheme: str) -> None:
-    """No float node remains, except between int8 and uint8."""
+    """An 8-bit layer is one integer kernel; other nodes only convert between int8 and uint8."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     left = count_optimized_nodes(convert(layer.model()).model)
     assert left.pop(KERNELS[layer.shape.code]) == 1

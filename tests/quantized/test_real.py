@@ -1,7 +1,7 @@
-"""Quantized loops, branches, states and recurrent layers as real numbers (`quantization="float"`).
+"""Quantized loops, branches, states and recurrent layers with quantization="float".
 
-What is converted makes what LiteRT makes of the same network with all of its numbers real, and is
-as near to what it makes of integers as those are fine.
+The outputs equal LiteRT's for the same network with float tensors. They are within some steps of
+LiteRT's quantized outputs.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ RUNS = 8
 
 
 def constant(m: Subgraph, most: float) -> Tensor:
-    """Return numbers from -most to most."""
+    """Return a constant from -most to most."""
     numbers = np.linspace(-most, most, 30).reshape(SHAPE)
     return m.constant(np.round(numbers * 128).astype(np.int8), scale=1 / 128)
 
 
 def add_damping(m: Subgraph, x: Tensor) -> Tensor:
-    """Return x times small numbers, plus others."""
+    """Return x * 0.3 + 0.9, with quantized constants."""
     (product,) = m.op("MUL", [x, constant(m, 0.3)], [like(m, x)])
     return m.op("ADD", [product, constant(m, 0.9)], [like(m, x)])[0]
 
 
 def build_loop() -> bytes:
-    """A loop whose rounds an input counts."""
+    """Build a loop whose number of iterations is an input."""
     m = Build()
     x = m.input(SHAPE, name="x", **X)
     m.output(loop(m, [counter(m), x], count_rounds(lambda m, xs: [add_damping(m, xs[0])]))[1])
@@ -53,7 +53,7 @@ def build_loop() -> bytes:
 
 
 def build_branches() -> bytes:
-    """Branches, one of them with a loop in it."""
+    """Build branches, one of them with a loop."""
     m = Build()
     count, x = counter(m), m.input(SHAPE, name="x", **X)
     (small,) = m.op("LESS", [count, m.constant(np.array(0, np.int32))], [[]], dtype="bool")
@@ -67,7 +67,7 @@ def build_branches() -> bytes:
 
 
 def build_variable() -> bytes:
-    """A variable that is set to a part of itself and of the input."""
+    """Build a variable that is updated from its value and the input."""
     m = Build()
     x = m.input(SHAPE, name="x", **X)
     initialise(m, memory={"values": np.full(SHAPE, 20, np.int8), **X})
@@ -78,8 +78,8 @@ def build_variable() -> bytes:
     return m.bytes()
 
 
-def within_a_loop() -> bytes:
-    """A variable that each round of a loop sets."""
+def build_variable_in_loop() -> bytes:
+    """Build a variable that each iteration of a loop updates."""
     m = Build()
     x = m.input(SHAPE, name="x", **X)
     initialise(m, memory={"values": np.full(SHAPE, 20, np.int8), **X})
@@ -94,13 +94,13 @@ def within_a_loop() -> bytes:
     return m.bytes()
 
 
-# How many steps of the output the integers may be off: some rounding in each operator, which goes
-# on from run to run.
+# The allowed difference of quantized outputs, in steps: each operator rounds, and the errors
+# continue from run to run.
 CASES: list[tuple[Callable[[], bytes], int]] = [
     (build_loop, 3),
     (build_branches, 3),
     (build_variable, 3),
-    (within_a_loop, 5),
+    (build_variable_in_loop, 5),
     *(
         (lambda form=form: cells.integer_lstm(form), 3)
         for form in (
@@ -118,7 +118,7 @@ CASES: list[tuple[Callable[[], bytes], int]] = [
 
 @pytest.mark.parametrize(("make", "steps"), CASES)
 def test_real_numbers(make: Callable[[], bytes], steps: int) -> None:
-    """None is so large that integers would not hold it: those bounds count here as well."""
+    """Float outputs agree with the float twin, and within some steps with the quantized model."""
     data = make()
     result = check(
         make_float_model(data),
@@ -138,7 +138,7 @@ def test_real_numbers(make: Callable[[], bytes], steps: int) -> None:
 
 
 def _scales(data: bytes) -> tuple[list[tuple[float, int]], list[tuple[float, int]]]:
-    """Return scales and zero points of inputs and outputs; a scale of 0 says that there is none."""
+    """Return the scales and zero points of inputs and outputs; the scale is 0 if there is none."""
     graph = read_model(data).graphs[0]
     inputs, outputs = (
         [

@@ -1,4 +1,4 @@
-"""LSTM, RNN and SVDF with integer weights, and of integers throughout, over many runs."""
+"""LSTM, RNN and SVDF with integer weights, and with integer activations, over many runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
 from tests.op.recurrent.test_recurrent import ALL, change_form
-from tests.quantized.test_hybrid import rows
+from tests.quantized.test_hybrid import exact_rows
 from tests.support import check, random_inputs
 from tests.support.needs import needs_onnxruntime
 from tests.support.runtimes import session
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     Make = Callable[[Form], bytes]
 
-# Integer weights, float data: LiteRT rounds the data of each product to 127 steps (or 255), those
-# of h as well, so that an error of 1/254 goes from step to step.
+# Integer weights and float data: LiteRT quantizes the data of each product to 127 steps (or 255),
+# also h, so that an error of 1/254 continues from step to step.
 HYBRID_TOLERANCE = 0.03
-# LiteRT's gates are of fixed point, off by some 2**-15; where that moves a product to the next
-# integer h is off by one of its steps, and a projection sums such up. Of 5000 elements 140 are off
-# by one, and with a projection 600 and 3 by two.
+# LiteRT's gates are fixed-point numbers with errors of about 2**-15. If such an error moves a
+# product to the next integer, h is off by one step, and a projection adds such errors up. 140 of
+# 5000 elements are off by one step; with a projection 600 are, and 3 are off by two.
 STEPS, PROJECTED_STEPS = 1, 2
 
 HYBRID = [
@@ -79,7 +79,7 @@ def test_integer_weights(make: Make, form: Form) -> None:
 
 
 def stored_types(result: Converted) -> set[int]:
-    """Return the types of constants and weights."""
+    """Return the types of initializers and constants."""
     return {i.data_type for i in result.model.graph.initializer}
 
 
@@ -87,17 +87,17 @@ def stored_types(result: Converted) -> set[int]:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("make", [cells.lstm, cells.rnn])
 def test_exact_first_steps(make: Make, dtype: str, *, asymmetric: bool) -> None:
-    """Data that LiteRT rounds to themselves, and a state of 0, leave no difference."""
+    """The first step is exact if LiteRT's quantization of the data is exact, because h is 0."""
     form = Form(weights=dtype, asymmetric=asymmetric, single=True)
-    x = rows((form.batch, form.features), -128 if asymmetric else -127) / 8
+    x = exact_rows((form.batch, form.features), -128 if asymmetric else -127) / 8
     check(make(form), inputs=[x])
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])
 def test_exact_filters(*, asymmetric: bool) -> None:
-    """SVDF rounds its data, but not its state."""
+    """SVDF is exact over runs, because the kernel quantizes its data but not its state."""
     form = Form(weights="int8", asymmetric=asymmetric, activation="NONE")
-    x = rows((form.batch, form.features), -128 if asymmetric else -127) / 8
+    x = exact_rows((form.batch, form.features), -128 if asymmetric else -127) / 8
     check(cells.svdf(form), inputs=[x], runs=7)
 
 
@@ -130,14 +130,14 @@ def test_integers(form: Form) -> None:
 
 
 def test_fifty_runs() -> None:
-    """Errors fade, as a cell forgets: they do not add up."""
+    """Errors do not accumulate over 50 runs."""
     check(cells.integer_lstm(Form(times=2)), runs=50, seeds=[0], steps=STEPS, random_layouts=[])
 
 
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 @pytest.mark.parametrize("make", [cells.integer_lstm, cells.integer_svdf])
 def test_kept_as(make: Make, activations: str) -> None:
-    """int8 and uint8 storage represent the same numbers."""
+    """Storage of int8 as int8 or uint8 gives the same results."""
     check(make(Form()), runs=3, seeds=[0], steps=STEPS, activations=activations)
 
 
@@ -160,13 +160,13 @@ def test_real_numbers_throughout() -> None:
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("bias", [False, True])
 def test_integer_filters(rank: int, *, bias: bool) -> None:
-    """Float sums may be close to a half."""
+    """SVDF with integer activations, over 20 runs."""
     data = cells.integer_svdf(Form(), rank=rank, bias=bias)
     check(data, runs=20, seeds=[0], steps=STEPS)
 
 
 def test_basic_integers() -> None:
-    """The states are as exact as elsewhere; what is finer, and follows from them, is not."""
+    """The states of the kernel BASIC are as exact as elsewhere; finer derived outputs are not."""
     needs_onnxruntime(1, 31, FUSING)
     check(cells.integer_basic_lstm(), runs=20, seeds=[0], steps=64)
     only = cells.integer_basic_lstm(outputs=1)
@@ -179,7 +179,7 @@ def test_basic_integers() -> None:
     ids=["filters", "cell"],
 )
 def test_states_have_the_types_of_the_file(data: bytes) -> None:
-    """What is int8 in the file, and uint8 inside, is int8 from run to run."""
+    """States are int8 as in the file, even if the model stores int8 as uint8."""
     states = convert(data).states
     assert {state.input.dtype for state in states} <= {"int8", "int16"}
     assert all(state.initial.dtype == state.output.dtype for state in states)

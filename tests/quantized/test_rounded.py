@@ -1,4 +1,4 @@
-"""Float data that is quantized as it comes, as LiteRT's hybrid kernels do it."""
+"""Float data that is quantized at run time, as in LiteRT's hybrid kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEATURES, OUT = 521, 1031  # more than half a million weights
 
 
 def data(*shape: int, seed: int = 0) -> Array:
-    """Return numbers that are not centred, with rows of very different size, one of them 0."""
+    """Return numbers with a mean of 0.4, with rows of very different size, one of them 0."""
     generator = np.random.default_rng(seed)
     values = generator.standard_normal(shape) + 0.4
     values *= 10.0 ** generator.integers(-2, 3, shape[0]).reshape(-1, *[1] * (len(shape) - 1))
@@ -43,7 +43,7 @@ def dense(
     most: int = 127,
     **options: Any,
 ) -> bytes:
-    """Return a FULLY_CONNECTED of float data and integer weights, of int8 up to `most`."""
+    """Return FULLY_CONNECTED of float data and integer weights; int8 weights are up to `most`."""
     m, generator = Build(), np.random.default_rng(7)
     low, high = (1, 255) if dtype == "uint8" else (-most, most)
     weights = generator.integers(low, high, tuple(w), np.dtype(dtype), endpoint=True)
@@ -65,9 +65,10 @@ def convolution(
     equal: bool = False,
     **options: Any,
 ) -> bytes:
-    """Return a CONV_2D of float data; `channels` are those of data, of a filter, and made.
+    """Return CONV_2D of float data.
 
-    So many `scales` may be `equal`.
+    `channels` are those of the data, of a filter, and of the output. `scales` is the number of
+    weight scales, which may be `equal`.
     """
     m, generator = Build(), np.random.default_rng(3)
     low, high = {"int8": (-127, 127), "uint8": (0, 127), "int4": (-7, 7)}[dtype]
@@ -90,7 +91,7 @@ def types(result: Converted) -> list[str]:
 
 
 def stored_types(result: Converted) -> set[int]:
-    """Return the types of the weights in the file."""
+    """Return the types of the stored weights."""
     large = [i for i in result.model.graph.initializer if len(i.dims) > 1 and i.dims[0] > 9]
     return {i.data_type for i in large}
 
@@ -104,9 +105,9 @@ def stored_types(result: Converted) -> set[int]:
 def test_large_products_are_those_of_the_kernel(
     rows: int, scales: int, *, asymmetric: bool
 ) -> None:
-    """To the last digits, though the data is not what it was.
+    """Large products equal the kernel's, because they quantize the data in the same way.
 
-    Products by int8 weights up to 64 are right on every processor: two of them fit into 16 bits.
+    int8 weights up to 64 are correct on every processor: two of their products fit into 16 bits.
     """
     options: dict[str, Any] = {"scales": scales, "asymmetric_quantize_inputs": asymmetric}
     for weights in WEIGHTS:
@@ -125,14 +126,14 @@ def test_large_products_are_those_of_the_kernel(
 @pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_nothing_but_zeros(rows: int, *, asymmetric: bool) -> None:
-    """Data of zeros give the bias."""
+    """Data of zeros give exactly the bias."""
     model = dense([rows, FEATURES], [rows, OUT], asymmetric_quantize_inputs=asymmetric)
     check(model, inputs=[np.zeros((rows, FEATURES), np.float32)], tolerance=0)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_data_of_one_sign(sign: int) -> None:
-    """The zero point is then the least or the largest integer."""
+    """Data of one sign, for which the zero point is the smallest or the largest integer."""
     model = dense([3, FEATURES], [3, OUT], asymmetric_quantize_inputs=True)
     check(model, inputs=[sign * np.abs(data(3, FEATURES))])
 
@@ -153,7 +154,7 @@ def test_data_of_one_sign(sign: int) -> None:
 def test_forms_of_large_products(
     x: list[int], y: list[int], options: dict[str, Any], *, asymmetric: bool
 ) -> None:
-    """In random layouts too."""
+    """Large products of every form, also in random layouts."""
     model = dense(x, y, asymmetric_quantize_inputs=asymmetric, **options)
     result = check(model, inputs=[data(*x)], random_layouts=range(3))
     assert "MatMulInteger" in types(result)
@@ -167,7 +168,7 @@ def test_opsets_of_large_products(opset: int) -> None:
 
 
 def test_small_products_leave_the_data_as_it_is() -> None:
-    """To quantize it would take longer than to multiply."""
+    """Small products do not quantize the data, because this would take longer than the product."""
     small = dense([1, 521], [1, 1000], w=(1000, 521), scales=1)
     assert "MatMulInteger" not in types(check(small, tolerance=0.01))
     many = dense([2, 521], [2, 1000], w=(1000, 521), scales=1)
@@ -187,13 +188,13 @@ def test_real_numbers_stay_real() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
 @pytest.mark.parametrize("images", [1, 3])
 def test_images_are_quantized_as_by_the_kernel(images: int, dtype: str) -> None:
-    """Each on its own, if all weights have one scale."""
+    """Each image is quantized apart if the weights have a single scale."""
     result = check(convolution(images, dtype=dtype), inputs=[data(images, 11, 17, 7)])
     assert types(result).count("QuantizeLinear") == 1
 
 
 def test_equal_scales_are_one() -> None:
-    """LiteRT looks at them, not at how many there are."""
+    """Equal scales of all channels count as a single scale, as in LiteRT."""
     model = convolution(scales=13, equal=True)
     assert "QuantizeLinear" in types(check(model, inputs=[data(1, 11, 17, 7)]))
 
@@ -213,7 +214,7 @@ def test_images_of_zeros() -> None:
     ids=["a scale for each channel", "groups", "few filters", "few places"],
 )
 def test_images_that_stay_as_they_are(model: bytes) -> None:
-    """The kernel quantizes them less coarsely, or it would take too long."""
+    """Images are not quantized if LiteRT quantizes finer parts, or if it would take too long."""
     assert "QuantizeLinear" not in types(check(model, tolerance=0.02))
 
 

@@ -1,4 +1,4 @@
-"""How storage is planned: the tables, the records, and what is shown of them."""
+"""quantization: the storage rules, the planned records, and their presentation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYWORDS = ROOT / "assets" / "models" / "keywords_int8.tflite"
 
 
 def test_documentation_has_the_tables() -> None:
-    """Each rule is a row of docs/quantization.md, in the same sequence."""
+    """Each rule is a row of docs/quantization.md, in the same order."""
     lines = (ROOT / "docs" / "quantization.md").read_text().splitlines()
     for rules in ([*TENSORS, END], WEIGHTS, [BIAS], READINGS):
         rows = [f"| {rule.when} | {rule.then} | {rule.why} |" for rule in rules]
@@ -36,7 +36,7 @@ def test_documentation_has_the_tables() -> None:
 
 
 def test_records_of_a_network() -> None:
-    """int8 is uint8 inside; inputs and outputs have the file's type."""
+    """int8 tensors are stored as uint8; inputs and outputs have the file's type."""
     rows = inspect(KEYWORDS).storage
     first, last = rows[0], rows[-1]
     assert (first.tflite, first.onnx) == (
@@ -61,7 +61,7 @@ def test_records_of_floats() -> None:
 
 
 def test_records_of_hybrid_products() -> None:
-    """Large products read quantized data, and weights as stored; small ones read real weights."""
+    """Large products read quantized data and stored weights; small products read float weights."""
     reads = []
     for rows in (1, 64):
         m = Build()
@@ -75,7 +75,7 @@ def test_records_of_hybrid_products() -> None:
 
 
 def test_blocks() -> None:
-    """Scales of blocks are counted."""
+    """The record gives the number of block scales."""
     scales = Quantization(np.ones((32, 2), np.float32), np.zeros((32, 2), np.int64), 1, 32)
     words = describe_storage(Storage(DType.INT4, scales))
     assert words == "int4, 64 scales on axis 1 in blocks of 32"
@@ -85,7 +85,7 @@ def test_blocks() -> None:
 
 
 def test_inspect_lists_the_storage(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line for each tensor, then the reasons by their numbers."""
+    """There is a line for each tensor, then the reasons by number."""
     assert main(["inspect", "--storage", str(KEYWORDS)]) == 0
     shown = capsys.readouterr().out
     assert "FULLY_CONNECTED (4)  int8, 16 scales on axis 0" in shown
@@ -105,7 +105,7 @@ def test_inspect_of_floats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_verify_names_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the first operator that differs, and of no operator that computes no such tensor."""
+    """The record of the first wrong operator is printed; an unknown tensor has none."""
     result = convert(KEYWORDS)
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
@@ -124,17 +124,18 @@ def test_verify_names_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def node_inputs(graph: onnx.GraphProto) -> tuple[dict[str, onnx.NodeProto], dict[str, Any]]:
-    """Return the nodes by the names of their outputs, and the constants."""
+    """Return the nodes by the names of their outputs, and the constants by name."""
     producers = {name: node for node in graph.node for name in node.output}
     return producers, {tensor.name: tensor for tensor in graph.initializer}
 
 
 def fuses_to_matmul_nbits(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
-    """Return whether ONNX Runtime 1.32 makes MatMulNBits of a product with a constant matrix.
+    """Return whether ONNX Runtime 1.32 fuses a product with a constant matrix to MatMulNBits.
 
-    DQMatMulNodeGroupSelector in qdq_selectors.cc: the second operand is DequantizeLinear of a
-    constant matrix [k, n], with a scalar scale or one scale for each column, and a Gemm does not
-    transpose it. (ONNX Runtime also wants a Gemm not to transpose the data; this is stricter.)
+    DQMatMulNodeGroupSelector in qdq_selectors.cc requires: the second operand is DequantizeLinear
+    of a constant matrix [k, n] with a scalar scale or a scale for each column, and a Gemm does not
+    transpose it. (ONNX Runtime also requires that a Gemm does not transpose the data; this function
+    does not.)
     """
     producers, constants = node_inputs(graph)
     flags = {a.name: a.i for a in node.attribute}
@@ -171,7 +172,7 @@ def test_16_bit_products_are_not_rounded(
 
 @pytest.mark.parametrize("scales", [0.01, [0.01, 0.02, 0.03, 0.04, 0.05]])
 def test_16_bit_products_of_transposed_data_are_not_rounded(scales: Any) -> None:
-    """The planner takes the TRANSPOSE into the product, whose data is then [features, rows]."""
+    """The same holds if the planner merges a TRANSPOSE into the product."""
     m = Build()
     x = m.input([7, 3], dtype="int16", scale=0.01)
     axes = m.constant(np.array([1, 0], np.int32))
@@ -197,7 +198,7 @@ def test_16_bit_batch_products_are_not_rounded(rank: int, *, adjoint: bool) -> N
 
 
 def test_16_bit_cells_are_not_rounded() -> None:
-    """The data of a basic LSTM pass through Concat, so that no integer kernel is made."""
+    """The data of a basic LSTM come from Concat, so that no integer kernel is used."""
     graph = convert(cells.integer_basic_lstm()).model.graph
     (product,) = [node for node in graph.node if node.op_type == "Gemm"]
     assert not fuses_to_matmul_nbits(graph, product)

@@ -1,8 +1,8 @@
-"""Operators of two inputs on stored integers: every one of them, against LiteRT.
+"""Operators with two inputs on stored integers, compared with LiteRT.
 
-Where integers only move, or are compared, all are equal. Elsewhere they are one step apart at
-most: the kernels multiply by fixed-point numbers, round each product twice and halves away from
-zero; ONNX rounds once, and halves to even. Where they are further apart the test says why.
+Moved and compared integers are equal. Computed integers differ by at most one step: the kernels
+multiply by fixed-point numbers, round each product twice, and round halves away from zero; ONNX
+rounds once, and halves to even. A test with a larger bound gives the reason.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from tests.support import Converted
 
 TYPES = ("int8", "uint8", "int16")
-# Scales of two inputs and an output: a fine, a wide and an equal one.
+# Scales of two inputs and an output: a small, a large and an equal output scale.
 TRIPLES = {
     "apart": (0.05, 0.03, 0.08),
     "equal": (0.05, 0.05, 0.05),
     "fine": (0.01, 0.03, 0.004),
     "wide": (0.11, 0.02, 0.3),
 }
-# Scales of int16, in place of powers of two, which are the default of two operators.
+# Scales of int16 that are not powers of two; two operators require powers of two by default.
 GENERAL: dict[str, dict[str, Any]] = {"ADD": {"pot_scale_int16": False}}
 GENERAL["SUB"] = GENERAL["ADD"]
 
@@ -60,7 +60,7 @@ def test_arithmetic(code: str, triple: str, dtype: str) -> None:
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
 def test_arithmetic_within_bounds(code: str, activation: str, dtype: str) -> None:
-    """The bounds are integers: 1 is 12.5 steps of 0.08, which the kernels round to 13."""
+    """Activations clamp to integers: 1 is 12.5 steps of 0.08, which the kernels round to 13."""
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
     pair, options = grid(dtype), {**GENERAL.get(code, {}), "fused_activation_function": activation}
     data = binary(code, pair, given, wanted, **options)
@@ -103,7 +103,7 @@ def test_shapes_that_broadcast(code: str, a: tuple[int, ...], b: tuple[int, ...]
 @pytest.mark.parametrize("code", ["ADD", "SUB"])
 @pytest.mark.parametrize("steps", [(12, 12, 12), (12, 14, 12), (13, 12, 12)])
 def test_powers_of_two(code: str, steps: tuple[int, int, int]) -> None:
-    """int16 by shifts alone, which take operands of one shape."""
+    """int16 with scales of powers of two, for which the kernels shift and do not broadcast."""
     pair = tuple(np.broadcast_arrays(*grid("int16")))
     *given, wanted = ((2.0**-step, 0) for step in steps)
     a, b = (np.ascontiguousarray(each) for each in pair)
@@ -113,9 +113,10 @@ def test_powers_of_two(code: str, steps: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("step", [0.5, 0.05, 0.01])
 def test_division(dtype: str, step: float) -> None:
-    """Quotients under half a step are 0, of which the kernel makes the largest integers.
+    """Quotients agree to a step, except below half a step, where the result should be 0.
 
-    It shifts them by more than 31 bits, whose result C leaves open.
+    There the kernel returns extreme integers: it shifts by more than 31 bits, which C does not
+    define.
     """
     a, b = grid(dtype)
     *given, wanted = scales(dtype, 0.05, 0.03, step)
@@ -140,7 +141,7 @@ def test_division(dtype: str, step: float) -> None:
     "code", ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"]
 )
 def test_comparisons(code: str, dtype: str, steps: tuple[float, float]) -> None:
-    """They compare steps of 1 / 256: numbers of a fine scale that are close are equal."""
+    """The kernels compare in steps of 1/256, so that close numbers of a fine scale are equal."""
     given = scales(dtype, *steps)
     given = [given[0], (given[1][0], given[0][1] if steps[0] == steps[1] else given[1][1])]
     pair = grid(dtype)
@@ -150,7 +151,7 @@ def test_comparisons(code: str, dtype: str, steps: tuple[float, float]) -> None:
 
 
 def test_comparisons_of_real_numbers() -> None:
-    """Where all is real, numbers of one scale are compared as they are."""
+    """Numbers with equal scales are compared exactly."""
     pair, given = grid("int8"), [(0.05, 3), (0.05, 3)]
     check_integers(binary("LESS", pair, given, None), pair)
 
@@ -159,7 +160,7 @@ def test_comparisons_of_real_numbers() -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
 def test_extremes(code: str, dtype: str, steps: tuple[float, ...]) -> None:
-    """The kernels compare integers, and copy one of them, whatever they stand for."""
+    """The kernels compare stored integers, and copy one of them, whatever the scales are."""
     *given, wanted = scales(dtype, *steps)
     if steps[0] == steps[1]:
         given = [wanted, wanted]
@@ -179,7 +180,7 @@ def test_integers_as_they_are(code: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_negation(dtype: str) -> None:
-    """The smallest integer stays: the kernel lets it wrap around."""
+    """The negative of the smallest integer wraps around, as in the kernel."""
     given, wanted = scales(dtype, 0.05, 0.03)
     x = all_integers(dtype).reshape(2, -1)
     check_integers(unary("NEG", x, given, wanted), [x])

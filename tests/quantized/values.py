@@ -1,4 +1,4 @@
-"""Operators on stored integers: all of these as inputs, and every way in which they can be kept."""
+"""Models of operators on all stored integers of a type, and comparison in every storage."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from tflite2onnx.tensor import Tensor as FileTensor
 
 Array = np.ndarray[Any, Any]
-Scale = tuple[float, int]  # scale and zero point
+Scale = tuple[float, int]  # a scale and a zero point
 
-# Zero points of two inputs and an output, none of them in the middle of its type.
+# Zero points of two inputs and an output, away from the middle of the type.
 ZEROS = {"int8": (3, -5, 7), "uint8": (131, 123, 120), "int16": (0, 0, 0)}
-# How much finer the steps of a type are than those of eight bits.
+# The scale of a type relative to 8 bits.
 FINER = {"int8": 1.0, "uint8": 1.0, "int16": 1 / 256}
 
 
 def scales(dtype: str, *steps: float) -> list[Scale]:
-    """Return scales for the inputs and output of an operator, given as those of eight bits."""
+    """Return quantizations of the inputs and of the output from 8-bit scales."""
     zeros = ZEROS[dtype][:1] if len(steps) == 1 else (*ZEROS[dtype][: len(steps) - 1],)
     zeros = (*zeros, ZEROS[dtype][2])[: len(steps)]
     return [(step * FINER[dtype], zero) for step, zero in zip(steps, zeros, strict=True)]
 
 
 def all_integers(dtype: str) -> Array:
-    """Return all integers of a type, in rising order."""
+    """Return all integers of a type in ascending order."""
     low, high = LIMITS[dtype]
     return np.arange(low, high + 1).astype(dtype)
 
 
 def grid(dtype: str) -> tuple[Array, Array]:
-    """Return two inputs that broadcast to all pairs of integers; of int16 to many, extremes too."""
+    """Return two inputs that broadcast to all pairs of integers; for int16 to a sample of pairs."""
     if dtype != "int16":
         return all_integers(dtype).reshape(-1, 1), all_integers(dtype).reshape(1, -1)
     generator, (low, high) = np.random.default_rng(0), LIMITS[dtype]
@@ -57,12 +57,12 @@ def _fields(dtype: str, scale: Scale | None) -> TensorFields:
 
 
 def add_input(m: Build, array: Array, scale: Scale | None) -> Tensor:
-    """Return an input for an array of integers that are quantized so."""
+    """Add an input for an array of stored integers."""
     return m.input(array.shape, **_fields(array.dtype.name, scale))
 
 
 def add_constant(m: Build, array: Array, scale: Scale) -> Tensor:
-    """Return a constant array of integers that are quantized so."""
+    """Add a constant array of stored integers."""
     return m.constant(array, scale=scale[0], zero_point=scale[1])
 
 
@@ -74,7 +74,7 @@ def output_tensor(m: Build, shape: Sequence[int], dtype: str, scale: Scale | Non
 def unary(
     code: str, x: Array, given: Scale, wanted: Scale, dtype: str = "", **options: Any
 ) -> bytes:
-    """Return a model of one operator, which makes as many elements as it takes."""
+    """Return a model of an operator whose output has the shape of its input."""
     m = Build()
     y = output_tensor(m, x.shape, dtype or x.dtype.name, wanted)
     m.output(*m.op(code, [add_input(m, x, given)], [y], **options))
@@ -89,9 +89,9 @@ def binary(
     constant: int | None = None,
     **options: Any,
 ) -> bytes:
-    """Return a model of one operator on two inputs that broadcast, one of them perhaps constant.
+    """Return a model of an operator with two inputs that broadcast; one may be constant.
 
-    What is wanted without a scale is bool.
+    An output without a scale is bool.
     """
     m = Build()
     xs = [
@@ -107,7 +107,7 @@ def binary(
 def check_integers(
     data: bytes, inputs: Sequence[Array], steps: int = 0, **options: Any
 ) -> Converted:
-    """Hold a model to LiteRT's integers: as it is converted by default, and in every other way."""
+    """Compare a model with LiteRT's integers, for each storage and with float quantization."""
     result = check(data, inputs=inputs, steps=steps, **options)
     if any(array.dtype == np.int8 for array in inputs):
         for activations in ("int8", "uint8"):
@@ -125,7 +125,7 @@ def check_integers(
 
 
 def check_float_conversion(data: bytes, inputs: Sequence[Array], steps: int = 0) -> None:
-    """Hold a model of real numbers to LiteRT's integers: within the steps, half a step away."""
+    """Compare a float conversion with LiteRT's integers, within steps and half a step."""
     graph = read_model(data).graphs[0]
     model = convert(data, quantization="float", io_layout="tflite").model
     real = [as_real(a, t) for a, t in zip(inputs, graph.inputs, strict=True)]
@@ -139,12 +139,12 @@ def check_float_conversion(data: bytes, inputs: Sequence[Array], steps: int = 0)
         low, high = LIMITS[want.dtype.name]
         scale, zero = _scale_of(tensor)
         integers = np.clip(have.astype(np.float64) / scale + zero, low, high)
-        # A rounding to integers is half a step, and float32 is not exact.
+        # LiteRT's rounding to integers is half a step; float32 adds a small error.
         assert np.abs(integers - want).max(initial=0) <= steps + 0.51
 
 
 def as_real(array: Array, tensor: FileTensor) -> Array:
-    """Return the real numbers that integers of a tensor stand for; others as they are."""
+    """Return the real numbers of stored integers; other arrays are returned unchanged."""
     if tensor.quantization is None or tensor.dtype.label not in LIMITS:
         return array
     scale, zero = _scale_of(tensor)

@@ -1,7 +1,7 @@
-"""Constant booleans whose bytes are neither 0 nor 1: all bytes but 0 are true.
+"""Constant booleans with bytes other than 0 and 1: every byte except 0 is true.
 
-In C++ these are no booleans. Held to LiteRT are the kernels that read them as if they were; what
-the others make is said in docs/faq.md.
+C++ has no such booleans. Kernels that treat these bytes as true are compared with LiteRT;
+docs/faq.md describes the other kernels.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ BYTES = np.arange(256, dtype=np.uint8)
 
 
 def constant(m: Build, values: Any) -> Tensor:
-    """Return booleans that are stored as these bytes."""
+    """Return booleans stored as these bytes."""
     return m.constant(np.asarray(values, np.uint8).view(np.bool_))
 
 
 def outputs(m: Build, code: str) -> list[Tensor]:
-    """Return the output of an operator for all bytes."""
+    """Return the output of an operator for all byte values."""
     if code in ("SELECT", "SELECT_V2"):
         branches = [m.constant(np.full(256, value, np.float32)) for value in (1, 2)]
         return m.op(code, [constant(m, BYTES), *branches], [[256]], dtype="float32")
@@ -47,7 +47,7 @@ def test_all_but_zero_is_true(code: str) -> None:
 
 
 def test_where_finds_what_is_true() -> None:
-    """LiteRT counts the bytes as numbers, and leaves the rows empty that are too many."""
+    """LiteRT counts rows by the sum of the bytes, so the additional rows are never written."""
     m = Build()
     stored = [0, 2, 1, 0, 3]
     m.output(*m.op("WHERE", [constant(m, stored)], [m.tensor([None, 1], dtype="int64")]))

@@ -1,4 +1,4 @@
-"""tflite2onnx/reader/buffers.py and tensor.py: constants and quantizations as they are read."""
+"""reader/buffers.py and tensor.py: constants and quantizations of the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "dtype", [d.label for d in DType if d.numpy is not None and d.label in TENSOR_TYPES]
 )
 def test_elements_of_every_type(dtype: str) -> None:
-    """Those of eight bits and more are views; numpy holds each that it has a type for."""
+    """Elements of 8 bits and more are views on the file; numpy has a type for most of them."""
     values = np.array([[1, 0, 1], [0, 1, 1]])
     tensor = constant(values, dtype=dtype)
     assert (tensor.dtype.label, tensor.shape) == (dtype, (2, 3))
@@ -55,7 +55,7 @@ def test_elements_under_eight_bits(dtype: str, low: int, high: int) -> None:
 
 @pytest.mark.parametrize(("dtype", "shape"), [("int4", (5, 7)), ("int4", (37, 71))])
 def test_elements_under_eight_bits_are_written(dtype: str, shape: tuple[int, int]) -> None:
-    """ONNX packs them as TFLite does."""
+    """ONNX packs these elements as TFLite does."""
     m = Build()
     values = np.random.default_rng(0).integers(-8, 8, shape)
     weights = m.constant(values, dtype=dtype, scale=0.5, name="weights")
@@ -66,7 +66,7 @@ def test_elements_under_eight_bits_are_written(dtype: str, shape: tuple[int, int
 
 
 def test_a_buffer_that_tensors_share() -> None:
-    """Elements of less than a byte are unpacked once."""
+    """A shared buffer with packed elements is unpacked once."""
     m = Build()
     one, two = (m.constant(np.arange(-8, 8), dtype="int4") for _ in range(2))
     tensors = m.model().subgraphs[0].tensors
@@ -80,7 +80,7 @@ def test_a_buffer_that_tensors_share() -> None:
 
 
 def test_constants_that_share_a_buffer_are_one() -> None:
-    """Shared constants are stored once in the ONNX file, too."""
+    """Constants that share a buffer are stored once in the ONNX file, too."""
     m = Build()
     x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5)
     values = np.ones((2, 5, 7, 3), np.int8)
@@ -96,7 +96,7 @@ def test_constants_that_share_a_buffer_are_one() -> None:
 
 
 def test_booleans_are_true_or_false() -> None:
-    """Any other byte is true too."""
+    """Every byte except 0 is true."""
     m = Build()
     m.output(m.constant(uint8([0, 1, 7, 0, 255])))
     m.model().subgraphs[0].tensors[0].type = TENSOR_TYPES["bool"]
@@ -106,7 +106,7 @@ def test_booleans_are_true_or_false() -> None:
 
 
 def test_strings() -> None:
-    """They are bytes, of any length."""
+    """Strings are bytes of any length."""
     data = constant(np.array([["one", ""], ["zwölf", "\0"]], object)).data
     assert data is not None
     assert data.tolist() == [[b"one", b""], ["zwölf".encode(), b"\0"]]
@@ -116,7 +116,7 @@ def test_strings() -> None:
 
 
 def test_strings_are_written() -> None:
-    """They stand in the ONNX file like any constant."""
+    """Constant strings are initializers of the ONNX file."""
     m = Build()
     texts = m.constant(np.array([["a", "b"], ["zwölf", ""]], object))
     m.output(*m.op("EQUAL", [m.input([2, 2], dtype="string"), texts], [[2, 2]], dtype="bool"))
@@ -128,7 +128,7 @@ def test_strings_are_written() -> None:
     [[-1], [3, 16, 16], [1, 12, 13], [1, -4, 12], [2, 16, 12, 16], [2**31 - 1, 8]],
 )
 def test_damaged_strings(words: list[int]) -> None:
-    """Overlapping strings could be far larger than the file."""
+    """Overlapping strings are refused, because together they could be far larger than the file."""
     m = Build()
     m.output(m.constant(["a", "b"]))
     m.model().buffers[1].data = int32(words).tobytes()
@@ -140,13 +140,13 @@ def test_damaged_strings(words: list[int]) -> None:
 
 
 def test_more_or_less_data_than_elements() -> None:
-    """Extra bytes are padding, as in LiteRT."""
+    """Extra bytes are ignored, as in LiteRT; missing bytes are an error."""
     m = Build()
     values = m.constant([1.5, 2.5, 3.5])
     m.output(*m.op("ADD", [m.input([2]), values], [[2]]))
     m.model().subgraphs[0].tensors[0].shape = int32([2])
     check(m.bytes())
-    m.model().buffers[1].data += b"\0"  # not even a whole element
+    m.model().buffers[1].data += b"\0"  # less than an element
     check(m.bytes())
     m.model().buffers[1].data = m.model().buffers[1].data[:7]
     with pytest.raises(
@@ -156,7 +156,7 @@ def test_more_or_less_data_than_elements() -> None:
 
 
 def test_sparse_constants() -> None:
-    """The elements are those that are stored; the levels say where they belong."""
+    """A sparse constant is expanded; its levels give the position of each value."""
     dense = float32([[0, 1, 0], [2, 0, 3]])
     for index_type in ("int32", "uint16", "uint8"):
         values, levels = sparsify(dense, ["dense", "csr"], index_type=index_type)
@@ -197,7 +197,7 @@ def test_a_constant_without_elements() -> None:
 
 
 def test_a_tensor_that_nobody_computes() -> None:
-    """LiteRT says that it lacks data; so does the converter, of the operator that reads it."""
+    """A tensor without data that nothing computes is an error of the operator that reads it."""
     m = Build()
     m.output(*m.op("ADD", [m.input([2]), m.tensor([2], name="lost")], [m.tensor([2], name="y")]))
     with pytest.raises(RuntimeError, match="lacks data"):
@@ -222,7 +222,7 @@ def test_variable_tensors_and_resources() -> None:
 
 
 def test_shape_signature() -> None:
-    """-1 is a size that is not fixed; the shape has a 1 in its place."""
+    """-1 in the signature is a dynamic size, for which the shape has 1."""
     m = Build()
     x = m.input([None, 3])
     m.output(x)
@@ -234,7 +234,7 @@ def test_shape_signature() -> None:
 
 
 def test_quantization() -> None:
-    """One scale, or one along an axis; a missing zero point is 0."""
+    """One scale, or scales along an axis; missing zero points are 0."""
     q = constant(int8([1, 2]), scale=0.5, zero_point=-3).quantization
     assert q is not None
     assert (q.scale.tolist(), q.zero_point.tolist(), q.per_axis, q.axis) == ([0.5], [-3], False, 0)
@@ -258,7 +258,7 @@ def test_quantization() -> None:
 
 
 def test_equal_quantizations() -> None:
-    """They are if every stored integer means the same number."""
+    """Quantizations are equal if each stored integer has the same real number."""
     one = Quantization(float32([0.5]), int64([3]))
     assert one.same_as(Quantization(float32([0.5]), int64([3]), axis=1))
     assert not one.same_as(None)
@@ -270,7 +270,7 @@ def test_equal_quantizations() -> None:
 
 
 def blockwise(zero_points: int, **changes: Any) -> Model:
-    """Return a model with int4 weights [4, 6] in blocks of 3, their scales in a tensor."""
+    """Return a model with int4 weights [4, 6] in blocks of 3; the scales are in another tensor."""
     m = Build()
     m.constant(np.arange(8, dtype=np.float16).reshape(4, 2), name="scales")
     m.constant(np.arange(8, dtype=np.int32).reshape(4, 2) - 4, name="zero points")
@@ -287,7 +287,7 @@ def blockwise(zero_points: int, **changes: Any) -> Model:
 
 @pytest.mark.parametrize("zero_points", [-1, 1])
 def test_blockwise_quantization(zero_points: int) -> None:
-    """A scale for each block of the last axis, in the shape that says which is whose."""
+    """The scales have the shape of the blocks along the last axis."""
     q = blockwise(zero_points).graphs[0].tensors[2].quantization
     assert q is not None
     assert q.scale.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
@@ -308,13 +308,13 @@ def test_blockwise_quantization(zero_points: int) -> None:
     ],
 )
 def test_damaged_blocks(changes: dict[str, int], reason: str) -> None:
-    """The numbers have to fit the tensor."""
+    """Scales and zero points that do not fit the tensor are errors."""
     with pytest.raises(ModelFileError, match=reason):
         blockwise(-1, **changes)
 
 
 def test_quantization_along_several_axes() -> None:
-    """The schema has it, and no kernel reads it."""
+    """Scales along several axes are refused: the schema allows them, but no kernel reads them."""
     details = schema.MultiAxisQuantizationT(quantizedDimensions=[0, 1])
     kind = schema.QuantizationDetails.MultiAxisQuantization
     fields = schema.QuantizationParametersT(detailsType=kind, details=details)
@@ -339,7 +339,7 @@ def test_quantization_along_several_axes() -> None:
     ],
 )
 def test_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> None:
-    """Neither the shape nor the type of the tensor."""
+    """Quantizations that do not fit the shape or the type of the tensor are errors."""
     numbers = {"scale": np.float32, "zeroPoint": np.int64}
     arrays = {k: numbers[k](v) if k in numbers else v for k, v in fields.items()}
     with pytest.raises(ModelFileError, match=f"tensor tensor_0: .*{reason}"):
@@ -348,7 +348,7 @@ def test_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> N
 
 @pytest.mark.parametrize("axis", [0, 3, -1])
 def test_a_bias_has_one_axis(axis: int) -> None:
-    """Whatever axis it is said to be: LiteRT refuses those files, microcontrollers run them."""
+    """The axis of a bias's scales is 0, whatever the file declares; LiteRT refuses such files."""
     scales = np.array([0.5, 0.25], np.float32)
     said = schema.QuantizationParametersT(scale=scales, quantizedDimension=axis)
     quantization = constant(int8([1, 2]), quantization=said).quantization

@@ -1,4 +1,4 @@
-"""Options tables that are missing, or that are another operator's: all 0, as kernels see them."""
+"""Missing options tables, and tables of other operators: all fields are 0, as for kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def build(code: str, options: Mapping[str, Any]) -> Build:
-    """Return an operator as it is with all options 0."""
+    """Return an operator with all options 0."""
     m = Build()
     shape = [1, 2, 3, 2] if code == "LOCAL_RESPONSE_NORMALIZATION" else [2, 3]
     x = m.input(shape)
@@ -53,7 +53,7 @@ def test_no_table(code: str) -> None:
 
 @pytest.mark.parametrize("code", ROWS)
 def test_the_table_of_another_operator(code: str) -> None:
-    """An options table of another operator is ignored."""
+    """The options table of another operator is ignored."""
     m = build(code, {})
     other = "SOFTMAX" if code == "ADD" else "ADD"
     ours, theirs = (b.model().subgraphs[0].operators[0] for b in (m, build(other, ROWS[other])))
@@ -63,7 +63,7 @@ def test_the_table_of_another_operator(code: str) -> None:
 
 @pytest.mark.parametrize("code", [code for code in OPERATORS if code != "CUSTOM"])
 def test_a_missing_table_has_all_fields(code: str) -> None:
-    """Of the types that they have in a table; what has no number for unknown things has a 0."""
+    """A missing table has all fields of the schema, as 0 of their types."""
     m = Build()
     m.op(code, [m.input([2])] * 5, [[2]])
     model = m.model()

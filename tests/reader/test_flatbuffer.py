@@ -1,4 +1,4 @@
-"""tflite2onnx/reader/flatbuffer.py and schema.py: tables as flatc's own classes write them."""
+"""reader/flatbuffer.py and reader/schema.py: tables as flatc's generated classes write them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = schema.TABLES | MEMBERS
 
 
 def script() -> ModuleType:
-    """Return scripts/make_schema.py."""
+    """Return the module scripts/make_schema.py."""
     path = Path(__file__).parents[2] / "scripts" / "make_schema.py"
     spec = spec_from_file_location("make_schema", path)
     assert spec is not None
@@ -34,7 +34,7 @@ def script() -> ModuleType:
 
 
 def read_table(table: Any, kind: str) -> Table:
-    """Return an object of a generated class as it is read from its bytes."""
+    """Return an object of a generated class, read from its bytes."""
     builder = flatbuffers.Builder()
     builder.Finish(table.Pack(builder))
     data = memoryview(bytes(builder.Output()))
@@ -42,13 +42,13 @@ def read_table(table: Any, kind: str) -> Table:
 
 
 def attribute(name: str) -> str:
-    """Return the name of a field in the generated classes: sharedName for shared_name."""
+    """Return the name of a field in a generated class: sharedName for shared_name."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
 
 def example(kind: str, position: int) -> Any:
-    """Return a value of a type that is not its default; None of a type that is a table."""
+    """Return a value of a type other than the default; None for a table type."""
     element = kind.strip("[]")
     if kind == "string":
         return f"text {position}"
@@ -60,13 +60,13 @@ def example(kind: str, position: int) -> Any:
 
 
 def decode_value(value: Any) -> Any:
-    """Return a value in the form of the generated classes."""
+    """Return a value as in the generated classes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_every_table(kind: str) -> None:
-    """Each field has the slot, type and default of flatc's class."""
+    """Each field has the slot, type and default value of flatc's class."""
     fields = [entry.split(":") for entry in KINDS[kind].split() if entry != "-"]
     written = getattr(generated, f"{kind}T")()
     table = read_table(written, kind)
@@ -90,7 +90,7 @@ def test_every_field_of_every_table(kind: str) -> None:
 
 
 def test_the_schema_is_what_the_script_writes() -> None:
-    """The schema file equals the generated one, up to fields of newer versions."""
+    """schema.py equals the script's output, except for fields of newer schema versions."""
     written: dict[str, Any] = {}
     exec(script().text(generated), written)  # noqa: S102 - the script's own output
     theirs = written["TABLES"] | {k: v for u in written["UNIONS"].values() for k, v in u.items()}
@@ -104,7 +104,7 @@ def test_the_schema_is_what_the_script_writes() -> None:
 
 
 def test_tables_within_tables() -> None:
-    """One, several, those of unions, and unions of a kind that is not known."""
+    """Single tables, vectors of tables, unions, and unions of an unknown kind."""
     blocks = generated.BlockwiseQuantizationT(3, 4, 32)
     quantization = generated.QuantizationParametersT(detailsType=2, details=blocks)
     tensors = [generated.TensorT(name=n, quantization=quantization) for n in ("a", "b")]
@@ -121,7 +121,7 @@ def test_tables_within_tables() -> None:
 
 
 def test_fields_that_the_schema_does_not_have() -> None:
-    """A file that is newer has more; asking for one is our own mistake."""
+    """Newer fields of a file are ignored; an unknown name is a KeyError."""
     written = generated.Conv2DOptionsT(dilationHFactor=5, quantizedBiasType=2)
     table = read_table(written, "Pool2DOptions")
     assert list(table) == [f.split(":")[0] for f in KINDS["Pool2DOptions"].split()]
@@ -149,7 +149,7 @@ def test_what_lies_outside(data: bytes) -> None:
 
 
 def test_vectors_are_views() -> None:
-    """On bytes that cannot be written to."""
+    """Vectors are read-only views on the file."""
     numbers = read_table(generated.SubGraphT(inputs=[1, 2, 3]), "SubGraph")["inputs"]
     assert numbers.tolist() == [1, 2, 3]
     assert not numbers.flags.owndata
@@ -158,7 +158,7 @@ def test_vectors_are_views() -> None:
 
 @pytest.mark.parametrize(("name", "raw"), [("inputs", b"\7\0\0\0\5\0\0\0"), ("name", b"main")])
 def test_vectors_that_are_too_long(name: str, raw: bytes) -> None:
-    """Neither numbers nor text can be longer than the rest of the file."""
+    """A vector or a string must not be longer than the rest of the file."""
     table = read_table(generated.SubGraphT(inputs=[7, 5], name="main"), "SubGraph")
     data = bytearray(table.data)
     length = data.index(raw) - 4

@@ -1,4 +1,4 @@
-"""tflite2onnx/reader/flexbuffer.py: the options of custom operators and composites."""
+"""reader/flexbuffer.py: the options of custom operators and of composites."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CUSTOM: dict[str, Any] = {
 
 
 def test_custom_options() -> None:
-    """A flexbuffer is read like a table; other bytes stay bytes."""
+    """Options in a flexbuffer are read as fields; other bytes are kept as bytes."""
     m = Build()
     x = m.input([2], name="x")
     m.output(*m.custom("Mine", [x], [[2]], CUSTOM))
@@ -45,7 +45,7 @@ def test_custom_options() -> None:
 
 
 def test_typed_vectors_in_custom_options() -> None:
-    """Builders other than Python's write vectors of one type, keys, and tuples."""
+    """Typed vectors, keys and tuples, which other languages than Python write, are read."""
     builder = flexbuffers.Builder()
     with builder.Map():
         builder.TypedVectorFromElements("typed", [1, 2, 3])
@@ -68,7 +68,7 @@ def test_typed_vectors_in_custom_options() -> None:
 
 
 def test_attributes_of_a_composite() -> None:
-    """They are a flexbuffer in a field."""
+    """The attributes of a composite are a flexbuffer in a field."""
     m = Build()
     body = m.subgraph("body")
     body.output(*body.op("ABS", [body.input([2])], [[2]]))
@@ -89,16 +89,16 @@ def test_attributes_of_a_composite() -> None:
 
 
 def build_nested(levels: int, *, cyclic: bool = False) -> bytes:
-    """Return a flexbuffer of vectors of one byte per entry; each lists the one before it twice."""
+    """Return a flexbuffer of nested vectors; each vector lists the vector before it twice."""
     integer, vector = (flexbuffers.Type.Pack(t, 0) for t in (1, flexbuffers.Type.VECTOR))
     innermost = bytes([2, 7, 7, integer, integer])
-    # The entries are how far back the other vector starts; that of a cycle is this very one.
+    # An entry is the distance back to another vector; in a cycle it is the vector itself.
     further = bytes([2, 0, 1, vector, vector]) if cyclic else bytes([2, 5, 6, vector, vector])
     return innermost + further * levels + bytes([4, vector, 1])
 
 
 def test_flexbuffers_in_which_all_is_shared() -> None:
-    """Values that are listed repeatedly are counted against the budget."""
+    """Shared values count for each reference, so that small files cannot expand without bound."""
     assert flexbuffer.decode(build_nested(2)) == [[[7, 7], [7, 7]], [[7, 7], [7, 7]]]
     for data in (build_nested(60), build_nested(500), build_nested(3, cyclic=True)):
         with pytest.raises(flexbuffer.FlexbufferError, match="not a valid flexbuffer"):
@@ -106,7 +106,7 @@ def test_flexbuffers_in_which_all_is_shared() -> None:
 
 
 def test_a_text_that_is_none() -> None:
-    """A string may hold the bytes of a protobuf."""
+    """A string may hold bytes that are not UTF-8, such as a protobuf."""
     builder = flexbuffers.Builder()
     with builder.Map():
         builder.Key("raw")

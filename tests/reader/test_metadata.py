@@ -1,4 +1,4 @@
-"""reader/metadata.py: what authors say of a model, and bytes that say nothing sensible."""
+"""reader/metadata.py: the authors' metadata, and damaged metadata."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def with_metadata(raw: bytes) -> Model:
 
 
 def test_all_that_is_said() -> None:
-    """Of the model and its main sub-graph."""
+    """All fields of the model and of its main sub-graph are read."""
     found = model_metadata(with_metadata(pack_metadata(WHOLE)))
     assert found is not None
     assert (found.name, found.description, found.version) == ("Flowers", "tells them apart", "v1")
@@ -122,7 +122,7 @@ def test_all_that_is_said() -> None:
 
 
 def test_nothing_is_said() -> None:
-    """By most models, or in most fields."""
+    """Models without metadata, and absent fields."""
     assert model_metadata(read_model(chain("ABS"))) is None
     found = model_metadata(with_metadata(pack_metadata({})))
     assert found is not None
@@ -136,7 +136,7 @@ def test_nothing_is_said() -> None:
 
 
 def test_another_identifier() -> None:
-    """It is something else."""
+    """A buffer with another identifier is not metadata."""
     raw = pack_metadata(WHOLE).replace(b"M001", b"M999")
     with pytest.raises(ModelFileError, match=r"metadata .* damaged .*identifier"):
         model_metadata(with_metadata(raw))
@@ -144,12 +144,12 @@ def test_another_identifier() -> None:
 
 @pytest.mark.parametrize("size", range(8, len(pack_metadata(WHOLE)), 7))
 def test_truncated(size: int) -> None:
-    """Truncated metadata is an error, or its remaining fields are read."""
+    """Truncated metadata is an error, or the remaining fields are read."""
     read_damaged(pack_metadata(WHOLE)[:size])
 
 
 def read_damaged(raw: bytes) -> None:
-    """Read possibly damaged metadata: it returns a result or a ModelFileError."""
+    """Read possibly damaged metadata: the result is metadata or a ModelFileError."""
     try:
         model_metadata(with_metadata(raw))
     except ModelFileError as error:
@@ -159,7 +159,7 @@ def read_damaged(raw: bytes) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(8, len(pack_metadata(WHOLE)) - 1), st.integers(0, 255))))
 def test_damaged(changes: list[tuple[int, int]]) -> None:
-    """Damaged metadata ends soon, and with no other error."""
+    """Damaged metadata is read or refused in a short time."""
     raw = bytearray(pack_metadata(WHOLE))
     for place, byte in changes:
         raw[place] = byte
@@ -167,7 +167,7 @@ def test_damaged(changes: list[tuple[int, int]]) -> None:
 
 
 def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shared tables that are listed repeatedly are limited."""
+    """Tables that are listed repeatedly are limited."""
     monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
     with pytest.raises(ModelFileError, match=r"must (have|take) at most"):
         model_metadata(with_metadata(pack_metadata(WHOLE)))
@@ -177,7 +177,7 @@ def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flatbuffer may refer to one text many times."""
+    """All texts together are limited, because a file may refer to one text repeatedly."""
     monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
     assert model_metadata(with_metadata(pack_metadata({"name": "x" * 99})))
     for said in ({"name": "x" * 100}, {"name": "x" * 50, "author": "y" * 50}):
@@ -196,7 +196,7 @@ def archive(**files: bytes) -> bytes:
 
 
 def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are appended to the model; large files are not labels."""
+    """Files appended to the model are read; large files are no labels."""
     data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
     (tmp_path / "model.tflite").write_bytes(data)
     want = {"labels": b"rose\ntulip", "vocab": b"x"}
@@ -226,7 +226,7 @@ def test_damaged_files() -> None:
 
 
 def flowers(*, damaged: bool = False) -> bytes:
-    """Return a model with metadata, and with labels packed with it."""
+    """Return a model with metadata and with a file of labels."""
     m = Build()
     m.output(*m.op("ABS", [m.input([2, 3])], [[2, 3]]))
     raw = pack_metadata(WHOLE)
@@ -235,7 +235,7 @@ def flowers(*, damaged: bool = False) -> bytes:
 
 
 def test_files_that_are_larger_than_they_say() -> None:
-    """Files are unpacked up to their declared size."""
+    """Files are decompressed up to their declared size only."""
     data = chain("ABS") + lying(1 << 28)
     tracemalloc.start()
     try:
@@ -247,7 +247,7 @@ def test_files_that_are_larger_than_they_say() -> None:
 
 
 def test_described() -> None:
-    """Absent fields are omitted, and labels are read."""
+    """The metadata of the ONNX model omit absent fields, and include the labels."""
     data = flowers()
     said = describe_model(read_model(data), data)
     assert said["author"] == "Linné"
@@ -285,7 +285,7 @@ def test_inspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_labels_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file has room; all of them together do not."""
+    """The sizes of all label files together are limited."""
     monkeypatch.setattr(metadata, "_MOST_BYTES", 1500)
     twice = {"output_tensor_metadata": [{"associated_files": [LABELS]}] * 2}
     m = Build()

@@ -1,4 +1,4 @@
-"""tflite2onnx/reader/model.py and graph.py: what files hold, and what no honest one could."""
+"""reader/model.py and graph.py: models of all versions, and damaged models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def test_a_model_without_anything_special() -> None:
-    """Read names, shapes, types and options."""
+    """Names, shapes, types and options are read."""
     m = Build("of the test")
     m.output(
         *m.op(
@@ -69,7 +69,7 @@ def test_a_model_without_anything_special() -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, "i1")])
 def test_a_model_in_memory(kind: Callable[[bytes], Any]) -> None:
-    """Models can be bytes of any kind; their constants are read-only."""
+    """A model may be any bytes-like object; its constants are read-only."""
     m = Build()
     m.output(m.constant([1.5, 2.5]))
     (tensor,) = read_model(kind(m.bytes() + b"\0" * (-len(m.bytes()) % 4))).graphs[0].outputs
@@ -79,7 +79,7 @@ def test_a_model_in_memory(kind: Callable[[bytes], Any]) -> None:
 
 
 def test_a_file_stays_mapped_while_views_live(tmp_path: Path) -> None:
-    """Constants are views on a file that may be read-only, or be unlinked meanwhile."""
+    """Constants are views on the mapped file, also if the file is read-only or is deleted."""
     m = Build()
     values = np.arange(1 << 16, dtype=np.float32)
     m.output(m.constant(values))
@@ -101,7 +101,7 @@ def test_a_file_stays_mapped_while_views_live(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [2**31 + 16, 2**32 + 16])
 def test_a_buffer_behind_the_flatbuffer(tmp_path: Path, at: int) -> None:
-    """Files over 2 GB keep buffers and custom options behind it; here all between is a hole."""
+    """Models over 2 GB have buffers after the flatbuffer; here the file is sparse."""
     m = Build()
     x, values = m.input([3], name="x"), float32([1, 2, 3])
     m.output(*m.custom("Mine", [x, m.constant(values, external=True)], [[3]], external=True))
@@ -126,7 +126,7 @@ def test_a_buffer_behind_the_flatbuffer(tmp_path: Path, at: int) -> None:
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
-    """Each file has its own error message."""
+    """Each kind of file has its own message."""
     path = tmp_path / "model.tflite"
     with pytest.raises(ModelFileError, match=r"cannot read .*model\.tflite: No such file"):
         read_model(path)
@@ -155,7 +155,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
 
 
 def test_the_code_is_the_larger_of_two() -> None:
-    """Old files have only the one-byte code, new files have both codes or the new one."""
+    """Old files have a one-byte code, new files have both codes or only the new code."""
     for old, new, name in ((0, 101, "ABS"), (101, 0, "ABS"), (127, 150, "GELU"), (5, 101, "ABS")):
         m = absolute()
         code = m.model().operatorCodes[0]
@@ -169,7 +169,7 @@ def test_the_code_is_the_larger_of_two() -> None:
 
 
 def test_options_stand_in_two_tables() -> None:
-    """The second holds what is newer; of a table that is not known nothing is read."""
+    """The second union has newer options; an unknown table is ignored."""
     m = Build()
     x = m.input([2, 2], name="x")
     value = m.constant(np.float32(0))
@@ -190,18 +190,18 @@ def test_options_stand_in_two_tables() -> None:
 
 
 def test_options_behave_like_a_mapping() -> None:
-    """Fields are attributes and items; without a table all attributes are 0."""
+    """Options are attributes and items; without a table all are 0."""
     options = Options({"axis": 3})
     assert (options.axis, options["axis"], len(options), list(options)) == (3, 3, 1, ["axis"])
     with pytest.raises(AttributeError, match="size"):
         _ = options.size
     with pytest.raises(AttributeError, match="_axis"):
-        _ = Options()._axis  # noqa: SLF001 - what nobody should
+        _ = Options()._axis  # noqa: SLF001 - private names are no fields
     assert (Options().anything, Options().get("anything")) == (0, None)
 
 
 def test_options_of_every_kind() -> None:
-    """Strings, vectors of strings, numbers of enumerations that have no such member."""
+    """Strings, vectors of strings, and numbers that an enumeration lacks."""
     m = Build()
     x = m.input([2], name="x")
     m.output(
@@ -222,7 +222,7 @@ def test_options_of_every_kind() -> None:
 
 
 def test_absent_inputs_and_outputs() -> None:
-    """-1 is an absent input; an absent output, or end of the graph, is none at all."""
+    """-1 is an absent input of an operator, and is dropped from outputs and from the graph."""
     m = Build()
     x, w = m.input([2, 3]), m.constant(np.ones((5, 3), np.float32))
     m.output(*m.op("FULLY_CONNECTED", [x, w, None], [[2, 5]]))
@@ -237,7 +237,7 @@ def test_absent_inputs_and_outputs() -> None:
 
 
 def test_intermediates() -> None:
-    """They have the quantization of what happens inside an operator."""
+    """Intermediate tensors have the quantization of values inside an operator."""
     m = Build()
     inner = m.tensor([0], dtype="int16", scale=0.5, name="inner")
     x = m.input([2], name="x")
@@ -252,7 +252,7 @@ def test_intermediates() -> None:
 
 
 def test_names() -> None:
-    """Inputs and outputs keep their names; duplicate and missing names get numbers."""
+    """Inputs and outputs keep their names; duplicates and missing names get numbers."""
     m = Build()
     inner = [m.tensor([2], name=n) for n in ("y", "", "x_2", "x", "x")]
     x = m.input([2], name="x")
@@ -315,7 +315,7 @@ def test_a_model_without_outputs() -> None:
 
 
 def expect_damage(change: Callable[[Any], None], reason: str) -> None:
-    """Expect a ModelFileError of a model of one ABS that is changed."""
+    """Require a ModelFileError for a model of one ABS after a change."""
     m = absolute()
     change(m.model())
     with pytest.raises(ModelFileError, match=reason):
@@ -323,7 +323,7 @@ def expect_damage(change: Callable[[Any], None], reason: str) -> None:
 
 
 def test_indices_out_of_range() -> None:
-    """Of tensors, operator codes, buffers and sub-graphs."""
+    """Indices of tensors, operator codes, buffers and sub-graphs out of range are errors."""
 
     def tensor(model: Any) -> None:
         model.subgraphs[0].operators[0].inputs = [2]
@@ -352,7 +352,7 @@ def test_indices_out_of_range() -> None:
 
 
 def test_tensors_that_cannot_be() -> None:
-    """Unknown types, shapes beyond measure, elements in other files; a model of nothing."""
+    """Errors: unknown types, huge shapes, buffers in other files, and an empty model."""
 
     def set_unknown_type(model: Any) -> None:
         model.subgraphs[0].tensors[0].type = 77
@@ -378,7 +378,7 @@ def test_tensors_that_cannot_be() -> None:
 
 
 def test_operators_in_no_order() -> None:
-    """Each tensor is computed once, and before it is read."""
+    """Each tensor must be computed once, and before it is read."""
     m = Build()
     x = m.input([2], name="x")
     y, z = m.tensor([2], name="y"), m.tensor([2], name="z")
@@ -406,7 +406,7 @@ def test_operators_in_no_order() -> None:
 
 
 def test_parts_that_are_shared_beyond_measure() -> None:
-    """A few bytes could stand for more tensors than memory holds."""
+    """Shared parts are limited: a small file could declare more tensors than fit in memory."""
     data = bytearray(absolute().bytes())
     graph = schema.Model.GetRootAs(data).Subgraphs(0)
     start = graph._tab.Vector(graph._tab.Offset(4)) - 4  # noqa: SLF001 - the tensors' vector
@@ -416,7 +416,7 @@ def test_parts_that_are_shared_beyond_measure() -> None:
 
 
 def test_flatbuffers_that_point_to_nowhere() -> None:
-    """Indices before the start, after the end, or outside of a vector."""
+    """Offsets before the start, after the end, or outside a vector are errors."""
     data = bytearray(absolute().bytes())
     (position,) = struct.unpack_from("<I", data)
     for distance in (position + 1, -(1 << 20)):

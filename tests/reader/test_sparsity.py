@@ -1,4 +1,4 @@
-"""Sparse constants: every form that files have, and damaged ones."""
+"""reader/sparsity.py: sparse constants in every storage, and damaged ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mostly_zeros(shape: Sequence[int], dtype: str, seed: int, *, kept: float = 0
 
 
 def read_sparse(dense: Array, formats: Sequence[str], **form: Any) -> Tensor:
-    """Return a sparse tensor as the reader makes it."""
+    """Return a sparse tensor as read from the file."""
     values, sparsity = sparsify(dense, formats, **form)
     m = Build()
     m.output(m.constant(values, shape=dense.shape, sparsity=sparsity))
@@ -39,7 +39,7 @@ def read_sparse(dense: Array, formats: Sequence[str], **form: Any) -> Tensor:
 
 @st.composite
 def forms(draw: st.DrawFn) -> tuple[Array, list[str], dict[str, Any]]:
-    """Return an array, and a way to store it: blocks on some axes, levels in any sequence."""
+    """Return an array, and a way to store it: block sizes, and levels in any order."""
     rank = draw(st.integers(1, 4))
     blocks: dict[int, int] = draw(st.dictionaries(st.integers(0, rank - 1), st.integers(1, 3)))
     shape = [draw(st.integers(1, 4)) * blocks.get(axis, 1) for axis in range(rank)]
@@ -95,7 +95,7 @@ def test_densify(formats: list[str], blocks: dict[int, int], dtype: str) -> None
     ("formats", "blocks"), [(["dense", "csr"], {}), (["dense", "csr", "dense"], {1: 4})]
 )
 def test_sparse_weights(formats: list[str], blocks: dict[int, int]) -> None:
-    """FULLY_CONNECTED reads them as they are."""
+    """FULLY_CONNECTED reads sparse weights without DENSIFY."""
     dense = mostly_zeros([12, 16], "float32", 1)
     values, sparsity = sparsify(dense, formats, blocks=blocks)
     m = Build()
@@ -165,7 +165,7 @@ def test_damage(order: Any, block_map: Any, axes: Any, reason: str) -> None:
 
 
 def test_no_elements() -> None:
-    """However long the other axes are."""
+    """A tensor of size 0 must not have values, however long its other axes are."""
     empty = replace(WHOLE, shape=(0, 1 << 40, 1 << 40))
     with pytest.raises(ModelFileError, match="it must not have values"):
         densify_all([empty])
@@ -186,7 +186,7 @@ def test_what_is_not_sparse() -> None:
 
 
 def test_a_small_file_cannot_fill_the_memory() -> None:
-    """Not by one tensor, not by many that share their few values."""
+    """A small file cannot declare large sparse tensors, one or many."""
     wide = replace(WHOLE, shape=(2, 1 << 30))
     with pytest.raises(ModelFileError, match="too large to be made dense"):
         densify_all([wide])
@@ -197,7 +197,7 @@ def test_a_small_file_cannot_fill_the_memory() -> None:
 
 
 def test_rows_without_values_are_honest() -> None:
-    """More parents than values, but no more than segments."""
+    """Most rows of a sparse constant may be empty."""
     dense = np.zeros((50, 3), np.float32)
     dense[33, 1] = 1
     (made,) = densify_all([read_sparse(dense, ["dense", "csr"])])

@@ -1,6 +1,6 @@
-"""Operators in numpy, for those of which LiteRT's interpreter has no kernel to compare with.
+"""Reference operators in numpy, for operators without a kernel in LiteRT's interpreter.
 
-Each is written after the kernel that it stands for, element by element where that is clearest.
+Each reference follows its kernel, element by element where this is clearest.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def check_reference(
     steps: int = 0,
     **options: Any,
 ) -> Result:
-    """Hold ONNX Runtime to what a reference makes of these inputs, and return the conversion.
+    """Compare ONNX Runtime with a reference; return the conversion.
 
-    As `check` does: in the planned layout and in random ones, with optimizations and without.
+    As in `check`, layouts are planned and random, and optimizations are enabled and disabled.
     """
     return check_reference_runs(m, [(inputs, want)], tolerance=tolerance, steps=steps, **options)
 
@@ -50,9 +50,9 @@ def check_reference_runs(
     steps: int = 0,
     **options: Any,
 ) -> Result:
-    """Hold ONNX Runtime to what a reference makes in one run after another; see `check_reference`.
+    """Compare ONNX Runtime with a reference over several runs; see `check_reference`.
 
-    A model that remembers goes on where the last run has ended. What is None may be anything.
+    A model with state continues from its last run. Outputs that are None are not compared.
     """
     for planner in (random_planner(0), random_planner(1), plan):
         result = convert_model(read_model(m.bytes()), ConversionOptions(**options), planner=planner)

@@ -1,8 +1,8 @@
-"""SVDF of integers, as the kernels compute it that LiteRT and its sister for small chips have.
+"""SVDF of integers, as LiteRT and TFLite Micro compute it.
 
-Both run the same sums and roundings (reference/svdf.h in LiteRT, svdf_common.cc in tflite-micro).
-LiteRT takes states and weights of times to be 16 bits with a zero point of 0, whatever the file
-says; tflite-micro has a second kernel for 8 bits, with a zero point.
+Both use the same sums and roundings (reference/svdf.h in LiteRT, svdf_common.cc in tflite-micro).
+LiteRT reads states and time weights as int16 with a zero point of 0, whatever the file declares.
+TFLite Micro has a second kernel, for int8 with a zero point.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_TIMES, _BIAS, _STATE = 2, 3, 4  # inputs
+_TIMES, _BIAS, _STATE = 2, 3, 4  # the input indices of SVDF
 
 
 def multiply_quantized(x: Array, factor: float) -> Array:
-    """Return integers times a factor, as gemmlowp rounds them: twice."""
+    """Return integers times a factor, rounded twice as gemmlowp rounds."""
     fraction, exponent = np.frexp(factor)
     product = (x << max(int(exponent), 0)) * round(float(fraction) * 2**31)
     product = product + np.where(product < 0, 1 - 2**30, 2**30)
@@ -40,10 +40,9 @@ def multiply_quantized(x: Array, factor: float) -> Array:
 
 
 def filter_frames(op: Op, frames: Sequence[Array], bits: int) -> Iterator[Array]:
-    """Yield what SVDF makes of frames, one after another, from a state of 0 on.
+    """Yield the output of SVDF for each frame, starting from a state of 0.
 
-    States have 8 bits with their zero point, or 16 without. What they cannot hold is the nearest
-    number that they can.
+    States are int8 with a zero point, or int16 without. They saturate.
     """
     (scale_x, zero_x), (scale_w, _), (scale_t, _), (scale_s, zero_s), (scale_y, zero_y) = (
         _scale(t) for t in (*op.inputs[:3], op.inputs[_STATE], op.outputs[0])
@@ -71,7 +70,7 @@ def _scale(tensor: Tensor | None) -> tuple[np.float32, int]:
 
 
 def widen_states(data: bytes) -> bytes:
-    """Return a model whose SVDFs have states and weights of times of 16 bits: the same integers."""
+    """Return a model whose SVDFs have the same states and time weights as int16."""
     model = schema.ModelT.InitFromPackedBuf(data)
     for operator, tensors in _svdfs(model):
         for index in (_TIMES, _STATE):
@@ -98,7 +97,7 @@ def layers(data: bytes) -> list[bytes]:
 
 
 def _svdfs(model: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the operators that are SVDF, and the tensors of their graph."""
+    """Yield all SVDF operators with the tensors of their graph."""
     for graph in model.subgraphs:
         for operator in graph.operators:
             code = model.operatorCodes[operator.opcodeIndex]
@@ -107,9 +106,9 @@ def _svdfs(model: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def largest_step(op: Op) -> int:
-    """Return how many steps of the output a state makes that is rounded to a neighbour, at most.
+    """Return the output difference if each state is rounded to the neighbouring integer, plus one.
 
-    One more is the output's own rounding. LiteRT rounds twice, ONNX Runtime once.
+    The last step is the rounding of the output: LiteRT rounds it twice, ONNX Runtime once.
     """
     times = op.inputs[_TIMES]
     assert times is not None

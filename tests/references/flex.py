@@ -1,6 +1,6 @@
-"""Models of one of TensorFlow's operators, which LiteRT cannot run without TensorFlow.
+"""Models of one TensorFlow operator, which LiteRT cannot run without TensorFlow.
 
-What they are held to is numpy, written from TensorFlow's documentation of each operator.
+The references are in numpy, written from TensorFlow's documentation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def build_flex(
     constants: Sequence[Array] = (),
     **attributes: Any,
 ) -> Build:
-    """A model of one operator, whose further inputs are constant."""
+    """Return a model of one operator whose other operands are constant."""
     m = Build()
     operands = [m.input(x.shape, dtype=_label(x)) for x in inputs]
     outputs = [m.tensor(y.shape, dtype=_label(y)) for y in made]
@@ -39,7 +39,7 @@ def _label(x: Array) -> str:
 
 
 def random_numbers(dtype: str, *shape: int, seed: int = 0, low: int = -5, high: int = 6) -> Array:
-    """Random numbers of a type, between two that are integers."""
+    """Return random numbers of a type; the bounds are integers."""
     generator = np.random.default_rng(seed)
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)

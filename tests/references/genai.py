@@ -1,4 +1,4 @@
-"""LiteRT's kernels of language models (odml.*), which its interpreter has to be given."""
+"""LiteRT's kernels for language models (odml.*), which its interpreter needs to register."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run_litert(data: bytes, *runs: Sequence[Array]) -> list[list[Array]]:
-    """Return what LiteRT makes in one run after another."""
+    """Return LiteRT's outputs of consecutive runs."""
     interpreter = InterpreterWithCustomOps(
         custom_op_registerers=[pywrap_genai_ops.GenAIOpsRegisterer],
         model_content=data,

@@ -1,4 +1,4 @@
-"""Warps, pools and transposed convolutions: MediaPipe's and LiteRT's perception kernels."""
+"""Warps, pooling and transposed convolutions of MediaPipe and of LiteRT's perception kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 
 
 def transpose_conv(x: Array, w: Array, b: Array, strides: Pair, *, same: bool) -> Array:
-    """MediaPipe's transpose_conv_bias.cc."""
+    """Return the output of MediaPipe's transpose_conv_bias.cc."""
     batch, height, width, _ = x.shape
     channels, *kernel, _ = w.shape
     image, before = [], []
@@ -37,7 +37,7 @@ def transpose_conv(x: Array, w: Array, b: Array, strides: Pair, *, same: bool) -
 def max_pool(
     x: Array, kernel: Pair, strides: Pair, *, same: bool, within: bool
 ) -> tuple[Array, Array]:
-    """MediaPipe's max_pool_argmax.cc (`within` the window), perception/max_pool_with_argmax.cc."""
+    """Return the outputs of MediaPipe's max_pool_argmax.cc or LiteRT's max_pool_with_argmax.cc."""
     batch, height, width, channels = x.shape
     size, before = [], []
     for n, k, stride in zip((height, width), kernel, strides, strict=True):
@@ -63,7 +63,7 @@ def max_pool(
 
 
 def unpool_within(x: Array, places: Array, kernel: Pair, strides: Pair) -> Array:
-    """MediaPipe's max_unpooling.cc."""
+    """Return the output of MediaPipe's max_unpooling.cc."""
     batch, height, width, channels = x.shape
     y = np.zeros((batch, height * kernel[0], width * kernel[1], channels), np.float32)
     counts = zip((height, width), y.shape[1:3], kernel, strides, strict=True)
@@ -75,7 +75,7 @@ def unpool_within(x: Array, places: Array, kernel: Pair, strides: Pair) -> Array
 
 
 def unpool(x: Array, places: Array, image: Pair) -> Array:
-    """perception/max_unpooling_2d.cc."""
+    """Return the output of LiteRT's perception/max_unpooling_2d.cc."""
     y = np.zeros((x.shape[0], image[0] * image[1] * x.shape[3]), np.float32)
     for n, i, j, c in np.ndindex(*x.shape):
         y[n, places[n, i, j, c]] = x[n, i, j, c]
@@ -83,7 +83,7 @@ def unpool(x: Array, places: Array, image: Pair) -> Array:
 
 
 def bilinear(image: Array, x: float, y: float) -> Array:
-    """Return the channels of an image [height, width, channels] at a place; 0 lies around it."""
+    """Return the interpolated channels of an image [height, width, channels]; it is 0 outside."""
     left, top = int(np.floor(x)), int(np.floor(y))
     result = np.zeros(image.shape[2])
     for row, by_row in ((top, top + 1 - y), (top + 1, y - top)):
@@ -94,7 +94,7 @@ def bilinear(image: Array, x: float, y: float) -> Array:
 
 
 def resampler(image: Array, places: Array) -> Array:
-    """MediaPipe's resampler.cc."""
+    """Return the output of MediaPipe's resampler.cc."""
     y = np.zeros(image.shape, np.float32)
     height, width = image.shape[1:3]
     for n, i, j in np.ndindex(*image.shape[:3]):
@@ -105,7 +105,7 @@ def resampler(image: Array, places: Array) -> Array:
 
 
 def dense_image_warp(image: Array, flow: Array) -> Array:
-    """perception/dense_image_warp.cc."""
+    """Return the output of LiteRT's perception/dense_image_warp.cc."""
     y = np.zeros(image.shape, np.float32)
     height, width = image.shape[1:3]
     for n, i, j in np.ndindex(*image.shape[:3]):
@@ -116,7 +116,7 @@ def dense_image_warp(image: Array, flow: Array) -> Array:
 
 
 def transform_tensor(image: Array, matrix: Array, size: Pair, *, version: int) -> Array:
-    """MediaPipe's transform_tensor_bilinear.cc."""
+    """Return the output of MediaPipe's transform_tensor_bilinear.cc."""
     rows = matrix.reshape(4, 4)[:2].copy()
     if version > 1:
         rows[:, 3] += rows[:, 0] * np.float32(0.5) + rows[:, 1] * np.float32(0.5) - np.float32(0.5)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def transform(x: Array, matrix: Array, numbers: int, scale: float = 1) -> Array:
-    """Return landmarks of so many numbers each, moved."""
+    """Return transformed landmarks; each landmark has `numbers` coordinates."""
     y = x.reshape(-1, numbers).astype(np.float64)
     rows = matrix.reshape(4, 4)[:2]
     y[:, :2] = y[:, :2] @ rows[:, :2].T + rows[:, 3] * scale
@@ -24,13 +24,13 @@ def _rotation(angle: float) -> Array:
 
 
 def _box(points: Array, angle: float) -> tuple[Array, Array]:
-    """Return the smallest and the largest coordinates when turned by an angle."""
+    """Return the smallest and the largest coordinates after a rotation."""
     turned = points @ _rotation(angle).T
     return turned.min(0), turned.max(0)
 
 
 def _square(matrix: Array) -> Array:
-    """Return a matrix of the plane, [3, 3], as one of space."""
+    """Return a [3, 3] matrix of the plane as a [4, 4] matrix of space."""
     made = np.zeros((1, 4, 4), np.float32)
     made[0, :2, :2], made[0, :2, 3] = matrix[:2, :2], matrix[:2, 2]
     made[0, 2, 2] = made[0, 3, 3] = 1

@@ -1,6 +1,6 @@
 """AudioMicrofrontend (LiteRT's experimental/microfrontend), frame by frame.
 
-Its steps are those of TFLite Micro, but for the tables that it makes itself.
+Its steps are those of TFLite Micro, except for its tables.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ DEFAULTS: dict[str, Any] = {
 
 
 def mel(frequency: Any) -> Any:
-    """FreqToMel."""
+    """Return FreqToMel."""
     return F(1127.0 * math.log1p(float(frequency) / 700.0))
 
 
 class Filters:
-    """filterbank_util.c: where channels begin, how wide they are, and weights, one for each."""
+    """The tables of filterbank_util.c: starts and widths of the channels, and their weights."""
 
     def __init__(self, o: Mapping[str, Any], frequencies: int) -> None:
         count = o["num_channels"] + 1
@@ -55,7 +55,7 @@ class Filters:
             before = center
 
     def apply(self, energy: list[int]) -> list[int]:
-        """FilterbankAccumulateChannels."""
+        """Return FilterbankAccumulateChannels."""
         made, carried = [], 0
         for channel in self.channels:
             made.append(carried + sum(weight * energy[i] for i, weight, _ in channel))
@@ -64,7 +64,7 @@ class Filters:
 
 
 def gains(o: Mapping[str, Any], correction: int) -> Array:
-    """PcanGainControlPopulateState."""
+    """Return the table of PcanGainControlPopulateState."""
 
     def gain_of(x: int) -> int:
         noise = F(F(F(x) / F(1 << o["smoothing_bits"] - correction)) + F(o["pcan_offset"]))
@@ -84,14 +84,14 @@ def gains(o: Mapping[str, Any], correction: int) -> Array:
 
 
 def logarithm(number: int, correction: int, shift: int) -> int:
-    """LogScaleApply: the other front end's, but for a larger limit."""
+    """Return LogScaleApply, which has a larger limit than TFLite Micro's front end."""
     if correction < 0:
         number, correction = number >> -correction, 0
     return min(signals.scaled_logarithm(number, correction, 1 << shift), 0xFFFF)
 
 
 def frames(x: Array, options: Mapping[str, Any]) -> list[list[int]]:
-    """FrontendProcessSamples, for as many frames as there are."""
+    """Return FrontendProcessSamples for all complete frames."""
     o = {**DEFAULTS, **options}
     size, step = (o[name] * o["sample_rate"] // 1000 for name in ("window_size", "window_step"))
     length = 1 << (size - 1).bit_length()
@@ -137,7 +137,7 @@ def frames(x: Array, options: Mapping[str, Any]) -> list[list[int]]:
 
 
 def features(x: Array, options: Mapping[str, Any]) -> Array:
-    """GenerateFeatures."""
+    """Return GenerateFeatures."""
     o = {**DEFAULTS, **options}
     dtype = np.float32 if o["out_float"] else np.int32
     values = np.array(frames(x, o)).astype(dtype)

@@ -1,4 +1,4 @@
-"""The float twin of a quantized model: the same network, all its numbers real."""
+"""The float twin of a quantized model: the same network with float32 tensors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TYPES = {
 
 
 def make_float_model(data: bytes) -> bytes:
-    """Return a model whose quantized tensors are float32, constants made so by their scales.
+    """Return a model with float32 tensors; constants are dequantized.
 
-    A buffer that tensors share must stand for the same numbers in all of them.
+    Tensors that share a buffer must have the same real numbers.
     """
     model = schema.ModelT.InitFromPackedBuf(data)
     done = set()

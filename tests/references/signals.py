@@ -1,4 +1,4 @@
-"""TFLite Micro's signal kernels (signal/src), one element after another in Python's integers."""
+"""TFLite Micro's signal kernels (signal/src), computed element by element in Python's integers."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ MASK = (1 << 32) - 1
 
 
 def window(x: Array, weights: Array, shift: int) -> Array:
-    """window.cc."""
+    """Return the output of window.cc."""
     raw = (x.astype(np.int64) * weights) >> shift
     made: Array = raw.clip(-(1 << 15), (1 << 15) - 1).astype(np.int16)
     return made
 
 
 def auto_scale(x: Array) -> tuple[Array, int]:
-    """fft_auto_scale.cc."""
+    """Return the outputs of fft_auto_scale.cc."""
     largest = max(abs(int(n)) for n in x)
     bits = max(15 - largest.bit_length(), 0) if largest else 0
     return (x.astype(np.int64) << bits).astype(np.int16), bits
 
 
 def rfft(x: Array, length: int) -> Array:
-    """rfft.cc of float32: real and imaginary parts by turns."""
+    """Return the float32 output of rfft.cc: real and imaginary parts alternate."""
     parts = np.fft.rfft(x, length)
     made: Array = np.stack([parts.real, parts.imag], -1).reshape(*x.shape[:-1], -1)
     return made.astype(np.float32)
 
 
 def energy(x: Array, start: int, end: int) -> Array:
-    """energy.cc, and 0 where it writes nothing."""
+    """Return the output of energy.cc; elements that the kernel does not write are 0."""
     pairs = x.astype(np.int64).reshape(-1, 2)
     made = (pairs**2).sum(1)
     made[:start], made[end:] = 0, 0
@@ -44,7 +44,7 @@ def energy(x: Array, start: int, end: int) -> Array:
 
 
 def filter_bank(x: Array, bands: int, tables: list[Array]) -> Array:
-    """filter_bank.cc."""
+    """Return the output of filter_bank.cc."""
     weights, unweights, starts, places, widths = tables
     made, carried = [], 0
     for band in range(bands + 1):
@@ -59,7 +59,7 @@ def filter_bank(x: Array, bands: int, tables: list[Array]) -> Array:
 
 
 def square_root(number: int) -> int:
-    """Sqrt64 and Sqrt32: the root, rounded, if that does not take more bits."""
+    """Return Sqrt64 or Sqrt32: the root, rounded to nearest if it then needs no more bits."""
     low = int(np.sqrt(np.float64(number)))
     while low * low > number:
         low -= 1
@@ -69,12 +69,12 @@ def square_root(number: int) -> int:
 
 
 def logarithm(number: int, correction: int, scale: int) -> int:
-    """filter_bank_log.cc."""
+    """Return the output of filter_bank_log.cc."""
     return min(scaled_logarithm(number, correction, scale), 32767)
 
 
 def scaled_logarithm(number: int, correction: int, scale: int) -> int:
-    """log.cc, of a number of 32 bits."""
+    """Return log.cc of a 32-bit integer."""
     scaled = (number << correction) & MASK
     if scaled <= 1:
         return 0
@@ -90,7 +90,7 @@ def scaled_logarithm(number: int, correction: int, scale: int) -> int:
 
 
 def gain(noise: int, table: Array) -> int:
-    """WideDynamicFunction, of pcan_argc_fixed.cc."""
+    """Return WideDynamicFunction of pcan_argc_fixed.cc."""
     if noise <= 2:
         return int(table[noise])
     interval = noise.bit_length()
@@ -101,6 +101,6 @@ def gain(noise: int, table: Array) -> int:
 
 
 def pcan(number: int, noise: int, table: Array, shift: int) -> int:
-    """pcan_argc_fixed.cc."""
+    """Return the output of pcan_argc_fixed.cc."""
     ratio = (number * gain(noise, table) >> shift) & MASK
     return ratio * ratio >> 20 if ratio < 2 << 12 else (ratio >> 6) - 64

@@ -1,7 +1,7 @@
-"""What TFLite Micro's kernels keep of a stream, in Python's lists, as they write and discard it.
+"""TFLite Micro's kernels with state, as classes with Python lists.
 
-Each class is an operator: called once for each run of a model, it returns the outputs, None for
-what the kernel leaves as it was.
+An object is an operator: each call is a run of the model and returns the outputs. Outputs are None
+if the kernel does not write them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ I16 = np.iinfo(np.int16)
 
 
 class Delay:
-    """delay.cc."""
+    """The state of delay.cc."""
 
     def __init__(self, lead: int, length: int) -> None:
         self._buffers = [[0] * length for _ in range(lead)]
@@ -38,7 +38,7 @@ class Delay:
 
 
 class Framer:
-    """framer.cc; no frames are compared in a run that makes some that are not whole."""
+    """The state of framer.cc; outputs with incomplete frames are not compared."""
 
     def __init__(self, lead: int, size: int, step: int, *, prefill: bool) -> None:
         self._size, self._step = size, step
@@ -61,7 +61,7 @@ class Framer:
 
 
 class Stacker:
-    """stacker.cc."""
+    """The state of stacker.cc."""
 
     def __init__(self, left: int, right: int, step: int) -> None:
         self._left, self._frames, self._step = left, left + right + 1, step
@@ -79,7 +79,7 @@ class Stacker:
 
 
 class OverlapAdd:
-    """overlap_add.cc: frames [..., frames, samples]."""
+    """The state of overlap_add.cc: frames [..., frames, samples]."""
 
     def __init__(self, step: int) -> None:
         self._step = step
@@ -102,7 +102,7 @@ class OverlapAdd:
 
 
 class SpectralSubtraction:
-    """filter_bank_spectral_subtraction.cc, channel by channel."""
+    """The state of filter_bank_spectral_subtraction.cc, for each channel."""
 
     def __init__(self, options: Mapping[str, int]) -> None:
         self._options = options
@@ -126,13 +126,13 @@ class SpectralSubtraction:
 
 
 class CircularBuffer:
-    """circular_buffer.cc, of a variable tensor that begins as the integer that stands for 0."""
+    """The state of circular_buffer.cc: a variable tensor, initially the zero point."""
 
     def __init__(self, start: Array, cycles: int = 1) -> None:
         self._buffer, self._cycles, self._left = start, cycles, cycles
 
     def __call__(self, x: Array) -> list[Array | None]:
-        """Return the inputs, None where the run ends (kTfLiteAbort)."""
+        """Return the stored inputs, or None if the run ends (kTfLiteAbort)."""
         self._buffer = np.concatenate([self._buffer[:, 1:], x], 1)
         self._left -= 1
         if self._left:

@@ -1,4 +1,4 @@
-"""KISS FFT (v130) with a fixed point, number by number in Python's integers."""
+"""KISS FFT (v130) in fixed point, computed in Python's integers."""
 
 from __future__ import annotations
 
@@ -12,64 +12,64 @@ Pair = tuple[int, int]
 
 
 class Fixed(NamedTuple):
-    """Integers of so many bits, and the library's macros for them."""
+    """Fixed-point numbers of some bits, and the library's macros for them."""
 
     bits: int
 
     @property
     def one(self) -> int:
-        """SAMP_MAX."""
+        """Return SAMP_MAX."""
         return (1 << self.bits - 1) - 1
 
     def wrap(self, number: int) -> int:
-        """Return what is left of a number in a variable of the type."""
+        """Return an integer wrapped to the type."""
         return (number + (1 << self.bits - 1)) % (1 << self.bits) - (1 << self.bits - 1)
 
     def pair(self, real: int, imaginary: int) -> Pair:
-        """Return two numbers that are stored."""
+        """Return two numbers wrapped to the type."""
         return self.wrap(real), self.wrap(imaginary)
 
     def round_product(self, product: int) -> int:
-        """Sround."""
+        """Return sround."""
         return self.wrap(product + (1 << self.bits - 2) >> self.bits - 1)
 
     def multiply(self, a: Pair, b: Pair) -> Pair:
-        """C_MUL."""
+        """Return C_MUL."""
         return self.round_product(a[0] * b[0] - a[1] * b[1]), self.round_product(
             a[0] * b[1] + a[1] * b[0]
         )
 
     def divide(self, a: Pair, by: int) -> Pair:
-        """C_FIXDIV."""
+        """Return C_FIXDIV."""
         return self.round_product(a[0] * (self.one // by)), self.round_product(
             a[1] * (self.one // by)
         )
 
     def phase_factor(self, phase: float) -> Pair:
-        """kf_cexp."""
+        """Return kf_cexp."""
         return (
             math.floor(0.5 + self.one * math.cos(phase)),
             math.floor(0.5 + self.one * math.sin(phase)),
         )
 
     def add(self, *pairs: Pair) -> Pair:
-        """C_ADD."""
+        """Return C_ADD."""
         return self.pair(sum(p[0] for p in pairs), sum(p[1] for p in pairs))
 
     def subtract(self, a: Pair, b: Pair) -> Pair:
-        """C_SUB."""
+        """Return C_SUB."""
         return self.pair(a[0] - b[0], a[1] - b[1])
 
 
 class Transform(NamedTuple):
-    """A transform of complex numbers, or its inverse."""
+    """A transform of complex numbers, or the inverse transform."""
 
     fixed: Fixed
     length: int
     inverse: bool
 
     def transform(self, x: list[Pair]) -> list[Pair]:
-        """kiss_fft."""
+        """Return kiss_fft."""
         return self._work(x, 1)
 
     def _twiddle_factor(self, index: int) -> Pair:
@@ -154,7 +154,7 @@ class Transform(NamedTuple):
 
 
 def _separate(f: Fixed, x: list[Pair], k: int, half: int, sign: int) -> tuple[Pair, Pair]:
-    """Return the two transforms that are in frequency k."""
+    """Return the terms of frequency k of two interleaved transforms."""
     here = f.divide(x[k], 2)
     there = f.divide(f.pair(x[half - k][0], -x[half - k][1]), 2)
     turn = f.phase_factor(sign * math.pi * (k / half + 0.5))
@@ -162,7 +162,7 @@ def _separate(f: Fixed, x: list[Pair], k: int, half: int, sign: int) -> tuple[Pa
 
 
 def real_transform(x: list[int], bits: int) -> list[int]:
-    """kiss_fftr: as many pairs as half of the numbers, and one."""
+    """Return kiss_fftr: half the length plus one pairs of real and imaginary parts."""
     f, half = Fixed(bits), len(x) // 2
     parts = Transform(f, half, inverse=False).transform(list(zip(x[::2], x[1::2], strict=True)))
     first = f.divide(parts[0], 2)
@@ -179,7 +179,7 @@ def real_transform(x: list[int], bits: int) -> list[int]:
 
 
 def real_inverse(x: list[int], bits: int) -> list[int]:
-    """kiss_fftri."""
+    """Return kiss_fftri."""
     f, half = Fixed(bits), len(x) // 2 - 1
     pairs = list(zip(x[::2], x[1::2], strict=True))
     made = [(0, 0)] * half

@@ -1,4 +1,4 @@
-"""tflite2onnx/report: a page that needs no other, and how it looks in a browser."""
+"""tflite2onnx/report: the page needs no other files, and is readable in a browser."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _EMPTY = {"meta", "br", "path", "circle", "rect"}
 
 
 class Tree(HTMLParser):
-    """Whether all elements are closed in the order in which they are opened, and what is in them.
+    """Checks that all elements are closed in order, and collects their attributes and text.
 
-    Of attributes all that refer to something are kept.
+    Only attributes that refer to something are collected.
     """
 
     def __init__(self, html: str) -> None:
@@ -72,7 +72,7 @@ def gather_facts(data: bytes, *, per_operator: bool = True) -> Facts:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with pages: of floats, of integers, of a wrong conversion."""
+    """Return a folder with pages of a float model, a quantized model and a wrong conversion."""
     path = tmp_path_factory.mktemp("pages")
     for name in ("unet_float32", "mobilenet_int8"):
         model = MODELS / f"{name}.tflite"
@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
 def test_a_page_of_its_own(folder: Path, name: str) -> None:
-    """Elements are closed, names are unique, and nothing is fetched from anywhere."""
+    """Elements are closed, ids are unique, and the page loads nothing."""
     html = (folder / f"{name}.html").read_text()
     tree = Tree(html)
     assert tree.refers == []
@@ -98,7 +98,7 @@ def test_a_page_of_its_own(folder: Path, name: str) -> None:
 
 
 def test_sections_of_integers(folder: Path) -> None:
-    """What was converted and how, differences along the depth, steps, the graph, speed."""
+    """A page of a quantized model has facts, differences, steps, the graph and speed."""
     text = " ".join(Tree((folder / "mobilenet_int8.html").read_text()).text)
     for words in (
         "mobilenet_int8.tflite in ONNX",
@@ -127,7 +127,7 @@ def test_sections_of_integers(folder: Path) -> None:
 
 
 def test_sections_of_floats(folder: Path) -> None:
-    """There are no steps, but parts of the range."""
+    """A page of a float model shows differences as fractions of the range, not as steps."""
     text = " ".join(Tree((folder / "unet_float32.html").read_text()).text)
     assert "Differences in steps" not in text
     assert "up to 1e-" in text
@@ -163,7 +163,7 @@ def test_hostile_names() -> None:
 
 
 def test_accumulated_differences() -> None:
-    """Accumulated rounding errors are not reported as an error."""
+    """Accumulated rounding errors are not shown as an error."""
     found = gather_facts(build_deep())
     first = found.report.tensors[0]
     far = replace(first, difference=replace(first.difference, largest=9.0, decibels=5.0))
@@ -175,7 +175,7 @@ def test_accumulated_differences() -> None:
 
 
 def test_a_foreign_model() -> None:
-    """For a foreign model the page has only the outputs and the graph."""
+    """For a model of another converter the page has only the outputs and the graph."""
     data = network()
     result = convert(data)
     found = facts(data, result, verify(data, result, tensors=False))
@@ -186,7 +186,7 @@ def test_a_foreign_model() -> None:
 
 @pytest.mark.parametrize("value", ["reason", "infinite"])
 def test_what_no_number_can_say(value: str) -> None:
-    """Types that differ, and differences without end."""
+    """Differences of types, and infinite differences, are described in words."""
     found = gather_facts(build_deep())
     first = found.report.tensors[0]
     changed = (
@@ -201,7 +201,7 @@ def test_what_no_number_can_say(value: str) -> None:
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both that convert and that verify write it; one that cannot be written is an error."""
+    """`convert` and `verify` write the page; a page that cannot be written is an error."""
     model = tmp_path / "model.tflite"
     model.write_bytes(build_deep())
     one, two = tmp_path / "one.html", tmp_path / "two.html"
@@ -250,12 +250,12 @@ def test_the_page_and_the_model_are_both_written_or_neither(
 
 
 def picture(proto: onnx.ModelProto) -> Strip:
-    """Return the strip of a model without tensors of a TFLite model."""
+    """Return the strip of a TFLite model."""
     return build_strip(proto, ())
 
 
 def model_of(nodes: list[tuple[list[str], list[str]]], outputs: list[str]) -> onnx.ModelProto:
-    """Return a model of nodes with these inputs and outputs, that reads "x"."""
+    """Return a model of nodes with these inputs and outputs; it reads "x"."""
     made = [helper.make_node("Sum", reads, makes) for reads, makes in nodes]
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
@@ -265,7 +265,7 @@ def model_of(nodes: list[tuple[list[str], list[str]]], outputs: list[str]) -> on
 
 
 def test_a_chain_is_a_line() -> None:
-    """In one lane, from the input to the output."""
+    """A chain is in one lane, from the input to the output."""
     result = convert(chain("ABS", "SIN", "EXP"))
     found = build_strip(result.model, result.skeleton.tensors)
     assert [row.kind for row in found.rows] == ["input", "Abs", "Sin", "Exp", "output"]
@@ -274,7 +274,7 @@ def test_a_chain_is_a_line() -> None:
 
 
 def test_branches_are_beside_each_other() -> None:
-    """A value keeps its lane until it is read for the last time."""
+    """A value keeps its lane until its last reader."""
     found = picture(
         model_of([(["x"], ["a"]), (["x"], ["b"]), (["a", "x"], ["c"]), (["c", "b"], ["y"])], ["y"])
     )
@@ -283,7 +283,7 @@ def test_branches_are_beside_each_other() -> None:
 
 
 def test_layouts_and_moves() -> None:
-    """A Transpose is a row of its own; what lies inside an operator has the operator's layout."""
+    """A Transpose is a row of its own; values inside an operator have the operator's layout."""
     result = convert(MODELS / "transformer_float32.tflite")
     found = build_strip(result.model, result.skeleton.tensors)
     kinds = [row.kind for row in found.rows]
@@ -296,14 +296,14 @@ def test_layouts_and_moves() -> None:
 
 
 def test_a_drawn_move() -> None:
-    """A Transpose is a mark of its own."""
+    """A Transpose has its own mark."""
     result = convert(MODELS / "transformer_float32.tflite")
     drawn = svg.graph(build_strip(result.model, result.skeleton.tensors))
     assert drawn.count('<rect class="move"') == drawn.count(" move") == result.transposes
 
 
 def test_pairs_of_quantization_are_left_out() -> None:
-    """Nodes that compute weights from constants are left out, too."""
+    """Quantization nodes, also of constant weights, are omitted."""
     for data in (build_deep(scale=0.05, zero_point=3), build_deep()):
         result = convert(data)
         found = build_strip(result.model, result.skeleton.tensors)
@@ -314,7 +314,7 @@ def test_pairs_of_quantization_are_left_out() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_no_two_values_in_one_place(data: st.DataObject) -> None:
-    """Lanes of values end at their last reader, and never overlap."""
+    """A lane ends at the last reader of its value, so that lanes never overlap."""
     names, nodes = ["x"], []
     for i in range(data.draw(st.integers(1, 12))):
         reads = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))
@@ -356,7 +356,7 @@ LAYOUT = """
 
 
 def luminance(color: str) -> float:
-    """Return how bright a colour is, by the definition of WCAG 2."""
+    """Return the relative luminance of a colour, as defined by WCAG 2."""
     channels = [int(n) / 255 for n in re.findall(r"\d+", color)[:3]]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
@@ -365,7 +365,7 @@ def luminance(color: str) -> float:
 @pytest.mark.parametrize(("width", "dark"), WIDTHS)
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
 def test_how_it_lies(folder: Path, name: str, width: int, *, dark: bool) -> None:
-    """Nothing is wider than the page or overlaps, and it can be read, by day and by night."""
+    """Nothing overflows or overlaps, and contrasts suffice, in the light and dark themes."""
     told = evaluate_script(folder / f"{name}.html", LAYOUT, width=width, dark=dark)
     assert told["wide"] <= told["inner"] == width
     ink, paper = luminance(told["ink"]), luminance(told["paper"])
@@ -402,7 +402,7 @@ HOVER = """
 
 @pytest.mark.parametrize("width", [390, 1100])
 def test_what_the_pointer_tells(folder: Path, width: int) -> None:
-    """The tensor that is nearest, within the page; the arrow keys go from one to the next."""
+    """The pointer shows the nearest tensor; the arrow keys select the next tensor."""
     told: dict[str, Any] = evaluate_script(folder / "wrong.html", HOVER, width=width)
     names = [each["text"].splitlines()[0] for each in told["found"]]
     assert names == ["first", "pooled", "soft"]

@@ -1,1 +1,1 @@
-"""ONNX models in runtimes other than the installed ONNX Runtime, each in a process of its own."""
+"""ONNX models in runtimes other than the installed ONNX Runtime, in separate processes."""

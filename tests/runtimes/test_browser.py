@@ -1,4 +1,4 @@
-"""The tutorial's pipeline with ONNX Runtime Web in Chromium, if TFLITE2ONNX_ZOO is set."""
+"""The tutorial's pipeline with ONNX Runtime Web in Chromium, with models of TFLITE2ONNX_ZOO."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from tflite2onnx import convert
 __test__ = ZOO in os.environ
 
 _SECONDS = 120
-# Added to the page: it sends what it has found.
+# This script is added to the page, and sends the page's results.
 _SEND = b"""<script>addEventListener("found", () => fetch("/found", {
   method: "POST", body: JSON.stringify(window.found) }));</script></head>"""
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves a folder, and puts what the page sends into a queue."""
+    """Serves a folder, and puts the data that the page sends into a queue."""
 
     def __init__(self, queue: Queue[Any], *args: Any, **options: Any) -> None:
         self._queue = queue
         super().__init__(*args, **options)
 
     def do_POST(self) -> None:
-        """Receive what the page has found."""
+        """Receive the results of the page."""
         self._queue.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(204)
         self.end_headers()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - prescribed, too
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is prescribed
         """Suppress the log of the server."""
 
 
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[tuple[str, Queue[Any]]]:
-    """Serve a folder on this machine; yield the address, and what the pages send."""
+    """Serve a folder on this machine; yield its address, and the queue of results."""
     queue: Queue[Any] = Queue()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, queue, directory=str(folder)))
     Thread(target=server.serve_forever, daemon=True).start()
@@ -63,7 +63,7 @@ def serve_folder(folder: Path) -> Iterator[tuple[str, Queue[Any]]]:
 
 
 def run_page(folder: Path, page: str) -> Any:
-    """Return what a page of a folder sends, opened in headless Chromium."""
+    """Return the results that a page sends from headless Chromium."""
     with serve_folder(folder) as (address, queue):
         command = [
             find_browser(),
@@ -86,7 +86,7 @@ def run_page(folder: Path, page: str) -> Any:
 @pytest.mark.skipif(not WEB.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False))[:1])
 def test_landmarks_in_a_browser(pipeline: tuple[str, str], tmp_path: Path) -> None:
-    """To a tenth of a pixel of LiteRT, in the same drawn face."""
+    """Landmarks equal LiteRT's to a tenth of a pixel, on the drawn face."""
     for source, name in zip(pipeline, ("detector", "mesh"), strict=True):
         convert(source, tmp_path / f"{name}.onnx", target="web")
     (tmp_path / "node_modules").symlink_to(WEB.folder / "node_modules")

@@ -1,6 +1,6 @@
 """The project's models in OpenVINO, onnx.reference, an old ONNX Runtime and ONNX Runtime Web.
 
-A runtime whose environment is not made is skipped.
+A runtime is skipped if its environment does not exist.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_the_oldest_onnx_runtime_is_the_one_that_setup_allows() -> None:
 
 
 def test_a_session_in_another_process() -> None:
-    """Arrays of all types and shapes arrive as they are."""
+    """Arrays of all types and shapes are exchanged without change."""
     model = convert(chain("ABS")).model
     with closing(
         RemoteSession([sys.executable, str(SERVE), "onnxruntime"], model.SerializeToString(), 60)
@@ -86,13 +86,13 @@ def test_a_model_that_is_refused(code: str, error: type[Exception], message: str
 
 
 def run_script(*words: str | Path) -> str:
-    """Run the script in a process, and return its output."""
+    """Run the script in a process; return its output."""
     command = [sys.executable, str(SCRIPT), *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_matrix(tmp_path: Path) -> None:
-    """Pairs in the file of results are not run again."""
+    """Models whose result is in the file are not run again."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.tflite").write_bytes(chain("ABS"))
     (tmp_path / "c.tflite").write_bytes(b"no model")

@@ -1,4 +1,4 @@
-"""scripts/benchmark.py: what it measures, what it calls a failure, and the chains it makes."""
+"""scripts/benchmark.py: its measurements, its failures, and its generated chains."""
 
 import json
 import subprocess
@@ -20,19 +20,19 @@ COPY = "copy=cp {tflite} {onnx}"
 
 
 def run_benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the script as a user would."""
+    """Run the script in a process."""
     words = [sys.executable, str(SCRIPT), *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
 def python(name: str, code: str) -> str:
-    """Return a command that is a line of Python, with sys.argv[2] the file to write."""
+    """Return a command that runs a line of Python; sys.argv[2] is the output file."""
     return f'{name}={sys.executable} -c "import sys, time; {code}" {{tflite}} {{onnx}}'
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Return a file to convert, whose name has a space."""
+    """Return a model file whose name contains a space."""
     path = tmp_path / "a model.tflite"
     path.write_bytes(b"TFL3" * 500)
     return path
@@ -128,7 +128,7 @@ def test_inputs_of_inferences(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_copied_weights_take_little_memory() -> None:
-    """Of any size: beyond that of a small model it is what one piece of a weight takes."""
+    """Beyond a small model, copying weights of any size needs the memory of one piece."""
     ours = f"ours={sys.executable} -m tflite2onnx -q {{tflite}} {{onnx}}"
     result = run_benchmark("--weights", "1,300", "--runs", "1", "--command", ours)
     assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""scripts/compare_checkouts.py: what it takes for a difference between two checkouts."""
+"""scripts/compare_checkouts.py: the differences that it finds between two checkouts."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ WRITE = "open(output, 'w').write(str(options))"
 
 
 def checkout(folder: Path, body: str) -> Path:
-    """Make a checkout whose `convert` has this body."""
+    """Create a checkout whose `convert` has this body."""
     package = folder / "tflite2onnx"
     package.mkdir(parents=True)
     code = f"import os\n\ndef convert(model, output, **options):\n    {body}\n"
@@ -21,7 +21,7 @@ def checkout(folder: Path, body: str) -> Path:
 
 
 def compare(*arguments: Path) -> subprocess.CompletedProcess[str]:
-    """Run the script as a user would."""
+    """Run the script in a process."""
     words = [sys.executable, str(SCRIPT), *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 

@@ -1,4 +1,4 @@
-"""scripts/latency.py: what its table and its chart show."""
+"""scripts/latency.py: its table and its chart."""
 
 import subprocess
 import sys
@@ -9,13 +9,13 @@ ASSETS = SCRIPT.parent.parent / "assets" / "models"
 
 
 def run_latency(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the script as a user would."""
+    """Run the script in a process."""
     words = [sys.executable, str(SCRIPT), "--runs", "2", *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
 def test_table_and_chart(tmp_path: Path) -> None:
-    """A folder is searched; a command that fails has no ratio, and the reason is printed."""
+    """A folder is searched for models; a failing command has its reason instead of a ratio."""
     folder, chart = tmp_path / "models", tmp_path / "chart.html"
     folder.mkdir()
     (folder / "keywords.tflite").write_bytes((ASSETS / "keywords_float32.tflite").read_bytes())

@@ -1,4 +1,4 @@
-"""scripts/parity.py: which networks it counts, and what it says of those that differ."""
+"""scripts/parity.py: the networks that it counts, and the differences that it describes."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ FINE, ROOT = (0.02, -128), (0.02, 7)
 
 
 def chain() -> bytes:
-    """Return a model of two operators: LiteRT truncates what SQRT makes, ONNX rounds it."""
+    """Return a model of two operators: LiteRT truncates the result of SQRT, ONNX rounds it."""
     m = Build()
     x = add_input(m, all_integers("int8"), FINE)
     (copy,) = m.op("RESHAPE", [x], [output_tensor(m, [16, 16], "int8", FINE)], new_shape=[16, 16])
@@ -26,8 +26,8 @@ def chain() -> bytes:
     return m.bytes()
 
 
-def lines(folder: Path, *arguments: str) -> list[str]:
-    """Run the script in a process, and return its output."""
+def run_script(folder: Path, *arguments: str) -> list[str]:
+    """Run the script in a process; return the lines of its output."""
     command = [sys.executable, str(SCRIPT), str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
@@ -37,7 +37,7 @@ def test_a_folder(tmp_path: Path) -> None:
         shutil.copy(ASSETS / f"{name}.tflite", tmp_path)
     (tmp_path / "root.tflite").write_bytes(chain())
     (tmp_path / "text.tflite").write_text("no model")
-    eight, unsigned, root, text, last = lines(tmp_path, "--samples", "2")
+    eight, unsigned, root, text, last = run_script(tmp_path, "--samples", "2")
     assert eight == "equal  keywords_int8.tflite"
     assert unsigned == "equal  keywords_uint8.tflite"
     assert root.startswith("differs  root.tflite  by 1 at most  operator 1, SQRT: ")
@@ -47,7 +47,7 @@ def test_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_time_limit() -> None:
-    line, _ = lines(ASSETS / "keywords_int8.tflite", "--timeout", "0.01")
+    line, _ = run_script(ASSETS / "keywords_int8.tflite", "--timeout", "0.01")
     assert "it takes longer than 0 seconds" in line
 
 

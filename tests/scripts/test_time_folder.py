@@ -14,7 +14,7 @@ MODELS = [str(ASSETS / f"keywords_{kind}.tflite") for kind in ("float32", "int8"
 
 
 def run_script(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the script as a user would."""
+    """Run the script in a process."""
     command = [sys.executable, str(ROOT / "scripts" / "time_folder.py"), *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -1,4 +1,4 @@
-"""tflite2onnx/solver/labelling.py: against every labelling that there is."""
+"""solver/labelling.py, compared with an exhaustive search."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def total(things: Sequence[Hyperedge], labels: Sequence[int]) -> int:
 
 
 def minimum_cost(choices: Sequence[int], things: Sequence[Hyperedge]) -> int:
-    """Return the least cost of all labellings."""
+    """Return the lowest cost of all labellings."""
     return min(total(things, labels) for labels in itertools.product(*map(range, choices)))
 
 
 def make_hyperedge(*ends: tuple[int, Sequence[int]], weight: int = 1) -> Hyperedge:
-    """Return a thing whose forms are all of different kinds."""
+    """Return a hyperedge whose states are all of different classes."""
     return Hyperedge(ends, range(9), weight)
 
 
 def random_problem(random: random.Random, nodes: int, labels: int) -> Problem:
-    """Return a random problem: each label is a form of its own, or one that has the same kind.
+    """Return a random problem: each label is a state, and some states have equal classes.
 
-    There is a proposal for each label, and a few nodes are held in one.
+    There is a proposal for each label, and a few nodes are pinned to a label.
     """
     choices = [1 if random.random() < 0.2 else labels for _ in range(nodes)]
     held = [random.randrange(labels) for _ in choices]
@@ -68,19 +68,19 @@ def random_problem(random: random.Random, nodes: int, labels: int) -> Problem:
     ],
 )
 def test_cost(made: int, asked: Sequence[int], cost: int) -> None:
-    """Each form asked for and not made costs 1, each kind that is new costs the weight."""
+    """Each requested state that is not produced costs 1, and each new class costs the weight."""
     ends = [(0, [made]), *((1, [form]) for form in asked)]
     assert Hyperedge(ends, [0, 1, 0, 3], 7).cost([0, 0]) == cost
 
 
 def test_nothing_to_choose() -> None:
-    """No node, no thing, no proposal."""
+    """Problems without nodes, and problems without proposals."""
     assert minimize_cost([], [], []) == []
     assert minimize_cost([1, 1], [make_hyperedge((0, [0]), (1, [1]))], []) == [0, 0]
 
 
 def test_the_start_is_kept_where_nothing_is_gained() -> None:
-    """Among equal costs the last proposal is taken."""
+    """If all costs are equal the start is kept."""
     ends = (0, [0]), (1, [0, 1]), (2, [1])
     things = [make_hyperedge(ends[0], ends[1]), make_hyperedge(ends[1], ends[2])]
     assert minimize_cost([1, 2, 1], things, [{1: 0}, {1: 1}]) == [0, 1, 0]
@@ -90,7 +90,7 @@ def test_the_start_is_kept_where_nothing_is_gained() -> None:
 @given(st.randoms(use_true_random=False), st.integers(2, 8))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_two_proposals_are_the_optimum(random: random.Random, nodes: int) -> None:
-    """One cut finds it."""
+    """With two proposals a minimum cut finds the optimum."""
     choices, things, proposals = random_problem(random, nodes, 2)
     assert total(things, minimize_cost(choices, things, proposals)) == minimum_cost(choices, things)
 
@@ -98,7 +98,7 @@ def test_two_proposals_are_the_optimum(random: random.Random, nodes: int) -> Non
 @given(st.randoms(use_true_random=False), st.integers(2, 5), st.integers(3, 4))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_a_few_nodes_are_the_optimum(random: random.Random, nodes: int, labels: int) -> None:
-    """However many proposals there are."""
+    """Small problems are solved optimally for any number of proposals."""
     choices, things, proposals = random_problem(random, nodes, labels)
     assert total(things, minimize_cost(choices, things, proposals)) == minimum_cost(choices, things)
 
@@ -106,7 +106,7 @@ def test_a_few_nodes_are_the_optimum(random: random.Random, nodes: int, labels: 
 @given(st.randoms(use_true_random=False), st.integers(25, 35), st.integers(3, 4))
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_no_proposal_betters_many_nodes(random: random.Random, nodes: int, labels: int) -> None:
-    """No proposal, taken by all of its nodes or by one of them, lowers the cost."""
+    """The result is a local optimum: no proposal for all or single nodes lowers its cost."""
     choices, things, proposals = random_problem(random, nodes, labels)
     found = minimize_cost(choices, things, proposals)
     cost = total(things, found)
@@ -117,14 +117,14 @@ def test_no_proposal_betters_many_nodes(random: random.Random, nodes: int, label
             assert cost <= total(things, [*found[:node], proposal[node], *found[node + 1 :]])
 
 
-# Where more than two proposals meet
+# More than two proposals
 
 
 def crossing_problem(first: int = 0) -> Problem:
-    """Return two nodes that should take two proposals at once.
+    """Return two nodes that should take two different proposals at the same time.
 
-    A pinned node of form 1 is at either end, and one of form 0 in between: neither node alone
-    gains by leaving form 0, but both do. A third proposal holds them both.
+    Pinned nodes with state 1 are at both ends, and one with state 0 is between them. The cost falls
+    only if both nodes leave state 0. A third proposal keeps both at state 0.
     """
     low, left, right, high, middle = range(first, first + 5)
     things = [
@@ -144,19 +144,19 @@ def repeat_crossing(count: int) -> Problem:
 
 
 def test_two_proposals_are_taken_at_once() -> None:
-    """Each change alone would raise the cost."""
+    """Both changes together lower the cost, although each alone raises it."""
     assert minimize_cost(*crossing_problem()) == [0, 1, 1, 0, 0]
 
 
 def test_a_search_stays_in_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One node at a time is not enough."""
+    """With a window of one node the search finds no better labels."""
     monkeypatch.setattr(labelling, "_MOST_NODES", 1)
     assert minimize_cost(*crossing_problem()) == [0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("seed", [28, 31, 40, 70])
 def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """A limited search costs more, but not more than no search. Such graphs are rare."""
+    """A limited search may cost more than a full search, but not more than no search."""
     choices, things, proposals = random_problem(random.Random(seed), 20, 4)
     full = total(things, minimize_cost(choices, things, proposals))
     monkeypatch.setattr(labelling, "_MOST_PARTIALS", 1)
@@ -167,7 +167,7 @@ def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) 
 
 
 def test_searches_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everywhere there is something to search for; in the end there is no time left."""
+    """A search that reaches its limit of steps ends with fewer improvements."""
     choices, things, proposals = repeat_crossing(10)
     found = minimize_cost(choices, things, proposals)
     assert sum(found) == 20
@@ -176,14 +176,14 @@ def test_searches_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rounds_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result is never worse, whatever the proposals are."""
+    """With a limit of 0 rounds the search ends with valid labels."""
     monkeypatch.setattr(labelling, "_MOST_ROUNDS", 0)
     ends = (0, [0]), (1, [0, 1])
     assert minimize_cost([1, 2], [make_hyperedge(*ends)], [{1: 1}]) == [0, 1]
 
 
 def test_numbers_out_of_order() -> None:
-    """A consumer before its producer is accepted."""
+    """A consumer may have a lower number than its producer."""
     choices, things, proposals = crossing_problem()
     back = [Hyperedge([(4 - n, forms) for n, forms in t.ends], t.classes, t.weight) for t in things]
     turned = [{4 - node: label for node, label in p.items()} for p in proposals]

@@ -1,4 +1,4 @@
-"""Minimum cuts against every cut of small graphs, and against closed forms on large ones."""
+"""solver/min_cut.py, compared with all cuts of small graphs, and with formulas for large ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAPACITIES = st.one_of(st.integers(0, 3), st.integers(0, 100), st.just(ENDLESS))
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[int, Arcs]:
-    """Any graph of 2 to 8 nodes: loops, parallel arcs, arcs into the source, out of the sink."""
+    """Draw graphs of 2 to 8 nodes, with loops, parallel arcs, and arcs into the source."""
     nodes = draw(st.integers(2, 8))
     node = st.integers(0, nodes - 1)
     return nodes, draw(st.lists(st.tuples(node, node, CAPACITIES), max_size=30))
@@ -70,7 +70,7 @@ def test_star_is_cut_on_the_weaker_side_of_every_leaf() -> None:
 
 
 def band(nodes: int, width: int) -> Arcs:
-    """Every node joined both ways to its next `width`, and every third one to a terminal."""
+    """Return a graph in which each node is joined both ways to the next `width` nodes."""
     draw = np.random.default_rng(0)
     inner = range(2, nodes)
     ends = [(tail, tail + step) for step in range(1, width + 1) for tail in inner[:-step]]
@@ -81,7 +81,7 @@ def band(nodes: int, width: int) -> Arcs:
 
 
 def minimum_cut_cost(nodes: int, arcs: Arcs, width: int) -> int:
-    """Return the cost of a band's minimum cut, node by node over the sides of the last `width`."""
+    """Return the cost of a band's minimum cut by dynamic programming."""
     arriving: list[Arcs] = [[] for _ in range(nodes)]
     for arc in arcs:
         arriving[max(arc[:2])].append(arc)

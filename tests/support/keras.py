@@ -41,13 +41,13 @@ class Keras:
 
     cell: str = "LSTM"
     matmul: bool = False  # BATCH_MATMUL in place of FULLY_CONNECTED
-    apart: bool = False  # biases are added by separate ADD operators
+    added_biases: bool = False  # biases are added by separate ADD operators
     last: bool = False  # the list has room only for the last item
     listed: bool = False  # items are stored in TensorFlow's lists
     turned: bool = False  # the sequence is an input with the batch as its first axis
     batch: int | None = BATCH
     times: int = TIMES
-    open: bool = False  # the length of the sequence is the number of rounds
+    dynamic: bool = False  # the length of the sequence is the number of rounds
     int8: bool = False  # weights are integers
     rows: bool = False  # each row of the weights has a scale
 
@@ -68,7 +68,7 @@ class Keras:
         """Return (states, sequence) -> (counts, items, states)."""
         m = Build()
         states = [m.input([self.batch, UNITS], name=f"state {i}") for i in range(self.states)]
-        times = None if self.open else self.times + self.more
+        times = None if self.dynamic else self.times + self.more
         shape, batch_first = [times, self.batch, FEATURES], [self.batch, times, FEATURES]
         sequence = m.input(batch_first if self.axis or self.turned else shape, name="x")
         if self.turned:
@@ -76,7 +76,7 @@ class Keras:
         counts = [number(m, self.first), number(m, 0)]
         most = self.round_count(m, sequence)
         variables = [*counts, self.items(m, most), *states, sequence, most]
-        given = variables if self.open else variables[:-1]
+        given = variables if self.dynamic else variables[:-1]
         ends = loop(m, given, self.body, self.condition)[: 3 + self.states]
         if self.listed:
             inputs = [ends[2], m.constant([-1, UNITS])]
@@ -92,7 +92,7 @@ class Keras:
 
     def round_count(self, m: Build, sequence: Tensor) -> Tensor:
         """Return the number of rounds."""
-        if not self.open:
+        if not self.dynamic:
             return number(m, self.times)
         (shape,) = m.op("SHAPE", [sequence], [[3]], dtype="int32", out_type="int32")
         axis = int(self.limit == "batch")
@@ -102,7 +102,7 @@ class Keras:
 
     def items(self, m: Build, most: Tensor) -> Tensor:
         """Return the initial list of items."""
-        if self.open and not self.last:
+        if self.dynamic and not self.last:
             (first,) = m.op("RESHAPE", [most, m.constant([1])], [[1]])
             inputs = [first, m.constant([self.batch or 1, UNITS])]
             (dims,) = m.op("CONCATENATION", inputs, [[3]], axis=0)
@@ -121,7 +121,7 @@ class Keras:
 
     def condition(self, m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
         """Return the condition: Keras has two counters."""
-        most = xs[-1] if self.open else number(m, self.times)
+        most = xs[-1] if self.dynamic else number(m, self.times)
         both = [m.op("LESS", [x, most], [[]], dtype="bool")[0] for x in xs[:2]]
         return m.op("LOGICAL_AND", both, [[]])[0]
 
@@ -170,7 +170,7 @@ class Cell:
     def lstm(self, x: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
         """Return h and c."""
         sums = self.add(self.sums(x, 4), self.sums(h, 4, bias=False))
-        if self.form.apart:
+        if self.form.added_biases:
             sums = self.op("ADD", sums, self.constant(4 * UNITS))
         i, f, g, o = self.split(sums, 4)
         i, f, o = (self.apply("LOGISTIC", gate) for gate in (i, f, o))

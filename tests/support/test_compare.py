@@ -60,7 +60,7 @@ def addition_in_tflite() -> bytes:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 0, 1), (1, 2, 0)])
 def test_check_follows_the_orders(order: tuple[int, ...]) -> None:
-    """Inputs go in, and outputs come out, in the order that the converter chose."""
+    """Inputs and outputs are permuted as the converter describes."""
     result = check(
         addition_in_tflite(), convert=lambda _, order: addition(CONSTANT, order), order=order
     )
@@ -91,7 +91,7 @@ def test_check_sees_a_wrong_value() -> None:
 
 
 def test_check_sees_wrong_ports() -> None:
-    """An order of another rank, a missing output, a declared shape that is wrong."""
+    """An order of another rank, a missing output, and a wrong declared shape are reported."""
     result = addition(CONSTANT, (0, 1, 2))
     with pytest.raises(AssertionError, match="order"):
         check(addition_in_tflite(), convert=lambda _: Result(result.model, [Port((0,))]))
@@ -102,7 +102,7 @@ def test_check_sees_wrong_ports() -> None:
 
 
 def test_check_sees_a_wrong_shape() -> None:
-    """Shape inference cannot find the output shape if the model computes it at run time."""
+    """A wrong output shape that shape inference cannot find is reported."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Reshape", ["x", "s"], ["y"]),

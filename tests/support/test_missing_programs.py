@@ -1,4 +1,4 @@
-"""Tests that need a program which is not installed are skipped, and the reader is told."""
+"""Tests that need a missing program are skipped, and the end of the test run names the program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("options", [[], ["-n", "2"]])
 def test_without_a_browser(tmp_path: Path, options: list[str]) -> None:
-    """The one test that needs the browser is skipped; the reason is at the end."""
+    """The test that needs the browser is skipped, and the reason is printed at the end."""
     test = "tests/support/test_missing_programs.py"
     words = [sys.executable, "-m", "pytest", "--no-cov", "-p", "no:cacheprovider", *options]
     environment = {**os.environ, "PATH": str(tmp_path)}

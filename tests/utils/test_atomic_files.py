@@ -23,7 +23,7 @@ Patch = pytest.MonkeyPatch
 
 @pytest.fixture(params=["unnamed", "named", "no /proc", "no links"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) -> Path:
-    """Return an empty folder, with and without optional features of the system."""
+    """Return an empty folder, with and without optional features of the operating system."""
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     elif request.param == "no /proc":
@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 def write(folder: Path, *names: str) -> None:
     """Write new files."""
-    with atomic_files.replacing_all(folders=True) as create:
+    with atomic_files.replace_all_atomically(folders=True) as create:
         for name in names:
             create(folder / name).write(b"new")
 
@@ -63,11 +63,11 @@ def test_new_files_and_old_ones(folder: Path) -> None:
 
 @pytest.mark.parametrize("last", ["made/x", "folder"])
 def test_nothing_is_touched_if_a_file_finds_no_place(folder: Path, last: str) -> None:
-    """Neither old files nor new folders: what is a file, or a folder, by then takes no other."""
+    """If one file cannot be placed, no file is replaced and new folders are removed."""
     (folder / "old").write_bytes(b"old")
 
     def fill() -> None:
-        with atomic_files.replacing_all(folders=True) as create:
+        with atomic_files.replace_all_atomically(folders=True) as create:
             for name in (last, "old", "a/b/c", "made"):
                 create(folder / name).write(b"new")
             if last == "folder":
@@ -83,7 +83,7 @@ def test_a_failure_while_writing(folder: Path) -> None:
     (folder / "old").write_bytes(b"old")
 
     def fill() -> None:
-        with atomic_files.replacing_all(folders=True) as create:
+        with atomic_files.replace_all_atomically(folders=True) as create:
             create(folder / "old").write(b"new")
             create(folder / "a/new").write(b"new")
             raise KeyboardInterrupt
@@ -111,13 +111,13 @@ def test_links(folder: Path) -> None:
     assert (folder / "one").is_symlink()
 
 
-# What is written is waited for behind the first half.
+# After the first half the writer waits for a signal.
 WRITING = """
 import os, sys, time
 from pathlib import Path
 from tflite2onnx.utils import atomic_files
 {change}
-create_all = atomic_files.replacing_all()
+create_all = atomic_files.replace_all_atomically()
 with atomic_files.replace_atomically(Path("page.html")) as page, create_all as create:
     create(Path("model.onnx")).write(b"new")
     file = create(Path("model.onnx.data"))
@@ -129,7 +129,7 @@ with atomic_files.replace_atomically(Path("page.html")) as page, create_all as c
 
 
 def end_writer(folder: Path, number: int, change: str = "") -> None:
-    """Run a process that writes, and end it by a signal meanwhile."""
+    """Run a process that writes files, and send it a signal before it is finished."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITING.format(change=change)],
         cwd=folder,
@@ -163,7 +163,7 @@ def test_files_with_names_are_removed(tmp_path: Path, number: int) -> None:
 
 
 def test_signals_of_others_are_left_alone(tmp_path: Path, monkeypatch: Patch) -> None:
-    """A handler that the program has; and in a thread there can be none."""
+    """Handlers of the program are not replaced, and threads, which cannot set handlers, work."""
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
 
     def handler(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The child process that runs LiteRT, whose crash its parent reports."""
+"""utils/child_process.py: LiteRT runs in a child process, and the parent reports its crashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("words", [["verify"], ["--verify"]], ids=str)
 def test_a_crash_of_litert_is_an_error(tmp_path: Path, words: list[str]) -> None:
-    """It cannot be caught in the process that it ends."""
+    """A crash of LiteRT, which no handler could catch, becomes an error."""
     litert = tmp_path / "ai_edge_litert" / "interpreter.py"
     litert.parent.mkdir()
     (litert.parent / "__init__.py").touch()
@@ -55,10 +55,10 @@ def test_the_exit_status_is_that_of_the_process_that_verifies(
     assert bool(ran.stdout) == (ran.returncode == 0)
 
 
-# A signal just in front of a system call waits for its end: the parent is given time to begin to
-# wait, and the child sleeps in pieces.
-# What takes long is waited for, and says when it begins and if it is interrupted.
-# Signals are heeded, even if the tests run where they are not, as under nohup.
+# A signal that arrives just before a system call is handled after the call. Therefore the parent
+# gets time to start waiting, and the child sleeps in short intervals. The child prints when it
+# begins, and when it is interrupted. Signal handlers are reset, because the tests may run where
+# signals are ignored, as under nohup.
 WAITING = """
 import signal, sys, time
 from tflite2onnx.utils import child_process
@@ -79,7 +79,7 @@ sys.exit(child_process.run_in_child(main))
 
 
 def start_waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
-    """Start a program with a waiting child, in its own process group."""
+    """Start a program with a waiting child in a new process group."""
     interrupts = "signal.SIG_IGN" if ignoring else "signal.default_int_handler"
     code = WAITING.format(interrupts=interrupts)
     process = subprocess.Popen(
@@ -96,7 +96,7 @@ def start_waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> None:
-    """Wait for the end of the output, when the child has ended, too."""
+    """A signal ends parent and child: the output ends only after both have ended."""
     process = start_waiting()
     process.send_signal(number)
     assert process.communicate(timeout=20)[0] == ""
@@ -105,7 +105,7 @@ def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> No
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
-    """To one process, or to both as from a terminal."""
+    """One interrupt is reported if it is sent to the parent, or to both as by a terminal."""
     process = start_waiting()
     send(process.pid, signal.SIGINT)
     assert process.communicate(timeout=20)[0] == "interrupted\n"
@@ -113,7 +113,7 @@ def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
 
 
 def test_an_interrupt_that_is_ignored_stays_so() -> None:
-    """As in the background of a shell."""
+    """Ignored interrupts stay ignored, as for background jobs of a shell."""
     process = start_waiting(ignoring=True)
     os.killpg(process.pid, signal.SIGINT)
     process.terminate()

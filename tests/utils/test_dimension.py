@@ -1,4 +1,4 @@
-"""tflite2onnx/utils/dimension.py."""
+"""utils/dimension.py: arithmetic on dynamic sizes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_comparisons_hold_for_all_values() -> None:
             undecided()
     assert not is_equal(T + 1, 1)
     assert is_equal(T * 2, T + T)
-    with pytest.raises(UndecidedError, match="depends on open sizes"):
+    with pytest.raises(UndecidedError, match="depends on dynamic sizes"):
         is_equal(T, N)
 
 
@@ -138,7 +138,7 @@ def test_other_objects_are_no_operands() -> None:
 
 
 def test_remainders_and_quotients() -> None:
-    """At n = 2 and t = 7, as integers compute them."""
+    """At n = 2 and t = 7 the results equal integer arithmetic."""
     quotient, remainder = divmod(T, 3)
     assert (evaluate(quotient), evaluate(remainder)) == (2, 1)
     assert evaluate(T // -3) == 7 // -3

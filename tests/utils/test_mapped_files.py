@@ -1,4 +1,4 @@
-"""Copies of parts of memory-mapped files."""
+"""utils/mapped_files.py: copies of parts of memory-mapped files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tflite2onnx.utils.mapped_files import write_elements
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that belongs to files."""
+    """Return the resident memory of this process that is backed by files."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("RssFile:")[2].split()[0]) << 10
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4096, 5000])
 def test_pages_are_given_back(offset: int, tmp_path: Path) -> None:
-    """Whether the part begins at a page or not; the elements stay what they are."""
+    """The pages of a part are released, aligned or not; the elements do not change."""
     path, size = tmp_path / "weights", 1 << 25
     path.write_bytes(np.random.default_rng(0).bytes(size))
     with path.open("rb") as file, (tmp_path / "copy").open("wb") as copy:
@@ -35,7 +35,7 @@ def test_pages_are_given_back(offset: int, tmp_path: Path) -> None:
 
 
 def test_arrays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces, in the sequence of their axes."""
+    """Arrays are written in small pieces, with the bytes of a contiguous copy."""
     monkeypatch.setattr(mapped_files, "_PIECE_BYTES", 5)
     for array in (np.arange(24, dtype=np.int16).reshape(4, 6).T, np.zeros(0), np.array(3.5)):
         file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""tflite2onnx/verification: the tensors between the operators, and what they give away."""
+"""tflite2onnx/verification: comparison of the tensors between operators, and the verdicts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SIZES = (2, 11, 11, 12)
 
 
 def add_convolution(m: Build, x: Tensor, name: str, **kept: Any) -> Tensor:
-    """Return a padded 3x3 convolution to as many channels, quantized as `kept` says."""
+    """Return a padded 3x3 convolution, quantized as `kept` specifies."""
     generator = np.random.default_rng(len(name))
     channels = x.shape[3]
     filters = generator.normal(0, 0.2, (channels, 3, 3, channels))
@@ -59,9 +59,9 @@ def add_convolution(m: Build, x: Tensor, name: str, **kept: Any) -> Tensor:
 
 
 def build_deep(**kept: Any) -> bytes:
-    """Return "x" -> convolution "first" -> MAX_POOL "pooled" -> softmax "soft" -> "last" -> "y".
+    """Return convolution "first" -> MAX_POOL "pooled" -> convolution "last" -> softmax "soft".
 
-    With a scale all but the softmax is int8.
+    If a scale is given, all tensors but the softmax are int8.
     """
     m = Build()
     dtype: dict[str, Any] = {"dtype": "int8", **kept} if kept else {}
@@ -86,7 +86,7 @@ def build_deep(**kept: Any) -> bytes:
 
 
 def damage_model(result: Result, change: Callable[[onnx.ModelProto], None]) -> onnx.ModelProto:
-    """Return the model with something changed."""
+    """Return the ONNX model after a change."""
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
     change(model)
@@ -94,31 +94,31 @@ def damage_model(result: Result, change: Callable[[onnx.ModelProto], None]) -> o
 
 
 def find_node(model: onnx.ModelProto, kind: str, nth: int = 0) -> onnx.NodeProto:
-    """Return one of the nodes of a kind."""
+    """Return a node of a type."""
     nodes: list[onnx.NodeProto] = [n for n in model.graph.node if n.op_type == kind]
     return nodes[nth]
 
 
 def wrong_axis(model: onnx.ModelProto) -> None:
-    """Take the softmax over rows in place of channels."""
+    """Compute the softmax over rows instead of channels."""
     (axis,) = [a for a in find_node(model, "Softmax").attribute if a.name == "axis"]
     axis.i = 2
 
 
 def wrong_pad(model: onnx.ModelProto) -> None:
-    """Shift the last convolution by a row."""
+    """Shift the last convolution by one row."""
     (pads,) = [a for a in find_node(model, "Conv", 1).attribute if a.name == "pads"]
     pads.ints[:] = [0, 1, 2, 1]
 
 
 def wrong_window(model: onnx.ModelProto) -> None:
-    """Shift a pooling by a column."""
+    """Shift a pooling by one column."""
     (pads,) = [a for a in find_node(model, "MaxPool").attribute if a.name == "pads"]
     pads.ints[:] = [1, 0, 1, 2]
 
 
 def wrong_scale(model: onnx.ModelProto) -> None:
-    """Quantize the first convolution with a scale that is a third too large."""
+    """Use a scale that is a third too large for the first convolution."""
     node = find_node(model, "QuantizeLinear")
     (scale,) = [i for i in model.graph.initializer if i.name == node.input[1]]
     array = (numpy_helper.to_array(scale) * 4 / 3).astype(np.float32)
@@ -135,7 +135,7 @@ def wrong_scale(model: onnx.ModelProto) -> None:
 def test_a_right_conversion(
     kept: dict[str, Any], activations: ActivationType, io_layout: IoLayout
 ) -> None:
-    """Layouts and storage are undone; each operator's tensor is there, in order of execution."""
+    """Each operator's tensor is compared in order of execution, for all layouts and storages."""
     data = build_deep(**kept)
     result = convert(data, io_layout=io_layout, activations=activations)
     report = verify(data, result, per_operator=True)
@@ -152,7 +152,7 @@ def test_a_right_conversion(
 
 
 def test_real_numbers_for_integers() -> None:
-    """An ONNX model without integers is held against what LiteRT's stand for."""
+    """A float ONNX model is compared with LiteRT's dequantized tensors."""
     data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, quantization="float")
     assert {e.dtype for e in result.inputs} == {"float32"}
@@ -164,7 +164,7 @@ def test_real_numbers_for_integers() -> None:
 
 
 def test_what_only_gives_a_value_another_meaning() -> None:
-    """A TRANSPOSE that moves nothing has no node; its tensor is compared all the same."""
+    """The tensor of a TRANSPOSE without a node is compared, too."""
     m = Build()
     x = m.input((2, 3, 5, 7), name="x")
     perm = m.constant(np.array([0, 3, 1, 2], np.int32))
@@ -181,7 +181,7 @@ def test_what_only_gives_a_value_another_meaning() -> None:
 
 
 def test_outputs_alone() -> None:
-    """As fast as it can be."""
+    """With tensors=False only the outputs are compared."""
     report = verify(build_deep(), tensors=False)
     assert report.ok
     assert (len(report.outputs), report.tensors, report.operators) == (1, (), ())
@@ -200,7 +200,7 @@ def test_outputs_alone() -> None:
     ],
 )
 def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
-    """A file is recognised by its nodes; its report equals that of the conversion."""
+    """The nodes of a file show its options; its report equals that of the conversion."""
     data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, **options)
     report = verify(data, result.skeleton.serialize())
@@ -212,7 +212,7 @@ def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("layouts", [{}, {"rows": ("NC", "CN")}])
 @pytest.mark.parametrize("key", ["first", "second", "again"])
 def test_a_file_of_a_signature(key: str, names: NameSource, layouts: dict[str, Any]) -> None:
-    """Its names of inputs and outputs may be those of one that shares a sub-graph."""
+    """The signature of a file is found even if signatures share a sub-graph."""
     m = Build()
     for part, keys in ((m, ["first"]), (m.subgraph("more"), ["second", "again"])):
         x = part.input([2, 3], name="rows")
@@ -229,8 +229,8 @@ def test_a_file_of_a_signature(key: str, names: NameSource, layouts: dict[str, A
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_a_file_with_or_without_open_sizes(*, static: bool) -> None:
-    """A shape that is computed is a constant in the one, and takes nodes in the other."""
+def test_a_file_with_static_or_dynamic_sizes(*, static: bool) -> None:
+    """Files with static and with dynamic sizes are matched, although their nodes differ."""
     m = Build()
     x = m.input([None, 3, 5], name="x")
     (sizes,) = m.op("SHAPE", [x], [m.tensor([3], dtype="int32")], out_type="int32")
@@ -245,7 +245,7 @@ def test_a_file_with_or_without_open_sizes(*, static: bool) -> None:
 
 
 def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
-    """The report names the operators whose sub-graphs are not compared."""
+    """The outputs of a loop are compared, and the report says that its sub-graphs are not."""
     m = Build()
     x = m.input([2, 3], name="x")
     outputs = loop(m, [counter(m), x], count_rounds(apply_operator("TANH")))
@@ -257,7 +257,7 @@ def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
 
 
 def test_a_file_of_unknown_nodes() -> None:
-    """Outputs are compared nevertheless."""
+    """For a file with unknown nodes only the outputs are compared."""
     data = network()
 
     def rename_values(model: onnx.ModelProto) -> None:
@@ -272,7 +272,7 @@ def test_a_file_of_unknown_nodes() -> None:
 
 
 def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tensor is not compared; its reader gets zeros when it runs alone."""
+    """A tensor that LiteRT has overwritten is not compared; its readers run alone with zeros."""
     data = build_deep()
     names = [tensor.name for tensor in read_model(data).graphs[0].tensors]
 
@@ -304,7 +304,7 @@ def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fault_is_found(
     kept: dict[str, Any], change: Callable[[onnx.ModelProto], None], name: str
 ) -> None:
-    """At its tensor, whatever it does to those after it; and no operator else is wrong."""
+    """Only the damaged operator is wrong, and its tensor is the first that differs."""
     data = build_deep(**kept)
     report = verify(data, damage_model(convert(data), change))
     assert not report.ok
@@ -318,7 +318,7 @@ def test_a_fault_is_found(
 
 
 def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of our own, that is: a softmax that is none."""
+    """A wrong operator class of the converter is found."""
 
     def emit(_: Any, g: Any, y: Any, x: Any) -> Any:
         del y
@@ -337,7 +337,7 @@ def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("kept", [{}, {"scale": 0.05, "zero_point": 3}])
 def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
-    """However many there are, the tensors are the same; each has a few of them."""
+    """The comparison is the same for any number of segments."""
     data = build_deep(**kept)
     result = convert(data)
     found = match_places(read_model(data).graphs[0], result.skeleton)
@@ -358,7 +358,7 @@ def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
 
 
 def residual(count: int, *, size: int, channels: int) -> bytes:
-    """Return a network with so many tensors that neither grow nor vanish."""
+    """Return a network with `count` tensors whose values stay in a moderate range."""
     m = Build()
     x = m.input((1, size, size, channels), name="x")
     shape, biases = (channels, 3, 3, channels), np.zeros(channels, np.float32)
@@ -378,7 +378,7 @@ def residual(count: int, *, size: int, channels: int) -> bytes:
 
 
 def test_what_it_costs() -> None:
-    """At most three times what loading and running both models takes, with 500 tensors."""
+    """With 500 tensors a verification takes at most 3 times as long as running both models."""
     data = residual(500, size=28, channels=64)
     result = convert(data)
     samples = 2
@@ -401,7 +401,7 @@ def test_what_it_costs() -> None:
 
 
 def test_as_data() -> None:
-    """Plain numbers, strings and lists, which any file of JSON can hold."""
+    """A report becomes plain numbers, strings and lists, which JSON can represent."""
     report = verify(build_deep(scale=0.05, zero_point=3), per_operator=True)
     data = report.to_dict()
     assert (data["ok"], data["samples"], data["seed"], data["diverging"]) == (True, 2, 0, None)
@@ -420,7 +420,7 @@ def test_no_samples() -> None:
 
 
 def test_progress() -> None:
-    """All tensors of all samples, one after another."""
+    """Progress counts the tensors of all samples."""
     seen: list[tuple[int, int]] = []
     verify(network(), samples=3, per_operator=True, progress=lambda *step: seen.append(step))
     assert seen == [(i, 18) for i in range(1, 19)]

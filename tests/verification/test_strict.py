@@ -1,6 +1,6 @@
-"""tflite2onnx/verification: each operator is held to its steps, and a cause is named.
+"""tflite2onnx/verification: each operator has an allowed number of steps, and causes are named.
 
-An operator that is wrong makes a network wrong, however loud the signal is beside the noise.
+A wrong operator makes the verdict wrong, even if the signal-to-noise ratio of the output is high.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def test_an_operator_off_by_steps() -> None:
-    """The output is as close as roundings may make it, and still the network is not right."""
+    """An operator beyond its steps makes the verdict wrong, although the output is close."""
     report = verify(build_quantized(), shift_biases(convert(build_quantized()), 200))
     (output,) = report.outputs
     assert output.ok
@@ -56,7 +56,7 @@ def test_an_operator_off_by_steps() -> None:
 
 
 def test_outputs_alone_do_not_hide_an_operator() -> None:
-    """`convert --verify` compares outputs; operators run alone if these are a few steps off."""
+    """If only outputs are compared, a difference of some steps makes the operators run alone."""
     report = verify(build_quantized(), shift_biases(convert(build_quantized()), 200), tensors=False)
     assert report.tensors == ()
     assert report.diverging is not None
@@ -65,7 +65,7 @@ def test_outputs_alone_do_not_hide_an_operator() -> None:
 
 
 def moving(code: str, **options: Any) -> bytes:
-    """Return an operator that only moves int8, and a convolution before it."""
+    """Return a convolution and an operator that only moves int8."""
     m = Build()
     kept: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
     x = m.input((1, 6, 6, 4), name="x", **kept)
@@ -79,7 +79,7 @@ def moving(code: str, **options: Any) -> bytes:
 
 
 def test_what_only_moves_is_exact() -> None:
-    """A step is too much there."""
+    """An operator that only moves may not differ by a step."""
     data = moving(
         "MAX_POOL_2D", padding="SAME", stride_h=1, stride_w=1, filter_height=3, filter_width=3
     )
@@ -89,7 +89,7 @@ def test_what_only_moves_is_exact() -> None:
     assert [each.difference.allowed for each in report.operators] == [1, 0]
 
     def narrow(model: onnx.ModelProto) -> None:
-        """Look at fewer neighbours, of which the largest is a little smaller."""
+        """Use a smaller window, whose maximum is slightly smaller."""
         (kernel,) = [a for a in find_node(model, "MaxPool").attribute if a.name == "kernel_shape"]
         kernel.ints[:] = [3, 2]
         (pads,) = [a for a in find_node(model, "MaxPool").attribute if a.name == "pads"]
@@ -105,7 +105,7 @@ def test_what_only_moves_is_exact() -> None:
 
 
 def test_operators_whose_tensors_are_not_there() -> None:
-    """What is known of the last of them is what all of them make: their steps add up."""
+    """Operators without a tensor in the ONNX model run together with the next, and steps add up."""
     m = Build()
     kept: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
     x = m.input((2, 7, 8), name="x", **kept)
@@ -126,7 +126,7 @@ def test_operators_whose_tensors_are_not_there() -> None:
 
 
 def test_tables_are_coarser() -> None:
-    """A bound of the operator's class holds for its element type alone."""
+    """The bound of an operator class holds for its element type only."""
     m = Build()
     for dtype in ("int16", "int8"):
         x = m.input((1, 4096), dtype=dtype, scale=2.0**-12 if dtype == "int16" else 0.05)
@@ -138,7 +138,7 @@ def test_tables_are_coarser() -> None:
 
 
 def test_hybrid_kernels() -> None:
-    """A kernel that rounds its data is held to a part of the range."""
+    """Hybrid operators have a bound as a fraction of the range."""
     report = verify(MODELS / "keywords_dynamic_range.tflite", per_operator=True)
     assert report.ok
     (product, *_) = [c.difference for c in report.operators if c.operator == "CONV_2D"]
@@ -150,7 +150,7 @@ def test_hybrid_kernels() -> None:
 
 
 def test_one_verdict_on_each_tensor(tmp_path: Path, capsys: Captured) -> None:
-    """In the outputs, the tensors and the operators; and in the data."""
+    """The lists of outputs, tensors and operators have the same verdict on a tensor."""
     source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
     source.write_bytes(build_deep(scale=0.05, zero_point=3))
     onnx.save(damage_model(convert(source), wrong_pad), target)
@@ -169,7 +169,7 @@ def test_one_verdict_on_each_tensor(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_an_output_of_another_name() -> None:
-    """The verdict is that of the tensor, whatever its name in the signature is."""
+    """The verdict on an output is the verdict on its tensor, also if the signature renames it."""
     m = Build()
     x = m.input([2, 3], name="x")
     (y,) = m.op("EXP", [x], [m.tensor([2, 3], name="y")])
@@ -185,7 +185,7 @@ def test_an_output_of_another_name() -> None:
 
 
 def faulty(*, unoptimized: bool = False, runs_unoptimized: bool = True) -> Any:
-    """Return what opens sessions of a runtime whose optimizations break convolutions."""
+    """Return a function that opens sessions whose optimizations make convolutions wrong."""
 
     def session(model: bytes, *, arena: bool = True, optimize: bool = True) -> Any:
         if not (optimize or runs_unoptimized):
@@ -212,7 +212,7 @@ def test_kernels_that_are_the_cause(
     *,
     caused: bool,
 ) -> None:
-    """What is right without optimizations is no fault of the conversion; the message says so."""
+    """If a model is right without optimizations, the message names ONNX Runtime as the cause."""
     for module in (onnx_model, inner_tensors):
         monkeypatch.setattr(module, "session_of", faulty(**kept))
     report = verify(build_quantized())
@@ -229,7 +229,7 @@ def test_kernels_that_are_the_cause(
 
 
 def why_not_emulated() -> str:
-    """Return why no processor without VNNI can be emulated here, empty if it can."""
+    """Return why a processor without VNNI cannot be emulated here, or ""."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return "ONNX Runtime is not one for x86-64"
     return "" if shutil.which(QEMU) else f"{QEMU} is not installed (apt-get install qemu-user)"
@@ -238,7 +238,7 @@ def why_not_emulated() -> str:
 @pytest.mark.skipif(bool(why_not_emulated()), reason=why_not_emulated())
 @pytest.mark.parametrize(("weights", "right"), [("int8", False), ("auto", True)])
 def test_a_processor_without_vnni(tmp_path: Path, weights: WeightType, *, right: bool) -> None:
-    """Products of uint8 and int8 saturate on it: the operator is named, and the runtime blamed."""
+    """Saturated products are found, and the message names ONNX Runtime as the cause."""
     source, target = MODELS / "keywords_int8.tflite", tmp_path / "model.onnx"
     convert(source, target, weights=weights)
     python = str(Path(sys.executable).resolve())
@@ -263,7 +263,7 @@ def test_a_processor_without_vnni(tmp_path: Path, weights: WeightType, *, right:
 
 
 def test_this_processor() -> None:
-    """It is described in the report, and in one line."""
+    """The report describes the processor, and the command prints a line about it."""
     sets = verify(build_deep()).processor
     assert sets == instruction_sets()
     assert describe_sets({"AVX2": True, "VNNI": False, "AMX": None}) == (
@@ -281,7 +281,7 @@ NO = {"AVX2": True, "AVX-512": False, "VNNI": False, "AMX": False}
     [
         ("x86_64", X86, "processor: 0\nflags\t\t: sse avx2", NO),
         ("x86_64", X86, "flags: avx2 avx_vnni amx_int8", NO | {"VNNI": True, "AMX": True}),
-        # An emulator: the machine around it has AVX-512.
+        # An emulator shows the flags of the host, which has AVX-512.
         ("x86_64", X86, "flags: avx2 avx512bw avx512_vnni amx_int8", NO | {"AMX": None}),
         ("AMD64", X86, None, NO | {"VNNI": None, "AMX": None}),
         ("AMD64", X86, "no such line", NO | {"VNNI": None, "AMX": None}),
@@ -300,7 +300,7 @@ def test_processors(
     cpuinfo: str | None,
     want: dict[str, bool | None],
 ) -> None:
-    """What numpy asked for it knows, Linux the rest; what neither knows is unknown."""
+    """The features come from numpy, else from Linux; else they are unknown."""
 
     class Module:
         __cpu_features__ = features
@@ -345,10 +345,10 @@ KINDS = ("float32", "int8", "uint8", "int16x8", "dynamic_range")
 def test_files_of_any_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, kind: str, words: list[str]
 ) -> None:
-    """All tensors are known, and each operator is right on LiteRT's own inputs.
+    """Files of all options are recognised, and each operator is right on LiteRT's inputs.
 
     int8 weights with uint8 data are wrong on x86-64 processors without VNNI, as documented. There
-    `verify` must say that the kernels are the cause.
+    `verify` must name the kernels as the cause.
     """
     monkeypatch.chdir(tmp_path)
     model = str(MODELS / f"keywords_{kind}.tflite")
@@ -370,7 +370,7 @@ def test_files_of_any_option(
 
 @pytest.mark.parametrize("kept", ["int8", "uint8"])
 def test_files_of_integers_between_floats(tmp_path: Path, kept: ActivationType) -> None:
-    """Inputs and outputs do not tell how int8 is kept inside: the values' element types do."""
+    """The storage of int8 is found in the element types of values, if inputs are floats."""
     m = Build()
     x = m.input((2, 3, 5), name="x")
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}

@@ -1,4 +1,4 @@
-"""tflite2onnx/verification: what it runs, what it calls a difference, and what it cannot do."""
+"""tflite2onnx/verification: its inputs, its verdicts on differences, and its errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INF, NAN = math.inf, math.nan
 
 
 def damage_weight(result: Result) -> onnx.ModelProto:
-    """Return the model with one weight of the last convolution off by a little."""
+    """Return the model with a small change of one weight of the last convolution."""
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
     (weights,) = [i for i in model.graph.initializer if i.name == "y/biases"]
@@ -57,7 +57,7 @@ def test_a_right_conversion(data: bytes, io_layout: IoLayout) -> None:
 
 
 def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
-    """Paths, bytes, a ModelProto, a result: the report is the same."""
+    """Paths, bytes, a ModelProto and a Result give the same report."""
     source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
     source.write_bytes(network())
     result = convert(source, target)
@@ -69,7 +69,7 @@ def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
 
 
 def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has to be written, to a place of its own."""
+    """A large model is written to a temporary folder for ONNX Runtime."""
     result = convert(network())
     monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
     monkeypatch.setattr(onnx_model, "LARGEST_FILE", 1000)
@@ -77,7 +77,7 @@ def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_wrong_conversion() -> None:
-    """The output and the difference are named."""
+    """The report names the output and the difference."""
     result = convert(network())
     report = verify(network(), damage_weight(result))
     assert not report.ok
@@ -90,7 +90,7 @@ def test_a_wrong_conversion() -> None:
 
 
 def test_samples_differ_and_repeat() -> None:
-    """The seed decides; the worst of all samples is reported."""
+    """The seed determines the samples, and the worst sample is reported."""
     result = convert(network())
     one, two = (verify(network(), result, seed=s, samples=1) for s in (5, 6))
     assert one != two
@@ -100,7 +100,7 @@ def test_samples_differ_and_repeat() -> None:
 
 
 def test_what_a_model_remembers_is_carried_on() -> None:
-    """From sample to sample; one that begins with something else is wrong from the first on."""
+    """State continues from sample to sample; a wrong initial state is found in the first."""
     result = convert(build_sum())
     report = verify(build_sum(), result, samples=4, per_operator=True)
     assert report.ok
@@ -131,18 +131,18 @@ def test_what_a_model_remembers_is_carried_on() -> None:
     ],
 )
 def test_random_inputs(dtype: str, low: float, high: float) -> None:
-    """Of the type and shape of the input; all values of narrow integers, few of others."""
+    """Random inputs have the type and shape; narrow integers take all values, others few."""
     m = Build()
     m.output(m.input([31, 37, 41], dtype=dtype))
     (array,) = random_inputs(interpreter_of(m.bytes()), 0)
     assert (array.dtype.name, array.shape) == (dtype, (31, 37, 41))
-    close = max(0.5, high / 1000)  # 50,000 numbers are not all of 16 bits
+    close = max(0.5, high / 1000)  # 50,000 random numbers do not cover all int16 values
     assert array.min() == pytest.approx(low, abs=close)
     assert array.max() == pytest.approx(high, abs=close)
 
 
 def test_random_complex_inputs() -> None:
-    """Both parts are random."""
+    """Both parts of complex inputs are random."""
     m = Build()
     m.output(m.input([31, 37], dtype="complex64"))
     (array,) = random_inputs(interpreter_of(m.bytes()), 0)
@@ -152,7 +152,7 @@ def test_random_complex_inputs() -> None:
 
 
 def test_a_scalar() -> None:
-    """A shape without axes is a shape."""
+    """A scalar has the shape []."""
     m = Build()
     x = m.input([])
     m.output(*m.op("ABS", [x], [[]]))
@@ -160,7 +160,7 @@ def test_a_scalar() -> None:
 
 
 def test_strings_are_not_made_up() -> None:
-    """Strings have no random values."""
+    """String inputs must be given, because they have no random values."""
     m = Build()
     m.output(m.input([3], dtype="string", name="words"))
     with pytest.raises(VerifyError, match="the input words must be given"):
@@ -205,7 +205,7 @@ def test_strings_are_not_made_up() -> None:
 def test_what_is_a_difference(
     dtype: str, want: list[Any], have: list[Any], largest: float, spread: float, *, ok: bool
 ) -> None:
-    """Floats have a tolerance, narrow integers a step, others nothing."""
+    """Floats have a tolerance, narrow integers may differ by a step, other types must be equal."""
     difference = compare("y", np.array(want, dtype), np.array(have, dtype))
     assert difference.largest == pytest.approx(largest, rel=0.05, abs=1e-45)
     assert (difference.spread, difference.dtype) == (spread, dtype)
@@ -213,7 +213,7 @@ def test_what_is_a_difference(
 
 
 def test_differences_of_type_and_shape() -> None:
-    """Then there is no number to tell."""
+    """A difference of type or shape has no number."""
     array = np.zeros((2, 3), np.float32)
     for other in (np.zeros((2, 3), np.int32), np.zeros((3, 2), np.float32)):
         difference = compare("y", array, other)
@@ -223,7 +223,7 @@ def test_differences_of_type_and_shape() -> None:
 
 
 def test_relative_differences() -> None:
-    """No difference is infinite dB; noise without signal is minus infinite dB."""
+    """Equal arrays have infinite dB; noise without signal has minus infinite dB."""
     assert Difference("y", "float32", 1, 4, 0).relative == 0.25
     assert Difference("y", "float32", 0, 0, 0).relative == 0
     assert Difference("y", "float32", 1, 0, 0).relative == INF
@@ -233,7 +233,7 @@ def test_relative_differences() -> None:
 
 
 def build_quantized(*, seed: int = 0) -> bytes:
-    """Return a convolution of int8 and a softmax of what it makes."""
+    """Return an int8 convolution and a softmax."""
     generator = np.random.default_rng(seed)
     m = Build()
     x = m.input([2, 5, 7, 3], dtype="int8", scale=0.05, zero_point=3, name="x")
@@ -247,7 +247,7 @@ def build_quantized(*, seed: int = 0) -> bytes:
 
 
 def shift_biases(result: Result, steps: int) -> onnx.ModelProto:
-    """Return a quantized model with all biases off by so many of their own steps."""
+    """Return a quantized model with all biases changed by some of their steps."""
     model = onnx.ModelProto()
     model.CopyFrom(result.model)
     (biases,) = [i for i in model.graph.initializer if i.name == "biases"]
@@ -258,7 +258,7 @@ def shift_biases(result: Result, steps: int) -> onnx.ModelProto:
 
 
 def test_noise_in_a_quantized_network() -> None:
-    """Several steps are right; noise above a tenth of the signal is not."""
+    """Several steps are right if the noise is below a tenth of the signal."""
     result = convert(build_quantized())
     right, noisy, wrong = (
         verify(build_quantized(), shift_biases(result, steps)).outputs[0] for steps in (0, 40, 2000)
@@ -274,7 +274,7 @@ def test_noise_in_a_quantized_network() -> None:
 
 
 def test_noise_in_a_float_network() -> None:
-    """There it is a difference like any other."""
+    """In a float network noise is a difference as any other."""
     difference = verify(network(), damage_weight(convert(network()))).outputs[0]
     assert not difference.ok
     assert difference.complaint == (
@@ -286,7 +286,7 @@ def test_noise_in_a_float_network() -> None:
 def test_as_close_as_other_kernels(
     monkeypatch: pytest.MonkeyPatch, apart: float, *, ok: bool
 ) -> None:
-    """What kernels of LiteRT differ in is no mistake; one set of them is enough to show it."""
+    """An output may differ as much as LiteRT's own kernel sets differ from each other."""
     plain, run_plain = interpreter_of(network()), run_litert
 
     def other(_: bytes, kernels: str, **__: bool) -> Any:
@@ -304,7 +304,9 @@ def test_as_close_as_other_kernels(
     (output,) = report.outputs
     assert output.ok == ok
     assert output.allowed == pytest.approx(2 * apart, rel=1e-3)
-    assert not report.ok  # the operator is wrong on LiteRT's own inputs, which no kernel excuses
+    assert (
+        not report.ok
+    )  # the operator is wrong on LiteRT's inputs, and other kernels do not excuse it
     assert report.verdicts["y"] is Verdict.WRONG
 
 
@@ -328,7 +330,7 @@ def test_decibels(want: list[float], have: list[float], decibels: float) -> None
 
 
 def test_the_worse_of_two_differences() -> None:
-    """One that is not allowed, then the larger."""
+    """A difference that is not allowed is worse, then the larger difference."""
     small, large = (Difference("y", "int8", steps, 255, 1) for steps in (1, 2))
     noisy = replace(large, largest=5, decibels=30, enough=20)
     assert small.worse_of(large) is large.worse_of(small) is large
@@ -341,14 +343,14 @@ def test_the_worse_of_two_differences() -> None:
 
 @pytest.mark.parametrize("package", ["onnxruntime", "ai_edge_litert.interpreter"])
 def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
-    """The message has the command that installs the package."""
+    """The message gives the command to install the package."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[verify\]"):
         verify(network(), convert(network()))
 
 
 def test_litert_cannot_run_it(tmp_path: Path) -> None:
-    """The reason is LiteRT's."""
+    """The message gives LiteRT's reason."""
     result = convert(network())
     with pytest.raises(VerifyError, match=r"LiteRT cannot run the model: .*none\.tflite"):
         verify(tmp_path / "none.tflite", result)
@@ -360,7 +362,7 @@ def test_litert_cannot_run_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_numbers_that_are_no_indices(dtype: str) -> None:
-    """What LiteRT refuses is tried again with numbers from 0 to 1, unless it is the user's own."""
+    """If LiteRT refuses random inputs, numbers from 0 to 1 are tried, unless they are given."""
     m = Build()
     x = m.input([5], dtype=dtype, name="x")
     index = m.op("CAST", [x], [[5]], dtype="int32")[0] if dtype == "float32" else x
@@ -382,7 +384,7 @@ def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
 
 
 def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception without a text is named by its type."""
+    """An exception without a message is described by its type."""
 
     def fail(*_: object) -> None:
         raise MemoryError
@@ -394,7 +396,7 @@ def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("value", [None, "", "{", "5", "[5]", "{}x", '[{"name": "x"}]'])
 def test_models_that_do_not_say_how_they_lie(value: str | None) -> None:
-    """Metadata that is missing or damaged."""
+    """Missing or damaged layouts in the metadata are an error."""
     model = convert(network()).model
     for entry in list(model.metadata_props):
         if entry.key == "tflite2onnx.inputs":
@@ -407,7 +409,7 @@ def test_models_that_do_not_say_how_they_lie(value: str | None) -> None:
 
 
 def test_models_of_different_networks() -> None:
-    """They have other inputs, or another number of outputs."""
+    """A model with other inputs, or with another number of outputs, is an error."""
     m = Build()
     m.output(convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "y"))
     for other in (chain("ABS"), m.bytes()):
@@ -416,7 +418,7 @@ def test_models_of_different_networks() -> None:
 
 
 def test_an_output_of_another_rank() -> None:
-    """It is a difference, not a crash."""
+    """An output of another rank is a difference, not an exception."""
     model = convert(chain("ABS")).model
     y = model.graph.output[0]
     model.graph.node[0].output[0] = "a"
@@ -432,7 +434,7 @@ def test_an_output_of_another_rank() -> None:
 
 
 def test_tame_numbers() -> None:
-    """Those that may be indices are 0 or 1; integers that stand for real numbers stay random."""
+    """Tame inputs that may be indices are 0 or 1; quantized inputs stay random."""
     m = Build()
     fields: dict[str, dict[str, Any]] = {
         "float32": {},

@@ -17,7 +17,7 @@ from tflite2onnx.cli.parsers import COMMANDS, parser_of
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK, run_in_child
 from tflite2onnx.utils.console import describe_bug, print_error, print_lines
-from tflite2onnx.utils.interrupts import raising_on_interrupt
+from tflite2onnx.utils.interrupts import raise_on_interrupt
 from tflite2onnx.utils.suggestions import suggest_names
 
 _FAILED, _INTERRUPTED = 1, 130
@@ -33,7 +33,7 @@ def entry() -> int:
     runs_litert = sys.argv[1:2] == ["verify"] or {"--verify", "--report"} & {
         word.partition("=")[0] for word in sys.argv[1:]
     }
-    with raising_on_interrupt():
+    with raise_on_interrupt():
         try:
             return _exit_status(run_in_child(main)) if runs_litert and CAN_FORK else main()
         except KeyboardInterrupt:  # before or after the command

@@ -35,7 +35,7 @@ from tflite2onnx.cli.places import (
     stem_of,
 )
 from tflite2onnx.cli.standard_streams import (
-    hidden_information,
+    hide_information,
     read_standard_input,
     write_standard_output,
 )
@@ -353,7 +353,7 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
         chosen = {**keep_possible_names(job.model, job.source, chosen)}
     result = convert(job.source, **chosen)
     judged = options.verify or options.report is not None
-    with hidden_information(hidden=judged and options.quiet):
+    with hide_information(hidden=judged and options.quiet):
         return _write_model(options, job, result, judged=judged)
 
 
@@ -367,7 +367,7 @@ def _write_model(
     if options.output is not None:
         with target_path(job.output) as target:
             target.parent.mkdir(parents=True, exist_ok=True)
-    with _writing_report(options, job.source, result, report):
+    with _write_report_on_success(options, job.source, result, report):
         return result, report, result.save(job.output, options.external_data)
 
 
@@ -441,7 +441,7 @@ def _verify_result(options: argparse.Namespace, model: str | bytes, result: Resu
     return verify(model, result, tensors=options.report is not None, **chosen)
 
 
-def _writing_report(
+def _write_report_on_success(
     options: argparse.Namespace, model: str | bytes, result: Result, report: Report | None
 ) -> AbstractContextManager[None]:
     """Return a context that writes the report page, if requested, once its body saved the model."""

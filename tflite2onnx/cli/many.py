@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from tflite2onnx.cli.places import Job
-from tflite2onnx.cli.progress import hidden_progress, showing_progress
-from tflite2onnx.cli.workers import run_apart
+from tflite2onnx.cli.progress import hide_progress, show_progress
+from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
 from tflite2onnx.utils.console import columns, count, describe_bug, print_error, print_lines
@@ -37,12 +37,12 @@ class Outcome(NamedTuple):
 class RunOptions(NamedTuple):
     """How jobs are run, and which output is printed.
 
-    `number` processes run at once. With `apart` a job runs in a process even if `number` is 1,
-    because the job may crash.
+    `number` processes run at once. With `isolated` a job runs in its own process even if `number`
+    is 1, because the job may crash.
     """
 
     number: int = 1
-    apart: bool = False
+    isolated: bool = False
     quiet: bool = False
     json: bool = False
 
@@ -52,13 +52,13 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
     outcomes: dict[int, Outcome] = {}
     start = perf_counter()
     interrupted = False
-    with showing_progress("models", quiet=options.quiet) as progress:
+    with show_progress("models", quiet=options.quiet) as progress:
         try:
             with closing(_yield_outcomes(jobs, work, options)) as found:
                 for index, outcome in found:
                     outcomes[index] = outcome
-                    with hidden_progress():
-                        _complain(jobs[index], outcome)
+                    with hide_progress():
+                        _print_messages(jobs[index], outcome)
                     if progress is not None:
                         progress(len(outcomes), len(jobs))
         except KeyboardInterrupt:
@@ -82,8 +82,8 @@ def _yield_outcomes(
     """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt, work)
     number = min(options.number, len(jobs))
-    if number > 1 or (options.apart and CAN_FORK):
-        yield from run_apart(do, jobs, number, _describe_crash)
+    if number > 1 or (options.isolated and CAN_FORK):
+        yield from run_in_processes(do, jobs, number, _describe_crash)
     else:
         yield from enumerate(map(do, jobs))
 
@@ -93,7 +93,7 @@ def _attempt(work: Work, job: Job) -> Outcome:
     messages: list[str] = []
     start = perf_counter()
     facts: Mapping[str, Any]
-    with _collecting(messages):
+    with _collect_messages(messages):
         try:
             status, facts = work(job)
         except ConversionError as error:
@@ -116,19 +116,19 @@ def _describe_crash(job: Job, exit_status: int) -> Outcome:
 
 
 class _Collector(logging.Handler):
-    """Keeps log messages."""
+    """Stores log messages in a list."""
 
     def __init__(self, messages: list[str]) -> None:
         super().__init__()
         self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
+        """Store a message."""
         self._messages.append(record.getMessage())
 
 
 @contextmanager
-def _collecting(messages: list[str]) -> Iterator[None]:
+def _collect_messages(messages: list[str]) -> Iterator[None]:
     """Collect log messages instead of printing them, so that each is printed with its model."""
     logger = logging.getLogger("tflite2onnx")
     handlers, logger.handlers = logger.handlers, [_Collector(messages)]
@@ -138,7 +138,7 @@ def _collecting(messages: list[str]) -> Iterator[None]:
         logger.handlers = handlers
 
 
-def _complain(job: Job, outcome: Outcome) -> None:
+def _print_messages(job: Job, outcome: Outcome) -> None:
     """Print the messages of a job on stderr, and its error in one line."""
     for message in outcome.messages:
         print_error(job.label, message)

@@ -151,7 +151,7 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
                 f"{other.model} and {model} must have different outputs, got {job.output} for both;"
                 " convert a folder that holds both, or rename one"
             )
-    _keep_apart(list(jobs.values()))
+    _check_outputs(list(jobs.values()))
     return list(jobs.values())
 
 
@@ -198,7 +198,7 @@ def find_models(folder: str) -> list[str]:
     return sorted(found)
 
 
-def _keep_apart(jobs: Sequence[Job]) -> None:
+def _check_outputs(jobs: Sequence[Job]) -> None:
     """Raise if an output is one of the models, or is in the output folder of a bundle."""
     models = {_identity(job.model) for job in jobs} - {None}
     bundles = {job.output: job.model for job in jobs if job.is_bundle}

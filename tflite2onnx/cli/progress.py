@@ -12,7 +12,7 @@ Progress = Callable[[int, int], None]  # is called with the number done, and the
 
 
 @contextmanager
-def showing_progress(unit: str, *, quiet: bool) -> Iterator[Progress | None]:
+def show_progress(unit: str, *, quiet: bool) -> Iterator[Progress | None]:
     """Yield an update function of a bar; None if quiet, not on a terminal, or without tqdm."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -33,7 +33,7 @@ def showing_progress(unit: str, *, quiet: bool) -> Iterator[Progress | None]:
 
 
 @contextmanager
-def hidden_progress() -> Iterator[None]:
+def hide_progress() -> Iterator[None]:
     """Hide all progress bars while lines are printed."""
     tqdm: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if tqdm is None:

@@ -44,7 +44,7 @@ def write_standard_output(result: Result) -> int:
 
 
 @contextmanager
-def hidden_information(*, hidden: bool) -> Iterator[None]:
+def hide_information(*, hidden: bool) -> Iterator[None]:
     """Drop the lines on stderr that begin with INFO, which LiteRT's library writes directly.
 
     All other lines are written at the end.

@@ -11,8 +11,8 @@ from typing import Any
 
 from tflite2onnx.bundle import files_of, is_bundle, read_bundle
 from tflite2onnx.cli.places import STANDARD
-from tflite2onnx.cli.progress import showing_progress
-from tflite2onnx.cli.standard_streams import hidden_information, source_of
+from tflite2onnx.cli.progress import show_progress
+from tflite2onnx.cli.standard_streams import hide_information, source_of
 from tflite2onnx.cli.verdict import outputs, print_verdict, tensor_lines
 from tflite2onnx.cli.verification_options import (
     SINGLE,
@@ -91,7 +91,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.model == options.converted == STANDARD:
         raise OptionError("only one model can be standard input, got - twice")
     source = source_of(options.model)
-    with hidden_information(hidden=options.quiet):
+    with hide_information(hidden=options.quiet):
         if is_bundle(source):
             return _verify_bundle(options, source)
         return _verify_model(options, source)
@@ -146,7 +146,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
 
 def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedModel) -> Report:
     """Verify a model."""
-    with showing_progress("tensors", quiet=options.quiet) as progress:
+    with show_progress("tensors", quiet=options.quiet) as progress:
         return verify(
             model,
             converted,

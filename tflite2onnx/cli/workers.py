@@ -15,7 +15,7 @@ Piece = TypeVar("Piece")
 Outcome = TypeVar("Outcome")
 
 
-def run_apart(
+def run_in_processes(
     work: Callable[[Piece], Outcome], pieces: Sequence[Piece], number: int,
     crashed: Callable[[Piece, int], Outcome],
 ) -> Generator[tuple[int, Outcome], None, None]:  # fmt: skip

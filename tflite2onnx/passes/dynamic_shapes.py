@@ -1,11 +1,11 @@
-"""Find the sizes that stay open in the ONNX model, and give them names.
+"""Find the sizes that stay dynamic in the ONNX model, and give them names.
 
-Two kinds of sizes are open: dynamic axes of inputs, and sizes that depend on data (the outputs of
-WHERE and UNIQUE). One walk over the graph computes all other sizes from them, as expressions (see
-`shape_walk`). Equal expressions get one name.
+Two kinds of sizes are dynamic: dynamic axes of inputs, and sizes that depend on data (the outputs
+of WHERE and UNIQUE). One walk over the graph computes all other sizes from them, as expressions
+(see `shape_walk`). Equal expressions get one name.
 
 If an operator requires two sizes to be equal, one expression replaces the other: the model could
-not run otherwise. If an operator requires an open size to be a number, the size is fixed.
+not run otherwise. If an operator requires a dynamic size to be a number, the size is fixed.
 
 Operators state the axes for which they can be converted: `DynamicShape.supports_dynamic_axis`.
 """
@@ -44,9 +44,9 @@ BATCH = "batch"
 
 
 class OpenGraph(NamedTuple):
-    """A graph with names of open sizes.
+    """A graph with names of dynamic sizes.
 
-    `axes` has the names of the dynamic axes of inputs (see `axis_name`) on which each open size
+    `axes` has the names of the dynamic axes of inputs (see `axis_name`) on which each dynamic size
     depends, by the name of the size.
     """
 
@@ -98,10 +98,10 @@ def name_dynamic_axes(
     fixed: Collection[str] | None = (),
     words: Mapping[str, str] | None = None,
 ) -> OpenGraph:
-    """Return the graph with names for all open sizes, and with constants that no size changes.
+    """Return the graph with names for all dynamic sizes, and with constants that no size changes.
 
     `fixed` are the names of dynamic axes of inputs that have the declared size; None for all.
-    `words` are names of open sizes, by the name of the axis.
+    `words` are names of dynamic sizes, by the name of the axis.
 
     Raises:
         FixedSizeError: an operator has a valid output shape at other sizes only if some dynamic
@@ -155,7 +155,7 @@ def _enlarge_inputs(graph: Graph, operator_of: OperatorOf) -> Graph:
 
 
 def _dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
-    """Return the dimensions of open axes; axes of one name have one dimension."""
+    """Return the dimensions of dynamic axes; axes of one name have one dimension."""
     symbols: dict[str, Symbol] = {}
     for (tensor, axis), name in names.items():
         symbols.setdefault(name, Symbol(name, tensor.shape[axis]))
@@ -168,7 +168,7 @@ def _dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
 def _walk(
     graph: Graph, operator_of: OperatorOf, places: Sequence[Place], words: Mapping[str, str]
 ) -> tuple[Mapping[Place, str], ShapeWalk]:
-    """Return the names of open axes, and the walk; batch sizes share a name if they must."""
+    """Return the names of dynamic axes, and the walk; batch sizes share a name if they must."""
     own = {place: words.get(axis_name(*place), axis_name(*place)) for place in places}
     batches = [place for place in places if place[1] == 0 and axis_name(*place) not in words]
     if len(batches) > 1:
@@ -237,7 +237,7 @@ def _replacement(
 
 
 class _Naming:
-    """Gives names to the open sizes of a graph: `names` are those of the inputs' axes."""
+    """Gives names to the dynamic sizes of a graph: `names` are those of the inputs' axes."""
 
     def __init__(self, graph: Graph, walk: ShapeWalk, names: Mapping[Place, str]) -> None:
         self._graph, self._shapes, self._known = graph, walk.shapes, walk.known
@@ -248,7 +248,7 @@ class _Naming:
         self._names: dict[Dimension, str] = {}
 
     def result(self) -> OpenGraph:
-        """Return the graph with names of open sizes."""
+        """Return the graph with names of dynamic sizes."""
         replaced: dict[Tensor, Tensor] = {}
         graph = self._graph_with(self._graph, replaced)
         tensors = tuple(replaced.get(t, t) for t in graph.tensors)
@@ -259,7 +259,7 @@ class _Naming:
         return OpenGraph(replace(graph, tensors=tensors), axes)
 
     def _graph_with(self, graph: Graph, replaced: dict[Tensor, Tensor]) -> Graph:
-        """Return a graph with names of open sizes; `replaced` gets its tensors."""
+        """Return a graph with names of dynamic sizes; `replaced` gets its tensors."""
         replaced |= {t: self._name_sizes(t) for t in graph.inputs}
         ops = []
         for op in graph.ops:
@@ -312,7 +312,7 @@ def _declare_sizes(tensor: Tensor) -> Tensor:
 
 
 def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozenset[str]]) -> None:
-    """Check that operators can be converted for the open sizes that they read or write.
+    """Check that operators can be converted for the dynamic sizes that they read or write.
 
     Raises:
         FixedSizeError: an operator needs to know the size.
@@ -336,7 +336,7 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
 
 
 def _unsupported_axes(operator: Operator) -> Iterator[Place]:
-    """Yield the open axes of its operands for which an operator cannot be converted."""
+    """Yield the dynamic axes of its operands for which an operator cannot be converted."""
     operands = [(i, t) for i, t in enumerate(operator.op.inputs) if t is not None]
     operands += [(~i, t) for i, t in enumerate(operator.op.outputs)]
     for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):

@@ -2,7 +2,7 @@
 
 The walk asks each operator for the shapes of its outputs (`Operator.infer_outputs`), in order of
 execution. The sizes of the graph's inputs are integers or dimensions (see `dimension`), so that one
-walk finds how each size depends on the open sizes. Integer tensors that are computed from sizes
+walk finds how each size depends on the dynamic sizes. Integer tensors that are computed from sizes
 (SHAPE, STRIDED_SLICE, PACK) have dimensions as elements.
 """
 
@@ -61,8 +61,8 @@ class ClashError(OperatorError):
 class ShapeWalk:
     """A walk over the operators of a graph and its sub-graphs, in order of execution.
 
-    The constructor takes the dimensions of open axes of the inputs (`opened`), and dimensions that
-    replace other dimensions, to which they are equal (`same`). Without `opened` all sizes are
+    The constructor takes the dimensions of dynamic axes of the inputs (`opened`), and dimensions
+    that replace other dimensions, to which they are equal (`same`). Without `opened` all sizes are
     integers, and sizes that are known at run time only are those that the file declares. If not
     `strict`, tensors whose shape cannot be inferred keep their declared shape.
 
@@ -193,7 +193,8 @@ class ShapeWalk:
     def _walk_subgraphs(self, op: Op) -> Op:
         """Return an operator with its sub-graphs, whose tensors have their inferred shapes.
 
-        A size that changes from one iteration to the next is open: the sub-graph is walked again.
+        A size that changes from one iteration to the next is dynamic: the sub-graph is walked
+        again.
         """
         operator = self._operator_of(op)
         shapes: list[list[Sequence[Dim]]] = [list(each) for each in op.subgraph_input_shapes]
@@ -247,7 +248,7 @@ class ShapeWalk:
                 results = operator.evaluate(*(np.empty(0) if a is None else a for a in arrays))
                 pairs = zip(op.outputs, results or (), strict=True)
                 return [replace(t, data=self._elements(t, array)) for t, array in pairs]
-        except OperatorError:  # the elements depend on open sizes in another way
+        except OperatorError:  # the elements depend on dynamic sizes in another way
             return []
 
     def _elements(self, tensor: Tensor, array: Array) -> Array:

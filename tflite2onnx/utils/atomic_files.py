@@ -54,13 +54,13 @@ def target_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_atomically(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that replaces `path` if the block succeeds; see `replacing_all`."""
-    with replacing_all() as create:
+    """Open a new file that replaces `path` if the block succeeds; see `replace_all_atomically`."""
+    with replace_all_atomically() as create:
         yield create(path)
 
 
 @contextlib.contextmanager
-def replacing_all(*, folders: bool = False) -> Iterator[Create]:
+def replace_all_atomically(*, folders: bool = False) -> Iterator[Create]:
     """Yield a function that opens new files, which replace their targets if the block succeeds.
 
     The file that was opened last replaces its target first. If a target cannot be replaced, all
@@ -73,7 +73,7 @@ def replacing_all(*, folders: bool = False) -> Iterator[Create]:
     def create(path: Path) -> BinaryIO:
         files.append(_open_new(path, folders=folders))
         if files[-1].name is not None:
-            ending.enter_context(_removing(files))
+            ending.enter_context(_remove_on_signal(files))
         return files[-1].file
 
     with contextlib.ExitStack() as ending:
@@ -103,7 +103,7 @@ def _remove(files: Sequence[_New]) -> None:
 
 
 @contextlib.contextmanager
-def _removing(files: Sequence[_New]) -> Iterator[None]:
+def _remove_on_signal(files: Sequence[_New]) -> Iterator[None]:
     """Remove files with temporary names if an otherwise unhandled signal ends the process."""
     before: dict[int, Any] = {}
 
@@ -175,7 +175,7 @@ def _replace_all(files: Sequence[_New]) -> None:
             if new is files[0]:  # no later step can fail
                 _name_file(new)
             elif new.path.exists():
-                old_files.append(_link_aside(new.path))
+                old_files.append(_link_temporarily(new.path))
                 undo.callback(old_files[-1].replace, new.path)
                 _name_file(new)
             else:
@@ -186,7 +186,7 @@ def _replace_all(files: Sequence[_New]) -> None:
         old.unlink()
 
 
-def _link_aside(path: Path) -> Path:
+def _link_temporarily(path: Path) -> Path:
     """Give a file a second, temporary name, and return it."""
     name = _temporary_name(path.parent)
     if path.is_dir():  # it may have become a folder meanwhile

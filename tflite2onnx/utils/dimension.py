@@ -1,4 +1,4 @@
-"""Dimensions: sizes of axes as expressions of the sizes that are open.
+"""Dimensions: sizes of axes as expressions of dynamic sizes.
 
 A dimension is an integer, or a `Dimension`: a polynomial with integer coefficients in symbols and
 in quotients that are rounded down. It is immutable and has a normal form, so that equal expressions
@@ -23,7 +23,7 @@ from tflite2onnx.errors import OperatorError
 
 
 class UndecidedError(OperatorError):
-    """A decision depends on the values of open sizes."""
+    """A decision depends on the values of dynamic sizes."""
 
 
 class UnequalError(OperatorError):
@@ -35,7 +35,7 @@ class UnequalError(OperatorError):
 
 
 class Symbol(NamedTuple):
-    """An open size: its name, its value at the declared sizes, and its smallest value."""
+    """A dynamic size: its name, its value at the declared sizes, and its smallest value."""
 
     name: str
     value: int
@@ -335,7 +335,7 @@ def is_positive(dim: Dim) -> bool:
     negative = (-dim).least
     if negative is not None and negative >= 0:
         return False
-    raise UndecidedError(f"whether {dim} is positive depends on open sizes")
+    raise UndecidedError(f"whether {dim} is positive depends on dynamic sizes")
 
 
 def is_equal(one: Dim, other: Dim) -> bool:
@@ -350,7 +350,7 @@ def is_equal(one: Dim, other: Dim) -> bool:
     lows = [each.least for each in (difference, -difference)]
     if any(low is not None and low > 0 for low in lows):
         return False
-    raise UndecidedError(f"whether {one} equals {other} depends on open sizes")
+    raise UndecidedError(f"whether {one} equals {other} depends on dynamic sizes")
 
 
 def is_known(dim: Dim) -> bool:
@@ -370,7 +370,7 @@ def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
 
 
 def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]:
-    """Return the shape to which shapes broadcast; an open size is not taken to be 1.
+    """Return the shape to which shapes broadcast; a dynamic size is not assumed to be 1.
 
     `message` is the reason of the error instead of the general one.
 

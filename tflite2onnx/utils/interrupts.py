@@ -22,8 +22,8 @@ def end_on_interrupt() -> None:
 
 
 @contextmanager
-def raising_on_interrupt() -> Iterator[None]:
-    """Let an interrupt raise KeyboardInterrupt again, so that work can be cleaned up."""
+def raise_on_interrupt() -> Iterator[None]:
+    """Let an interrupt raise KeyboardInterrupt again, so that files can be cleaned up."""
     ends = signal.getsignal(signal.SIGINT) is _end
     if ends:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Changes to a TFLite model before a runtime opens it: another main sub-graph, its ends, a part."""
+"""Changes to a TFLite model for a runtime: another main sub-graph, other inputs and outputs."""
 
 from __future__ import annotations
 

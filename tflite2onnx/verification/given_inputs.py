@@ -125,7 +125,7 @@ def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSam
     if samples is None or not len(samples) or not np.can_cast(array.dtype, dtype, "same_kind"):
         raise VerifyError(
             f"input {detail['name']} must be {dtype.name}{list(shape)} or a batch of it, got"
-            f" {array.dtype.name}{list(array.shape)} in {origin}{_advise(array, detail)}"
+            f" {array.dtype.name}{list(array.shape)} in {origin}{_explain_dtype(array, detail)}"
         )
     for i, sample in enumerate(samples):
         place = f"{origin}[{i}]" if len(samples) > 1 else origin
@@ -144,7 +144,7 @@ def _stack_samples(array: Array, shape: tuple[int, ...]) -> Array | None:
     return None
 
 
-def _advise(array: Array, detail: Detail) -> str:
+def _explain_dtype(array: Array, detail: Detail) -> str:
     """Return how real numbers are quantized, if this is what an array lacks."""
     quantization = quantization_of(detail)
     if array.dtype.kind != "f" or np.dtype(detail["dtype"]).kind not in "iu" or not quantization:

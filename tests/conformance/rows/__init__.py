@@ -1,4 +1,4 @@
-"""The table of all operators: the rows of all modules in this folder."""
+"""The table of all operators, joined from the modules of this folder."""
 
 from __future__ import annotations
 

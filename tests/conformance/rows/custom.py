@@ -1,4 +1,4 @@
-"""Custom operators: those of which LiteRT has kernels, and those of its research and converters."""
+"""Custom operators: with LiteRT kernels, from Google's research code and from converters."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _CLASSES = test_detection.CLASSES
 def detection(
     b: Bench, code: str, *, changes: dict[str, Any], regular: bool, width: int, constant: bool
 ) -> None:
-    """Boxes with scores of which many are equal, but not those of one box."""
+    """Build a detection with many equal scores, but different scores within a box."""
     del code
     words = test_detection.options(use_regular_nms=regular, **changes)
     boxes, levels = test_detection.BOXES, 31
     scores = b.generator.integers(0, levels, (1, boxes, _CLASSES + 1)) / levels
     if words["max_classes_per_detection"] > 1:
-        # The kernel sorts the classes of a box in no order to speak of if some are equal.
+        # The kernel's order of equal classes of one box is arbitrary.
         scores = scores.argsort(-1) / 8 + 1e-3 * b.generator.random(scores.shape)
     encoded, anchors = b.generator.normal(0, 1, (1, boxes, width)), test_detection.anchors()
     operands = [
@@ -43,7 +43,7 @@ def detection(
 
 
 def _real_input(b: Bench, values: Array, scale: float, *, constant: bool = False) -> Tensor:
-    """Return a tensor of real numbers, which a quantized kind stores as integers."""
+    """Return a tensor of real numbers, quantized if the kind is quantized."""
     make = b.add_constant if constant else b.add_input
     dtype = QUANTIZED.get(b.kind)
     if dtype is None:
@@ -55,13 +55,13 @@ def _real_input(b: Bench, values: Array, scale: float, *, constant: bool = False
 
 
 def _mask_unset(b: Bench, outputs: list[Tensor], words: dict[str, Any]) -> list[Tensor]:
-    """Return the outputs with 0 where LiteRT leaves what was in memory."""
+    """Return the outputs with 0 for elements that LiteRT's kernel does not write."""
     classes = 1 if words["use_regular_nms"] else words["max_classes_per_detection"]
     made = []
     for tensor in outputs[:3]:
         room = tensor.shape[1]
         shape = (1, room, *(1 for _ in tensor.shape[2:]))
-        # Classes that are not there are beyond all that is found.
+        # Classes that do not exist get a place after all detections.
         places = np.arange(room) // classes + room * (np.arange(room) % classes >= _CLASSES)
         place = b.constant(places.astype(np.float32).reshape(shape))
         (written,) = b.op("LESS", [place, outputs[3]], [shape], dtype="bool")
@@ -73,27 +73,27 @@ def _mask_unset(b: Bench, outputs: list[Tensor], words: dict[str, Any]) -> list[
 def spectrogram(
     b: Bench, code: str, *, channels: int, window: tuple[int, int], squared: bool
 ) -> None:
-    """Windows of sound."""
+    """Build the spectrogram of sound."""
     del code
     x = b.add_input((499, channels), within=(-1, 1))
     b.add_outputs(test_spectrogram.spectrogram(b, x, *window, squared=squared))
 
 
 def coefficients(b: Bench, code: str, *, shape: tuple[int, ...], changes: dict[str, Any]) -> None:
-    """Coefficients of powers."""
+    """Build MFCCs of a power spectrum."""
     del code
     b.add_outputs(test_spectrogram.mfcc(b, b.add_input(shape, within=(0, 100)), **changes))
 
 
 def rotation(b: Bench, code: str, *, case: tuple[list[int], int]) -> None:
-    """Blocks of the last axis, rotated."""
+    """Build the rotation of blocks of the last axis."""
     shape, size = case
     options = {"hadamard_size": size, "random_binary_vector": [1, -1]}
     b.add_outputs(*b.custom(code, [b.add_input(shape)], [b.output_tensor(shape)], options))
 
 
 def verification(b: Bench, code: str, *, rank: int) -> None:
-    """What is stored, minus what it was."""
+    """Build NumericVerify, which computes stored values minus reference values."""
     shape = SIZES[:rank]
     operands = [b.add_input(shape), b.add_input(shape, "float32")]
     b.add_outputs(
@@ -102,7 +102,7 @@ def verification(b: Bench, code: str, *, rank: int) -> None:
 
 
 def roll(b: Bench, code: str, *, move: tuple[Any, Any], index: str) -> None:
-    """Moves along axes, of which some come twice."""
+    """Build Roll along axes, some of which are listed twice."""
     shape, (shifts, axes) = (2, 5, 7, 3), (np.array(each) for each in move)
     operands = [
         b.add_input(shape),
@@ -112,7 +112,7 @@ def roll(b: Bench, code: str, *, move: tuple[Any, Any], index: str) -> None:
 
 
 def inverse_fourier(b: Bench, code: str, *, case: tuple[tuple[int, ...], Any, Any]) -> None:
-    """Numbers of which some are no transform of real ones."""
+    """Build the inverse transform of spectra, some of which have no real signal."""
     lead, size, lengths = case
     spectrum = np.fft.rfft2(b.draw((*lead, *size), "float32"))
     operands = [
@@ -123,7 +123,7 @@ def inverse_fourier(b: Bench, code: str, *, case: tuple[tuple[int, ...], Any, An
 
 
 def pool(b: Bench, code: str, *, window: Any, padding: str) -> None:
-    """Windows of volumes."""
+    """Build pooling of volumes."""
     shape, fields = (2, 5, 7, 4, 3), b.type()
     x = b.add_input(shape, fields)
     counts = test_pool3d.counts(shape[1:4], window, padding)
@@ -133,7 +133,7 @@ def pool(b: Bench, code: str, *, window: Any, padding: str) -> None:
 
 
 def gru(b: Bench, code: str, *, sizes: tuple[int, int, int, int]) -> None:
-    """A sequence, time first."""
+    """Build a GRU over a sequence whose first axis is time."""
     times, batch, inputs, units = sizes
     operands = [b.add_input((times, batch, inputs)), b.add_input((batch, units), within=(-1, 1))]
     weights = test_gru.parameters(inputs, units)
@@ -148,7 +148,7 @@ def gru(b: Bench, code: str, *, sizes: tuple[int, int, int, int]) -> None:
 
 
 def table(b: Bench, code: str, *, rank: int, smooth: bool) -> None:
-    """Looks up the stored integers."""
+    """Build a lookup by stored integers."""
     fields, shape = b.type(), SIZES[:rank]
     values = test_integer_table.values(str(fields["dtype"]), smooth=smooth)
     operands = [
@@ -159,7 +159,7 @@ def table(b: Bench, code: str, *, rank: int, smooth: bool) -> None:
 
 
 def attention(b: Bench, code: str, *, heads: Any, options: dict[str, Any]) -> None:
-    """Heads of queries that share those of keys."""
+    """Build attention in which several query heads share a key head."""
     arrays = test_attention.operands(heads)
     operands = [b.add_input(each.shape, within=each) for each in arrays]
     q, _, v, _ = (each.shape for each in arrays)
@@ -167,7 +167,7 @@ def attention(b: Bench, code: str, *, heads: Any, options: dict[str, Any]) -> No
 
 
 def cache(b: Bench, code: str, *, positions: list[int]) -> None:
-    """New rows of a cache."""
+    """Build the update of a cache that is an input."""
     kept, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
     places = np.array(positions)
     operands = [b.add_input(kept), b.add_input(kept), b.add_input(places.shape, "int32", places)]
@@ -176,14 +176,14 @@ def cache(b: Bench, code: str, *, positions: list[int]) -> None:
 
 
 def run_external_cache(*operands: Array) -> list[Array]:
-    """LiteRT's own kernel."""
+    """Return the outputs of LiteRT's kernel."""
     kept, _, places, new, _ = operands
     data = test_kv_cache.build_external_cache(kept.shape, new.shape, places.size).bytes()
     return run_litert(data, operands)[0]
 
 
 def build_kept_cache(b: Bench, code: str, *, count: int) -> None:
-    """New rows of a cache that is kept inside, at the front once there is no more room."""
+    """Build the update of a cache in the operator's state; a full cache starts again at 0."""
     most, new = 7, (1, count, 3, 5)
     b.over[0] = [np.arange(run, run + count) for run in range(_RUNS)]
     operands = [b.add_input((count,), "int64", b.over[0][0]), b.add_input(new), b.add_input(new)]
@@ -192,20 +192,20 @@ def build_kept_cache(b: Bench, code: str, *, count: int) -> None:
 
 
 class Kept:
-    """LiteRT's own kernel, which has to be given all the runs so far."""
+    """Runs LiteRT's kernel with state: every call repeats all earlier runs."""
 
     def __init__(self, count: int) -> None:
         self.data = test_kv_cache.build_kept_cache(count, {"kv_cache_max": 7}, 7).bytes()
         self.runs: list[list[Array]] = []
 
     def __call__(self, *inputs: Array) -> list[Array]:
-        """Return what one more run makes."""
+        """Return the outputs of the next run."""
         self.runs.append([*inputs])
         return run_litert(self.data, *self.runs)[-1]
 
 
 def mean_of_tokens(b: Bench, code: str, *, tokens: list[int], blocks: int, size: int) -> None:
-    """Tokens before the first 0."""
+    """Build the mean of the embeddings of all tokens before the first 0."""
     operands = [
         b.add_input((1, len(tokens)), "int32", np.array(tokens)),
         b.add_constant((test_embedding.ROWS, blocks), "uint8", (0, 12)),

@@ -1,4 +1,4 @@
-"""Operators on each element: one line for each."""
+"""Elementwise operators, most of them by a line in a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL_VALUES = ("random", "edges", "not finite")
 
 
 def broadcast_shapes(pair: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of two inputs and of what they broadcast to."""
+    """Return the shapes of two inputs and their broadcast shape."""
     full = (2, 3, 5, 7)
     return {
         "same": (full, full, full),
@@ -38,7 +38,7 @@ def broadcast_shapes(pair: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple
 
 
 class Unary:
-    """Builds an operator of one input, with real numbers from a range, and int16 from another."""
+    """Builds an operator with one input; `within` limits floats, `stored` limits int16."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Unary:
         self.scales = scales
 
     def __call__(self, b: Bench, code: str, *, rank: int, **options: Any) -> None:
-        """Build it with a tensor of this rank."""
+        """Build the operator with a tensor of this rank."""
         shape = SIZES[:rank]
         x = b.add_input(shape, within=self._range(b))
         b.add_outputs(*b.op(code, [x], [b.output_tensor(shape, self._output_fields(b))], **options))
@@ -75,10 +75,10 @@ _DIVISORS = {Q8: (40, 80), QU8: (160, 200), Q16: (50, 2000)}
 
 
 class Binary:
-    """Builds an operator of two inputs that broadcast; the second from a range, or constant.
+    """Builds an operator with two inputs that broadcast; the second may be limited or constant.
 
-    Of quantized numbers that the kernel divides no divisor stands for 0, and no quotient is
-    smaller than a step: of these it makes the largest integers.
+    If `second` limits quantized divisors, no divisor represents 0 and no quotient is below a step:
+    the kernel returns the largest integer for these.
     """
 
     def __init__(self, second: Range | None = None, makes: str = "", *, one: bool = False) -> None:
@@ -89,7 +89,7 @@ class Binary:
     def __call__(
         self, b: Bench, code: str, *, pair: str, constant: bool = False, **options: Any
     ) -> None:
-        """Build it with a pair of shapes."""
+        """Build the operator with a pair of shapes."""
         first, second, made = broadcast_shapes(pair)
         fields = b.type() if self.one else None
         divides = self.second is not None
@@ -101,19 +101,19 @@ class Binary:
 
 
 def _same_shape(b: Bench, code: str, *, rank: int) -> None:
-    """Build an operator of two inputs that do not broadcast."""
+    """Build an operator with two inputs of one shape, which do not broadcast."""
     x, y = (b.add_input(SIZES[:rank]) for _ in range(2))
     b.add_outputs(*b.op(code, [x, y], [b.output_tensor(SIZES[:rank])]))
 
 
 def _shift_left(b: Bench, code: str, *, rank: int) -> None:
-    """Shift by fewer places than there are: of more the kernel's C++ has no result."""
+    """Build shifts by less than the width of the type; larger shifts are undefined in C++."""
     x = b.add_input(SIZES[:rank])
     y = b.add_input(SIZES[:rank], within=(0, 8 * np.dtype(b.kind).itemsize - 1))
     b.add_outputs(*b.op(code, [x, y], [b.output_tensor(SIZES[:rank])]))
 
 
-# Where the kernels insist on the scale of what they make.
+# Output quantizations that the kernels require.
 _LOGISTIC = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 _TANH = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128), "int16": (1 / 32768, 0)}
 _TABLES = "the kernel interpolates between a few hundred values of a table"
@@ -144,7 +144,7 @@ _FUNCTIONS: tuple[tuple[str, str, Range | None, dict[str, Any]], ...] = (
     ("ZEROS_LIKE", "float32 int32 int64", None, {"values": ALL_VALUES}),
 )
 SHORT = {"q8": Q8, "qu8": QU8, "q16": Q16, "q4": "quantized int4"}
-# Where the table is of any use: it has one entry for 128 integers, of which those near 0 differ.
+# The kernel's table has an entry for 128 integers, which is too coarse for LOG of small numbers.
 _OF_INT16 = {"LOG": (2000, 32767)}
 _LIMITS = {"LOG": "close to 0 the kernel's table for int16 is wrong by thousands of steps"}
 _MAKES = {"LOGISTIC": _LOGISTIC, "TANH": _TANH}
@@ -152,7 +152,7 @@ _OFF = {code: {Q16: coarse(code, Q16, _TABLES)} for code in ("EXP", "LOG", "LOGI
 
 
 def kinds(words: str) -> tuple[str, ...]:
-    """Return element types; q8 and its like are quantized."""
+    """Return element types from a string of names; "q8" is short for "quantized int8"."""
     return tuple(SHORT.get(word, word) for word in words.split())
 
 
@@ -241,13 +241,13 @@ def _extremes() -> tuple[Row, ...]:
 
 
 def add_n(b: Bench, code: str, *, count: int, rank: int) -> None:
-    """The sum of some inputs."""
+    """Build the sum of several inputs."""
     xs = [b.add_input(SIZES[:rank]) for _ in range(count)]
     b.add_outputs(*b.op(code, xs, [b.output_tensor(SIZES[:rank])]))
 
 
 def powers(b: Bench, code: str, *, pair: str) -> None:
-    """Of positive bases, or integers that stay small."""
+    """Build powers of positive bases, or integer powers that stay small."""
     first, second, made = broadcast_shapes(pair)
     whole = "int" in b.kind
     x = b.add_input(first, within=(-5, 5) if whole else (0.1, 8))
@@ -256,7 +256,7 @@ def powers(b: Bench, code: str, *, pair: str) -> None:
 
 
 def prelu(b: Bench, code: str, *, pair: str, constant: bool) -> None:
-    """Slopes for each channel, each element, or one for all."""
+    """Build PRELU with slopes for each channel, for each element, or for all elements."""
     shape, slopes, _ = broadcast_shapes(pair)
     x = b.add_input(shape)
     kind = Q8 if b.kind == Q16 else b.kind
@@ -268,13 +268,13 @@ def prelu(b: Bench, code: str, *, pair: str, constant: bool) -> None:
 
 
 def bucketize(b: Bench, code: str, *, rank: int, boundaries: list[float]) -> None:
-    """Numbers against boundaries, on which some of them lie."""
+    """Build BUCKETIZE; some elements lie on boundaries."""
     x = b.add_input(SIZES[:rank])
     b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank], "int32")], boundaries=boundaries))
 
 
 def fake_quant(b: Bench, code: str, *, rank: int, bits: int, ends: tuple[float, float]) -> None:
-    """Ranges that hold 0 and that do not lie on its grid."""
+    """Build FAKE_QUANT; the ranges contain 0, but 0 is not on the grid of each range."""
     x = b.add_input(SIZES[:rank])
     words: dict[str, Any] = {"num_bits": bits, "min": ends[0], "max": ends[1]}
     b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank])], **words))

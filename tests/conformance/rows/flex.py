@@ -1,7 +1,7 @@
-"""TensorFlow's operators, by tables: those that stay its own, and those that TFLite has as well.
+"""TensorFlow's operators (Flex), by tables: with and without an equivalent in TFLite.
 
-LiteRT has no kernels of them without TensorFlow. Of the former numpy stands in, of the latter
-TFLite's own operator in LiteRT, or numpy for types that it does not take.
+LiteRT has no kernels of Flex operators without TensorFlow. If TFLite has an equivalent operator,
+LiteRT runs the equivalent for the types that its kernel takes. Else the reference is in numpy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.facts import type_name
 from tests.support.flex import flex_options
 from tflite2onnx.op.flex.elementwise import FlexBinary, FlexCheck, FlexComparison, FlexUnary
 
-# What numpy and the interpreter have a type for.
+# The types that both numpy and LiteRT's interpreter have.
 _TYPES = kinds("float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool")
 _BOUNDS = {
     **dict.fromkeys(("float64", "complex128"), Bound(1e-12)),
@@ -46,7 +46,7 @@ _PAIRS = {"pair": PAIRS, "constant": (False, True)}
 
 
 def _tensorflow_name(code: str) -> str:
-    """Return TensorFlow's name."""
+    """Return the name of the operator in TensorFlow."""
     return code.removeprefix("Flex")
 
 
@@ -55,7 +55,7 @@ def _seed(b: Bench) -> int:
 
 
 def unary(b: Bench, code: str, *, rank: int) -> None:
-    """One input, within the range of the function."""
+    """Build an operator with one input in its domain."""
     operand = test_elementwise.operand(_tensorflow_name(code), b.kind, SIZES[:rank], _seed(b))
     x = b.add_input(SIZES[:rank], within=operand)
     made = b.output_tensor(SIZES[:rank], "bool" if code in FlexCheck.rows else b.kind)
@@ -63,7 +63,7 @@ def unary(b: Bench, code: str, *, rank: int) -> None:
 
 
 def binary(b: Bench, code: str, *, pair: str, constant: bool) -> None:
-    """Two inputs that broadcast."""
+    """Build an operator with two inputs that broadcast."""
     first, second, made = broadcast_shapes(pair)
     if _tensorflow_name(code) in BITS:
         operands = [
@@ -82,24 +82,24 @@ def binary(b: Bench, code: str, *, pair: str, constant: bool) -> None:
 
 
 def loss(b: Bench, code: str, *, rank: int) -> None:
-    """One number of all elements."""
+    """Build an operator that reduces all elements to a scalar."""
     x = b.add_input(SIZES[:rank])
     b.add_outputs(*b.custom(code, [x], [b.output_tensor(())], flex_options(_tensorflow_name(code))))
 
 
 class Formed:
-    """Builds an operator in its forms, of which each has types of its own."""
+    """Builds an operator in one of several forms; each form has its own types."""
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self.forms = forms
 
     def form_of(self, kind: str, form: int) -> Form:
-        """Return one of the forms that a type has; there may be fewer than of others."""
+        """Return a form of a type; a number beyond its forms starts again."""
         mine = [each for each in self.forms if kind in each.kinds]
         return mine[form % len(mine)]
 
     def __call__(self, b: Bench, code: str, *, form: int) -> None:
-        """Build it in a form."""
+        """Build the operator in a form."""
         chosen = self.form_of(b.kind, form)
         operands = [self._operand(b, each) for each in chosen.operands]
         made = chosen.made(*b.operands)
@@ -114,7 +114,7 @@ class Formed:
         )
 
     def reference(self, *operands: Array, form: int, kind: str) -> Any:
-        """Return what the form makes."""
+        """Return the outputs of the form in numpy."""
         return self.form_of(kind, form).made(*operands)
 
     @staticmethod
@@ -128,8 +128,8 @@ class Formed:
         return b.add_constant(array.shape, type_name(array.dtype), array)
 
 
-def run_twin(*operands: Array, case: translated.Case) -> list[Array]:
-    """LiteRT, of TFLite's operator; its convolutions insist on biases."""
+def run_equivalent(*operands: Array, case: translated.Case) -> list[Array]:
+    """Run the equivalent TFLite operator in LiteRT; its convolutions require biases."""
     name, attributes, theirs, code, options, ours, shape, made = case
     if "CONV" in code:
         ours = [*ours, np.zeros(made[0][-1], np.float32)]
@@ -138,8 +138,8 @@ def run_twin(*operands: Array, case: translated.Case) -> list[Array]:
     return run_tflite(translated.model(whole, flex=False, dtype=x.dtype.name), [x])
 
 
-def _twin_forms() -> dict[str, list[Form]]:
-    """Return the forms that TFLite has, in the types that LiteRT takes there."""
+def _equivalent_forms() -> dict[str, list[Form]]:
+    """Return the forms with a TFLite equivalent, in the types of LiteRT's kernel."""
     theirs = {
         row.code: row.kinds
         for module in (elementwise, indices, layers, moves, others)
@@ -149,7 +149,9 @@ def _twin_forms() -> dict[str, list[Form]]:
     for case in translated.CASES:
         name, attributes, constants, code, _, _, shape, _ = case
         taken = tuple(kind for kind in theirs[code] if kind in _TYPES)
-        form = Form([tuple(shape), *constants], partial(run_twin, case=case), attributes, taken)
+        form = Form(
+            [tuple(shape), *constants], partial(run_equivalent, case=case), attributes, taken
+        )
         forms.setdefault(name, []).append(form)
     return forms
 
@@ -159,7 +161,7 @@ def _of_first(made: Callable[[Array], Any]) -> Callable[..., Any]:
 
 
 def _typed_forms() -> dict[str, list[Form]]:
-    """Return the forms of the types that LiteRT does not take."""
+    """Return the forms in types that LiteRT's kernel does not take."""
     forms: dict[str, list[Form]] = {}
     for name, types, attributes, constants, made in test_wide_types.CASES:
         form = Form([(2, 5, 7), *constants], _of_first(made), attributes, tuple(types))
@@ -187,7 +189,7 @@ def _join_tables(*tables: Mapping[str, Sequence[Form]]) -> dict[str, list[Form]]
 
 
 def _row_of_forms(name: str, forms: Sequence[Form]) -> Row:
-    """Return a row of all forms of an operator."""
+    """Return a row with all forms of an operator."""
     build = Formed(forms)
     every = tuple(dict.fromkeys(kind for form in forms for kind in form.kinds))
     most = max(sum(kind in form.kinds for form in forms) for kind in every)
@@ -203,7 +205,7 @@ def _row_of_forms(name: str, forms: Sequence[Form]) -> Row:
     )
 
 
-def _of_numpy(words: str) -> tuple[str, ...]:
+def _numpy_kinds(words: str) -> tuple[str, ...]:
     """Return the types that numpy has."""
     return tuple(kind for kind in words.split() if kind in _TYPES)
 
@@ -213,7 +215,7 @@ ROWS = (
         Row(
             code,
             unary,
-            _of_numpy(row.types),
+            _numpy_kinds(row.types),
             {"rank": RANKS},
             _ONE,
             bounds=_BOUNDS,
@@ -225,7 +227,7 @@ ROWS = (
         Row(
             code,
             binary,
-            _of_numpy(row.types),
+            _numpy_kinds(row.types),
             _PAIRS,
             _ONE,
             bounds=_BOUNDS,
@@ -248,7 +250,7 @@ ROWS = (
     *(
         _row_of_forms(name, forms)
         for name, forms in _join_tables(
-            _twin_forms(),
+            _equivalent_forms(),
             _typed_forms(),
             FORMS,
             flex_images.FORMS,

@@ -1,4 +1,4 @@
-"""Forms of TensorFlow's operators: their operands, and what numpy makes of them."""
+"""Forms of TensorFlow's operators: their operands, and their outputs in numpy."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from tests.references import images
 
 
 class Fed(NamedTuple):
-    """The elements of an input, in their own type or in that of the case."""
+    """The elements of an input; with `typed` they get the type of the case."""
 
     array: Array
     typed: bool = False
 
 
 class Form(NamedTuple):
-    """An operator's operands and attributes, what it makes, and in which types.
+    """An operator's operands and attributes, its outputs in numpy, and its types.
 
-    Operands are the shapes of inputs, inputs, or constants; those of float32 take the type's place.
+    An operand is the shape of an input, an input (`Fed`) or a constant. A float32 constant gets the
+    type of the case.
     """
 
     operands: Sequence[Any]
@@ -56,7 +57,7 @@ def _largest(x: Array, count: Array) -> list[Array]:
 
 
 def _segments(combine: Any, start: float) -> Callable[..., Array]:
-    """Return what combines rows that have one number."""
+    """Return a function that combines the rows of each segment."""
 
     def reduce_segments(x: Array, numbers: Array, count: Array | None = None) -> Array:
         shape = int(numbers.max() + 1 if count is None else count), *x.shape[1:]
@@ -80,7 +81,7 @@ def _unique(x: Array) -> list[Array]:
 
 
 def _from_blocks(x: Array, _: Array, crops: Array) -> Array:
-    """From blocks of 2 by 2."""
+    """Return images from blocks of 2 by 2 pixels."""
     batch, height, width, channels = x.shape
     blocks = x.reshape(2, 2, batch // 4, height, width, channels).transpose(2, 3, 0, 4, 1, 5)
     image = blocks.reshape(batch // 4, 2 * height, 2 * width, channels)
@@ -89,7 +90,7 @@ def _from_blocks(x: Array, _: Array, crops: Array) -> Array:
 
 
 def _transpose_conv(_: Array, filters: Array, x: Array) -> Array:
-    """Back from a convolution of strides 2 and 1."""
+    """Return a transposed convolution with strides 2 and 1."""
     biases = np.zeros(filters.shape[2], np.float32)
     return images.transpose_conv(x, filters.transpose(2, 0, 1, 3), biases, (2, 1), same=True)
 
@@ -97,7 +98,7 @@ def _transpose_conv(_: Array, filters: Array, x: Array) -> Array:
 def _suppress(
     boxes: Array, scores: Array, most: Array, overlap: Array, least: Array
 ) -> list[Array]:
-    """Each box that overlaps no better one by much."""
+    """Return the boxes that overlap no box of a higher score by more than the threshold."""
     chosen: list[int] = []
     for i in np.argsort(-scores, kind="stable").tolist():
         if scores[i] > least and len(chosen) < most:

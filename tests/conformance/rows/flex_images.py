@@ -32,7 +32,7 @@ def _about(low: int, high: int) -> Array:
 
 
 def _of_diagonals() -> dict[str, list[Form]]:
-    """Return forms of the diagonals in matrices of 3 by 5, from a lowest to a highest."""
+    """Return the forms of operators on the diagonals of 3 by 5 matrices."""
     types, main = tuple(diagonal.TYPES), (0, 0, "LEFT_LEFT")
     forms: dict[str, list[Form]] = {}
     for low, high, align in _ALIGNED:
@@ -60,7 +60,7 @@ def _of_diagonals() -> dict[str, list[Form]]:
     packed = part(_MATRICES, None, _SEVEN).shape
     return {
         **forms,
-        "MatrixDiagPart": [Form([(2, 3, 5)], lambda x: diagonal.diagonals(x, *main, 0),
+        "MatrixDiagPart": [Form([(2, 3, 5)], lambda x: diagonal.extract_diagonals(x, *main, 0),
                                 kinds=types)],
         "MatrixDiagPartV2": [Form([(2, 3, 5), ints(low, high), _SEVEN], part, kinds=types)],
         "MatrixSetDiag": [Form([(2, 3, 5), (2, 3)], lambda x,
@@ -81,7 +81,7 @@ def _of_diagonals() -> dict[str, list[Form]]:
 
 
 def _diagonal_part(x: Array, _: Any, padding: Array, *, low: int, high: int, align: str) -> Array:
-    return diagonal.diagonals(x, low, high, align, padding.item())
+    return diagonal.extract_diagonals(x, low, high, align, padding.item())
 
 
 def _set_diagonals(
@@ -102,7 +102,7 @@ def _band(x: Array, lower: Array, upper: Array) -> Array:
 
 
 def _solve(x: Array, *right: Array, attributes: dict[str, Any]) -> Array:
-    """What NumPy makes of the equations, in double precision."""
+    """Return the solution of linear equations in double precision."""
     turned = x.astype(np.float64)
     if "lower" in attributes:
         turned = np.tril(turned) if attributes["lower"] else np.triu(turned)
@@ -129,7 +129,7 @@ def _logarithm(x: Array) -> tuple[Array, Array]:
 
 
 def _of_matrices() -> dict[str, list[Form]]:
-    """Return forms of linear algebra, of matrices that are far from having no inverse."""
+    """Return the forms of linear algebra; the matrices are well conditioned."""
     forms: dict[str, list[Form]] = {}
 
     def add(name: str, operands: Sequence[Any], made: Any, attributes: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ def _of_matrices() -> dict[str, list[Form]]:
             for lower in (False, True):
                 more = {**told, "lower": lower}
                 half = partial(_solve, attributes=more)
-                # Far from 0 are the diagonals of these.
+                # Triangular matrices whose diagonals are far from 0.
                 add("MatrixTriangularSolve", [roots, right], half, more)
         add("MatrixDeterminant", [x], _in_double(np.linalg.det), {})
         add("LogMatrixDeterminant", [x], _in_double(_logarithm), {})
@@ -162,7 +162,7 @@ def _combine(boxes: Array, scores: Array, *most: Array, pad: bool, clip: bool) -
 
 
 def _of_images() -> dict[str, list[Form]]:
-    """Return forms of colors, crops, cubic interpolation and patches."""
+    """Return the forms of color conversion, cropping, cubic interpolation and patches."""
     colors, pixels = Fed(image.colors("float32"), typed=True), tuple(image.PIXELS)
     shape = (2, 5, 7, 3)
     return {

@@ -1,4 +1,4 @@
-"""Forms of TensorFlow's operators on sequences, indices, waves and text; see `flex_forms`."""
+"""Forms of TensorFlow's operators on sequences, indices, signals and text; see `flex_forms`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _scan_with(function: Any, nothing: float, way: dict[str, bool]) -> Any:
 
 
 def _volume(sizes: Array, weights: Array, x: Array) -> Array:
-    """LiteRT, of TFLite's operator."""
+    """Run the equivalent TFLite operator in LiteRT."""
     m = Build()
     operands = [m.constant(sizes), m.constant(weights), m.input(x.shape)]
     strides: dict[str, Any] = {"stride_d": 2, "stride_h": 1, "stride_w": 1}

@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators, which LiteRT's resolver has not: held to tests.references."""
+"""MediaPipe's custom operators, which LiteRT's resolver lacks, compared with tests.references."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.references import images, landmarks
 
 Pair = tuple[int, int]
 Window = tuple[Pair, Pair]
-# The shape, the coordinates of a landmark, and a scale, which version 2 does not have.
+# The shape, the coordinates for each landmark, and the scale (0 for version 2, which has none).
 Points = tuple[tuple[int, ...], int, float]
 
 
 def build_resampler(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
-    """Places inside of an image, outside, and in the last pixel around it."""
+    """Build sampling at places inside the image, outside it, and within a pixel of its border."""
     places = b.draw((*shape[:3], 2), "float32", (-1.5, max(shape[1:3]) + 0.5))
     b.add_outputs(
         *b.custom(code, [b.add_input(shape), _places(b, places)], [b.output_tensor(shape)])
@@ -28,31 +28,31 @@ def build_resampler(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
 
 
 def build_warp(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
-    """Flows that leave the image, too."""
+    """Build a warp by flows that also lead out of the image."""
     flow = b.draw((*shape[:3], 2), "float32", (-5, 5))
     b.add_outputs(*b.custom(code, [b.add_input(shape), _places(b, flow)], [b.output_tensor(shape)]))
 
 
 def _places(b: Bench, places: Array) -> Any:
-    """Return an input of places, of which some are those of pixels."""
+    """Return an input of places, some of them on whole pixels."""
     places.reshape(-1)[::5] = np.round(places.reshape(-1)[::5])
     return b.add_input(places.shape, within=places)
 
 
 def transformation(b: Bench, code: str, *, size: Pair, name: str, version: int) -> None:
-    """An image seen through a matrix."""
+    """Build the transformation of an image by a matrix."""
     matrix = test_warp.matrix_of(name)
     operands = [b.add_input((1, 11, 7, 3)), b.add_input(matrix.shape, within=matrix)]
     b.add_outputs(*test_warp.add_transformation(b, code, operands, size, version))
 
 
 def transform_image(image: Array, matrix: Array, size: Pair, version: int) -> Array:
-    """The reference, with its choices by name."""
+    """Return the reference output."""
     return images.transform_tensor(image, matrix, size, version=version)
 
 
 def points(b: Bench, code: str, *, case: Points) -> None:
-    """Landmarks times a matrix; version 2 knows of no scale."""
+    """Build landmarks times a matrix; version 2 has no scale."""
     shape, numbers, scale = case
     matrix = test_landmarks.MATRIX.reshape(1, 4, 4)
     operands = [b.add_input(shape), b.add_input(matrix.shape, within=matrix)]
@@ -63,19 +63,19 @@ def points(b: Bench, code: str, *, case: Points) -> None:
 
 
 def transform_landmarks(x: Array, matrix: Array, case: Points) -> Array:
-    """The reference, with its choices by name."""
+    """Return the reference output."""
     return landmarks.transform(x, matrix, case[1], case[2] or 1)
 
 
 def matrix(b: Bench, code: str, *, changes: tuple[int, dict[str, Any]]) -> None:
-    """The matrix of a box around landmarks."""
+    """Build the transformation matrix of a box around landmarks."""
     version, options = _words(changes)
     x = b.add_input((1, 1, 1, 33) if version == 1 else (1, 11, 3), within=(0, 192))
     b.add_outputs(*b.custom(code, [x], [b.output_tensor((1, 4, 4))], options, op_version=version))
 
 
 def box_matrix(x: Array, changes: tuple[int, dict[str, Any]]) -> Array:
-    """The reference of the version."""
+    """Return the reference output of the version."""
     version, options = _words(changes)
     return (landmarks.matrix_version_1 if version == 1 else landmarks.matrix_version_2)(x, options)
 
@@ -87,7 +87,7 @@ def _words(changes: tuple[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
 
 
 def build_pooling(b: Bench, code: str, *, window: Window, padding: str) -> None:
-    """An image of which many elements are equal."""
+    """Build pooling of an image with many equal elements."""
     within = code == "MaxPoolingWithArgmax2D"
     image = test_unpool.image(2, 11, 7, 3)
     make: Any = test_unpool.raw if within else test_unpool.flex_options_of
@@ -99,12 +99,12 @@ def build_pooling(b: Bench, code: str, *, window: Window, padding: str) -> None:
 
 
 def maxima(x: Array, window: Window, padding: str, *, within: bool) -> tuple[Array, Array]:
-    """The reference, with its choices by name."""
+    """Return the reference output."""
     return images.max_pool(x, *window, same=padding == "SAME", within=within)
 
 
 def build_unpooling(b: Bench, code: str, *, case: Unpooling) -> None:
-    """Elements with places: in their windows as float32, in the image as int32."""
+    """Build unpooling; float32 indices are within windows, int32 indices within the image."""
     places = case.random_places(b.generator)
     operands = [b.add_input(places.shape), b.add_input(places.shape, places.dtype.name, places)]
     made = case.reference(*b.operands).shape
@@ -112,7 +112,7 @@ def build_unpooling(b: Bench, code: str, *, case: Unpooling) -> None:
 
 
 def unpool(x: Array, places: Array, case: Unpooling) -> Array:
-    """The reference of where the places are."""
+    """Return the reference output of the kind of indices."""
     return case.reference(x, places)
 
 
@@ -127,7 +127,7 @@ def build_transpose_conv(b: Bench, code: str, *, image: Pair, window: Window, pa
 
 
 def transpose_conv(x: Array, w: Array, bias: Array, window: Window, padding: str) -> Array:
-    """The reference, with its choices by name."""
+    """Return the reference output."""
     return images.transpose_conv(x, w, bias, window[1], same=padding == "SAME")
 
 

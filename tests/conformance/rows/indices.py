@@ -1,4 +1,4 @@
-"""Operators on indices, and reductions: where elements stand, and what is left of an axis."""
+"""Operators on indices, and reductions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conformance.rows.elementwise import SIZES, kinds
 from tests.conformance.rows.moves import INDEX
 from tests.conformance.table import PACKED, Row, coarse
 
-# Products that do not wrap around in the kernel; sums that ONNX Runtime's float64 can store.
+# Ranges of elements: products must not wrap around, sums must be exact in float64.
 _FACTORS = {
     **dict.fromkeys(("float32", "int8", "uint8", "int16", "int32", "int64"), (-2, 2)),
     "quantized int8": (-40, 40),
@@ -22,7 +22,7 @@ _AXES: tuple[list[int], ...] = ([1, 2], [0], [-1], [0, 1, 2, 3], [])
 
 
 def reduction(b: Bench, code: str, *, rank: int, axes: list[int], keep_dims: bool) -> None:
-    """Over some axes, counted from either end."""
+    """Build a reduction over axes, some of them negative."""
     shape = (3, 4, 5, 2)[:rank]
     over = {axis % rank for axis in axes if -rank <= axis < rank}
     made = [
@@ -42,7 +42,7 @@ _REDUCED = {"rank": (4, 1, 2, 3), "axes": _AXES, "keep_dims": (False, True)}
 
 
 def arg(b: Bench, code: str, *, rank: int, axis: int, index: str, output: str) -> None:
-    """The index of the first extreme element along an axis."""
+    """Build the index of the first largest or smallest element along an axis."""
     at = max(-rank, min(axis, rank - 1))
     shape = list(SIZES[:rank])
     x = b.add_input(shape)
@@ -52,7 +52,7 @@ def arg(b: Bench, code: str, *, rank: int, axis: int, index: str, output: str) -
 
 
 def topk(b: Bench, code: str, *, rank: int, k: int) -> None:
-    """The largest elements of the last axis, ties included."""
+    """Build the largest elements of the last axis; some elements are equal."""
     shape, fields = (3, 2, 5, 7)[-rank:], b.type()
     made = (*shape[:-1], k)
     x = b.add_input(shape, fields)
@@ -63,7 +63,7 @@ def topk(b: Bench, code: str, *, rank: int, k: int) -> None:
 def gather(
     b: Bench, code: str, *, rank: int, axis: int, shape: list[int], index: str, batch: bool
 ) -> None:
-    """Slices of an axis, of each batch its own."""
+    """Build the gathering of slices along an axis, with or without a batch axis."""
     at, fields = max(-rank, min(axis, rank - 1)) % rank, b.type()
     sizes = SIZES[:rank]
     batches = int(batch and at > 0)
@@ -77,7 +77,7 @@ def gather(
 
 
 def gather_nd(b: Bench, code: str, *, rank: int, depth: int, shape: list[int], index: str) -> None:
-    """Elements, or slices, at the places that the last axis of the indices names."""
+    """Build the gathering of elements or slices; the last axis of the indices is a position."""
     deep, fields, sizes = min(depth, rank), b.type(), SIZES[:rank]
     x = b.add_input(sizes, fields)
     where = b.add_input((*shape, deep), index, within=(0, 1))
@@ -85,7 +85,7 @@ def gather_nd(b: Bench, code: str, *, rank: int, depth: int, shape: list[int], i
 
 
 def embedding(b: Bench, code: str, *, shape: list[int], constant: bool) -> None:
-    """Rows of a table."""
+    """Build the lookup of rows in a table."""
     fields = b.type()
     ids = b.add_input((6,), "int32", within=(0, 10))
     table = (b.add_constant if constant else b.add_input)((11, *shape), fields)
@@ -93,7 +93,7 @@ def embedding(b: Bench, code: str, *, shape: list[int], constant: bool) -> None:
 
 
 def one_hot(b: Bench, code: str, *, rank: int, axis: int, index: str) -> None:
-    """One value where the index along a new axis is the one given, another elsewhere."""
+    """Build ONE_HOT along an axis; some indices are out of range."""
     at, fields, sizes = max(-1, min(axis, rank)), b.type(), SIZES[:rank]
     place = rank if at == -1 else at
     made = (*sizes[:place], 4, *sizes[place:])
@@ -104,7 +104,7 @@ def one_hot(b: Bench, code: str, *, rank: int, axis: int, index: str) -> None:
 
 
 def diagonal(b: Bench, code: str, *, shape: list[int]) -> None:
-    """Vectors as diagonals of matrices: of zeros, or of those given."""
+    """Build matrices with the vectors as diagonals; MATRIX_SET_DIAG keeps other elements."""
     fields = b.type()
     if code == "MATRIX_DIAG":
         made = [*shape[:-1], shape[-2] if len(shape) > 1 else shape[-1]]
@@ -121,7 +121,7 @@ def diagonal(b: Bench, code: str, *, shape: list[int]) -> None:
 def scatter_nd(
     b: Bench, code: str, *, rank: int, depth: int, shape: list[int], constant: bool
 ) -> None:
-    """Updates at indices, added up where these are the same."""
+    """Build SCATTER_ND; updates with equal indices are added."""
     deep, sizes, fields = min(depth, rank), SIZES[:rank], b.type()
     where = (b.add_constant if constant else b.add_input)((*shape, deep), "int32", within=(0, 1))
     small = (-3, 3) if "int" in b.kind and "quantized" not in b.kind else None
@@ -131,7 +131,7 @@ def scatter_nd(
 
 
 def sparse_to_dense(b: Bench, code: str, *, rank: int, index: str, scalar: bool) -> None:
-    """Values at indices, another elsewhere."""
+    """Build a tensor of a default value, except for the values at indices."""
     sizes, fields = SIZES[:rank], b.type()
     flat = np.sort(
         b.generator.choice(int(np.prod(sizes)), min(3, int(np.prod(sizes))), replace=False)
@@ -145,13 +145,13 @@ def sparse_to_dense(b: Bench, code: str, *, rank: int, index: str, scalar: bool)
 
 
 def segment_sum(b: Bench, code: str, *, shape: list[int]) -> None:
-    """Sums of neighbouring rows; which are constant, as the kernel's output hangs on them."""
+    """Build sums of consecutive rows; segments are constant, as the output size depends on them."""
     ids = b.constant(np.array([0, 0, 1, 2, 2], np.int32))
     b.add_outputs(*b.op(code, [b.add_input((5, *shape)), ids], [b.output_tensor((3, *shape))]))
 
 
 def segments(b: Bench, code: str, *, shape: list[int], constant: bool) -> None:
-    """Rows by the number of their segment; negative numbers have none."""
+    """Build reductions of rows by segment number; rows with negative numbers are ignored."""
     within = (-2, 2) if code.endswith("PROD") else None
     x = b.add_input((7, *shape), within=within)
     ids = (b.add_constant if constant else b.add_input)((7,), "int32", within=(-1, 4))
@@ -161,7 +161,7 @@ def segments(b: Bench, code: str, *, shape: list[int], constant: bool) -> None:
 
 
 def cumsum(b: Bench, code: str, *, rank: int, axis: int, exclusive: bool, reverse: bool) -> None:
-    """The sums so far along an axis."""
+    """Build cumulative sums along an axis."""
     at, shape = max(-rank, min(axis, rank - 1)), SIZES[:rank]
     words: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
     x = b.add_input(shape)
@@ -171,13 +171,13 @@ def cumsum(b: Bench, code: str, *, rank: int, axis: int, exclusive: bool, revers
 
 
 def number_range(b: Bench, code: str, *, limits: tuple[int, int, int]) -> None:
-    """From a start to a limit by a step."""
+    """Build a range from start, limit and step."""
     words = [b.add_constant((), within=np.array(n)) for n in limits]
     b.add_outputs(*b.op(code, words, [b.output_tensor((len(range(*limits)),))]))
 
 
 def broadcast_args(b: Bench, code: str, *, sizes: tuple[list[int], list[int]]) -> None:
-    """The shape that two shapes broadcast to."""
+    """Build the broadcast shape of two shapes."""
     one, other = (b.add_input((len(each),), within=np.array(each)) for each in sizes)
     made = (max(len(each) for each in sizes),)
     b.add_outputs(*b.op(code, [one, other], [b.output_tensor(made)]))

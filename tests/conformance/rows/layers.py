@@ -1,4 +1,4 @@
-"""Operators with weights and windows: convolutions, products of matrices, pooling, resizing."""
+"""Operators with weights or windows: convolutions, matrix products, pooling, resizing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMITS = {"int2": (-2, 1), "int4": (-7, 7), "int8": (-127, 127), "uint8": (0, 2
 
 
 class Product(NamedTuple):
-    """The types of data, weights, bias and output of a product, as in "int8 by int4"."""
+    """The element types of data, weights, bias and output of a product, such as "int8 by int4"."""
 
     x: str
     w: str
@@ -26,7 +26,7 @@ class Product(NamedTuple):
 
     @staticmethod
     def parse(kind: str) -> Product:
-        """Return the types that a kind stands for."""
+        """Return the element types for the name of a kind."""
         x, _, rest = kind.partition(" by ")
         w, _, y = rest.partition(" to ")
         w = w or x
@@ -49,10 +49,10 @@ _HYBRID = {f"float32 by {w}": Bound(2e-2, 0, _ROUNDED) for w in ("int8", "uint8"
 
 
 def multiples_of_eighth(b: Bench, shape: Any, least: int) -> Array:
-    """Return data that the hybrid kernels quantize without a loss, row by row or as a whole.
+    """Return data that the hybrid kernels quantize exactly, by row or as a whole.
 
-    They are multiples of 1/8 up to 127/8, with both ends in each row and column. The least is
-    -127/8 where the kernel has no zero point, as in products of matrices.
+    The elements are multiples of 1/8 up to 127/8. Each row and column has both extremes. The least
+    is -127/8 if the kernel has no zero point, as in matrix products.
     """
     integers = b.generator.integers(least, 127, shape, endpoint=True)
     for axis in range(1, len(shape)):
@@ -62,7 +62,7 @@ def multiples_of_eighth(b: Bench, shape: Any, least: int) -> Array:
 
 
 class Weights:
-    """The operands of a product of random numbers, and a scale for what they make."""
+    """The random operands of a product, and its output scale."""
 
     def __init__(self, b: Bench, *, channel: int, per_channel: bool, least: int = -128) -> None:
         self.b = b
@@ -76,7 +76,7 @@ class Weights:
         self.scales: Array = np.zeros(0)
 
     def data(self, shape: Any) -> Tensor:
-        """Return the data, an input."""
+        """Return the data, which is an input."""
         zero = {"int8": -7, "uint8": 131}.get(self.kind.x, 0)
         if self.kind.x.startswith("float"):
             hybrid = not self.kind.w.startswith("float")
@@ -87,7 +87,7 @@ class Weights:
         )
 
     def weights(self, shape: Any) -> Tensor:
-        """Return the weights, a constant."""
+        """Return the weights, which are constant."""
         if self.kind.w.startswith("float"):
             return self.b.add_constant(shape, self.kind.w, within=(-1, 1))
         count = shape[self.channel] if self.per_channel else 1
@@ -99,7 +99,7 @@ class Weights:
         return self.b.add_constant(shape, words, within=_LIMITS.get(self.kind.w))
 
     def bias(self, count: int) -> Tensor:
-        """Return the bias, a constant."""
+        """Return the bias, which is constant."""
         if self.kind.bias == "float32":
             return self.b.add_constant((count,), "float32", within=(-2, 2))
         scale = self.scale * self.scales
@@ -109,7 +109,7 @@ class Weights:
         )
 
     def output_tensor(self, shape: Any, terms: int) -> Tensor:
-        """Return the output, whose range is that of sums of so many products."""
+        """Return the output; its range fits sums of this number of products."""
         if self.kind.y.startswith("float"):
             return self.b.output_tensor(shape, self.kind.y)
         spread = 128 if self.kind.x != "int16" else 32768
@@ -122,7 +122,7 @@ class Weights:
 
 
 def steps(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
-    """Return how many places a window takes."""
+    """Return the number of positions of a window."""
     extent = (kernel - 1) * dilation + 1
     return -(-size // stride) if padding == "SAME" else (size - extent) // stride + 1
 
@@ -134,7 +134,7 @@ def convolution(  # noqa: PLR0913 - each is a choice
     b: Bench, code: str, *, kernel: tuple[int, int], stride: tuple[int, int], dilation: int,
     padding: str, groups: int, per_channel: bool, fused_activation_function: str,
 ) -> None:  # fmt: skip
-    """CONV_2D with groups, and DEPTHWISE_CONV_2D with as many filters of each channel."""
+    """Build CONV_2D with groups, or DEPTHWISE_CONV_2D with several filters for each channel."""
     dilations = (dilation, 1) if max(stride) == 1 else (1, 1)
     sizes = [steps(*each, padding) for each in zip(_IMAGE, kernel, stride, dilations, strict=True)]
     deep = code == "DEPTHWISE_CONV_2D"
@@ -158,7 +158,7 @@ def transpose_conv(
     b: Bench, code: str, *, kernel: tuple[int, int], stride: tuple[int, int], padding: str,
     bias: bool, per_channel: bool,
 ) -> None:  # fmt: skip
-    """Backwards: the output's shape is an input."""
+    """Build a transposed convolution; the output shape is an input."""
     small = [steps(*each, 1, padding) for each in zip(_IMAGE, kernel, stride, strict=True)]
     made = Weights(b, channel=0, per_channel=per_channel)
     shape = b.constant(np.array([2, *_IMAGE, 4], np.int32))
@@ -172,7 +172,7 @@ def fully_connected(
     b: Bench, code: str, *, rank: int, keep_num_dims: bool, bias: bool, per_channel: bool,
     fused_activation_function: str,
 ) -> None:  # fmt: skip
-    """The last axis, or all but the first."""
+    """Build FULLY_CONNECTED; keep_num_dims keeps all axes but the last."""
     made = Weights(b, channel=0, per_channel=per_channel, least=-127)
     batch = (2, 3, 5)[: rank - 1]
     x, w = made.data((*batch, 13)), made.weights((7, 13))
@@ -188,7 +188,7 @@ def batch_matmul(
     b: Bench, code: str, *, batches: tuple[tuple[int, ...], tuple[int, ...]], adj_x: bool,
     adj_y: bool, constant: bool,
 ) -> None:  # fmt: skip
-    """Products of stacks of matrices."""
+    """Build products of batches of matrices."""
     one, other = batches
     kind = Product.parse(b.kind)
     made = np.broadcast_shapes(one, other)
@@ -216,7 +216,7 @@ def _of_scale(dtype: str, scale: float) -> TensorFields:
 
 def volume(b: Bench, code: str, *, kernel: tuple[int, ...], stride: int, padding: str, bias: bool,
            fused_activation_function: str = "NONE") -> None:  # fmt: skip
-    """CONV_3D and CONV_3D_TRANSPOSE."""
+    """Build CONV_3D or CONV_3D_TRANSPOSE."""
     large = (5, 7, 6)
     small = [steps(n, k, stride, 1, padding) for n, k in zip(large, kernel, strict=True)]
     words: dict[str, Any] = {f"stride_{axis}": stride for axis in "dhw"}
@@ -235,7 +235,7 @@ def pool(
     b: Bench, code: str, *, kernel: tuple[int, int], stride: tuple[int, int], padding: str,
     fused_activation_function: str,
 ) -> None:  # fmt: skip
-    """Windows over an image; what is quantized keeps its scale."""
+    """Build pooling; quantized outputs have the scale of the input."""
     fields = b.type()
     sizes = [steps(*each, 1, padding) for each in zip(_IMAGE, kernel, stride, strict=True)]
     words: dict[str, Any] = {
@@ -249,7 +249,7 @@ def pool(
 
 
 def resize(b: Bench, code: str, *, size: tuple[int, int], corners: str) -> None:
-    """To a size that is a constant."""
+    """Build resizing to a constant size."""
     fields = b.type()
     words: dict[str, Any] = {
         "align_corners": corners == "align", "half_pixel_centers": corners == "half",
@@ -260,7 +260,7 @@ def resize(b: Bench, code: str, *, size: tuple[int, int], corners: str) -> None:
 
 
 def response(b: Bench, code: str, *, radius: int, alpha: float, beta: float, bias: float) -> None:
-    """A normalization over neighbouring channels."""
+    """Build a normalization over neighbouring channels."""
     x = b.add_input((2, 3, 5, 7))
     b.add_outputs(
         *b.op(code, [x], [(2, 3, 5, 7)], radius=radius, alpha=alpha, beta=beta, bias=bias)
@@ -268,7 +268,7 @@ def response(b: Bench, code: str, *, radius: int, alpha: float, beta: float, bia
 
 
 def softmax(b: Bench, code: str, *, rank: int, beta: float) -> None:
-    """The kernels insist on the output's scale."""
+    """Build a softmax with the output scale that the kernels require."""
     scale = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
     x = b.add_input(SIZES[:rank], b.type(step=0.5))
     fields = b.type()
@@ -279,14 +279,14 @@ def softmax(b: Bench, code: str, *, rank: int, beta: float) -> None:
 
 
 def quantize(b: Bench, code: str, *, rank: int) -> None:
-    """From and to types with scales: "float32 to quantized int8"."""
+    """Build QUANTIZE or DEQUANTIZE, for a kind such as "float32 to quantized int8"."""
     old, _, new = b.kind.partition(" to ")
     x = b.add_input(SIZES[:rank], b.type(old))
     b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank], b.type(new or "float32"))]))
 
 
 def cast(b: Bench, code: str, *, rank: int) -> None:
-    """From one type to another: "float32 to int8"."""
+    """Build CAST, for a kind such as "float32 to int8"."""
     old, _, new = b.kind.partition(" to ")
     x = b.add_input(SIZES[:rank], old)
     b.add_outputs(*b.op(code, [x], [b.output_tensor(SIZES[:rank], new)]))

@@ -1,8 +1,8 @@
-"""The operators that have no row: no runtime has them, or they are proven elsewhere."""
+"""Operators without a row: no runtime has a kernel, or other tests cover them."""
 
 from __future__ import annotations
 
-# Of TFLite's schema, but of no runtime: LiteRT registers no kernel (`test_conformance` asks it).
+# In TFLite's schema, but LiteRT registers no kernel (`test_conformance` checks this).
 NO_KERNEL = frozenset(
     {
         "CALL",
@@ -51,7 +51,7 @@ NO_KERNEL = frozenset(
     }
 )
 
-# Converted, but the numbers are random, and ONNX draws others.
+# Converted, but the outputs are random: LiteRT and ONNX Runtime draw different numbers.
 ELSEWHERE = dict.fromkeys(
     (
         "MULTINOMIAL",

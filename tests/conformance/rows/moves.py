@@ -1,4 +1,4 @@
-"""Operators that only move elements: shapes, slices, pieces, paddings."""
+"""Operators that only move elements: shapes, slices, parts, padding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.conformance.bench import Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, broadcast_shapes, kinds
 from tests.conformance.table import PACKED, Row
 
-# What most of these kernels take, and ONNX Runtime has: all but complex numbers.
+# Types of most of these kernels and of ONNX Runtime; complex numbers are listed apart.
 _REAL = "float32 float16 bfloat16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"
 _SCALED = "q8 qu8 q16"
 _COMPLEX = "complex64 complex128"
@@ -23,7 +23,7 @@ INDEX = ("int32", "int64")
 
 
 def reshape(b: Bench, code: str, *, sizes: tuple[list[int], list[int]], option: bool) -> None:
-    """To another shape, which is an option or an input."""
+    """Build RESHAPE; the shape is an option or an input."""
     (old, new), fields = sizes, b.type()
     x = b.add_input(old, fields)
     shape = [] if option else [b.constant(np.array(new, np.int32))]
@@ -31,7 +31,7 @@ def reshape(b: Bench, code: str, *, sizes: tuple[list[int], list[int]], option: 
 
 
 def squeeze(b: Bench, code: str, *, dims: tuple[list[int], list[int], list[int]]) -> None:
-    """Without axes of size 1."""
+    """Build SQUEEZE."""
     (old, axes, new), fields = dims, b.type()
     b.add_outputs(
         *b.op(code, [b.add_input(old, fields)], [b.output_tensor(new, fields)], squeeze_dims=axes)
@@ -39,7 +39,7 @@ def squeeze(b: Bench, code: str, *, dims: tuple[list[int], list[int], list[int]]
 
 
 def expand_dims(b: Bench, code: str, *, rank: int, axis: int, index: str) -> None:
-    """With an axis of size 1, counted from either end."""
+    """Build EXPAND_DIMS with a positive or negative axis."""
     at, fields = max(-rank - 1, min(axis, rank)), b.type()
     shape = list(SIZES[:rank])
     shape.insert(at if at >= 0 else at + rank + 1, 1)
@@ -50,7 +50,7 @@ def expand_dims(b: Bench, code: str, *, rank: int, axis: int, index: str) -> Non
 
 
 def transpose(b: Bench, code: str, *, permutation: list[int]) -> None:
-    """Axes in another order."""
+    """Build TRANSPOSE."""
     shape, fields = SIZES[: len(permutation)], b.type()
     x = b.add_input(shape, fields)
     made = [shape[axis] for axis in permutation]
@@ -62,7 +62,7 @@ def transpose(b: Bench, code: str, *, permutation: list[int]) -> None:
 
 
 def slices(b: Bench, code: str, *, box: tuple[list[int], list[int], list[int]], index: str) -> None:
-    """A box; -1 is all that is left."""
+    """Build SLICE; a size of -1 extends to the end of the axis."""
     (begin, size, made), fields = box, b.type()
     x = b.add_input(SIZES[: len(begin)], fields)
     words = [b.constant(np.array(each, index)) for each in (begin, size)]
@@ -70,7 +70,7 @@ def slices(b: Bench, code: str, *, box: tuple[list[int], list[int], list[int]], 
 
 
 def strided_slice(b: Bench, code: str, *, box: dict[str, Any]) -> None:
-    """A box with strides and masks, of a tensor of [5, 7, 4]."""
+    """Build STRIDED_SLICE of a tensor [5, 7, 4], with strides and masks."""
     fields, words = b.type(), dict(box)
     limits = [b.constant(np.array(words.pop(key), np.int32)) for key in ("begin", "end", "step")]
     made = words.pop("made")
@@ -97,7 +97,7 @@ _STRIDES: tuple[dict[str, Any], ...] = (
 
 
 def concatenation(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
-    """Tensors of different sizes along an axis."""
+    """Build CONCATENATION of tensors with different sizes along the axis."""
     at, fields = max(-rank, min(axis, rank - 1)), b.type()
     sizes = [list(SIZES[:rank]) for _ in range(count)]
     for step, size in enumerate(sizes):
@@ -109,7 +109,7 @@ def concatenation(b: Bench, code: str, *, rank: int, axis: int, count: int) -> N
 
 
 def pack(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
-    """Tensors of one shape along a new axis."""
+    """Build PACK: tensors of one shape along a new axis."""
     at, fields = max(-rank - 1, min(axis, rank)), b.type()
     made = list(SIZES[:rank])
     made.insert(at if at >= 0 else at + rank + 1, count)
@@ -118,7 +118,7 @@ def pack(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
 
 
 def unpack(b: Bench, code: str, *, rank: int, axis: int) -> None:
-    """The slices along an axis."""
+    """Build UNPACK: the slices along an axis."""
     at, fields = max(-rank, min(axis, rank - 1)) % rank, b.type()
     shape = SIZES[:rank]
     made = [b.output_tensor((*shape[:at], *shape[at + 1 :]), fields) for _ in range(shape[at])]
@@ -126,7 +126,7 @@ def unpack(b: Bench, code: str, *, rank: int, axis: int) -> None:
 
 
 def split(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
-    """Equal parts."""
+    """Build SPLIT into equal parts."""
     at, fields = max(-rank, min(axis, rank - 1)), b.type()
     shape = list(SIZES[:rank])
     made = [b.output_tensor(shape, fields) for _ in range(count)]
@@ -136,7 +136,7 @@ def split(b: Bench, code: str, *, rank: int, axis: int, count: int) -> None:
 
 
 def split_v(b: Bench, code: str, *, rank: int, axis: int, sizes: list[int], index: str) -> None:
-    """Parts of given sizes, one of which may be the rest."""
+    """Build SPLIT_V into parts of given sizes; -1 is the remaining size."""
     at, fields = max(-rank, min(axis, rank - 1)), b.type()
     shape, made = list(SIZES[:rank]), []
     for size in sizes:
@@ -148,7 +148,7 @@ def split_v(b: Bench, code: str, *, rank: int, axis: int, sizes: list[int], inde
 
 
 def tile(b: Bench, code: str, *, times: list[int], index: str) -> None:
-    """Each axis over and over."""
+    """Build TILE, which repeats each axis."""
     shape, fields = SIZES[: len(times)], b.type()
     made = [size * n for size, n in zip(shape, times, strict=True)]
     words = b.constant(np.array(times, index))
@@ -156,7 +156,7 @@ def tile(b: Bench, code: str, *, times: list[int], index: str) -> None:
 
 
 def pad(b: Bench, code: str, *, pads: list[tuple[int, int]], index: str) -> None:
-    """Before and behind each axis; PADV2 says with what, MIRROR_PAD mirrors."""
+    """Build PAD or PADV2; PADV2 has the padding value as an input."""
     shape, fields = (4, 5, 7, 3)[: len(pads)], b.type()
     made = [size + before + behind for size, (before, behind) in zip(shape, pads, strict=True)]
     words = [b.constant(np.array(pads, index))]
@@ -168,7 +168,7 @@ def pad(b: Bench, code: str, *, pads: list[tuple[int, int]], index: str) -> None
 
 
 def mirror_pad(b: Bench, code: str, *, pads: list[tuple[int, int]], mode: str) -> None:
-    """REFLECT leaves out the element at the edge, SYMMETRIC repeats it."""
+    """Build MIRROR_PAD: REFLECT does not repeat the element at the edge, SYMMETRIC repeats it."""
     shape, fields = (4, 5, 7, 3)[: len(pads)], b.type()
     made = [size + before + behind for size, (before, behind) in zip(shape, pads, strict=True)]
     words = b.constant(np.array(pads, np.int32))
@@ -184,7 +184,7 @@ _MIRRORS = ([(0, 0), (1, 2), (3, 0), (0, 1)], [(1, 2)], [(2, 0), (0, 3)])
 
 
 def reverse(b: Bench, code: str, *, rank: int, axes: list[int]) -> None:
-    """Backwards along neighbouring axes."""
+    """Build REVERSE_V2 along neighbouring axes."""
     fields, chosen = b.type(), [axis for axis in axes if axis < rank] or [0]
     words = b.constant(np.array(chosen, np.int32))
     x = b.add_input(SIZES[:rank], fields)
@@ -192,7 +192,7 @@ def reverse(b: Bench, code: str, *, rank: int, axes: list[int]) -> None:
 
 
 def reverse_sequence(b: Bench, code: str, *, rank: int, axes: tuple[int, int], index: str) -> None:
-    """Backwards as far as each batch says."""
+    """Build REVERSE_SEQUENCE with a length for each batch."""
     (time, batch), fields, shape = axes, b.type(), (4, 5, 3, 7)[:rank]
     time, batch = time % rank, batch % rank
     lengths = b.generator.integers(0, shape[time], shape[batch], endpoint=True)
@@ -204,21 +204,21 @@ def reverse_sequence(b: Bench, code: str, *, rank: int, axes: tuple[int, int], i
 
 
 def broadcast_to(b: Bench, code: str, *, old: list[int], new: list[int], index: str) -> None:
-    """A shape that repeats axes of size 1."""
+    """Build BROADCAST_TO, which repeats axes of size 1."""
     fields = b.type()
     words = b.constant(np.array(new, index))
     b.add_outputs(*b.op(code, [b.add_input(old, fields), words], [b.output_tensor(new, fields)]))
 
 
 def fill(b: Bench, code: str, *, rank: int, index: str) -> None:
-    """A shape full of one element."""
+    """Build FILL: all elements have one value."""
     fields, shape = b.type(), SIZES[:rank]
     words = b.constant(np.array(shape, index))
     b.add_outputs(*b.op(code, [words, b.add_input((), fields)], [b.output_tensor(shape, fields)]))
 
 
 def blocks(b: Bench, code: str, *, block: int, image: tuple[int, int], channels: int) -> None:
-    """Blocks of pixels to channels and back."""
+    """Build DEPTH_TO_SPACE or SPACE_TO_DEPTH."""
     (height, width), fields = image, b.type()
     small = (2, height, width, channels * block * block)
     large = (2, height * block, width * block, channels)
@@ -229,7 +229,7 @@ def blocks(b: Bench, code: str, *, block: int, image: tuple[int, int], channels:
 
 
 def batches(b: Bench, code: str, *, block: list[int], edges: list[list[int]]) -> None:
-    """Blocks of pixels to batches and back; padded or cropped."""
+    """Build SPACE_TO_BATCH_ND with padding or BATCH_TO_SPACE_ND with crops."""
     fields, edge = b.type(), edges[: len(block)]
     small = [3, 5][: len(block)]
     large = [n * size - sum(e) for n, size, e in zip(block, small, edge, strict=True)]
@@ -240,7 +240,7 @@ def batches(b: Bench, code: str, *, block: list[int], edges: list[list[int]]) ->
 
 
 def dilate(b: Bench, code: str, *, steps: list[int], constant: bool) -> None:
-    """Each axis with a value between its elements."""
+    """Build DILATE, which inserts a value between the elements of each axis."""
     fields, shape = b.type(), SIZES[: len(steps)]
     made = [(size - 1) * step + 1 for size, step in zip(shape, steps, strict=True)]
     x, value = b.add_input(shape, fields), (b.add_constant if constant else b.add_input)((), fields)
@@ -249,7 +249,7 @@ def dilate(b: Bench, code: str, *, steps: list[int], constant: bool) -> None:
 
 
 def update_slice(b: Bench, code: str, *, rank: int, index: str, constant: bool) -> None:
-    """A smaller tensor in a larger one, from indices that may lie outside."""
+    """Build DYNAMIC_UPDATE_SLICE; starts may be out of range."""
     fields, shape = b.type(), SIZES[:rank]
     x, update = b.add_input(shape, fields), b.add_input([max(1, n - 1) for n in shape], fields)
     starts = (b.add_constant if constant else b.add_input)((rank,), index, within=(-2, 9))
@@ -257,7 +257,7 @@ def update_slice(b: Bench, code: str, *, rank: int, index: str, constant: bool) 
 
 
 def select(b: Bench, code: str, *, condition: str) -> None:
-    """Elements of one of two tensors."""
+    """Build SELECT."""
     fields, shape = b.type(), (2, 3, 5, 7)
     where = {"same": shape, "first": (2,), "scalar": (), "row": (1, 3, 1, 7), "last": (7,)}
     c = b.add_input(where[condition], "bool")
@@ -266,7 +266,7 @@ def select(b: Bench, code: str, *, condition: str) -> None:
 
 
 def select_v2(b: Bench, code: str, *, pair: str, condition: str) -> None:
-    """Elements of one of two tensors, all of which broadcast."""
+    """Build SELECT_V2, whose operands broadcast."""
     fields, (first, second, made) = b.type(), broadcast_shapes(pair)
     c = b.add_input(made if condition == "same" else (), "bool")
     x, y = b.add_input(first, fields), b.add_input(second, fields)
@@ -274,7 +274,7 @@ def select_v2(b: Bench, code: str, *, pair: str, condition: str) -> None:
 
 
 def shape_of(b: Bench, code: str, *, rank: int, out_type: str = "int32") -> None:
-    """The sizes, or their number."""
+    """Build SHAPE or RANK."""
     made = [] if code == "RANK" else [rank]
     words: dict[str, Any] = {} if code == "RANK" else {"out_type": out_type}
     b.add_outputs(

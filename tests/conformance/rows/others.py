@@ -1,4 +1,4 @@
-"""Bits, complex numbers, windows, StableHLO's gathers, sub-graphs, tables: few cases each."""
+"""Operators with few cases: bits, complex numbers, windows, StableHLO, sub-graphs, tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NUMBERS = f"float32 float16 float64 {_INTEGERS}"
 
 
 def bitcast(b: Bench, code: str, *, rank: int, other: str) -> None:
-    """To another type; of another width by one more axis."""
+    """Build BITCAST; a change of the width adds or removes the last axis."""
     shape, wide = list(SIZES[:rank]), _width(b.kind)
     narrow = _width(other)
     given = shape if wide >= narrow else [*shape, narrow // wide]
@@ -49,13 +49,13 @@ def _width(kind: str) -> int:
 
 
 def build_complex_part(b: Bench, code: str, *, rank: int) -> None:
-    """A part of complex numbers."""
+    """Build an operator that returns a real part of complex numbers."""
     real = "float64" if b.kind == "complex128" else "float32"
     b.add_outputs(*b.op(code, [b.add_input(SIZES[:rank])], [b.output_tensor(SIZES[:rank], real)]))
 
 
 def fourier(b: Bench, code: str, *, shape: list[int], lengths: tuple[int, int]) -> None:
-    """The transform of the last two axes, cut off or padded to powers of two."""
+    """Build RFFT2D; the last two axes are cropped or padded to powers of two."""
     made = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
     words = b.constant(np.array(lengths, np.int32))
     b.add_outputs(*b.op(code, [b.add_input(shape), words], [b.output_tensor(made, "complex64")]))
@@ -70,7 +70,7 @@ _WINDOWS: tuple[dict[str, list[int]], ...] = (
 
 
 def window(b: Bench, code: str, *, columns: dict[str, list[int]], function: int) -> None:
-    """What is in a window becomes one element, by one of the functions."""
+    """Build a reduction of windows by one of the functions."""
     body, option, neutral = FUNCTIONS[function]
     if b.kind == "bool":
         body, option, neutral = FUNCTIONS[4 + function % 2]
@@ -93,7 +93,7 @@ def window(b: Bench, code: str, *, columns: dict[str, list[int]], function: int)
 
 
 def _body(b: Bench, code: str) -> Subgraph:
-    """Return a sub-graph that is one operator of two scalars; the second alone without one."""
+    """Return a sub-graph that applies a code to two scalars; by default it returns the second."""
     body = b.subgraph("body")
     xs = [body.input([], dtype=b.kind) for _ in range(2)]
     body.output(*(body.op(code, xs, [[]]) if code else xs[1:]))
@@ -101,14 +101,14 @@ def _body(b: Bench, code: str) -> Subgraph:
 
 
 def build_gather(b: Bench, code: str, *, case: Gathering, index: str, constant: bool) -> None:
-    """Slices at indices that may lie outside."""
+    """Build a gather; indices may be out of range."""
     feed = b.add_constant if constant and np.prod(case.indices) else b.add_input
     x, where = b.add_input(case.shape), feed(case.indices, index, within=(-2, 7))
     b.add_outputs(*b.op(code, [x, where], [b.output_tensor(case.made)], **case.options))
 
 
 def build_scatter(b: Bench, code: str, *, case: Scattering, body: str, constant: bool) -> None:
-    """Updates at indices that may lie outside; each but once if it replaces what is there."""
+    """Build a scatter; indices may be out of range, and are unique if updates overwrite."""
     places = b.generator.integers(-2, 7, case.indices)
     if not body:
         places = (np.arange(places.size) * 3 % 7).reshape(places.shape)
@@ -121,7 +121,7 @@ def build_scatter(b: Bench, code: str, *, case: Scattering, body: str, constant:
 
 
 def build_pad(b: Bench, code: str, *, pads: list[tuple[int, int, int]], constant: bool) -> None:
-    """Elements in front of each axis, behind it, and between its elements; or fewer."""
+    """Build padding before, after and between elements; negative padding crops."""
     shape, fields = (4, 5, 3, 2)[: len(pads)], b.type()
     low, high, between = zip(*pads, strict=True)
     made = [n + (n - 1) * p[2] + p[0] + p[1] for n, p in zip(shape, pads, strict=True)]
@@ -135,7 +135,7 @@ def build_pad(b: Bench, code: str, *, pads: list[tuple[int, int, int]], constant
 
 
 def random_bits(b: Bench, code: str, *, shape: list[int], algorithm: tuple[str, int]) -> None:
-    """Bits that follow from a state, and the next state."""
+    """Build a random generator with its state as input and output."""
     name, size = algorithm
     state = b.add_input((size,), "uint64", within=(0, 2**63))
     outputs = [b.output_tensor((size,), "uint64"), b.output_tensor(shape)]
@@ -143,7 +143,7 @@ def random_bits(b: Bench, code: str, *, shape: list[int], algorithm: tuple[str, 
 
 
 def projection(b: Bench, code: str, *, shape: list[int], dense: bool, weighted: bool) -> None:
-    """Hashes of items by which their signs are told."""
+    """Build hashes of items, reduced to bits by their signs."""
     seeds = b.add_constant((5, 3), "float32")
     inputs = [seeds, b.add_input(shape), *([b.add_input(shape[:1], "float32")] if weighted else [])]
     y = b.output_tensor([15 if dense else 5], "int32")
@@ -151,14 +151,14 @@ def projection(b: Bench, code: str, *, shape: list[int], dense: bool, weighted: 
 
 
 def build_where(b: Bench, code: str, *, rank: int) -> None:
-    """The places of what is not 0."""
+    """Build the indices of all elements that are not 0."""
     x = b.add_input((7, 5, 3, 2)[:rank], within=(0, 1))
     b.arrays[-1] = np.round(b.arrays[-1]).astype(b.arrays[-1].dtype)
     b.add_outputs(*b.op(code, [x], [b.tensor([None, rank], dtype="int64")]))
 
 
 def unique(b: Bench, code: str, *, index: str, count: int) -> None:
-    """Each element once, in the order in which they come, and where each went."""
+    """Build UNIQUE: the distinct elements in order of appearance, and the index of each element."""
     fields = b.type()
     x = b.add_input((count,), fields, within=(0, 5))
     if b.kind == "float32":
@@ -170,7 +170,7 @@ def unique(b: Bench, code: str, *, index: str, count: int) -> None:
 def suppression(
     b: Bench, code: str, *, most: int, overlap: float, least: float, sigma: float
 ) -> None:
-    """Boxes that overlap with none of a better score."""
+    """Build non-maximum suppression."""
     boxes, scores = boxes_of(20, int(b.generator.integers(1000)))
     # Falling scores are positive, so that decay does not raise any.
     inputs = [b.add_input((20, 4), within=boxes), b.add_input((20,), within=abs(scores) + 0.01)]
@@ -184,7 +184,7 @@ def suppression(
 
 
 def sums_of_rows(b: Bench, code: str, *, combiner: str, row: list[int]) -> None:
-    """Rows of a table, weighed and added up."""
+    """Build weighted sums of table rows."""
     places = np.array([[0, 0], [0, 1], [1, 0], [2, 3]], np.int32)
     ids = b.add_input((4,), "int32", within=(0, 6))
     inputs = [
@@ -198,7 +198,7 @@ def sums_of_rows(b: Bench, code: str, *, combiner: str, row: list[int]) -> None:
 
 
 def lookup(b: Bench, code: str, *, row: list[int], constant: bool) -> None:
-    """Rows of a table whose keys rise, or zeros."""
+    """Build the lookup of rows by sorted keys; a missing key gives zeros."""
     shape = (5,) if b.kind == "string" else (5, *row)
     fields = b.type()
     rows = (b.add_constant if constant else b.add_input)(shape, fields)
@@ -208,7 +208,7 @@ def lookup(b: Bench, code: str, *, row: list[int], constant: bool) -> None:
 
 
 def table(b: Bench, code: str, *, shape: list[int], within: bool) -> None:
-    """A table that is filled, by the graph or by one that initialises it, and read."""
+    """Build a lookup in a hash table, which the main or another sub-graph fills."""
     words = b.kind == "string"
     pair: Sequence[Any] = (NUMBERS, WORDS) if words else (WORDS, NUMBERS)
     handle = (add_filled_table if within else add_initialised_table)(b, 7, *pair)
@@ -223,7 +223,7 @@ def table(b: Bench, code: str, *, shape: list[int], within: bool) -> None:
 
 
 def branches(b: Bench, code: str, *, rank: int, chosen: int, moves: bool) -> None:
-    """One of some sub-graphs, by a truth value or an index: which of two it is, or what of one."""
+    """Build IF or STABLEHLO_CASE with sub-graphs that compute or only move."""
     fields, shape = b.type(), SIZES[:rank]
     changes = [apply_operator("NEG"), apply_operator("ABS"), _first_of]
     if moves or b.kind not in _NEGATED:
@@ -243,7 +243,7 @@ def _first_of(_: Subgraph, xs: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 def build_loop(b: Bench, code: str, *, rank: int, start: int, moves: bool) -> None:
-    """A change, as often as a count says; not once if it is too high."""
+    """Build a WHILE with a counter; a high initial count gives no iterations."""
     del code
     count, fields = b.add_input((), "int32", within=np.array(start)), b.type()
     xs = [b.add_input(SIZES[:rank], fields), b.add_input(SIZES[:rank], fields)]

@@ -1,4 +1,4 @@
-"""Cells that remember: built by tests/op/recurrent/cells.py, run three times."""
+"""Recurrent cells, which are built by tests/op/recurrent/cells.py and run three times."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ def _form(kind: str, *parts: Choice, **fields: Any) -> Form:
 
 
 def lstm(b: Bench, code: str, *, gates: Choice, projection: Choice, **fields: Any) -> bytes:
-    """LSTM, of a single step or a sequence; int8 throughout with a cell of 16 bits."""
+    """Build LSTM with one step or a sequence; integer models have int8 data and int16 cells."""
     if b.kind == "int8 by int8" and projection:
-        gates = {**gates, "peephole": False}  # which the kernel does not look at then
+        gates = {**gates, "peephole": False}  # the kernel ignores the value in this case
     form = _form(b.kind, gates, projection, single=code == "LSTM", **fields)
     if b.kind == "uint8 by uint8":
         return cells.integer_basic_lstm()
     return (cells.integer_lstm if b.kind == "int8 by int8" else cells.lstm)(form)
 
 
-def of_forms(make: Callable[[Form], bytes]) -> Callable[..., bytes]:
-    """Return what builds cells of forms that fields and gates describe."""
+def build_forms(make: Callable[[Form], bytes]) -> Callable[..., bytes]:
+    """Return a function that builds cells of forms with these fields and gates."""
 
     def build(b: Bench, code: str, *, gates: Choice | None = None, **fields: Any) -> bytes:
         if make is cells.bidirectional_rnn and " by " in b.kind:
-            fields["time_major"] = False  # LiteRT runs over such sequences again and again
+            fields["time_major"] = False  # LiteRT iterates several times over these sequences
         return make(_form(b.kind, gates or {}, single=code == "RNN", more=7, **fields))
 
     return build
 
 
 def svdf(b: Bench, code: str, *, rank: int, bias: bool, activation: str) -> bytes:
-    """SVDF; int8 throughout with a state of 16 bits."""
+    """Build SVDF; integer models have int8 data and int16 states."""
     del code
     make = cells.integer_svdf if b.kind == "int8 by int8" else cells.svdf
     return make(_form(b.kind, activation=activation), rank=rank, bias=bias)
@@ -95,7 +95,7 @@ ROWS = (
     ),
     Row(
         "BIDIRECTIONAL_SEQUENCE_LSTM",
-        of_forms(cells.bidirectional_lstm),
+        build_forms(cells.bidirectional_lstm),
         _REAL,
         {"gates": _GATES[:3], **_TIMES, **_TWO},
         ("random",),
@@ -106,7 +106,7 @@ ROWS = (
     ),
     Row(
         "RNN",
-        of_forms(cells.rnn),
+        build_forms(cells.rnn),
         _REAL,
         _RNN,
         ("random",),
@@ -116,7 +116,7 @@ ROWS = (
     ),
     Row(
         "UNIDIRECTIONAL_SEQUENCE_RNN",
-        of_forms(cells.rnn),
+        build_forms(cells.rnn),
         _REAL,
         {**_RNN, **_TIMES},
         ("random",),
@@ -126,7 +126,7 @@ ROWS = (
     ),
     Row(
         "BIDIRECTIONAL_SEQUENCE_RNN",
-        of_forms(cells.bidirectional_rnn),
+        build_forms(cells.bidirectional_rnn),
         _REAL,
         {
             "activation": ("TANH", "RELU6"),

@@ -1,4 +1,4 @@
-"""The front end of microcontrollers, of which LiteRT has no kernel: tests.references, exactly."""
+"""The microcontroller front end, which LiteRT has no kernels for: equal to tests.references."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _LEADS = ((), (2, 3))
 
 
 def window(b: Bench, code: str, *, shape: Shape, shift: int) -> None:
-    """Samples times constant weights."""
+    """Build the product of samples and a constant window."""
     operands = [b.add_input(shape), b.add_constant(shape[-1:], within=(0, 32767))]
     b.add_outputs(*b.custom(code, operands, [b.output_tensor(shape)], {"shift": shift}))
 
 
 def build_auto_scale(b: Bench, code: str, *, largest: int, sign: int) -> None:
-    """Samples that leave some bits free."""
+    """Build scaling of samples with unused high bits."""
     x = samples(37, low=-largest, high=largest)
     x[5] = sign * largest
     outputs = [b.output_tensor(x.shape), b.output_tensor((1,), "int32")]
@@ -40,13 +40,13 @@ def build_auto_scale(b: Bench, code: str, *, largest: int, sign: int) -> None:
 
 
 def auto_scale(x: Array) -> list[Array]:
-    """The reference, and a tensor of how many bits."""
+    """Return the reference outputs: scaled samples, and the number of bits as a tensor."""
     y, bits = signals.auto_scale(x)
     return [y, np.array([bits])]
 
 
 def transform(b: Bench, code: str, *, lead: Shape, lacking: int, length: int) -> None:
-    """Numbers of any size, fewer than there could be."""
+    """Build a transform; the number of samples may be below its length."""
     pairs = length // 2 * 2 + 2
     given, made = (length - lacking, pairs) if code == "SignalRfft" else (pairs, length)
     x = b.add_input((*lead, given), within=(-1, 1) if b.kind == "float32" else _EVERY)
@@ -55,7 +55,7 @@ def transform(b: Bench, code: str, *, lead: Shape, lacking: int, length: int) ->
 
 
 def transform_samples(x: Array, length: int) -> Array:
-    """The reference, which of integers is KISS FFT's fixed point."""
+    """Return the reference output; integers use the fixed point of KISS FFT."""
     if x.dtype == np.float32:
         return signals.rfft(x, length)
     wide = np.pad(x.reshape(-1, x.shape[-1]), [(0, 0), (0, length - x.shape[-1])])
@@ -64,7 +64,7 @@ def transform_samples(x: Array, length: int) -> Array:
 
 
 def restore_samples(x: Array, length: int) -> Array:
-    """The reference of the way back."""
+    """Return the reference output of the inverse transform."""
     if x.dtype == np.float32:
         return np.asarray(np.fft.irfft(x[..., ::2] + 1j * x[..., 1::2], length))
     rows = x.reshape(-1, x.shape[-1]).tolist()
@@ -73,7 +73,7 @@ def restore_samples(x: Array, length: int) -> Array:
 
 
 def energy(b: Bench, code: str, *, start: int, end: int) -> None:
-    """Complex numbers, of which some count."""
+    """Build the energies of some of the complex numbers."""
     options = {"start_index": start, "end_index": end}
     b.add_outputs(
         *b.custom(code, [b.add_input((514,))], [b.output_tensor((257,), "uint32")], options)
@@ -81,28 +81,28 @@ def energy(b: Bench, code: str, *, start: int, end: int) -> None:
 
 
 def bands(b: Bench, code: str) -> None:
-    """Bands that overlap, that are empty, and that do neither."""
+    """Build a filter bank with overlapping, empty and other bands."""
     operands = [b.add_input((257,), within=energies(257))]
     operands += [b.add_constant(each.shape, "int16", each) for each in test_tflm_frontend.tables()]
     b.add_outputs(*b.custom(code, operands, [b.output_tensor((5,), "uint64")], {"num_channels": 5}))
 
 
 def build_square_root(b: Bench, code: str, *, bits: int) -> None:
-    """Squares, and what is next to them."""
+    """Build square roots of squares and of their neighbours."""
     x = test_tflm_frontend.squares()
     operands = [b.add_input(x.shape, within=x), b.add_input((), "int32", np.array(bits))]
     b.add_outputs(*b.custom(code, operands, [b.output_tensor(x.shape, "uint32")]))
 
 
 def logarithm(b: Bench, code: str, *, correction: int, scale: int) -> None:
-    """Numbers of every length."""
+    """Build logarithms of numbers of every bit length."""
     options = {"input_correction_bits": correction, "output_scale": scale}
     x = b.add_input((500,), within=energies(500))
     b.add_outputs(*b.custom(code, [x], [b.output_tensor((500,), "int16")], options))
 
 
 def gains(b: Bench, code: str, *, shift: int) -> None:
-    """Numbers, and the noise in them."""
+    """Build the gain control of numbers by estimates of their noise."""
     x, noise = energies(500), energies(500)[::-1]
     operands = [b.add_input((500,), within=each) for each in (x, noise)]
     operands.append(b.add_constant((125,), "int16", (0, 2000)))
@@ -110,7 +110,7 @@ def gains(b: Bench, code: str, *, shift: int) -> None:
 
 
 def delay(b: Bench, code: str, *, lead: Shape, length: int) -> None:
-    """Samples of an earlier run."""
+    """Build a delay of samples by some positions, over several runs."""
     shape = *lead, 7
     b.add_outputs(
         *b.custom(code, [b.add_input(shape)], [b.output_tensor(shape)], {"delay_length": length})
@@ -118,7 +118,7 @@ def delay(b: Bench, code: str, *, lead: Shape, length: int) -> None:
 
 
 def frames(b: Bench, code: str, *, lead: Shape, framing: Any, prefill: bool) -> None:
-    """Frames that overlap those of an earlier run."""
+    """Build frames that overlap frames of earlier runs."""
     size, step, count = framing
     options = {"frame_size": size, "frame_step": step, "prefill": prefill}
     outputs = [b.output_tensor((*lead, count, size)), b.output_tensor((), "bool")]
@@ -126,7 +126,7 @@ def frames(b: Bench, code: str, *, lead: Shape, framing: Any, prefill: bool) -> 
 
 
 def stack(b: Bench, code: str, *, stacking: Any) -> None:
-    """Frames beside those of earlier runs."""
+    """Build stacks of frames of this run and of earlier runs."""
     channels, left, right, step = stacking
     options = {
         "num_channels": channels,
@@ -139,7 +139,7 @@ def stack(b: Bench, code: str, *, stacking: Any) -> None:
 
 
 def addition(b: Bench, code: str, *, lead: Shape, case: Any) -> None:
-    """Frames that overlap, added up."""
+    """Build the sum of overlapping frames."""
     count, size, step = case
     options = {"T": 7 if b.kind == "int16" else 0, "frame_step": step}
     x = b.add_input((*lead, count, size))
@@ -147,7 +147,7 @@ def addition(b: Bench, code: str, *, lead: Shape, case: Any) -> None:
 
 
 def subtraction(b: Bench, code: str, *, clamping: int, bits: int) -> None:
-    """Numbers, less the noise in them so far."""
+    """Build the subtraction of a running noise estimate."""
     x = b.add_input((11,), within=energies(41)[30:])
     b.add_outputs(
         *b.custom(
@@ -164,7 +164,7 @@ def _subtraction_options(clamping: int, bits: int) -> dict[str, int]:
 
 
 def build_circular_buffer(b: Bench, code: str, *, slots: tuple[int, Any]) -> None:
-    """The inputs of some runs, in a variable tensor."""
+    """Build a buffer of the latest inputs in a variable tensor."""
     count, options = slots
     x = b.add_input((1, 1, 2, 3), test_tflm_streaming.SCALE)
     kept = b.tensor((1, count, 2, 3), variable=True, **test_tflm_streaming.SCALE)
@@ -172,7 +172,7 @@ def build_circular_buffer(b: Bench, code: str, *, slots: tuple[int, Any]) -> Non
 
 
 def features(b: Bench, code: str, *, sound: str, more: dict[str, Any]) -> None:
-    """Features of 16 bits, of numbers of the kind."""
+    """Build 16-bit features."""
     x = b.add_input((149,), "int16", test_microfrontend.make_sounds(149)[sound])
     options = {**test_microfrontend.SMALL, **more}
     made = microfrontend_features(b.operands[0], more, b.kind).shape
@@ -180,13 +180,13 @@ def features(b: Bench, code: str, *, sound: str, more: dict[str, Any]) -> None:
 
 
 def microfrontend_features(x: Array, more: dict[str, Any], kind: str) -> Array:
-    """The reference, of a type."""
+    """Return the reference output in a type."""
     options = {**test_microfrontend.SMALL, **more, "out_float": kind == "float32"}
     return microfrontend.features(x, options)
 
 
 def apply_to_each(function: Callable[..., int]) -> Callable[..., Array]:
-    """Return a reference that makes a number of each number."""
+    """Return a reference that applies a function to each element."""
     return lambda x, *others, **told: np.array(
         [function(int(n), *(int(o) for o in others), **told) for n in x.ravel()]
     )

@@ -1,4 +1,4 @@
-"""Variables and calls: models of several operators, in several sub-graphs, over several runs."""
+"""Variables and calls: models of several operators and sub-graphs over several runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADDED = ("float32", "int16", "int32", "int64")
 
 
 def variable(b: Bench, code: str, *, rank: int, form: str) -> None:
-    """What was fed in the last run, or the one before, or the sum of all."""
+    """Build a model that returns an earlier input, or the sum of all inputs."""
     del code
     shape = SIZES[:rank]
     fields: Any = b.type()
@@ -36,13 +36,13 @@ def variable(b: Bench, code: str, *, rank: int, form: str) -> None:
     assign(b, handle(b, "second"), old)
     new = op(b, "ADD", old, x) if form == "sum" and b.kind in _ADDED else x
     assign(b, handle(b, "first"), new)
-    if form == "after":  # what is assigned is read at once
+    if form == "after":  # the assigned value is read in the same run
         older = read_variable(b, handle(b, "second"), shape, **fields)
     b.add_outputs(older)
 
 
 def build_last(b: Bench, code: str, *, rank: int) -> None:
-    """What was fed in the last run, by TensorFlow's names; at first a constant."""
+    """Build a model that returns the input of the previous run, with TensorFlow's operators."""
     del code
     shape = SIZES[:rank]
 
@@ -63,7 +63,7 @@ def build_last(b: Bench, code: str, *, rank: int) -> None:
 
 
 def build_table_lookup(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
-    """What a table of TensorFlow's has for keys, or how many it has."""
+    """Build a lookup in a TensorFlow hash table, or its number of entries."""
     pair: tuple[Any, Any] = (NUMBERS, WORDS) if b.kind == "string" else (WORDS, NUMBERS)
 
     def handle_of(m: Subgraph) -> Tensor:
@@ -88,7 +88,7 @@ def build_table_lookup(b: Bench, code: str, *, shape: tuple[int, ...]) -> None:
 
 
 def look_up(*keys: Array, kind: str) -> Array:
-    """The reference: of keys that are there twice the first counts."""
+    """Return the reference output: the first of equal keys counts."""
     pair: tuple[Any, Any] = (NUMBERS.tolist(), WORDS) if kind == "string" else (WORDS, NUMBERS)
     table = dict(reversed(list(zip(*pair, strict=True))))
     if not keys:
@@ -98,20 +98,20 @@ def look_up(*keys: Array, kind: str) -> Array:
 
 
 class Last:
-    """The reference: a variable that begins with a number."""
+    """A reference with state: the value of a variable before each run."""
 
     def __init__(self) -> None:
         self.value: Array = np.array(3)
 
     def __call__(self, x: Array) -> Array:
-        """Return what it was, and keep what is given."""
+        """Return the last value, and store the new value."""
         before = np.broadcast_to(self.value, x.shape)
         self.value = x
         return before
 
 
 def build_call(b: Bench, code: str, *, rank: int, form: str) -> None:
-    """A sub-graph that doubles, called once, or twice by another one."""
+    """Build calls of a sub-graph that doubles: one call, or two nested calls."""
     x = b.add_input(SIZES[:rank], within=(-20, 20))
     inner = graph(b, "inner", [x], lambda m, xs: [op(m, "ADD", xs[0], xs[0]), xs[0]])
 
@@ -131,12 +131,12 @@ def build_call(b: Bench, code: str, *, rank: int, form: str) -> None:
 
 
 def double(x: Array, form: str) -> list[Array]:
-    """What is called, in numpy: LiteRT has no kernel of CALL."""
+    """Return the reference output in numpy, because LiteRT has no kernel of CALL."""
     return [x + x, x] if form == "once" else [4 * x, 2 * x]
 
 
 def dense(b: Bench, code: str, *, form: tuple[list[str], dict[int, int]]) -> None:
-    """A sparse constant, added to what is fed."""
+    """Build the sum of an input and a sparse constant."""
     formats, blocks = form
     fields: Any = b.type()
     elements = mostly_zeros((6, 8), fields["dtype"], int(b.generator.integers(99)))
@@ -151,7 +151,7 @@ def dense(b: Bench, code: str, *, form: tuple[list[str], dict[int, int]]) -> Non
 
 
 def grams(b: Bench, code: str, *, sentence: int, sizes: tuple[int, int], every: bool) -> None:
-    """The n-grams of a sentence."""
+    """Build the n-grams of a sentence."""
     x = b.add_input((1,), within=np.array([test_skip_gram.SENTENCES[sentence]], object))
     (size, skip), made = sizes, b.tensor([None], dtype="string")
     words: dict[str, Any] = {"ngram_size": size, "max_skip_size": skip}

@@ -1,4 +1,4 @@
-"""IF, WHILE and STABLEHLO_CASE: sub-graphs that run, or run again and again."""
+"""IF, WHILE and STABLEHLO_CASE."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check(data: bytes, **options: Any) -> Result:
 def check_loop(
     m: Build, *outputs: Tensor, rounds: Sequence[int] = (0, 1, 5), **options: Any
 ) -> Result:
-    """Prove a model with a count, its first input, that begins at each of some numbers."""
+    """Compare a model with a count as its first input; each of `rounds` is an initial count."""
     m.output(*outputs)
     for start in rounds:
         ranges = {"float32": (-2, 2), "count": (start, start)}
@@ -60,7 +60,7 @@ def types(model: onnx.ModelProto) -> list[str]:
 
 
 def bodies(model: onnx.ModelProto) -> list[onnx.GraphProto]:
-    """Return the graphs within the nodes of a model's graph."""
+    """Return the inner graphs of the nodes of a model's graph."""
     return [a.g for node in model.graph.node for a in node.attribute if a.HasField("g")]
 
 
@@ -75,7 +75,7 @@ def test_a_loop_runs_as_often_as_the_condition_says() -> None:
 
 
 def test_what_is_handed_on_unchanged_is_no_variable() -> None:
-    """Its readers read it where it is: constants stay constants."""
+    """A value that the body returns unchanged is no Loop variable; the body reads the outer one."""
     m = Build()
     weights = m.constant(np.arange(30, dtype=np.float32).reshape(SHAPE))
     x, step = m.input(SHAPE), m.input(SHAPE)
@@ -98,7 +98,7 @@ def test_a_variable_may_become_another_or_a_constant(dtype: str) -> None:
 
 
 def test_variables_may_change_places() -> None:
-    """LiteRT's kernel has the variables in one place each: a swap there makes two of one."""
+    """Variables may swap, although LiteRT keeps one place for each and would copy one twice."""
     m = Build()
     xs = [m.input(SHAPE, name=name) for name in "abc"]
     change = count_rounds(lambda m, xs: [xs[1], op(m, "NEG", xs[1]), xs[0]])
@@ -131,7 +131,7 @@ def test_a_condition_with_an_axis() -> None:
 
 
 def test_images_keep_their_layout_in_a_loop() -> None:
-    """Channels are first before, in and after the loop."""
+    """Images are channels first before, in and after the loop, without Transposes."""
     m = Build()
     x = convolve(m, m.input(IMAGE), 3, "before")
     _, y = loop(m, [counter(m), x], count_rounds(lambda m, xs: [convolve(m, xs[0], 3, "inside")]))
@@ -317,7 +317,7 @@ def test_images_keep_their_layout_in_a_branch() -> None:
 
 @pytest.mark.parametrize("chosen", [True, False])
 def test_a_condition_that_is_known(*, chosen: bool) -> None:
-    """Errors in the branch that never runs do not matter."""
+    """An IF with a constant condition is replaced by the operators of its branch."""
     m = Build()
     x = m.input(SHAPE)
     condition = m.constant(np.array(chosen))
@@ -343,7 +343,7 @@ def test_if_in_while_and_while_in_if() -> None:
 
 
 def test_quantized_branches() -> None:
-    """Branches pass stored integers on unchanged, whatever their scales are."""
+    """Branches with stored integers agree with LiteRT for both storages of int8."""
     m = Build()
     x = m.input(SHAPE, **INT8)
     condition = m.input([], dtype="bool")
@@ -401,7 +401,7 @@ def test_refuses_a_condition_of_another_type() -> None:
 
 
 def test_types_that_not_every_opset_hands_on() -> None:
-    """Before opset 16 no If has bfloat16; ONNX Runtime has none of four bits at all."""
+    """If needs opset 16 for bfloat16; ONNX Runtime has no If for 4-bit types."""
     for dtype in ("bfloat16", "int4"):
         m = Build()
         condition = m.input([], dtype="bool")
@@ -425,7 +425,7 @@ def test_refuses_a_loop_that_runs_itself() -> None:
 
 @pytest.mark.parametrize("depth", [12, 24, 25])
 def test_a_deep_nest(depth: int) -> None:
-    """Protobuf has an end to it; what is left is as deep as it can be.
+    """A nest of 24 levels is converted; a deeper nest exceeds the limit of protobuf and is refused.
 
     Before ONNX Runtime 1.24 each level doubles the time that it takes to load the model.
     """
@@ -467,7 +467,7 @@ def test_variables_may_be_read_in_a_loop() -> None:
 
 
 def test_integer_weights_in_a_loop() -> None:
-    """ONNX Runtime takes no DequantizeLinear of them there, whose constant is outside."""
+    """In a loop integer weights are dequantized by Cast and Mul, not by DequantizeLinear."""
     m = Build()
     integers = np.random.default_rng(0).integers(-127, 127, (7, 7), np.int8, endpoint=True)
 
@@ -479,7 +479,7 @@ def test_integer_weights_in_a_loop() -> None:
 
 
 def test_sizes_that_are_known_when_a_branch_runs() -> None:
-    """What is found there has a size of its own each time."""
+    """Data-dependent sizes inside a branch differ from run to run."""
     m = Build()
 
     def where(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Loops whose conditions, or bodies, read how large a variable is that grows in each round."""
+"""Loops in which the number of rows of a variable grows and decides on further iterations."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ROWS = [None, 3]
 
 
 def rows_of(m: Subgraph, x: Tensor) -> Tensor:
-    """Return how many rows a matrix has."""
+    """Return the number of rows of a matrix."""
     (shape,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
     cut = [m.constant([0]), m.constant([1]), m.constant([1])]
     return m.op("STRIDED_SLICE", [shape, *cut], [[]], shrink_axis_mask=1)[0]
 
 
-def while_rows(
+def loop_while_rows(
     m: Build,
     code: str,
     most: int,
@@ -33,7 +33,7 @@ def while_rows(
     changes: Sequence[Change],
     at: Subgraph | None = None,
 ) -> list[Tensor]:
-    """Return matrices that change as long as all their rows together are as a code says."""
+    """Return the outputs of a WHILE that compares the total number of rows with a limit."""
     cond, body = m.subgraph("cond"), m.subgraph("body")
     given = [cond.input(ROWS) for _ in xs]
     total = rows_of(cond, given[0])
@@ -58,7 +58,7 @@ def add_operator(m: Subgraph, code: str, *inputs: Tensor, **options: Any) -> Ten
 
 
 def join_rows(count: int = 1) -> Change:
-    """Return a change that joins so many rows to a matrix."""
+    """Return a change that appends rows to a matrix."""
     more = np.arange(3 * count, dtype=np.float32).reshape(-1, 3)
     return lambda m, x: add_operator(m, "CONCATENATION", x, m.constant(more), axis=0)
 
@@ -80,14 +80,14 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.parametrize("code", CHANGES)
 def test_as_long_as_a_matrix_is_small(code: str, most: int) -> None:
     m = Build()
-    m.output(*while_rows(m, "LESS", most, [m.input([1, 3])], [CHANGES[code]]))
+    m.output(*loop_while_rows(m, "LESS", most, [m.input([1, 3])], [CHANGES[code]]))
     check(m.bytes())
 
 
 @pytest.mark.parametrize("start", [2, 7])
 def test_as_long_as_a_matrix_is_large(start: int) -> None:
     m = Build()
-    m.output(*while_rows(m, "GREATER", 3, [m.input([start, 3])], [without_first]))
+    m.output(*loop_while_rows(m, "GREATER", 3, [m.input([start, 3])], [without_first]))
     check(m.bytes())
 
 
@@ -113,7 +113,7 @@ def test_a_vector_that_is_compared_with_its_shape() -> None:
 def test_two_variables_grow_at_different_speed() -> None:
     m = Build()
     xs = m.input([1, 3]), m.input([2, 3])
-    m.output(*while_rows(m, "LESS", 300, xs, [join_rows(), join_rows(3)]))
+    m.output(*loop_while_rows(m, "LESS", 300, xs, [join_rows(), join_rows(3)]))
     check(m.bytes())
 
 
@@ -124,12 +124,12 @@ def test_a_body_that_computes_with_the_size() -> None:
         return join_rows()(m, add_operator(m, "ADD", x, real))
 
     m = Build()
-    m.output(*while_rows(m, "LESS", 9, [m.input([1, 3])], [change]))
+    m.output(*loop_while_rows(m, "LESS", 9, [m.input([1, 3])], [change]))
     check(m.bytes())
 
 
 def test_loops_within_loops() -> None:
-    """The inner one goes on until there is a multiple of four rows."""
+    """The inner loop appends rows up to a multiple of four."""
 
     def change(outer: Subgraph, x: Tensor) -> Tensor:
         cond, body = m.subgraph("cond"), m.subgraph("body")
@@ -146,13 +146,13 @@ def test_loops_within_loops() -> None:
         return add_operator(outer, "NEG", made)
 
     m = Build()
-    m.output(*while_rows(m, "LESS", 10, [m.input([1, 3])], [change]))
+    m.output(*loop_while_rows(m, "LESS", 10, [m.input([1, 3])], [change]))
     check(m.bytes())
 
 
 @pytest.mark.parametrize("value", [0, 1, 3])
 def test_how_much_was_found_decides(value: float) -> None:
-    """What is done hangs on how many elements are larger than a number."""
+    """An IF depends on a data-dependent size: the number of elements above a limit."""
     m = Build()
     x = m.input([5, 3])
     (larger,) = m.op("GREATER", [x, m.constant(np.float32(2))], [[5, 3]], dtype="bool")

@@ -1,4 +1,4 @@
-"""Random nests of loops, branches and calls, with changing sizes and variables."""
+"""Random nests of loops, branches and calls, with dynamic sizes and with variables."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     from tests.support import Tensor
 
-    # Builds the operators of a sub-graph at a depth.
+    # Adds the operators of a sub-graph at a depth; returns their outputs.
     Change = Callable[[Subgraph, list[Tensor], int], list[Tensor]]
 
-ROWS, OPEN = [2, 3], [None, 3]
-_DEEPEST, _MOST = 3, 12  # sub-graphs
+ROWS, DYNAMIC = [2, 3], [None, 3]
+_DEEPEST, _MOST = 3, 12  # the depth of the nest, and the number of its sub-graphs
 
 
 class Nest:
-    """A model with sub-graphs at random, which have tensors of one shape as inputs and outputs."""
+    """A model with random sub-graphs; all their inputs and outputs have one declared shape."""
 
     def __init__(self, seed: int, shape: Sequence[int | None]) -> None:
         self.m, self.shape, self.left = Build(), shape, _MOST
@@ -44,7 +44,7 @@ class Nest:
         return str(self.generator.choice(names))
 
     def graph(self, xs: Sequence[Tensor], change: Change, depth: int) -> Subgraph:
-        """Return a sub-graph that changes each of its inputs."""
+        """Return a sub-graph that applies a change to its inputs."""
         inner = self.m.subgraph("inner")
         given = [inner.input(self.shape) for _ in xs]
         made = change(inner, given, depth + 1)
@@ -93,18 +93,18 @@ class Nest:
             composite_attributes=bytes(flexbuffers.Dumps({})),
         )
 
-    def runs(self, code: str, depth: int) -> bool:
-        """Return whether there is room for the sub-graphs of an operator; notes that they are."""
+    def take_room(self, code: str, depth: int) -> bool:
+        """Return whether an operator with sub-graphs still fits the limits, and count it."""
         known = code in ("branch", "loop", "call")
         self.left -= known
         return known and depth < _DEEPEST and self.left >= 0
 
     def resize_rows(self, m: Subgraph, xs: list[Tensor], depth: int) -> list[Tensor]:
-        """Return one tensor with other rows."""
+        """Return a tensor with another number of rows."""
         (x,) = xs
         for _ in range(self.generator.integers(1, 3)):
             code = self.choose("more", "twice", "first", "branch", "loop")
-            if self.runs(code, depth):
+            if self.take_room(code, depth):
                 (x,) = getattr(self, code)(m, [x], self.resize_rows, depth)
             elif code == "first":
                 ends = [m.constant(each) for each in ([0, 0], [1, 3])]
@@ -115,12 +115,12 @@ class Nest:
         return [x]
 
     def mix_with_variables(self, m: Subgraph, xs: list[Tensor], depth: int) -> list[Tensor]:
-        """Return tensors, some combined with the values of variables; set some variables."""
+        """Return tensors combined with values of variables, and assign some variables."""
         for _ in range(self.generator.integers(1, 4)):
             code = self.choose("ADD", "MAXIMUM", "read", "assign", "branch", "loop", "call")
             i, j, k = (int(n) for n in self.generator.integers(0, (len(xs), len(xs), 3)))
             variable = f"memory {k}"
-            if self.runs(code, depth):
+            if self.take_room(code, depth):
                 xs = getattr(self, code)(m, xs, self.mix_with_variables, depth)
             elif code == "assign":
                 assign(m, handle(m, variable), self.apply(m, "COS", xs[i]))
@@ -133,9 +133,9 @@ class Nest:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_sizes_that_change(seed: int) -> None:
-    """The rows of a tensor change from round to round, and from branch to branch."""
-    nest = Nest(seed, OPEN)
-    (y,) = nest.resize_rows(nest.m, [nest.m.input(ROWS if seed % 2 else OPEN, name="x")], 0)
+    """The number of rows differs between iterations and between branches."""
+    nest = Nest(seed, DYNAMIC)
+    (y,) = nest.resize_rows(nest.m, [nest.m.input(ROWS if seed % 2 else DYNAMIC, name="x")], 0)
     away = nest.apply(nest.m, "ABS", y)
     nest.m.output(away, *nest.m.op("SUM", [away, nest.m.constant([0])], [[3]]))
     result = check(nest.m.bytes(), seeds=range(3), ranges={"float32": (-1, 1)}, random_layouts=[0])
@@ -144,7 +144,7 @@ def test_sizes_that_change(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_what_is_remembered(seed: int) -> None:
-    """Variables are read and set at any depth; several graphs set them first."""
+    """Variables are read and assigned at any depth, over several runs."""
     nest = Nest(seed, ROWS)
     xs = [nest.m.input(ROWS, name=f"x{i}") for i in range(1 + seed % 3)]
     zeros = np.zeros(ROWS, np.float32)

@@ -1,4 +1,4 @@
-"""Activation functions that are not fused; `test_elementwise` has the fused functions."""
+"""Activation functions that are operators; `test_arithmetic` tests the fused functions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CASES = [
     for dtype in row.types.split()
     for options in OPTIONS.get(code, [{}])
 ]
-# LiteRT computes these in the narrow type at every step, ONNX Runtime in float32.
+# LiteRT rounds each step to the narrow type; ONNX Runtime computes in float32.
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
 
 
 def model(code: str, dtype: str, options: dict[str, Any]) -> bytes:
-    """Return a model of one function; bfloat16 comes in and goes out as float32."""
+    """Return a model of one function; bfloat16 inputs and outputs are cast from and to float32."""
     m = Build()
     x = m.input(SHAPE, dtype="float32" if dtype == "bfloat16" else dtype)
     if dtype == "bfloat16":
@@ -54,7 +54,7 @@ def test_activation(code: str, dtype: str, options: dict[str, Any], opset: int |
 @pytest.mark.parametrize(("code", "dtype", "options"), CASES)
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_unusual_floats(code: str, dtype: str, options: dict[str, Any], opset: int | None) -> None:
-    """Not a number, infinities, zeros of both signs, the knees."""
+    """NaN, infinities, zeros of both signs, and the ends of the pieces of each function."""
     values = np.zeros(SHAPE, np.float16 if dtype == "float16" else np.float32)
     edges = [-np.inf, np.inf, np.nan, -0.0, -1, 1, 6, -3, 3, 1e-4, -1e-4, 100, -100]
     values[0, 0].flat[: len(edges)] = edges
@@ -63,9 +63,9 @@ def test_unusual_floats(code: str, dtype: str, options: dict[str, Any], opset: i
 
 
 def test_small_numbers() -> None:
-    """The tolerance is relative to the range."""
+    """Small inputs are tested apart, because the tolerance is relative to the range."""
     for code, dtype, options in CASES:
-        # ELU is exp(x) - 1 in ONNX Runtime, which is as exact as 1 is.
+        # ONNX Runtime computes ELU as exp(x) - 1, which loses the digits of small x.
         if dtype == "float32" and code != "ELU":
             check(model(code, dtype, options), ranges={"float32": (-1e-3, 1e-3)}, seeds=[0])
 
@@ -73,7 +73,7 @@ def test_small_numbers() -> None:
 @pytest.mark.parametrize("approximate", [False, True])
 @pytest.mark.parametrize("opset", [17, 20])
 def test_gelu_is_one_node(tmp_path: Path, opset: int, *, approximate: bool) -> None:
-    """Before opset 20 it is many, which ONNX Runtime fuses."""
+    """Before opset 20 GELU is several nodes, which ONNX Runtime fuses to one."""
     m = Build()
     (x,) = m.op("ABS", [m.input(SHAPE)], [SHAPE])
     (x,) = m.op("GELU", [x], [SHAPE], approximate=approximate)
@@ -94,7 +94,7 @@ def test_hard_swish_is_one_node() -> None:
 @pytest.mark.parametrize("alpha", [(), (7,), (1, 1, 7), (3, 5, 7), (1, 3, 1, 1), SHAPE], ids=str)
 @pytest.mark.parametrize("constant", [False, True])
 def test_prelu(alpha: tuple[int, ...], *, constant: bool) -> None:
-    """A slope for each channel, for all, for each element; learned or given."""
+    """PRELU with slopes for each channel, for each element or for all; constant or computed."""
     m = Build()
     x = m.input(SHAPE)
     slopes = np.random.default_rng(0).uniform(-2, 2, alpha).astype(np.float32)
@@ -104,7 +104,7 @@ def test_prelu(alpha: tuple[int, ...], *, constant: bool) -> None:
 
 
 def test_prelu_that_grows() -> None:
-    """The slopes have to fit the input."""
+    """Slopes with a larger shape than the input are refused."""
     m = Build()
     m.output(*m.op("PRELU", [m.input([1, 7]), m.input([3, 7])], [[3, 7]]))
     with pytest.raises(
@@ -114,7 +114,7 @@ def test_prelu_that_grows() -> None:
 
 
 def test_integers_without_a_scale() -> None:
-    """The kernel accepts these types and does not write the output."""
+    """RELU of plain integers is refused: the kernel accepts them without writing the output."""
     m = Build()
     m.output(*m.op("RELU", [m.input([3], dtype="int8")], [[3]]))
     with pytest.raises(ConversionError, match="must all be float32, got int8"):

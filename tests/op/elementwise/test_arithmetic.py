@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and logic, element by element."""
+"""Arithmetic, comparisons and logic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NUMBERS_OF_TWO = {**Binary.rows, **Sum.rows, **Extreme.rows, **OfIntegers.rows}
 OF_TWO = {**NUMBERS_OF_TWO, **Comparison.rows}
 ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
 FUSED = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
-# What the operands a and b are drawn from, where not all is defined.
+# Ranges of the operands a and b of operators that are not defined for all numbers.
 RANGES: dict[str, Ranges] = {
     "DIV": {"b": (1, 8)},
     "FLOOR_DIV": {"b": (1, 8)},
@@ -48,20 +48,20 @@ RANGES: dict[str, Ranges] = {
     "RSQRT": {"a": (0.01, 8)},
     "SQRT": {"a": (0, 8)},
 }
-# In half precision LiteRT and ONNX Runtime do not round at the same places.
+# In float16 LiteRT and ONNX Runtime round at different steps.
 INEXACT = {"COS": 1e-3, "SIN": 1e-3}
-# Cases that LiteRT accepts without writing the output.
+# LiteRT accepts these cases but does not write the output.
 UNWRITTEN = {("NOT_EQUAL", "int16")}
 
 
-def lines(table: Mapping[str, ElementwiseRule]) -> list[tuple[str, str]]:
-    """Return each operator of a table with each type that it takes."""
+def list_lines(table: Mapping[str, ElementwiseRule]) -> list[tuple[str, str]]:
+    """Return each operator of a table with each of its types."""
     pairs = [(code, dtype) for code, row in table.items() for dtype in row.types.split()]
     return [pair for pair in pairs if pair not in UNWRITTEN]
 
 
 def add_input(m: Build, shape: Sequence[int], dtype: str, name: str = "a") -> Tensor:
-    """Return an input; bfloat16, which NumPy lacks, comes in as float32."""
+    """Return an input; bfloat16, which NumPy lacks, is cast from float32."""
     if dtype != "bfloat16":
         return m.input(shape, dtype=dtype, name=name)
     return m.op("CAST", [m.input(shape, name=name)], [shape], dtype=dtype)[0]
@@ -70,7 +70,7 @@ def add_input(m: Build, shape: Sequence[int], dtype: str, name: str = "a") -> Te
 def apply(
     m: Build, code: str, inputs: Sequence[Tensor], shape: Sequence[int], **options: Any
 ) -> None:
-    """Make the outputs of an operator outputs of the model; bfloat16 becomes float32."""
+    """Make the outputs of an operator outputs of the model; bfloat16 is cast to float32."""
     dtype = "bool" if code in Comparison.codes else None
     (y,) = m.op(code, inputs, [shape], dtype=dtype, **options)
     if y.dtype == "bfloat16":
@@ -83,15 +83,15 @@ def tolerance(code: str, dtype: str) -> float:
 
 
 def check_on(code: str, *arrays: Array, **options: Any) -> Converted:
-    """Check an operator on these very inputs."""
+    """Compare an operator with LiteRT on given inputs."""
     m = Build()
     inputs = [m.input(a.shape, dtype=a.dtype) for a in arrays]
     apply(m, code, inputs, np.broadcast_shapes(*(a.shape for a in arrays)), **options)
     return check(m.bytes(), inputs=arrays)
 
 
-def constants(code: str, *arrays: Array, **options: Any) -> Converted:
-    """Check an operator on constants, beside a graph that has an input."""
+def check_constants(code: str, *arrays: Array, **options: Any) -> Converted:
+    """Compare an operator on constants with LiteRT."""
     m = Build()
     inputs = [m.constant(a) for a in arrays]
     apply(m, code, inputs, np.broadcast_shapes(*(a.shape for a in arrays)), **options)
@@ -104,14 +104,14 @@ def node_types(result: Converted) -> list[str]:
 
 
 def refusal_reason(m: Build, *outputs: Tensor) -> str:
-    """Return why a model cannot be converted."""
+    """Return the message of the error for a model that cannot be converted."""
     m.output(*outputs)
     with pytest.raises(ConversionError) as caught:
         convert(m.bytes())
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(OF_ONE))
+@pytest.mark.parametrize(("code", "dtype"), list_lines(OF_ONE))
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_unary(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
@@ -119,7 +119,7 @@ def test_unary(code: str, dtype: str, opset: int | None) -> None:
     check(m.bytes(), ranges=RANGES.get(code), tolerance=tolerance(code, dtype), opset=opset)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(OF_TWO))
+@pytest.mark.parametrize(("code", "dtype"), list_lines(OF_TWO))
 @pytest.mark.parametrize("opset", [13, None, 22])
 def test_binary(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
@@ -175,7 +175,7 @@ BROADCASTS = [
 def test_broadcast(
     code: str, constant: str | None, shapes: tuple[tuple[int, ...], ...], *, turned: bool
 ) -> None:
-    """Operands of any rank, on either side, known or not."""
+    """Operands of any ranks broadcast, on either side, constant or computed."""
     m = Build()
     generator = np.random.default_rng(3)
     inputs = []
@@ -198,7 +198,7 @@ def test_broadcast_of_many_axes(code: str) -> None:
 @pytest.mark.parametrize("activation", FUSED)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int16", "int32", "uint32", "int64"])
 def test_fused_activation(code: str, activation: str, dtype: str) -> None:
-    """RELU and its kin; TANH and SIGN_BIT do nothing in LiteRT."""
+    """All fused activation functions; LiteRT ignores TANH and SIGN_BIT."""
     if dtype not in NUMBERS_OF_TWO[code].types.split():
         return
     m = Build()
@@ -213,7 +213,7 @@ FLOATS = np.array([-np.inf, np.inf, np.nan, -0.0, 0, -3, 3, 0.5, 1.5, 2.5, -1.5,
 
 @pytest.mark.parametrize("code", sorted(OF_ONE.keys() - {"SIGN"}))
 def test_unusual_floats(code: str) -> None:
-    """Not a number, infinities, zeros of both signs, halves."""
+    """NaN, infinities, zeros of both signs, and halves."""
     if "float32" in OF_ONE[code].types:
         check_on(code, FLOATS)
 
@@ -224,7 +224,7 @@ def test_comparisons_of_unusual_floats(code: str) -> None:
 
 
 def test_sign_of_zero() -> None:
-    """-0 is the negative of 0."""
+    """The negative of 0 is -0."""
     m = Build()
     (y,) = m.op("NEG", [m.input([2])], [[2]])
     apply(m, "RSQRT", [y], [2])
@@ -232,7 +232,7 @@ def test_sign_of_zero() -> None:
 
 
 def test_no_number_times_zero() -> None:
-    """ZEROS_LIKE makes zeros of infinities."""
+    """ZEROS_LIKE gives 0 for infinities and NaN, so it is no multiplication by 0."""
     assert "Mul" not in node_types(check_on("ZEROS_LIKE", FLOATS))
 
 
@@ -283,25 +283,25 @@ def test_modulo_of_small_numbers() -> None:
 
 
 def test_integer_powers() -> None:
-    """Exact, of negative numbers too."""
+    """Integer powers are exact, also for negative bases."""
     a = np.array([2, -3, 10, 7, 0, -1, 46340], np.int32)
     check_on("POW", a, np.array([30, 3, 9, 0, 0, 5, 2], np.int32))
     check_on("POW", a, np.array([2], np.int32))
     check_on("POW", np.array([-2, -8.0, 0, 4], "f"), np.array([3, 1 / 3, -1, 0.5], "f"))
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(OF_ONE))
+@pytest.mark.parametrize(("code", "dtype"), list_lines(OF_ONE))
 def test_constants_of_one(code: str, dtype: str) -> None:
-    """Operators on constants are folded if the result is exact."""
+    """Operators on constants are folded if numpy gives the exact result."""
     if dtype == "bfloat16":
         return
     low, high = RANGES.get(code, {}).get("a", (-8, 8))
     values = np.random.default_rng(5).uniform(low, high, (3, 5)).astype(carrier(dtype))
-    folded = node_types(constants(code, values)) == ["Identity", "Identity"]
+    folded = node_types(check_constants(code, values)) == ["Identity", "Identity"]
     assert folded == (OF_ONE[code].numpy is not None)
 
 
-@pytest.mark.parametrize(("code", "dtype"), lines(OF_TWO))
+@pytest.mark.parametrize(("code", "dtype"), list_lines(OF_TWO))
 @pytest.mark.parametrize("divisor", [-3, 2])
 def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
     if dtype in {"bfloat16", "string"} or (divisor < 0 and (dtype[0] == "u" or code == "POW")):
@@ -309,12 +309,12 @@ def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
     a = np.random.default_rng(5).uniform(-8 * (dtype[0] != "u"), 8, (3, 5)).astype(carrier(dtype))
     b = np.array([divisor], carrier(dtype))
     options: dict[str, Any] = {"fused_activation_function": "RELU6"} if code in ARITHMETIC else {}
-    folded = node_types(constants(code, a, b, **options)) == ["Identity", "Identity"]
+    folded = node_types(check_constants(code, a, b, **options)) == ["Identity", "Identity"]
     assert folded == (OF_TWO[code].numpy is not None)
 
 
 def test_constants_that_do_not_fold() -> None:
-    """Divisions by zero and bfloat16, which numpy lacks, are not folded."""
+    """Integer divisions by zero, and bfloat16, which numpy lacks, are not folded."""
     m = Build()
     zero = m.constant(np.zeros(3, np.int32))
     for code in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
@@ -324,7 +324,7 @@ def test_constants_that_do_not_fold() -> None:
 
 
 def test_between_convolutions() -> None:
-    """Broadcasting does not keep a chain from running channels first."""
+    """Broadcasting operators run channels first, without Transposes between convolutions."""
     m = Build()
     generator = np.random.default_rng(0)
 
@@ -352,7 +352,7 @@ def test_empty() -> None:
 
 
 def test_what_the_kernels_refuse() -> None:
-    """Types and shapes, as messages."""
+    """Each refused type or shape has its message."""
     m = Build()
     a, b, c = m.input([3], dtype="uint8"), m.input([3]), m.input([2])
     assert "got uint8 and float32" in refusal_reason(m, *m.op("ADD", [a, b], [[3]]))
@@ -378,7 +378,7 @@ def test_what_the_kernels_refuse() -> None:
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
 def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
-    """ONNX Runtime's Max and Min of int64 compare the lower 32 bits only."""
+    """MAXIMUM and MINIMUM of int64 are exact, although ONNX Runtime compares 32 bits."""
     m = Build()
     a, b = (m.input([5], dtype="int64") for _ in range(2))
     m.output(*m.op(code, [a, b], [[5]]))
@@ -389,7 +389,7 @@ def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> No
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
 def test_bounds_of_integers_that_differ_in_their_upper_halves(code: str, activation: str) -> None:
-    """So does its Clip."""
+    """Bounds of int64 are exact, although ONNX Runtime's Clip compares the lower 32 bits only."""
     m = Build()
     a, b = (m.input([7], dtype="int64") for _ in range(2))
     m.output(*m.op(code, [a, b], [[7]], fused_activation_function=activation))

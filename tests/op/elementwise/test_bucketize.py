@@ -1,4 +1,4 @@
-"""BUCKETIZE."""
+"""BUCKETIZE: the index of the interval of each element."""
 
 from __future__ import annotations
 

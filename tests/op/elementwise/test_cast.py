@@ -1,4 +1,4 @@
-"""The same elements in another type."""
+"""CAST, DEQUANTIZE and DENSIFY."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKED = ["int4", "uint4", "int2"]
 
 
 def boundary_values(dtype: str) -> Array:
-    """Return elements at, next to and beyond the ends of all ranges."""
+    """Return the values of a type at the limits of all types, next to them and beyond them."""
     if dtype == "bool":
         return np.array([False, True])
     ends = {end for kind in INTEGERS for end in (np.iinfo(kind).min, np.iinfo(kind).max)}
@@ -43,14 +43,14 @@ def cast(m: Build, x: Tensor, dtype: str) -> Tensor:
 
 
 def add_output(m: Build, x: Tensor) -> None:
-    """Make a tensor an output; types that NumPy lacks become float32."""
+    """Make a tensor an output; types that NumPy lacks are cast to float32."""
     m.output(cast(m, x, "float32") if x.dtype in {"bfloat16", *PACKED} else x)
 
 
 @pytest.mark.parametrize("source", TYPES)
 @pytest.mark.parametrize("opset", [13, None])
 def test_cast(source: str, opset: int | None) -> None:
-    """Cast a type to all others, NaN and values out of range included."""
+    """A cast from a type to each type, also of NaN and of values out of range."""
     m = Build()
     values = boundary_values("float32" if source == "bfloat16" else source)
     x = m.input(values.shape, dtype=values.dtype)
@@ -63,7 +63,7 @@ def test_cast(source: str, opset: int | None) -> None:
 
 @pytest.mark.parametrize("target", PACKED)
 def test_cast_to_packed(target: str) -> None:
-    """Types under eight bits, there and back."""
+    """Casts to types with less than 8 bits and back."""
     m = Build()
     values = boundary_values("float32")
     add_output(m, cast(m, m.input(values.shape), target))
@@ -72,7 +72,7 @@ def test_cast_to_packed(target: str) -> None:
 
 @pytest.mark.parametrize("source", TYPES)
 def test_constants(source: str) -> None:
-    """Constants are cast now, bfloat16 by the runtime."""
+    """Casts of constants are folded; for bfloat16 the runtime casts."""
     m = Build()
     values = boundary_values("float32" if source == "bfloat16" else source)
     x = m.constant(values)
@@ -99,7 +99,7 @@ def test_packed_constants(source: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("constant", [False, True])
 def test_cast_of_stored_integers(dtype: str, *, constant: bool) -> None:
-    """CAST ignores scales."""
+    """CAST reads and writes stored integers, and ignores scales."""
     m = Build()
     shape = [2, 3, 5, 7]
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.25, "zero_point": 3}
@@ -123,7 +123,7 @@ def test_cast_between_quantized_operators(dtype: str) -> None:
 
 @pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
 def test_cast_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
-    """The integers are the file's, however the model keeps them."""
+    """CAST reads the file's integers, also if the model stores int8 as uint8 or as floats."""
     m = Build()
     shape = [2, 3, 5, 7]
     kind: dict[str, Any] = {"dtype": "int8", "scale": 0.25, "zero_point": 3}
@@ -143,7 +143,7 @@ def test_cast_to_its_own_type() -> None:
 
 
 def test_options_may_lie() -> None:
-    """The kernel believes the tensors, and so do converters."""
+    """CAST takes the types of its tensors, not of its options, as the kernel does."""
     m = Build()
     x = m.input([3], dtype="int32")
     m.output(*m.op("CAST", [x], [[3]], dtype="int64", in_data_type="bool", out_data_type="uint8"))
@@ -152,7 +152,7 @@ def test_options_may_lie() -> None:
 
 @pytest.mark.parametrize("quantized", [False, True])
 def test_dequantize(*, quantized: bool) -> None:
-    """Float16 that is computed, not stored; and integers."""
+    """DEQUANTIZE of computed float16 and of int8."""
     m = Build()
     shape = [2, 3, 5, 7]
     kind = {"dtype": "int8", "scale": 0.1, "zero_point": -3} if quantized else {"dtype": "float16"}
@@ -162,7 +162,7 @@ def test_dequantize(*, quantized: bool) -> None:
 
 
 def refusal_reason(m: Build, *outputs: Tensor) -> str:
-    """Return why a model cannot be converted."""
+    """Return the message of the error for a model that cannot be converted."""
     m.output(*outputs)
     with pytest.raises(ConversionError) as caught:
         convert(m.bytes())
@@ -181,7 +181,7 @@ def test_what_cannot_be_cast() -> None:
 
 
 def test_densify_of_what_is_not_sparse() -> None:
-    """Only sparse constants can be made dense, and those are before any operator is emitted."""
+    """DENSIFY of a tensor that is not a sparse constant is refused."""
     m = Build()
     m.output(*m.op("DENSIFY", [m.input([2, 3])], [[2, 3]]))
     with pytest.raises(ConversionError, match="tensor_0 must be a sparse constant"):

@@ -1,4 +1,4 @@
-"""Elements of one of two tensors."""
+"""SELECT and SELECT_V2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TYPES = [
 
 
 def add_input(m: Build, shape: Sequence[int], dtype: str) -> Tensor:
-    """Return an input; bfloat16, which NumPy lacks, comes in as float32."""
+    """Return an input; bfloat16, which NumPy lacks, is cast from float32."""
     if dtype != "bfloat16":
         return m.input(shape, dtype=dtype)
     return m.op("CAST", [m.input(shape)], [shape], dtype=dtype)[0]
@@ -34,7 +34,7 @@ def add_input(m: Build, shape: Sequence[int], dtype: str) -> Tensor:
 def selection(
     code: str, shapes: Sequence[Sequence[int]], made: Sequence[int], dtype: str = "float32"
 ) -> bytes:
-    """Return a model that selects between inputs."""
+    """Return a model of SELECT or SELECT_V2 whose operands are inputs."""
     m = Build()
     condition = m.input(shapes[0], dtype="bool")
     (y,) = m.op(code, [condition, *(add_input(m, shape, dtype) for shape in shapes[1:])], [made])
@@ -54,13 +54,13 @@ def test_select(code: str, dtype: str, opset: int | None) -> None:
 @pytest.mark.parametrize("condition", [(), (2,), SHAPE], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_select_rows(condition: tuple[int, ...], dtype: str) -> None:
-    """A condition of rank 1 is one for each row of the first axis."""
+    """A condition of rank 1 selects rows along the first axis."""
     check(selection("SELECT", [condition, SHAPE, SHAPE], SHAPE, dtype))
 
 
 @pytest.mark.parametrize("size", [2, 7])
 def test_select_rows_of_a_square(size: int) -> None:
-    """Where the last axis is as long as the first, it is still the first."""
+    """A condition of rank 1 belongs to the first axis, even if the last axis has the same size."""
     check(selection("SELECT", [(size,), (size, size), (size, size)], (size, size)))
 
 
@@ -86,14 +86,14 @@ def test_select_v2_broadcasts(shapes: Sequence[Sequence[int]], dtype: str) -> No
     "shapes", [((), (1,), ()), ((1,), (), ()), ((1, 1), (1, 1), (1, 1))], ids=str
 )
 def test_one_element(code: str, made: tuple[int, ...], shapes: Sequence[Sequence[int]]) -> None:
-    """Single elements may have any ranks: the output keeps the one that the file gives it."""
+    """Operands with one element may have any ranks; the output has its declared rank."""
     check(selection(code, shapes, made))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("constant", [False, True])
 def test_quantized(dtype: str, *, constant: bool) -> None:
-    """The kernel copies stored integers."""
+    """Stored integers are copied."""
     m = Build()
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.5, "zero_point": 0}
     known = np.random.default_rng(0).integers(0, 100, SHAPE).astype(dtype)
@@ -107,7 +107,7 @@ def test_quantized(dtype: str, *, constant: bool) -> None:
 @pytest.mark.parametrize("dtype", [t for t in TYPES if t != "bfloat16"])
 @pytest.mark.parametrize("code", ["SELECT", "SELECT_V2"])
 def test_constants(code: str, dtype: str) -> None:
-    """Shape arithmetic selects sizes."""
+    """A selection between constants is folded."""
     m = Build()
     x = np.arange(6).reshape(2, 3).astype(carrier(dtype))
     y = x[::-1]
@@ -119,7 +119,7 @@ def test_constants(code: str, dtype: str) -> None:
 
 
 def test_what_cannot_be_selected() -> None:
-    """Types and shapes, as messages."""
+    """Each refused type or shape has its message."""
     m = Build()
     c, x, y = m.input([3], dtype="bool"), m.input([2, 3]), m.input([2, 3], dtype="int32")
     tall = m.input([3, 2])

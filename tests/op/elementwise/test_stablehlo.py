@@ -1,4 +1,4 @@
-"""Operators from StableHLO, and those that work on bits."""
+"""Elementwise StableHLO operators, and operators on bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_type(code: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
 def test_shifts_of_too_many_places(dtype: str) -> None:
-    """Shifts by negative numbers are shifts by 0; shifts are below the number of bits."""
+    """Negative shifts are shifts by 0, and large shifts are limited to the width minus 1."""
     limits = np.iinfo(dtype)
     numbers = [limits.min, limits.min // 3, 0, 1, limits.max // 3, limits.max]
     places = [max(limits.min, -5), 0, limits.bits - 1, limits.bits, limits.max]

@@ -1,4 +1,4 @@
-"""TensorFlow's operators on bits: LiteRT needs TensorFlow for them, so numpy."""
+"""TensorFlow's bitwise operators. LiteRT has no kernels for them, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64
 
 
 def shift_by(shift: Callable[..., Any]) -> Callable[[Array, Array], Array]:
-    """TensorFlow limits shifts to 0 ... bits - 1."""
+    """Return the shift limited to 0 ... bits - 1, as in TensorFlow."""
 
     def shift_bounded(a: Array, b: Array) -> Array:
         most = a.dtype.itemsize * 8 - 1
@@ -38,7 +38,7 @@ OPERATORS: dict[str, Callable[[Array, Array], Any]] = {
 
 
 def count_bits(x: Array) -> Array:
-    """Return how many bits are set."""
+    """Return the number of set bits of each element."""
     octets = x.reshape(*x.shape, 1).view(np.uint8)
     return np.asarray(np.unpackbits(octets, axis=-1).sum(-1), np.uint8)
 

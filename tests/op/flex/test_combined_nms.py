@@ -1,4 +1,4 @@
-"""The best boxes of many classes: LiteRT needs TensorFlow for them, so numpy."""
+"""CombinedNonMaxSuppression. LiteRT has no kernel for it, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def overlap(a: Any, b: Any) -> float:
 
 
 def suppress_class(boxes: Any, scores: Any, most: int) -> list[int]:
-    """Of one class, greedily."""
+    """Return the indices of the chosen boxes of one class, by greedy suppression."""
     found: list[int] = []
     for i in np.argsort(-scores):
         fits = all(overlap(boxes[i], boxes[k]) <= OVERLAP for k in found)
@@ -37,7 +37,7 @@ def suppress_class(boxes: Any, scores: Any, most: int) -> list[int]:
 
 
 def combine_classes(boxes: Any, scores: Any, of_each: int, of_all: int, *, clip: bool) -> list[Any]:
-    """Of all classes, in falling order."""
+    """Return the best boxes of all classes by falling score, and their number."""
     made = [np.zeros((len(boxes), of_all, *rest), np.float32) for rest in ((4,), (), ())]
     counts = np.zeros(len(boxes), np.int32)
     for n, (own, rated) in enumerate(zip(boxes, scores, strict=True)):
@@ -54,7 +54,7 @@ def combine_classes(boxes: Any, scores: Any, of_each: int, of_all: int, *, clip:
     return [*made, counts]
 
 
-# Boxes of each class and of all, whether the latter are as many as there can be, or cut.
+# The limits of boxes for each class and in total, and the options for padding and clipping.
 LIMITS = [(5, 7, False, True), (2, 10, True, False), (20, 100, False, False), (3, 4, False, True)]
 
 

@@ -1,7 +1,7 @@
-"""Diagonals of matrices: LiteRT needs TensorFlow for them, so numpy.
+"""Flex operators on diagonals. LiteRT has no kernels for them, so numpy is the reference.
 
-The references go through the elements one by one, as TensorFlow's documentation of
-MatrixDiagPartV3 and its sisters does.
+The references visit the elements one by one, as in TensorFlow's documentation of
+MatrixDiagPartV3 and related operators.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ TYPES = [
 ]
 
 
-def diagonals(x: Array, low: int, high: int, align: str, padding: float) -> Array:
-    """[..., high - low + 1, longest], the highest diagonal first."""
+def extract_diagonals(x: Array, low: int, high: int, align: str, padding: float) -> Array:
+    """Return the diagonals [..., high - low + 1, longest], the highest diagonal first."""
     rows, columns = x.shape[-2:]
     longest = min(rows + min(high, 0), columns - max(low, 0))
     made = np.full((*x.shape[:-2], high - low + 1, longest), padding, x.dtype)
@@ -53,15 +53,15 @@ def diagonals(x: Array, low: int, high: int, align: str, padding: float) -> Arra
 
 
 def diagonal_positions(rows: int, columns: int, low: int, high: int) -> list[tuple[int, int]]:
-    """Of the diagonals, by rows."""
+    """Return the positions of the elements of the diagonals, row by row."""
     return [(i, j) for i, j in product(range(rows), range(columns)) if low <= j - i <= high]
 
 
 def set_diagonals(x: Array, packed: Array, low: int, high: int, align: str) -> Array:
-    """Matrices with other diagonals."""
+    """Return matrices with replaced diagonals."""
     made = x.copy()
     numbered = np.arange(x.shape[-2] * x.shape[-1]).reshape(x.shape[-2:])
-    where = diagonals(numbered, low, high, align, -1)
+    where = extract_diagonals(numbered, low, high, align, -1)
     for index in zip(*np.nonzero(where >= 0), strict=True):
         row, column = divmod(int(where[index]), x.shape[-1])
         made[..., row, column] = packed[(..., *index)]
@@ -77,7 +77,7 @@ RANGES = [(0, 0), (1, 1), (-2, -2), (-1, 1), (-2, 0), (0, 2)]
 def test_diagonals(shape: tuple[int, ...], low: int, high: int, align: str) -> None:
     x = random_numbers("float32", *shape)
     k = np.array([low, high] if low < high else low, np.int32)
-    want = diagonals(x, low, high, align, 7)
+    want = extract_diagonals(x, low, high, align, 7)
     padding = np.array(7, np.float32)
     check_reference(
         build_flex("MatrixDiagPartV3", [x], [want], [k, padding], align=align), [x], [want]
@@ -95,10 +95,10 @@ def test_diagonals(shape: tuple[int, ...], low: int, high: int, align: str) -> N
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types(dtype: str) -> None:
     x, packed = random_numbers(dtype, 2, 3, 5), random_numbers(dtype, 2, 3, seed=1)
-    want = diagonals(x, 0, 0, "LEFT_LEFT", 0)
+    want = extract_diagonals(x, 0, 0, "LEFT_LEFT", 0)
     check_reference(build_flex("MatrixDiagPart", [x], [want]), [x], [want])
     k, padding = np.array([-1, 1], np.int32), np.array(1, dtype)
-    want = diagonals(x, -1, 1, "LEFT_LEFT", 1)
+    want = extract_diagonals(x, -1, 1, "LEFT_LEFT", 1)
     check_reference(build_flex("MatrixDiagPartV2", [x], [want], [k, padding]), [x], [want])
     want = set_diagonals(x, packed, 0, 0, "LEFT_LEFT")
     check_reference(build_flex("MatrixSetDiag", [x, packed], [want]), [x, packed], [want])

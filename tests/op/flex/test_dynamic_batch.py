@@ -1,4 +1,4 @@
-"""Dynamic batches of TensorFlow's operators: each sample equals its own result."""
+"""TensorFlow's operators with a dynamic batch: each sample equals its own result."""
 
 from __future__ import annotations
 

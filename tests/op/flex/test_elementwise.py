@@ -1,4 +1,4 @@
-"""TensorFlow's operators in types of their own: LiteRT needs TensorFlow for them, so numpy."""
+"""TensorFlow's elementwise operators. LiteRT has no kernels for them, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_types_that_older_opsets_lack() -> None:
 
 def test_expm1_loses_nothing_near_0() -> None:
     x = np.array([1e-9, -1e-7, 0, 1e-3, 90, -90], np.float32)
-    with np.errstate(over="ignore"):  # which is what it is to give
+    with np.errstate(over="ignore"):  # exp(90) overflows, as expected
         want = np.expm1(x)
     made = convert(model("Expm1", [x], want).bytes())
     (y,) = run_onnx(made.model, {made.inputs[0].name: x})
@@ -230,8 +230,8 @@ def test_expm1_loses_nothing_near_0() -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 @pytest.mark.parametrize("name", ["Mod", "TruncateMod"])
-def test_what_is_left_of_large_integers(name: str, dtype: str) -> None:
-    """float64 does not hold them."""
+def test_modulo_of_large_integers(name: str, dtype: str) -> None:
+    """Mod is exact for integers that float64 cannot represent."""
     most = np.iinfo(dtype).max
     a, b = np.array([most, most, most - 2], dtype), np.array([2, most - 1, 7], dtype)
     a, b = (a, b) if dtype[0] == "u" else (np.concatenate([a, -a]), np.concatenate([-b, b]))
@@ -242,7 +242,7 @@ def test_what_is_left_of_large_integers(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("exponent", [0, 1, 2, 13, 30])
 def test_powers_of_integers(exponent: int, dtype: str) -> None:
-    """They wrap around, as products do."""
+    """Integer powers wrap around."""
     a = np.array([0, 1, -1, 3, -7, 123457, np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
     b = np.array(exponent, dtype)
     want = np.power(a, b)

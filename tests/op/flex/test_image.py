@@ -1,7 +1,7 @@
-"""Images resampled, and their colors: LiteRT needs TensorFlow for that, so numpy.
+"""Resampling and color conversion. LiteRT has no kernels for them, so numpy is the reference.
 
-The references follow TensorFlow's documentation, pixel by pixel; what it leaves open (a table of
-1024 steps for cubic weights, halves rounded up) is as its kernels have it.
+The references follow TensorFlow's documentation pixel by pixel. Where the documentation is silent
+they follow the kernels: a table of 1024 steps for cubic weights, and halves rounded up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PIXELS = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "u
 
 
 def map_pixels(turn: Callable[..., Any], x: Array) -> Array:
-    """A function of three colors, of each pixel."""
+    """Return an image with a function of three colors applied to each pixel."""
     flat = [turn(*(float(c) for c in pixel)) for pixel in x.reshape(-1, 3)]
     return np.array(flat, x.dtype).reshape(x.shape)
 
@@ -89,7 +89,7 @@ def test_saturation_and_contrast(by: float) -> None:
 
 
 def crop(x: Array, box: Array, size: tuple[int, int], method: str, outside: float) -> Array:
-    """One box of one image."""
+    """Return one box of one image, resized."""
     made = np.full((*size, x.shape[2]), outside, np.float32)
     for i, j in product(*map(range, size)):
         place = [
@@ -124,7 +124,7 @@ SIZES = [(3, 2), (1, 1), (7, 11)]
 
 
 def crops(x: Array, boxes: Array, images: Array, size: Any, method: str) -> Array:
-    """All boxes; outside of the images is 3.5."""
+    """Return all boxes, resized; pixels outside the images are 3.5."""
     made = [
         crop(x[i].astype(np.float64), box, tuple(size), method, 3.5)
         for i, box in zip(images, boxes.astype(np.float64), strict=True)
@@ -157,7 +157,7 @@ def cubic(x: float, steep: float) -> float:
 
 
 def resize_cubic(x: Array, axis: int, count: int, *, corners: bool, half: bool) -> Array:
-    """Cubic interpolation along one axis."""
+    """Return an array resized along one axis by cubic interpolation."""
     size, made = x.shape[axis], []
     scale = (size - 1) / (count - 1) if corners and count > 1 else size / count
     for i in range(count):
@@ -177,7 +177,7 @@ CORNERS = [(False, False), (True, False), (False, True)]
 
 
 def bicubic(x: Array, size: Any, *, corners: bool, half: bool) -> Array:
-    """Cubic interpolation along both axes."""
+    """Return images resized along height and width by cubic interpolation."""
     made = x.astype(np.float64)
     for axis, count in zip((1, 2), size, strict=True):
         made = resize_cubic(made, axis, int(count), corners=corners, half=half)
@@ -202,7 +202,7 @@ def test_cubic(dtype: str, size: tuple[int, int], *, corners: bool, half: bool) 
 
 
 class Patches(NamedTuple):
-    """Windows of images of 5 by 7 pixels: how many are padded before, and how many there are."""
+    """Patches of images of 5 by 7 pixels: their options, padding and number along each axis."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Linear algebra: LiteRT needs TensorFlow for it, so numpy, whose LAPACK solves the same."""
+"""Linear algebra. LiteRT has no kernels for it, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BOUNDS = {"float32": 1e-5, "float64": 1e-12}
 
 
 def well_conditioned_matrices(dtype: str, *shape: int) -> Any:
-    """Matrices that are far from having no inverse, whose pivots are on no diagonal."""
+    """Return well conditioned matrices whose pivots are off the diagonal."""
     side = shape[-1]
     x = random_numbers(dtype, *shape) + np.eye(side, dtype=dtype) * np.asarray(12, dtype)
     return np.ascontiguousarray(x[..., np.random.default_rng(0).permutation(side), :])
 
 
 def positive(dtype: str, *shape: int) -> Any:
-    """Matrices that have a root."""
+    """Return positive definite matrices."""
     x = random_numbers(dtype, *shape)
     return (x @ np.swapaxes(x, -1, -2) + 3 * np.eye(shape[-1])).astype(dtype)
 
@@ -72,7 +72,7 @@ def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
 
 
 def test_determinants_that_are_0() -> None:
-    """The determinant is 0 if a pivot is 0, whatever follows."""
+    """The determinant is 0 for singular matrices, also if the elimination divides by 0."""
     matrices = [np.ones((3, 3)), np.zeros((3, 3)), np.diag([1, 2, 3]), np.diag([0, 2, 3])]
     x = np.array([*matrices, [[0, 0, 1], [0, 0, 2], [1, 2, 3]]], np.float32)
     want = np.array([0, 0, 6, 0, 0], np.float32)

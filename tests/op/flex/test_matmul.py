@@ -1,4 +1,4 @@
-"""TensorFlow's sums of products: LiteRT needs TensorFlow for them, so numpy."""
+"""TensorFlow's matrix products and Einsum. LiteRT has no kernels, so numpy is the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products and sums of exponentials so far, equal steps, Fourier transforms, text: so numpy."""
+"""Cumulative operators, Fourier transforms and text, with numpy as the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AXIS = np.array(1, np.int32)
 
 
 def scan(x: Any, function: Any, nothing: float, *, exclusive: bool, reverse: bool) -> Any:
-    """One element after another."""
+    """Return a cumulative operator, computed one element after another."""
     x = np.flip(x, 1) if reverse else x
     made, so_far = [], np.full_like(x[:, 0], nothing)
     for i in range(x.shape[1]):
@@ -46,7 +46,7 @@ def test_products(dtype: str, *, exclusive: bool, reverse: bool) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_products_beyond_float32(*, reverse: bool) -> None:
-    """Those of elements in the middle: what is asked for is within it."""
+    """Results are exact even if products of other elements overflow float32."""
     rows = [[0, 1e30, 1e30, 1e20, 7], [1e30, 1e-30, 1e-30, 1e30, 5], [1e-30, 1e30, 1e30, 1e-20, 1]]
     x = np.array(rows, np.float32)
     x = np.ascontiguousarray(np.flip(x, 1)) if reverse else x
@@ -80,7 +80,7 @@ def test_equal_steps(dtype: str, count: int) -> None:
 
 
 def pairs(x: Any) -> Any:
-    """Complex numbers as ONNX has them."""
+    """Return complex numbers as pairs of real numbers on a new last axis."""
     return np.stack([x.real, x.imag], -1)
 
 
@@ -254,8 +254,8 @@ def test_what_does_not_fit(
         convert(build_flex(name, inputs, [made], further, **attributes).bytes())
 
 
-def test_open_transforms() -> None:
-    """Batches and frames may stay open, both of them."""
+def test_dynamic_transforms() -> None:
+    """Batch and frames of a transform may be dynamic."""
     m = Build()
     x = m.input([1, 1, 9], shape_signature=[-1, -1, 9])
     made = [m.tensor([1, 1, 5], dtype="complex64", shape_signature=[-1, -1, 5])]

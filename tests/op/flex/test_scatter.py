@@ -1,4 +1,4 @@
-"""Elements sent where an index says: LiteRT needs TensorFlow for these, so numpy."""
+"""Flex operators on segments and indices. LiteRT has no kernels, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_updates(name: str, at: Any, dtype: str, kind: str) -> None:
 
 
 def segments(x: Array, ids: list[int], count: int, name: str, empty: Any) -> Array:
-    """Each segment on its own."""
+    """Return the reduction of the rows of each segment."""
     functions: dict[str, Any] = {
         "Sum": np.sum,
         "Prod": np.prod,
@@ -71,7 +71,7 @@ def segments(x: Array, ids: list[int], count: int, name: str, empty: Any) -> Arr
 @pytest.mark.parametrize("constant", [True, False])
 def test_sorted_segments(name: str, dtype: str, ids: list[int], *, constant: bool) -> None:
     if name == "Mean" and dtype[0] != "f":
-        dtype = "float32"  # of integers nobody says how they are rounded
+        dtype = "float32"  # the rounding of integer means is not documented
     x, places = random_numbers(dtype, 6, 5, low=-2, high=3), np.array(ids, np.int32)
     want = segments(x, ids, ids[-1] + 1, name, int(name == "Prod"))
     model = build_flex(f"Segment{name}", [x], [want], [places])
@@ -134,7 +134,7 @@ def test_stitches(name: str) -> None:
 
 
 def test_stitches_nothing() -> None:
-    """Rows without elements are rows all the same."""
+    """DynamicStitch of rows without elements has the right shape."""
     m = Build()
     operands = [m.constant(np.array([1, 0], np.int32)), m.input([2, 0])]
     options = flex_options("DynamicStitch")

@@ -1,4 +1,4 @@
-"""TFLite's operators in types that only TensorFlow's kernels have, so numpy."""
+"""Flex operators in types that only TensorFlow's kernels have; numpy is the reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def softmax(x: Array) -> Array:
 
 
 def compute_wide(x: Array, reduce: Callable[..., Any]) -> Array:
-    """Computed in float32 or as wide integers, and narrowed."""
+    """Return a reduction computed in float64 or int64, and cast to the type."""
     wide = x.astype({"f": np.float64, "u": np.int64, "i": np.int64}[x.dtype.kind])
     return np.asarray(reduce(wide)).astype(x.dtype)
 
@@ -90,7 +90,7 @@ def test_types(case: Any, dtype: str) -> None:
 
 
 def test_largest_elements() -> None:
-    """Operators may sort elements even if the attribute does not require it."""
+    """TopKV2 returns sorted elements for both values of `sorted`."""
     x = np.random.default_rng(0).permutation(35).reshape(5, 7).astype(np.float64)
     places = np.argsort(-x, -1)[:, :3]
     want: list[Array] = [np.take_along_axis(x, places, -1), places.astype(np.int32)]
@@ -108,7 +108,7 @@ def test_clipping(dtype: str) -> None:
 
 
 def test_a_list_is_no_number() -> None:
-    """It would end as an attribute, or a constant, that no node of ONNX takes."""
+    """A list as the value of a numeric attribute is an error."""
     x, odd = random_numbers("float64", 3, 5), [0.5, 0.5]
     for model in (
         build_flex("LeakyRelu", [x], [x], alpha=odd),

@@ -1,6 +1,6 @@
 """EMBEDDING_LOOKUP, EMBEDDING_LOOKUP_SPARSE and KmeansEmbeddingLookup.
 
-Of the last LiteRT has no kernel; it is held to its meaning in numpy.
+LiteRT has no kernel for KmeansEmbeddingLookup, so numpy is its reference.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_computed_integers_become_real(dtype: str) -> None:
 
 
 def blockwise(m: Build, dtype: str, *shape: int) -> Tensor:
-    """Return a table with a scale for each four elements of a row."""
+    """Return a table with a scale for each block of four elements of a row."""
     blocks = np.linspace(0.1, 0.7, ROWS * 2).reshape(ROWS, 2).astype(np.float16)
     scales = m.constant(blocks)
     details = schema.BlockwiseQuantizationT(scales.index, -1, 4)
@@ -192,7 +192,7 @@ SPARSE = [
 def test_sums_of_rows(
     indices: list[list[int]], shape: list[int], row: list[int], combiner: str
 ) -> None:
-    """Where no id belongs the sum is 0."""
+    """Rows without ids are 0."""
     m, y, given = sparse(indices, shape, row, combiner)
     check_outputs(m, y, inputs=given)
 
@@ -210,7 +210,7 @@ def test_sums_of_rows_refuse() -> None:
 
 
 def build_kmeans_lookup(tokens: list[int], blocks: int, size: int) -> tuple[Build, list[Array]]:
-    """A KmeansEmbeddingLookup, and its inputs."""
+    """Return a model of KmeansEmbeddingLookup, and its inputs."""
     rng = np.random.default_rng(0)
     encoding = rng.integers(0, 13, (ROWS, blocks), np.uint8)
     book = rng.uniform(-1, 1, (13, size)).astype(np.float32)
@@ -226,7 +226,7 @@ def build_kmeans_lookup(tokens: list[int], blocks: int, size: int) -> tuple[Buil
 
 
 def mean_of_tokens(tokens: Array, encoding: Array, book: Array) -> Array:
-    """The mean of the embeddings before the first 0, each token's blocks looked up one by one."""
+    """Return the mean of the embeddings before the first 0, looked up token by token."""
     known: list[Array] = []
     for token in tokens[0]:
         if token == 0:
@@ -242,7 +242,7 @@ SENTENCES = [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]]
 @pytest.mark.parametrize("tokens", SENTENCES, ids=str)
 @pytest.mark.parametrize(("blocks", "size"), [(3, 5), (7, 1)])
 def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
-    """Elements after the first 0 are padding and need not be tokens."""
+    """Elements after the first 0 are padding, even if they are valid tokens."""
     m, (given, encoding, book) = build_kmeans_lookup(tokens, blocks, size)
     check_reference(m, [given], [mean_of_tokens(given, encoding, book)])
 
@@ -261,7 +261,7 @@ def test_mean_of_tokens_refuses() -> None:
 
 
 def test_as_many_ids_as_there_are() -> None:
-    """How many is known when the model runs."""
+    """The number of ids may be dynamic."""
     m = Build()
     ids = m.input([None], dtype="int32")
     rows = m.constant(np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3))

@@ -61,11 +61,11 @@ def test_gather_by_every_type(by: str, *, constant: bool) -> None:
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
 def test_gather_of_every_type(dtype: str) -> None:
     m = Build()
-    x = add_input(m, [3, 5, 7, 2], dtype)  # of int4 the kernel moves whole bytes
+    x = add_input(m, [3, 5, 7, 2], dtype)  # for int4 the kernel moves whole bytes
     check_outputs(m, add_gather(m, x, m.constant([4, 0, 2]), 1))
 
 
-# rank of the data, axis, batch axes, shape of the indices behind them
+# rank of the data, axis, batch axes, shape of the indices after the batch axes
 BATCHES = [
     (2, 1, 1, ()),
     (2, 1, 1, (6,)),
@@ -90,7 +90,7 @@ def test_gather_in_batches(
     x = add_input(m, SIZES[:rank])
     index = m.input([*SIZES[:batch], *rest], dtype="int32", name="index")
     made = [*SIZES[:axis], *rest, *SIZES[axis + 1 : rank]]
-    # Counted from the end of the indices; 0 would be none at all.
+    # Negative batch_dims counts from the end of the indices; 0 means no batch axes.
     number = -len(rest) if negative and rest else batch
     counted = axis - rank if negative else axis
     (y,) = m.op("GATHER", [x, index], [made], axis=counted, batch_dims=number)
@@ -115,7 +115,7 @@ def test_gather_of_stored_integers() -> None:
 
 
 def test_gather_from_a_table() -> None:
-    """An embedding: the data is constant, the indices are not."""
+    """An embedding is one Gather of a constant table."""
     m = Build()
     table = m.constant(np.arange(33, dtype=np.float32).reshape(11, 3))
     index = m.input([2, 5], dtype="int32", name="index")

@@ -1,4 +1,4 @@
-"""HASHTABLE_LOOKUP, and tables that are filled before they are read."""
+"""HASHTABLE_LOOKUP, and hash tables that are filled before they are read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_lookup(m: Build, rows: Tensor, keys: Any = KEYS, **fields: Any) -> list[
 @pytest.mark.parametrize("shape", [[5], [5, 3], [5, 2, 3]], ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_rows(dtype: str, shape: list[int]) -> None:
-    if dtype == "string" and len(shape) > 1:  # the kernel takes but a list
+    if dtype == "string" and len(shape) > 1:  # the kernel supports rank 1 only
         shape = [5]
     m = Build()
     values = np.arange(int(np.prod(shape))).reshape(shape) + 1
@@ -58,7 +58,7 @@ def test_computed_tables() -> None:
 
 
 def test_missing_rows_of_stored_integers() -> None:
-    """They are 0 as stored."""
+    """Rows of missing keys are the stored integer 0, whatever the zero point is."""
     m, scale = Build(), {"scale": 0.5, "zero_point": 3}
     rows = add_input(m, [5, 3], "int8", **scale)
     table = np.arange(15, dtype=np.int8).reshape(5, 3)
@@ -103,7 +103,7 @@ def table(graph: Subgraph, number: int, dtypes: tuple[str, str]) -> Tensor:
 
 
 def add_filled_table(graph: Subgraph, number: int, keys: Any, values: Any) -> Tensor:
-    """Return a handle of a table with these contents."""
+    """Return the handle of a table that the same graph fills."""
     inputs = [graph.constant(each) for each in (keys, values)]
     handle = table(graph, number, (inputs[0].dtype, inputs[1].dtype))
     graph.op("HASHTABLE_IMPORT", [handle, *inputs], [])
@@ -117,7 +117,7 @@ def add_find(m: Build, handle: Tensor, shape: list[int], dtype: str, default: Te
 
 
 def add_initialised_table(m: Build, number: int, keys: Any, values: Any) -> Tensor:
-    """Return a handle of a table that a sub-graph fills."""
+    """Return the handle of a table that a sub-graph fills."""
     inner = m.subgraph("init")
     dtypes = ("int64", "string") if isinstance(values, list) else ("string", "int64")
     add_filled_table(inner, number, keys, values)
@@ -151,7 +151,7 @@ def test_numbers_of_words(fill: Any, *, constant: bool) -> None:
 
 
 def test_sizes_and_second_imports() -> None:
-    """A table is filled once; equal keys count once."""
+    """The first import fills a table, later imports are ignored; equal keys count once."""
     m = Build()
     handle = add_initialised_table(m, 7, NUMBERS, WORDS)
     add_filled_table(m, 7, np.array([1, 2, 3]), ["a", "b", "c"])
@@ -177,7 +177,7 @@ def test_what_is_not_known() -> None:
 
 
 def test_an_empty_table() -> None:
-    """All that is looked up is the default."""
+    """Every lookup in an empty table gives the default."""
     m = Build()
     handle = add_filled_table(m, 7, np.zeros(0, np.int64), np.array([], object))
     check_outputs(
@@ -193,7 +193,7 @@ def refusal_reason(m: Build, *outputs: Tensor) -> str:
 
 
 def test_tables_that_no_kernel_reads() -> None:
-    """Of numbers to numbers, and with no default."""
+    """Tables of numbers to numbers, and an empty default, are refused."""
     m = Build()
     handle = add_filled_table(m, 7, NUMBERS, NUMBERS)
     default = m.constant(np.array([-9]))

@@ -1,4 +1,4 @@
-"""Table: no kernel of LiteRT's interpreter, so numpy. It is equal to the last bit."""
+"""Table: results equal a reference in numpy, because LiteRT's interpreter has no kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tflite2onnx.errors import ConversionError
 
 
 def look_up(x: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """LUTLookup of LiteRT's kernels/internal/common.h."""
+    """Return the lookup as LUTLookup in LiteRT's kernels/internal/common.h computes it."""
     if x.dtype == np.int8:
         found: np.ndarray[Any, Any] = table[x.view(np.uint8)]
         return found
@@ -28,7 +28,7 @@ def look_up(x: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarray[
 
 
 def values(dtype: str, *, smooth: bool) -> np.ndarray[Any, Any]:
-    """Return a table of a sine, or one at random."""
+    """Return a table of sine values, or of random values."""
     size, kind = (256 if dtype == "int8" else 513), np.dtype(dtype)
     limits = np.iinfo(kind)
     if smooth:

@@ -1,4 +1,4 @@
-"""LSH_PROJECTION."""
+"""LSH_PROJECTION: locality-sensitive hashes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_types(dtype: str, kind: int, *, weighted: bool) -> None:
     "size", [1, 3, 4, 5, 11, 12, 13, 28, 29, 59, 60, 61, 100, 124, 125, 187, 188, 252]
 )
 def test_lengths(size: int) -> None:
-    """Each is a hash of its own: the key is 4 bytes longer."""
+    """Keys of every kind of length are hashed right; a key is 4 bytes longer than its item."""
     m, y = build_projection([3, size], "uint8", DENSE)
     check_outputs(m, y, random_layouts=[])
 

@@ -1,4 +1,4 @@
-"""SCATTER_ND, SPARSE_TO_DENSE and the sums of segments."""
+"""SCATTER_ND, SPARSE_TO_DENSE and reductions of segments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = (2, 3, 5, 7)
     [(1, 1, (6,)), (2, 1, (4,)), (3, 2, (3, 2)), (4, 3, ()), (4, 4, (6,))],
 )
 def test_scatter_nd(rank: int, depth: int, rest: tuple[int, ...], *, constant: bool) -> None:
-    """Many an index is there twice: its updates are added up."""
+    """Updates with equal indices are added."""
     m = Build()
     shape, places = SIZES[:rank], (*rest, depth)
     values = np.random.default_rng(0).integers(0, SIZES[:depth], places).astype(np.int32)

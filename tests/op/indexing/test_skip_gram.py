@@ -1,4 +1,4 @@
-"""SKIP_GRAM."""
+"""SKIP_GRAM: n-grams of words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SENTENCES = [
     "\u00fcber \u4f60\u597d \u4e16\u754c",
 ]
 
-# Of n-grams, and of how many words may be left out: all sentences are long enough.
+# n, and the number of words that may be skipped; all sentences are long enough.
 SIZES = [(1, 0), (2, 0), (2, 2), (3, 0), (3, 1)]
 
 
@@ -47,7 +47,7 @@ def test_sentences(sentence: str, size: int, skip: int, *, every: bool) -> None:
 
 
 def test_too_few_words() -> None:
-    """Without n words there are no shorter n-grams either; LiteRT hands out none."""
+    """With fewer than n words there are no n-grams, also no shorter ones."""
     m = Build()
     x = m.input([2], dtype="string")
     (y,) = m.op(

@@ -30,7 +30,7 @@ TYPES = (
 
 
 class Gathering(NamedTuple):
-    """A gather: the shapes of data, indices and result, and the options."""
+    """A gather: the shapes of data, indices and output, and the options."""
 
     shape: list[int]
     indices: list[int]
@@ -43,7 +43,7 @@ class Gathering(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options."""
+        """The options of the operator."""
         return dict(list(self._asdict().items())[3:])
 
 
@@ -69,7 +69,7 @@ def random_indices(shape: list[int], dtype: str = "int32") -> Array:
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("case", GATHERINGS, ids=str)
 def test_gather(case: Gathering, dtype: str, *, constant: bool) -> None:
-    """Windows that would not lie inside are moved until they do."""
+    """Windows out of range are moved into the data."""
     m, indices = Build(), random_indices(case.indices, dtype)
     data = np.arange(np.prod(case.shape), dtype=np.float32).reshape(case.shape)
     x = m.input(case.shape)
@@ -81,7 +81,7 @@ def test_gather(case: Gathering, dtype: str, *, constant: bool) -> None:
 
 
 def test_windows_far_outside() -> None:
-    """ONNX Runtime's Max and Min of int64 compare the lower 32 bits only."""
+    """Indices beyond 32 bits are exact, although ONNX Runtime's Max and Min compare 32 bits."""
     m, case = Build(), GATHERINGS[0]
     indices = np.resize([(1 << 32) - 1, 1 << 33, -(1 << 32), 1], case.indices)
     x, where = m.input(case.shape), m.input(case.indices, dtype="int64")
@@ -148,7 +148,7 @@ class Scattering(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options."""
+        """The options of the operator."""
         return dict(list(self._asdict().items())[3:])
 
 
@@ -186,9 +186,9 @@ def add_scatter(
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("case", SCATTERINGS, ids=str)
 def test_scatter(case: Scattering, code: str, *, constant: bool) -> None:
-    """Updates outside of the data are dropped."""
+    """Updates out of range are dropped."""
     m, indices = Build(), random_indices(case.indices)
-    if not code:  # which of several updates counts is the runtime's affair
+    if not code:  # unique, because the order of updates is not defined
         flat = np.arange(indices.size) * 3 % 7
         indices = flat.reshape(indices.shape).astype(np.int32)
     if constant and not indices.size:

@@ -61,7 +61,7 @@ def test_topk_of_every_type(dtype: str, k_by: str, by: str) -> None:
 @pytest.mark.parametrize("k", [1, 2, 7, 50, 199, 200])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 def test_topk_of_equal_elements(dtype: str, k: int) -> None:
-    """The first of equal elements is the larger one."""
+    """Equal elements are sorted by index."""
     m = Build()
     ranges = {dtype: (0, 3)} if dtype != "float32" else None
     x = add_input(m, [5, 200], dtype)
@@ -108,7 +108,7 @@ def test_arg_of_every_type(dtype: str, by: str, made: str, code: str) -> None:
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32"])
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
 def test_arg_of_equal_elements(code: str, dtype: str, axis: int) -> None:
-    """The first of equal elements is found."""
+    """Of equal elements the first is returned."""
     m = Build()
     x = add_input(m, [61, 67], dtype)
     check_outputs(m, add_arg(m, code, x, axis, axis), ranges={dtype: (0, 3)})

@@ -1,4 +1,4 @@
-"""WHERE, UNIQUE, and operators on their data-dependent sizes."""
+"""WHERE and UNIQUE, and operators on their data-dependent sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unique(m: Build, x: Tensor, dtype: str = "int32", **fields: Any) -> list[Ten
 
 
 def declared_sizes(result: Any) -> list[list[str | int]]:
-    """Return the sizes of the outputs, by name where they stay open."""
+    """Return the sizes of the outputs in the model; dynamic sizes are names."""
     return [
         [size.dim_param or size.dim_value for size in port.type.tensor_type.shape.dim]
         for port in result.model.graph.output
@@ -49,7 +49,7 @@ def test_where(shape: list[int], dtype: str) -> None:
 
 
 def test_what_is_found_twice() -> None:
-    """Operands of an addition must have equal data-dependent sizes."""
+    """Two data-dependent sizes that are equal at run time can be added."""
     m = Build()
     x = m.input([3, 5])
     (y,) = m.op("ADD", [add_where(m, x), add_where(m, x)], [m.tensor([None, 2], dtype="int64")])
@@ -57,7 +57,7 @@ def test_what_is_found_twice() -> None:
 
 
 def test_nothing_is_found() -> None:
-    """LiteRT hands out no such tensor, but computes with it."""
+    """An empty result can be read by other operators; LiteRT does not return empty outputs."""
     m = Build()
     places = add_where(m, m.input([3, 5]))
     (total,) = m.op("SUM", [places, m.constant([0])], [[2]])
@@ -72,7 +72,7 @@ def test_where_of_odd_numbers() -> None:
 
 @pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
 def test_where_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
-    """It is the file's integers that are 0 or not, however the model keeps them."""
+    """WHERE tests the file's integers, also if the model stores int8 as uint8 or as floats."""
     m = Build()
     kind: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
     (x,) = m.op("QUANTIZE", [m.input([3, 5])], [m.tensor([3, 5], **kind)])
@@ -81,7 +81,7 @@ def test_where_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
 
 
 def test_where_of_stored_integers() -> None:
-    """The stored integer is compared with 0, not the real number."""
+    """WHERE compares the stored integer with 0, not the real number."""
     m = Build()
     y = add_where(m, m.input([5], dtype="int8", scale=0.5, zero_point=3))
     check_outputs(m, y, inputs=[np.array([0, 3, -3, 1, 0], np.int8)])
@@ -117,7 +117,7 @@ def test_what_was_found_is_computed_with() -> None:
 
 
 def test_rows_that_are_found() -> None:
-    """A mask of rows, in the form that TensorFlow's boolean_mask has."""
+    """Rows are selected by a mask as in TensorFlow's boolean_mask."""
     m = Build()
     x, mask = m.input([7, 3]), m.input([7], dtype="bool")
     places = add_where(m, mask)
@@ -153,8 +153,8 @@ def test_refuses() -> None:
         assert reason in reasons
 
 
-def test_open_sizes_of_many() -> None:
-    """The number of boxes, ids or keys may be known at run time only."""
+def test_dynamic_number_of_boxes() -> None:
+    """The number of boxes may be dynamic."""
     m = Build()
     boxes, scores = m.input([None, 4], name="boxes"), m.input([None], name="scores")
     numbers = [m.constant(np.float32(n)) for n in (0.5, 0.1, 0.3)]
@@ -177,7 +177,7 @@ def test_open_sizes_of_many() -> None:
     check_outputs(m, inputs=given)
 
 
-def test_transforms_of_an_open_batch() -> None:
+def test_transforms_of_a_dynamic_batch() -> None:
     m = Build()
     x = m.input([None, 3, 8])
     length = m.constant(np.array([4, 8], np.int32))

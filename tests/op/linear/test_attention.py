@@ -1,8 +1,7 @@
-"""odml.scaled_dot_product_attention, beside what LiteRT makes of it.
+"""odml.scaled_dot_product_attention, compared with LiteRT's default delegate, XNNPACK.
 
-That is what its default delegate does, XNNPACK. The kernel behind it hands a transposed matrix to
-a product that reads it as if it were not: with several heads of keys and more than one query its
-numbers are others.
+The built-in kernel is no reference: it passes a transposed matrix to a product that reads the
+matrix as not transposed. Its results are wrong for several key heads and more than one query.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ HEADS: list[Heads] = [
 
 
 def operands(heads: Heads) -> list[Array]:
-    """Return queries, keys, values and a mask at random."""
+    """Return random queries, keys, values and a mask."""
     batch, queried, keyed, times, keys = heads
     shapes = [(batch, times, queried, 8), *[(batch, keys, keyed, 8)] * 2, (1, 1, times, keys)]
     arrays = [draw_numbers(*shape, seed=i, low=-2, high=2) for i, shape in enumerate(shapes)]
@@ -52,7 +51,7 @@ def operands(heads: Heads) -> list[Array]:
 
 
 def run_attention(*arrays: Array, options: dict[str, Any]) -> Array:
-    """LiteRT's delegate."""
+    """Return the output of LiteRT's delegate."""
     data = attention([x.shape for x in arrays], options).bytes()
     return run_litert(data, [x.copy() for x in arrays])[0][0]
 

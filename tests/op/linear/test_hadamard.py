@@ -1,4 +1,4 @@
-"""aeq.hadamard_rotation and NumericVerify, beside LiteRT's kernels."""
+"""aeq.hadamard_rotation and NumericVerify, compared with LiteRT's kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support import Build, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
-# Shapes, and the sizes of blocks.
+# Shapes and block sizes.
 BLOCKS = [
     ([3, 8], 8),
     ([3, 24], 8),

@@ -1,4 +1,4 @@
-"""odml.update_external_kv_cache and odml.update_kv_cache, beside LiteRT's own kernels."""
+"""odml.update_external_kv_cache and odml.update_kv_cache, compared with LiteRT's kernels."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ POSITIONS = [
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=str)
 def test_new_rows(positions: list[int]) -> None:
-    """Rows are written at their positions; the later of two rows at one position stays."""
+    """Rows are written at their positions; of two rows at one position the later row stays."""
     cache, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
     m = build_external_cache(cache, new, len(positions))
     inputs = [
@@ -95,7 +95,7 @@ KEPT = "odml.update_kv_cache"
 
 
 def build_kept_cache(count: int, options: dict[str, float], times: int, layers: int = 1) -> Build:
-    """Return a model of some layers, whose new rows are [1, count, 3, 5]."""
+    """Return a model of several layers with new rows of shape [1, count, 3, 5]."""
     m = Build()
     positions = m.input([count], dtype="int64")
     for layer in range(layers):
@@ -113,7 +113,7 @@ def build_kept_cache(count: int, options: dict[str, float], times: int, layers: 
 )
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_kept_rows(count: int, positions: Sequence[int]) -> None:
-    """Rows go at the front once there is no more room."""
+    """When the cache is full, its oldest rows are dropped."""
     m = build_kept_cache(count, {"kv_cache_max": 7}, 7)
     runs, first = [], 0
     for number, position in enumerate(positions):
@@ -145,7 +145,7 @@ def test_layers_have_caches_of_their_own() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 2048, 3, 5), (1, 1, 1, 1)])
 def test_default_size(shape: Shape) -> None:
-    """The shape is that of the kernel, whatever the file declares."""
+    """The output has the kernel's shape, not the declared shape."""
     m = Build()
     operands = [m.input([2], dtype="int64"), m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5])]
     m.output(*m.custom(KEPT, operands, [m.tensor(shape), m.tensor(shape)], {"layer_index": 0}))

@@ -1,4 +1,4 @@
-"""FULLY_CONNECTED and BATCH_MATMUL: every rank, every form of the operands."""
+"""FULLY_CONNECTED and BATCH_MATMUL with operands of every rank and kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUT = 11
 
 
 def floats(*shape: int) -> Array:
-    """Return the same random numbers for the same shape."""
+    """Return random numbers, which are equal for equal shapes."""
     return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
@@ -50,7 +50,7 @@ def nodes(result: Converted) -> list[str]:
         ((2, 3, 5, 7), 35, (6, OUT)),
         ((2, 3, 5, 7), 105, (2, OUT)),
         ((3, 5, 7), 105, (1, OUT)),
-        ((6, 5), 15, (2, OUT)),  # no axes hold the features of one row
+        ((6, 5), 15, (2, OUT)),  # the features do not fill whole axes
         ((4, 1), 1, (4, OUT)),
         ((3, 2), 1, (6, OUT)),
         ((3, 1, 1, 7), 7, (3, OUT)),
@@ -93,7 +93,7 @@ def test_two_inputs_are_enough() -> None:
 
 @pytest.mark.parametrize("shape", [(1, OUT), (OUT, 1), (1, 1, OUT)], ids=str)
 def test_biases_of_other_ranks(shape: tuple[int, ...]) -> None:
-    """The kernel counts elements; Gemm would broadcast."""
+    """A bias of shape [n, 1] is a row, as in the kernel; Gemm would broadcast a column."""
     m = Build()
     bias = m.constant(floats(OUT).reshape(shape))
     weights = m.constant(floats(OUT, 7))
@@ -117,7 +117,7 @@ def test_computed_weights_and_kept_axes() -> None:
 
 @pytest.mark.parametrize(("shape", "features"), [((3, 7), 7), ((3, 5, 2, 7), 70)])
 def test_half_precision_weights_stay_so(shape: tuple[int, ...], features: int) -> None:
-    """They are stored as in the file, and cast when they are read."""
+    """float16 weights and biases are stored as float16, and cast at run time."""
     m = Build()
     stored = m.constant(floats(OUT, features).astype(np.float16))
     (weights,) = m.op("DEQUANTIZE", [stored], [[OUT, features]], dtype="float32")
@@ -137,7 +137,7 @@ def convolve(m: Build, x: Tensor, channels: int = 3) -> Tensor:
 
 @pytest.mark.parametrize("reshapes", [True, False])
 def test_weights_move_instead_of_data(*, reshapes: bool) -> None:
-    """The output of a convolution is flattened in its stored order, channels first."""
+    """A flattened image keeps channels first; the weights are permuted at conversion instead."""
     m = Build()
     y = convolve(m, m.input([2, 5, 7, 3]))
     if reshapes:
@@ -148,7 +148,7 @@ def test_weights_move_instead_of_data(*, reshapes: bool) -> None:
 
 @pytest.mark.parametrize("flattens", [True, False])
 def test_a_dense_layer_over_an_image_is_a_convolution(*, flattens: bool) -> None:
-    """Keras flattens the places before a dense layer, or lets the kernel, and restores them."""
+    """A dense layer on each pixel becomes Conv, with or without a RESHAPE before it."""
     m = Build()
     x = convolve(m, m.input([2, 5, 7, 3]))
     if flattens:
@@ -178,7 +178,7 @@ def test_a_dense_layer_over_a_quantized_image_is_a_convolution() -> None:
 
 
 def test_shared_weights_are_stored_once() -> None:
-    """Two branches of one network: Siamese."""
+    """Weights that two layers share are stored once, also if they are permuted."""
     m = Build()
     weights, bias = m.constant(floats(OUT, 105)), m.constant(floats(OUT))
     ys = []
@@ -201,7 +201,7 @@ def test_one_flattened_tensor_for_two_readers() -> None:
 
 
 def test_gemm_transposes_for_free() -> None:
-    """A TRANSPOSE of the data, or of computed weights, is an attribute of Gemm."""
+    """A TRANSPOSE of the data or of computed weights becomes an attribute of Gemm."""
     m = Build()
     (x,) = m.op("TRANSPOSE", [m.input([7, 3]), m.constant([1, 0])], [[3, 7]])
     (w,) = m.op("TRANSPOSE", [m.input([7, 5]), m.constant([1, 0])], [[5, 7]])
@@ -219,7 +219,7 @@ def test_gemm_transposes_for_free() -> None:
     ids=str,
 )
 def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
-    """The layer is a Gemm, which fuses its bias; Reshape moves the integers."""
+    """A quantized layer is a Gemm with its bias; only Reshapes are added for other ranks."""
     m = Build()
     generator = np.random.default_rng(0)
     scales = np.linspace(0.01, 0.03, OUT, dtype=np.float32)
@@ -316,7 +316,7 @@ def test_products(
 
 @pytest.mark.parametrize("adj_y", [False, True])
 def test_products_with_a_constant(*, adj_y: bool) -> None:
-    """A constant is swapped now."""
+    """A constant operand is transposed at conversion."""
     m = Build()
     b = m.constant(floats(*swap_last_axes((5, 7), swap=adj_y)))
     result = check_outputs(
@@ -327,7 +327,7 @@ def test_products_with_a_constant(*, adj_y: bool) -> None:
 
 @pytest.mark.parametrize("adj", [(True, False), (False, True), (True, True)], ids=str)
 def test_a_swap_cancels_a_transpose(adj: tuple[bool, bool]) -> None:
-    """Attention: keys are transposed, then read as transposed."""
+    """A TRANSPOSE of an operand cancels the option that transposes the operand."""
     m = Build()
     adj_x, adj_y = adj
     operands = []
@@ -344,7 +344,7 @@ def test_a_swap_cancels_a_transpose(adj: tuple[bool, bool]) -> None:
 
 @pytest.mark.parametrize("adj_y", [False, True])
 def test_products_of_integers(*, adj_y: bool) -> None:
-    """The product of int8 matrices can be int32, without scales."""
+    """The product of quantized int8 matrices can be plain int32."""
     m = Build()
     fields: Any = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
     a, b = m.input([2, 3, 5], **fields), m.input(swap_last_axes((2, 5, 7), swap=adj_y), **fields)
@@ -383,7 +383,7 @@ def test_product_refusals(a: Any, b: Any, made: Any, dtypes: str, reason: str) -
 
 
 def test_attention_moves_only_what_it_must() -> None:
-    """[B, T, H, D] to heads and back, as transformers do: one move per operand, none between."""
+    """Attention from [B, T, H, D] has 4 Transposes: one for each operand and one for the output."""
     m = Build()
     heads = [[2, 3, 5, 7], [2, 5, 3, 7]]
     q, k, v = (

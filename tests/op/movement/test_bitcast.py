@@ -16,7 +16,7 @@ RANGES = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in INTEGERS}
 
 
 def shape_of(shape: list[int], have: str, want: str) -> tuple[list[int], list[int]]:
-    """Return shapes of an input and an output that hold the same bytes."""
+    """Return the shapes of an input and an output with the same bytes."""
     wide, narrow = np.dtype(have).itemsize, np.dtype(want).itemsize
     if wide >= narrow:
         return shape, shape + ([wide // narrow] if wide > narrow else [])
@@ -27,7 +27,7 @@ def shape_of(shape: list[int], have: str, want: str) -> tuple[list[int], list[in
 @pytest.mark.parametrize("want", INTEGERS)
 @pytest.mark.parametrize("have", INTEGERS)
 def test_integers(have: str, want: str, shape: list[int]) -> None:
-    """No node is young among these."""
+    """BITCAST between integers needs only nodes of the default opset."""
     given, made = shape_of(shape, have, want)
     m = Build()
     (y,) = m.op("BITCAST", [add_input(m, given, have)], [made], dtype=want)

@@ -23,7 +23,7 @@ UNPACK_TYPES = ("float32", "float16", "bfloat16", "bool", "int8", "int16", "int3
 CONCATENATION_TYPES = (*UNPACK_TYPES, "int64", "uint32", "int4")
 TILE_TYPES = (*UNPACK_TYPES, "float64", "int64", "uint16", "uint32", "uint64")
 SIZES = (2, 3, 5, 7, 4)
-# Each axis of each rank, counted from both ends.
+# Each axis of each rank, as a positive and as a negative number.
 AXES = [(rank, axis) for rank in range(1, 6) for axis in range(-rank, rank)]
 
 
@@ -107,7 +107,7 @@ def test_concatenation_of_stored_integers(dtype: str) -> None:
 
 
 def test_concatenation_of_two_scales() -> None:
-    """The kernel rescales uint8; so do a pair of nodes around Concat."""
+    """uint8 operands with different scales are requantized, as in the kernel."""
     m = Build()
     x = add_input(m, [2, 7], "uint8", scale=0.5, zero_point=3)
     y = add_input(m, [2, 3], "uint8", scale=0.25, zero_point=100)

@@ -66,7 +66,7 @@ def test_update(shape: list[int], size: list[int], starts: list[int], index: str
 
 
 def test_places_far_outside() -> None:
-    """ONNX Runtime's Max and Min of int64 compare the lower 32 bits only."""
+    """Starts beyond 32 bits are exact, although ONNX Runtime's Max and Min compare 32 bits."""
     m = Build()
     x, update, starts = m.input([5, 7]), m.input([2, 3]), m.input([2], dtype="int64")
     data = [np.arange(35, dtype=np.float32).reshape(5, 7), -np.ones((2, 3), np.float32)]

@@ -96,7 +96,7 @@ def test_pad_with_nothing() -> None:
 
 
 def test_pad_without_axes() -> None:
-    """For LiteRT the shape [] may also be an unknown shape."""
+    """PAD of a scalar is Identity; LiteRT cannot run it, because [] may be an unknown shape."""
     m = Build()
     m.output(*m.op("PAD", [add_input(m, []), m.constant(np.zeros((0, 2), np.int32))], [[]]))
     nodes = convert(m.bytes()).model.graph.node
@@ -106,7 +106,7 @@ def test_pad_without_axes() -> None:
 @pytest.mark.parametrize("code", ["PAD", "PADV2"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_pad_of_stored_integers(code: str, dtype: str) -> None:
-    """The padding is the zero point, or a value with the same scale."""
+    """Stored integers are padded without rescaling: by the zero point, or by a given value."""
     m = Build()
     as_stored: dict[str, Any] = {"scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
     x = add_input(m, [3, 5, 7], dtype, **as_stored)

@@ -1,4 +1,4 @@
-"""RESHAPE and its like, TRANSPOSE, SHAPE and RANK; and the names of a reshape's axes."""
+"""RESHAPE and related operators, TRANSPOSE, SHAPE and RANK; and the axis names of a reshape."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def nodes(result: Converted) -> list[str]:
 
 @st.composite
 def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
-    """Return two shapes with the same factors in different groupings."""
+    """Return two shapes with the same factors in different groups."""
     factors = draw(st.lists(st.sampled_from([1, 1, 2, 2, 3, 5]), max_size=6))
 
     def draw_shape() -> Shape:
@@ -67,7 +67,7 @@ def regroupings(draw: st.DrawFn) -> tuple[Shape, Shape]:
 def test_any_label_of_a_reshape_gives_the_right_numbers(
     shapes: tuple[Shape, Shape], generator: Any
 ) -> None:
-    """Reshaping the stored array equals storing the reshaped tensor."""
+    """For every label, reshaping the stored array equals storing the reshaped tensor."""
     source, target = shapes
     axes, made = match_reshape_axes(source, target)
     label = list(dict.fromkeys((*axes, *made)))
@@ -80,7 +80,7 @@ def test_any_label_of_a_reshape_gives_the_right_numbers(
 
 @given(regroupings())
 def test_names_of_a_reshape(shapes: tuple[Shape, Shape]) -> None:
-    """Equal names are neighbours, shared ones hold equally much, none could be divided."""
+    """Axes of one name are adjacent, shared names have equal sizes, and groups are minimal."""
     source, target = shapes
     axes, made = match_reshape_axes(source, target)
     for names in (axes, made):
@@ -144,7 +144,7 @@ def test_reshapes(source: Shape, target: Shape) -> None:
 
 
 def test_a_shape_in_the_options_or_in_a_tensor() -> None:
-    """The declared output shape is used; options and tensor agree with it."""
+    """The shape of RESHAPE is an option or a tensor, and may contain -1."""
     m = Build()
     x = m.input([2, 3, 5])
     check_outputs(
@@ -250,7 +250,7 @@ def refuse(m: Build, reason: str) -> None:
 @pytest.mark.parametrize("declared", [[8], [2, 4], [2, 2, 2], [1, 1, 8], [3]], ids=str)
 @pytest.mark.parametrize("code", Reshape.codes)
 def test_the_operand_is_believed(code: str, declared: list[int]) -> None:
-    """What the file declares is resized, as far as that is handed on."""
+    """The operand decides the output shape, not the declared shape, as in LiteRT."""
     m = Build()
     x = m.input([1, 8] if code == "SQUEEZE" else [4, 2])
     operand = {"RESHAPE": [2, 4], "EXPAND_DIMS": 1}.get(code)

@@ -48,7 +48,7 @@ def test_reverse(rank: int, axes: list[int]) -> None:
 
 
 def test_reverse_along_no_axis() -> None:
-    """LiteRT crashes."""
+    """An empty list of axes gives Identity, although LiteRT crashes."""
     m = Build()
     m.output(reverse(m, m.input([3, 5]), []))
     assert [node.op_type for node in convert(m.bytes()).model.graph.node] == ["Identity"]

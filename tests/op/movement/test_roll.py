@@ -1,4 +1,4 @@
-"""Roll: no kernel of LiteRT's interpreter, so numpy. It is equal to the last bit."""
+"""Roll: results equal a reference in numpy, because LiteRT's interpreter has no kernel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHIFTS: list[tuple[Any, Any]] = [
 
 
 def roll_reference(x: Array, shifts: Array, axes: Array) -> Array:
-    """TensorFlow's Roll."""
+    """Return TensorFlow's Roll in numpy."""
     for shift, axis in zip(np.atleast_1d(shifts), np.atleast_1d(axes), strict=True):
         x = np.roll(x, shift, axis)
     return x

@@ -174,7 +174,7 @@ def test_parameters_must_be_integers() -> None:
 
 @dataclass(frozen=True)
 class Cut:
-    """A STRIDED_SLICE: begin, end and stride of each entry, and its options."""
+    """A STRIDED_SLICE: begin, end and stride of each entry, and the masks."""
 
     entries: tuple[tuple[int, int, int], ...]
     begin_mask: int = 0
@@ -195,7 +195,7 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 
 def random_entry(rng: random.Random, size: int, *, index: bool) -> tuple[int, int, int]:
-    """Return a begin, end and stride, in and out of range; an index that exists."""
+    """Return a random begin, end and stride; the begin of a single index is in range or below."""
     if index:
         return rng.randrange(-size - 2, size), rng.randrange(-9, 9), rng.choice([1, 2, 7])
     return rng.randrange(-9, 9), rng.randrange(-9, 9), rng.choice([1, 1, 2, 3, -1, -1, -2, -3])
@@ -204,7 +204,7 @@ def random_entry(rng: random.Random, size: int, *, index: bool) -> tuple[int, in
 def random_cut(
     rng: random.Random, shape: Sequence[int], count: int, masks: Sequence[int]
 ) -> Cut | None:
-    """Return a slice of `count` entries with these masks; None if there is none of this shape."""
+    """Return a random slice of `count` entries with these masks, or None if the shape has none."""
     begin, end, ellipsis, new, shrink = masks
     bits = range(count)
     kinds = ["..." if ellipsis >> i & 1 else "new" if new >> i & 1 else "axis" for i in bits]
@@ -216,14 +216,14 @@ def random_cut(
     for i, kind in enumerate(kinds):
         skipped = whole if kind == "..." else kind == "axis"
         sizes = [shape[axis] for axis in itertools.islice(axes, skipped)]
-        # An index is taken with the begin mask, too: then it is 0.
+        # With the begin mask the index is 0.
         single = kind == "axis" and shrink >> i & 1
         entries.append(random_entry(rng, sizes[0] if single else 1, index=bool(single)))
     return Cut(tuple(entries), begin, end, ellipsis, new, shrink)
 
 
-def every_mask(rank: int, count: int) -> Iterator[Cut]:
-    """All combinations of all masks on `count` entries."""
+def list_cuts(rank: int, count: int) -> Iterator[Cut]:
+    """Yield a random slice for each combination of masks on `count` entries."""
     rng = random.Random(10 * rank + count)
     for masks in itertools.product(range(2**count), repeat=len(MASKS)):
         found = random_cut(rng, SIZES[:rank], count, masks)
@@ -248,7 +248,7 @@ def litert_shapes(cuts: Sequence[Cut], shape: Sequence[int]) -> list[tuple[int, 
 
 
 def check_cuts(cuts: Sequence[Cut], shape: Sequence[int]) -> None:
-    """Prove many slices of one input, at run time and of a constant."""
+    """Compare many slices of an input, and of a constant, with LiteRT."""
     made = litert_shapes(cuts, shape)
     m, constant = Build(), Build()
     x = add_input(m, shape, "int32")
@@ -262,7 +262,7 @@ def check_cuts(cuts: Sequence[Cut], shape: Sequence[int]) -> None:
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 @pytest.mark.parametrize("count", [1, 2])
 def test_strided_slice_with_every_mask(rank: int, count: int) -> None:
-    check_cuts(list(every_mask(rank, count)), SIZES[:rank])
+    check_cuts(list(list_cuts(rank, count)), SIZES[:rank])
 
 
 @pytest.mark.parametrize(("rank", "count"), [(3, 3), (4, 3), (2, 4), (3, 4), (4, 4), (5, 5)])
@@ -271,7 +271,7 @@ def test_strided_slice_with_some_masks(rank: int, count: int) -> None:
 
 
 def test_strided_slice_by_offset() -> None:
-    """An end counts from its begin; the kernel takes the size of the output from it alone."""
+    """With `offset` an end is relative to its begin; the end alone decides the output size."""
     cuts = (
         Cut(((1, 3, 1), (-4, 2, 1)), offset=True),
         Cut(((3, -2, -1), (6, -5, -2)), offset=True),

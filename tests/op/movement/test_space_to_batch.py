@@ -72,7 +72,7 @@ def test_every_type(dtype: str) -> None:
 
 
 def test_stored_integers() -> None:
-    """The padding represents 0."""
+    """Stored integers are padded by the zero point, without rescaling."""
     m = Build()
     x = add_input(m, [2, 5, 7, 3], "int8", scale=0.5, zero_point=3)
     result = check_outputs(m, add_space_to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3]))

@@ -25,7 +25,7 @@ def blocks(code: str, image: Sequence[int], made: Sequence[int], size: int, **fi
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_blocks(size: int, dtype: str) -> None:
-    """There and back, for every type; blocks of one pixel too."""
+    """Both operators for every type, also with blocks of one pixel."""
     pixels, channels = [2, 3 * size, 7 * size, 5], [2, 3, 7, 5 * size * size]
     check(blocks("DEPTH_TO_SPACE", channels, pixels, size, dtype=dtype))
     check(blocks("SPACE_TO_DEPTH", pixels, channels, size, dtype=dtype))
@@ -41,7 +41,7 @@ def test_opsets(opset: int) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
 def test_blocks_of_quantized_numbers(code: str, dtype: str) -> None:
-    """The integers move as they are."""
+    """Stored integers are moved without rescaling."""
     shapes = [2, 3, 7, 20], [2, 6, 14, 5]
     image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
     check(blocks(code, image, made, 2, dtype=dtype, scale=0.5, zero_point=3))

@@ -29,7 +29,7 @@ def add_generator(
     "state", [[1, 2, 3], [0, 0, 0], [END, END, END], [END - 5, 2**32 - 2, 1 << 63]], ids=str
 )
 def test_bits(shape: list[int], state: list[int], algorithm: str, size: int, dtype: str) -> None:
-    """Counters pass from one half to the other, and start again at 0."""
+    """The 64-bit counters carry between their halves, and wrap around."""
     m = Build()
     outputs = add_generator(m, shape, dtype, size, algorithm)
     check_outputs(m, *outputs, inputs=[np.array(state[:size], np.uint64)], random_layouts=[0])

@@ -1,4 +1,4 @@
-"""Random operators: only the distribution of the numbers is compared with LiteRT."""
+"""Random operators: only the distribution of the outputs is compared with LiteRT."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_random(code: str, shape: list[int], **seeds: Any) -> Build:
 @pytest.mark.parametrize("seeds", [{}, {"seed": 7}, {"seed": -3, "seed2": 1 << 40}])
 @pytest.mark.parametrize("code", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"])
 def test_distributions(code: str, seeds: dict[str, int]) -> None:
-    """As many as these agree in every part of the distribution."""
+    """Quantiles agree with LiteRT's, and rows are not correlated."""
     want, have = run_both(build_random(code, [101, 997], **seeds))
     parts = np.linspace(0.05, 0.95, 23)
     np.testing.assert_allclose(np.quantile(have, parts), np.quantile(want, parts), atol=0.06)
@@ -49,7 +49,7 @@ def test_distributions(code: str, seeds: dict[str, int]) -> None:
 
 
 def test_seeds() -> None:
-    """Equal seeds give equal numbers; each run continues the sequence."""
+    """Equal seeds give equal outputs; each run continues the sequence."""
     m = build_random("RANDOM_UNIFORM", [101], seed=5)
     first, again = (session(convert(m.bytes()).model, optimize=True) for _ in range(2))
     (one,), (other,) = run_session(first, {}), run_session(first, {})
@@ -96,7 +96,7 @@ def test_multinomial_of_nothing() -> None:
     m = Build()
     (y,) = m.op("MULTINOMIAL", [m.input([3, 5]), m.constant(np.int32(0))], [[3, 0]], dtype="int64")
     m.output(y)
-    model = convert(m.bytes()).model  # LiteRT makes the same, and does not hand it out
+    model = convert(m.bytes()).model  # LiteRT does not return empty outputs
     (made,) = run_onnx(model, {model.graph.input[0].name: np.zeros((3, 5), np.float32)})
     assert made.shape == (3, 0)
     assert made.dtype == np.int64
@@ -111,7 +111,7 @@ def test_shapes_that_are_computed() -> None:
 
 
 def test_noise_in_the_shape_of_an_input() -> None:
-    """The output has the sizes of the input."""
+    """The output has the dynamic size of another input."""
     m = Build()
     x = m.input([None, 53])
     (sizes,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")

@@ -1,4 +1,4 @@
-"""Recurrent operators to test with: parameters at random, states that begin at 0."""
+"""Models of recurrent operators with random parameters; states begin at 0 unless given."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """What a recurrent operator is like; its sizes are primes.
+    """The options of a recurrent operator; its sizes are primes.
 
-    `weights` are of a type: float32 or float16, or int8 or uint8, which LiteRT multiplies by float
-    data that it quantizes as they come. `units` are the outputs of a cell that has a projection,
-    `back` the cells of a second direction that may have others than the first. The auxiliary input
-    of two directions is "added" with weights of its own, "crossed" (the second direction reads it
-    in place of the first input), or not there.
+    `weights` is a type: float32 or float16, or int8 or uint8, which LiteRT multiplies by float data
+    that it quantizes at run time. `units` is the number of outputs of a cell with a projection,
+    `back` the number of cells of a second direction, if it differs from the first. The auxiliary
+    input of two directions is "added" with its own weights, "crossed" (the second direction reads
+    it in place of the first input), or absent.
 
-    `initial` says where states come from: "computed" of inputs in each run, "given" as inputs, all
-    "one" tensor that is computed, or the name of an operator that computes them of constants. By
-    default nothing computes them.
+    `initial` is the source of states: "computed" from inputs in each run, "given" as inputs, "one"
+    computed tensor for all states, or the name of an operator that computes them from constants. By
+    default no operator computes them.
     """
 
     weights: str = "float32"
@@ -62,14 +62,14 @@ class Form:
 
     @property
     def lead_axes(self) -> list[int]:
-        """The axes of a sequence but the last."""
+        """The axes of a sequence before the last."""
         if self.single:
             return [self.batch]
         return [self.times, self.batch] if self.time_major else [self.batch, self.times]
 
     @property
     def output_units(self) -> int:
-        """How many outputs an LSTM has for each element of a sequence."""
+        """The number of outputs of an LSTM for each step."""
         return self.units if self.projection else self.cells
 
     @property
@@ -84,12 +84,12 @@ class Form:
 
     @property
     def clip_options(self) -> dict[str, Any]:
-        """Return the options that only LSTM has."""
+        """The options that only LSTM has."""
         return {"cell_clip": self.cell_clip, "proj_clip": self.proj_clip}
 
 
 class Model(Build):
-    """A model with constants at random, its weights of one type."""
+    """A model with random constants whose weights have one type."""
 
     def __init__(self, dtype: str = "float32", initial: str = "") -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Model(Build):
         self.generator = np.random.default_rng(0)
 
     def sequence(self, form: Form) -> Tensor:
-        """Return the input, whose time axis may be dynamic."""
+        """Return the input; its time axis may be dynamic."""
         shape = [*form.lead_axes, form.features]
         if not form.dynamic:
             return self.input(shape)
@@ -108,7 +108,7 @@ class Model(Build):
         return self.input(shape, shape_signature=signature)
 
     def weights(self, *shape: int) -> Tensor:
-        """Constant weights."""
+        """Return constant weights."""
         if self.dtype == "float32":
             return self.vector(*shape)
         if self.dtype == "float16":
@@ -119,11 +119,11 @@ class Model(Build):
         return self.constant(integers.view(self.dtype), dtype=self.dtype, scale=scale)
 
     def vector(self, *shape: int) -> Tensor:
-        """Constant real numbers."""
+        """Return a constant float vector."""
         return self.constant(self.generator.uniform(-0.5, 0.5, shape).astype(np.float32))
 
     def state(self, *shape: int) -> Tensor:
-        """A state of real numbers; see `Form.initial`."""
+        """Return a float state; see `Form.initial`."""
         if self.initial == "given":
             return self.input(shape, variable=True)
         if self.initial == "one" and self.states:
@@ -133,15 +133,15 @@ class Model(Build):
         if self.initial in ("one", "computed"):
             self.op("TANH", [self.input(shape)], [state])
         elif self.initial:
-            _of_constants(self, self.initial, state)
+            _compute_from_constants(self, self.initial, state)
         return state
 
     def gates(self, form: Form, make: Callable[[], Tensor]) -> Tensors:
-        """A tensor for each gate, for the input gate only if it is not coupled."""
+        """Return a tensor for each gate; a coupled cell has no input gate."""
         return [None if form.coupled and not i else make() for i in range(4)]
 
     def cell(self, form: Form) -> Tensors:
-        """The parameters of an LSTM in one direction, in the sequence of its inputs."""
+        """Return the parameters of an LSTM in one direction, in the order of its inputs."""
         n, made = form.cells, form.output_units
         recurrent = (lambda: self.vector(n)) if form.diagonal else (lambda: self.weights(n, made))
         looking: Tensors = [None] * 3
@@ -157,8 +157,8 @@ class Model(Build):
         ]
 
 
-def _of_constants(m: Model, code: str, state: Tensor) -> None:
-    """Let an operator compute a state of constants."""
+def _compute_from_constants(m: Model, code: str, state: Tensor) -> None:
+    """Add an operator that computes a state from constants."""
     rows, columns = state.shape
     real = m.generator.uniform(-1, 1, (rows, columns)).astype(np.float32)
     integers = m.generator.integers(-128, 127, (rows, columns), np.int8)
@@ -174,7 +174,7 @@ def _of_constants(m: Model, code: str, state: Tensor) -> None:
 
 
 def lstm(form: Form) -> bytes:
-    """UNIDIRECTIONAL_SEQUENCE_LSTM, or LSTM if the form has a single step."""
+    """Build UNIDIRECTIONAL_SEQUENCE_LSTM, or LSTM if the form has a single step."""
     m = Model(form.weights, form.initial)
     norms: Tensors = [None] * 4
     x = m.sequence(form)
@@ -204,7 +204,7 @@ def _outputs(form: Form, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def bidirectional_lstm(form: Form) -> bytes:
-    """BIDIRECTIONAL_SEQUENCE_LSTM; both directions have as many cells."""
+    """Build BIDIRECTIONAL_SEQUENCE_LSTM; both directions have the same number of cells."""
     m = Model(form.weights, form.initial)
     x = m.sequence(form)
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
@@ -228,7 +228,7 @@ def bidirectional_lstm(form: Form) -> bytes:
 
 
 def rnn(form: Form) -> bytes:
-    """UNIDIRECTIONAL_SEQUENCE_RNN, or RNN if the form has a single step."""
+    """Build UNIDIRECTIONAL_SEQUENCE_RNN, or RNN if the form has a single step."""
     m, n = Model(form.weights, form.initial), form.cells
     x = m.sequence(form)
     operands = [x, m.weights(n, form.features), m.weights(n, n), m.vector(n)]
@@ -239,7 +239,7 @@ def rnn(form: Form) -> bytes:
 
 
 def bidirectional_rnn(form: Form) -> bytes:
-    """BIDIRECTIONAL_SEQUENCE_RNN."""
+    """Build BIDIRECTIONAL_SEQUENCE_RNN."""
     m, sizes = Model(form.weights, form.initial), (form.cells, form.back)
     operands: Tensors = [m.sequence(form)]
     more = {"added": form.more, "crossed": form.features, "": 0}[form.auxiliary]
@@ -261,7 +261,7 @@ def bidirectional_rnn(form: Form) -> bytes:
 
 
 def svdf(form: Form, *, rank: int = 2, bias: bool = True) -> bytes:
-    """SVDF: its cells are units, each of so many filters."""
+    """Build SVDF; each unit has several filters."""
     m, filters = Model(form.weights, form.initial), form.cells * rank
     operands = [
         m.input([form.batch, form.features]),
@@ -284,7 +284,7 @@ def svdf(form: Form, *, rank: int = 2, bias: bool = True) -> bytes:
 
 
 def basic_lstm(form: Form | None = None) -> bytes:
-    """LSTM of the kernel BASIC; the model's outputs are those of the operator."""
+    """Build LSTM with the kernel BASIC; its outputs are the outputs of the model."""
     m = Model(initial=form.initial if form else "")
     x, h = m.input([3, 7]), m.state(3, 11)
     operands = [x, h, m.weights(44, 18), m.vector(44), m.state(3, 11)]
@@ -301,33 +301,33 @@ def basic_lstm(form: Form | None = None) -> bytes:
 
 
 class IntegerModel(Model):
-    """A model of which even the activations are integers."""
+    """A model with integer activations."""
 
     X = 1 / 40  # scale of x, with zero point 5
-    H = 1 / 120  # of what the operator makes, with zero point -7
+    H = 1 / 120  # scale of the output, with zero point -7
 
     def __init__(self) -> None:
         super().__init__("int8")
 
     def constant_int16(self, *shape: int, spread: float = 0.5) -> Tensor:
-        """A constant of 16 bits."""
+        """Return an int16 constant."""
         integers = self.generator.integers(-32767, 32767, shape, np.int16, endpoint=True)
         return self.constant(integers, scale=spread / 32767)
 
     def bias(self, scale: float, *shape: int) -> Tensor:
-        """A constant of 32 bits within 1/2."""
+        """Return an int32 constant for numbers within 1/2."""
         most = int(0.5 / scale)
         integers = self.generator.integers(-most, most, shape, np.int32, endpoint=True)
         return self.constant(integers, scale=scale)
 
 
 def scale_of(tensor: Tensor) -> float:
-    """The scale of a tensor."""
+    """Return the scale of a tensor."""
     return float(tensor.quantization.scale[0])
 
 
 def integer_lstm(form: Form) -> bytes:
-    """UNIDIRECTIONAL_SEQUENCE_LSTM or LSTM, int8 with 16 bits for the cell."""
+    """Build UNIDIRECTIONAL_SEQUENCE_LSTM or LSTM with int8 data and an int16 cell."""
     m, n, made = IntegerModel(), form.cells, form.output_units
     x = m.input([*form.lead_axes, form.features], dtype="int8", scale=m.X, zero_point=5)
     weights = m.gates(form, lambda: m.weights(n, form.features))
@@ -371,7 +371,7 @@ def integer_lstm(form: Form) -> bytes:
 
 
 def integer_svdf(form: Form, *, rank: int = 2, bias: bool = True, dtype: str = "int16") -> bytes:
-    """SVDF, int8; state and weights of times are of another type, or the same."""
+    """Build SVDF with int8 data; states and time weights have a type of their own."""
     m, filters = IntegerModel(), form.cells * rank
     scale, zero = {"int16": (1 / 4096, 0), "int8": (1 / 60, -9)}[dtype]
     times = (m.constant_int16 if dtype == "int16" else m.weights)(filters, form.times)
@@ -404,7 +404,7 @@ def integer_svdf(form: Form, *, rank: int = 2, bias: bool = True, dtype: str = "
 
 
 def integer_basic_lstm(outputs: int = 4) -> bytes:
-    """LSTM of the kernel BASIC, uint8 with 16 bits for the cell, and how many outputs to make."""
+    """Build LSTM with the kernel BASIC, uint8 data and an int16 cell, and some of its outputs."""
     m = IntegerModel()
     near: TensorFields = {"dtype": "uint8", "scale": 1 / 128, "zero_point": 128}
     cell: TensorFields = {"dtype": "int16", "scale": 2**-11}

@@ -1,4 +1,4 @@
-"""UNIDIRECTIONAL_SEQUENCE_GRU: no kernel of LiteRT's interpreter, so numpy."""
+"""UNIDIRECTIONAL_SEQUENCE_GRU. LiteRT's interpreter has no kernel, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def gru(x: Array, h: Array, *weights: Array) -> list[Array]:
-    """LiteRT's kernels/gru_cell.cc."""
+    """Return the outputs as LiteRT's kernels/gru_cell.cc computes them."""
     gates, biases, candidate, bias = weights
     made = []
     for step in x:

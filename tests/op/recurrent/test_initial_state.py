@@ -1,7 +1,7 @@
-"""States of recurrent operators that are given or computed: what Keras calls an initial state.
+"""Initial states of recurrent operators, which are inputs or computed by other operators.
 
-A layer that has one is converted to an operator whose states are variable tensors as ever, but
-another operator writes to these as well, or they are inputs of the model.
+Keras calls this `initial_state`. The states of the converted layer are variable tensors, as
+always, but another operator writes them too, or they are inputs of the model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAKERS: list[Make] = [
     cells.svdf,
     cells.basic_lstm,
 ]
-# Prepare of the kernel BASIC clears what those of GATHER and TILE have computed.
+# The kernel BASIC clears its states in Prepare, after GATHER and TILE have computed them there.
 ONCE = [
     (make, code)
     for make in MAKERS
@@ -45,27 +45,27 @@ def check_states(data: bytes, **options: Any) -> Result:
     return result
 
 
-def states(result: Result) -> int:
-    """Return how many states a model has."""
+def count_states(result: Result) -> int:
+    """Return the number of states of a model."""
     return len(result.states)
 
 
 @pytest.mark.parametrize("initial", ["computed", "given", "EXP", "FILL"])
 @pytest.mark.parametrize("make", MAKERS)
 def test_states_that_are_new_in_each_run(make: Make, initial: str) -> None:
-    assert not states(check_states(make(Form(initial=initial))))
+    assert not count_states(check_states(make(Form(initial=initial))))
 
 
 @pytest.mark.parametrize("initial", ["computed", "given"])
 @pytest.mark.parametrize("make", SINGLE)
 def test_single_steps(make: Make, initial: str) -> None:
-    assert not states(check_states(make(Form(initial=initial, single=True))))
+    assert not count_states(check_states(make(Form(initial=initial, single=True))))
 
 
 @pytest.mark.parametrize(("make", "initial"), ONCE)
 def test_states_that_litert_computes_once(make: Make, initial: str) -> None:
-    """The second run begins where the first has ended."""
-    assert states(check_states(make(Form(initial=initial))))
+    """States from constants are computed once: the second run continues from the first."""
+    assert count_states(check_states(make(Form(initial=initial))))
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_states_that_litert_computes_once(make: Make, initial: str) -> None:
     ],
 )
 def test_one_variable_is_both_states(form: Form) -> None:
-    """The output gate sees the new cell in place of the old output: both are one memory."""
+    """If h and c share a tensor, the output gate reads the new c in place of the old h."""
     check_states(cells.lstm(Form(**{**vars(form), "initial": "one"})))
 
 
 def test_one_variable_is_both_states_of_a_hybrid_kernel() -> None:
-    """It has quantized the old output before it writes to that."""
+    """The hybrid kernel quantizes the old h before it writes the shared tensor."""
     check_states(cells.lstm(Form(initial="one", weights="int8")), tolerance=0.01)
 
 
@@ -99,7 +99,7 @@ def test_refuses_other_states_that_are_one_variable(make: Make) -> None:
 
 
 def test_layers_that_begin_with_the_same_state() -> None:
-    """The second one begins where the first has ended, as the kernels write states in place."""
+    """If two layers share a state, the second layer starts from the final state of the first."""
     m = Model()
     m.initial = "computed"
     x, states = m.input([3, 7]), [m.state(3, 11)]
@@ -112,7 +112,7 @@ def test_layers_that_begin_with_the_same_state() -> None:
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_batch_of_any_size(batch: int) -> None:
-    """The state that is given has the batch of the sequence."""
+    """A given state has the dynamic batch of the sequence."""
     m, n = Model(), 11
     x, given = m.input([None, 5, 7]), m.input([None, n])
     state = m.tensor([1, n], variable=True, shape_signature=[-1, n])
@@ -129,7 +129,7 @@ def test_a_batch_of_any_size(batch: int) -> None:
 
 
 def test_variables_of_a_graph_that_is_called_are_not_computed_once() -> None:
-    """They begin anew in each call."""
+    """Variable tensors of a called sub-graph are computed again in each call."""
     m = Build()
     inner = m.subgraph("inner")
     x = inner.input([2, 3])
@@ -146,4 +146,4 @@ def test_variables_of_a_graph_that_is_called_are_not_computed_once() -> None:
             composite_attributes=bytes(flexbuffers.Dumps({})),
         )
     )
-    assert not states(check_states(m.bytes()))
+    assert not count_states(check_states(m.bytes()))

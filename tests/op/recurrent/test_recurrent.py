@@ -1,4 +1,4 @@
-"""LSTM, RNN and SVDF of float32: several sequences, one after another."""
+"""LSTM, RNN and SVDF with float32 activations, over several runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SINGLE = [
     ALL,
     change_form(ALL, coupled=True),
 ]
-# Of batches after the first the kernel mixes up the states if their outputs are merged.
+# With merged outputs the kernel uses wrong states for all batches but the first.
 BIDIRECTIONAL = [
     Form(),
     Form(time_major=True, merged=True),
@@ -152,14 +152,14 @@ def test_a_single_step_needs_no_loop() -> None:
 
 
 def test_time_comes_first() -> None:
-    """Sequences that are batch-major are moved, all others are as ONNX wants them."""
+    """Only batch-major sequences with several batches and steps need Transposes."""
     assert nodes(convert(cells.lstm(Form()))).count("Transpose") == 2
     for form in (Form(time_major=True), Form(batch=1), Form(times=1)):
         assert "Transpose" not in nodes(convert(cells.lstm(form)))
 
 
 def test_a_basic_kernel() -> None:
-    """Its states are outputs as well."""
+    """The states of the kernel BASIC are outputs of the operator, and states of the model."""
     result: Any = check(cells.basic_lstm(), runs=5)
     assert len(result.states) == 2
 
@@ -175,7 +175,7 @@ def test_a_basic_kernel() -> None:
     ],
 )
 def test_sequences_of_any_length(make: Make, form: Form) -> None:
-    """The time of one model is that of others."""
+    """A model with dynamic time also runs on longer sequences."""
     data, longer = make(change_form(form, dynamic=True)), make(change_form(form, times=9))
     result: Any = check(data, runs=2, ranges={"float32": (-2, 2)})
     assert len(result.inputs[0].symbols) == 1
@@ -185,7 +185,7 @@ def test_sequences_of_any_length(make: Make, form: Form) -> None:
 
 @pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
 def test_outputs_without_a_shape(make: Make) -> None:
-    """Files of the kernels' own tests have none."""
+    """The output shape is inferred if the file has none, as in LiteRT's own test models."""
     known = convert(make(Form())).outputs[0].onnx_shape
     model = schema.ModelT.InitFromPackedBuf(make(Form()))
     (operator,) = model.subgraphs[0].operators
@@ -195,13 +195,13 @@ def test_outputs_without_a_shape(make: Make) -> None:
 
 @pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
 def test_half_precision(make: Make) -> None:
-    """Weights stay as narrow as they are in the file."""
+    """float16 weights are stored as float16."""
     result = check(make(Form(weights="float16")), runs=2, ranges={"float32": (-2, 2)})
     kinds = {i.data_type for i in result.model.graph.initializer if len(i.dims) > 1}
     assert TensorProto.FLOAT16 in kinds
 
 
-# What the kernels do not take, or make something of that no model can mean
+# Forms that the kernels refuse, or for which they compute no sensible result
 
 
 def refusal(data: bytes) -> str:

@@ -37,7 +37,7 @@ def test_range(start: float, limit: float, step: float, dtype: str, count: int) 
 
 
 def test_quantized_ranges_are_made_too() -> None:
-    """They do not fold: the file calls numbers integers that are not."""
+    """RANGE of tensors with scales is not folded, and computes with the stored integers."""
     m = Build()
     inputs = [m.constant(np.array(number, np.int32), scale=1.0) for number in (1, 9, 2)]
     check_outputs(m, *m.op("RANGE", inputs, [[4]]), inputs=[])

@@ -1,4 +1,4 @@
-"""Reductions over every kind of axes, of every type."""
+"""Reductions over all kinds of axes, in every type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHAPE = (2, 3, 5, 7)
 LINES = [(code, dtype) for code, row in Reduction.rows.items() for dtype in row.types.split()]
-# Axes as files write them: none, from the end, twice, a number instead of a list, all.
+# Axes as in files: none, negative, repeated, a scalar instead of a list, all.
 AXES: list[Any] = [[], [1], [3], [1, 2], [-1, 0], [2, 2, -2], 1, [0, 1, 2, 3]]
 
 
@@ -34,7 +34,7 @@ def reduced_shape(shape: Sequence[int], axes: Any, *, keep_dims: bool) -> list[i
 def reduce(
     m: Build, code: str, x: Tensor, axes: Any, *, keep_dims: bool = False, **fields: Any
 ) -> Tensor:
-    """Return the output of a reduction."""
+    """Add a reduction; return its output."""
     numbers = m.constant(np.asarray(axes, np.int32))
     shape = reduced_shape(x.shape, axes, keep_dims=keep_dims)
     return m.op(code, [x, numbers], [shape], keep_dims=keep_dims, **fields)[0]
@@ -42,7 +42,7 @@ def reduce(
 
 @pytest.mark.parametrize(("code", "dtype"), LINES)
 def test_types(code: str, dtype: str) -> None:
-    """Products and sums of integers wrap around; random numbers see to it that they do."""
+    """Sums and products of integers wrap around; the random inputs are large enough."""
     limits = np.iinfo(dtype) if "int" in dtype else None
     ranges = {dtype: (limits.min, limits.max)} if limits and dtype != "int64" else {}
     for axes, keep_dims in (([1, 2], False), ([0, 3], True)):
@@ -64,7 +64,7 @@ def test_axes(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 20])
 def test_opsets(opset: int) -> None:
-    """Axes become an input at 18, and ReduceMax takes bool at 20."""
+    """Axes are an input from opset 18 on, and ReduceMax supports bool from opset 20 on."""
     m = Build()
     x, b = m.input(SHAPE), m.input(SHAPE, dtype="bool")
     outputs = [reduce(m, code, x, [1, 2]) for code in ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_PROD")]
@@ -73,7 +73,7 @@ def test_opsets(opset: int) -> None:
 
 @pytest.mark.parametrize("code", Reduction.codes)
 def test_nothing(code: str) -> None:
-    """A reduction of an empty axis has a value; an empty output stays empty."""
+    """A reduction of an empty axis gives the neutral element; an empty output stays empty."""
     dtype = "bool" if code in ("REDUCE_ANY", "REDUCE_ALL") else "float32"
     m = Build()
     x = m.input([3, 0, 2], dtype=dtype)
@@ -90,7 +90,7 @@ def test_nothing_of_integers(dtype: str) -> None:
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX"])
 def test_scalar(code: str) -> None:
-    """A scalar has no axes to reduce."""
+    """A reduction of a scalar gives the scalar."""
     m = Build()
     check_outputs(m, reduce(m, code, m.input([]), [0]))
 
@@ -110,7 +110,7 @@ def test_means_are_added_up_in_64_bits() -> None:
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
 def test_all_bits_are_kept(code: str) -> None:
-    """Beyond the integers that float64 tells apart; sums and products wrap around."""
+    """Reductions of int64 are exact beyond 2**53, and sums and products wrap around."""
     m = Build()
     m.output(reduce(m, code, m.input([3, 2], dtype="int64"), [0]))
     check(m.bytes(), inputs=[np.array([[3, 2**40], [3037000499, 2**40], [7, 2]], np.int64)])
@@ -119,7 +119,7 @@ def test_all_bits_are_kept(code: str) -> None:
 
 
 def test_between_convolutions_nothing_moves() -> None:
-    """A mean over height and width is one over axes 2 and 3, and leaves [N, C]."""
+    """A mean over height and width of a channels-first image needs no Transpose."""
     m = Build()
     x = m.input([2, 5, 7, 3])
     weights = m.constant(np.ones((11, 1, 1, 3), np.float32))
@@ -140,7 +140,7 @@ def test_between_convolutions_nothing_moves() -> None:
 @pytest.mark.parametrize("axes", [[1, 2], [2, 3], [0], []], ids=str)
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"])
 def test_quantized(code: str, axes: Any, dtype: str) -> None:
-    """Extremes are equal; a mean may differ by a step."""
+    """Extremes equal LiteRT's; a mean may differ by one step."""
     extreme = code in ("REDUCE_MAX", "REDUCE_MIN")
     m = Build()
     x = m.input(SHAPE, dtype=dtype, scale=0.1, zero_point=3)
@@ -151,7 +151,7 @@ def test_quantized(code: str, axes: Any, dtype: str) -> None:
 @pytest.mark.parametrize(("code", "dtype"), LINES)
 @pytest.mark.parametrize(("axes", "keep_dims"), [([0], False), ([], True), ([-1, 0], True)])
 def test_constants_fold(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
-    """Integers, truth values and extremes do; sums of floats depend on their sequence."""
+    """Reductions of constants are folded, except sums and products of floats."""
     generator = np.random.default_rng(0)
     low, high = {"bool": (0, 2), "uint8": (0, 256)}.get(dtype, (-50, 50))
     values = generator.integers(low, high, (5, 3)).astype(dtype)

@@ -13,7 +13,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
 TYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
-# The operator in the body, the option, and the neutral initial value.
+# The operator in the body, the option of REDUCE_WINDOW, and the neutral element.
 FUNCTIONS = [
     ("STABLEHLO_ADD", "ADD", 0),
     ("STABLEHLO_MULTIPLY", "MUL", 1),
@@ -102,7 +102,7 @@ def test_windows(
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("code", "option", "neutral"), FUNCTIONS)
 def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
-    """Sums and products of integers wrap around; bools stay bools."""
+    """All functions in all types; sums and products of integers wrap around."""
     m = Build()
     columns = {"window_dimensions": [3, 2], "padding": [1, 0, 0, 2]}
     tensors = []
@@ -117,7 +117,7 @@ def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
 def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
-    """ONNX Runtime's Max and Min of int64 compare the lower 32 bits only."""
+    """Extremes of int64 are exact, although ONNX Runtime's Max and Min compare 32 bits."""
     m = Build()
     x, first = m.input([7], dtype="int64"), m.constant(np.array(1 << 34))
     y = stablehlo(m, code, x, first, window_dimensions=[3], padding=[1, 0])
@@ -127,7 +127,7 @@ def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> No
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_limits_make_no_difference(dtype: str) -> None:
-    """An initial value below all elements is left out of a maximum."""
+    """An initial value below all elements is omitted from a maximum."""
     m = Build()
     low = -np.inf if dtype == "float32" else -128
     x, first = m.input([5, 7], dtype=dtype), m.constant(np.array(low, dtype))

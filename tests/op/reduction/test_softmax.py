@@ -1,4 +1,4 @@
-"""Normalizations along the last axis, wherever it is stored."""
+"""SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION along the last TFLite axis."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_beta_scales_the_input(beta: float) -> None:
 
 
 def test_softmax_in_half_precision() -> None:
-    """The kernel rounds where ONNX Runtime computes in float32."""
+    """The kernel rounds to float16 where ONNX Runtime computes in float32."""
     m = Build()
     y = m.op("SOFTMAX", [m.input([3, 7], dtype="float16")], [[3, 7]], beta=2.0)
     check_outputs(m, *y, tolerance=1e-3)
@@ -54,11 +54,11 @@ def test_softmax_of_large_numbers() -> None:
 
 
 def test_norms_of_nearly_nothing() -> None:
-    """A norm counts as 1e-6 at least; it is no epsilon that is added to squares."""
+    """The norm is at least 1e-6, as in the kernel; there is no epsilon added to the squares."""
     m = Build()
     m.output(*m.op("L2_NORMALIZATION", [m.input([4, 3])], [[4, 3]]))
     rows = np.array([[0, 0, 0], [1e-7, 0, 0], [3e-6, 4e-6, 0], [1e-4, 2e-4, 3e-4]], np.float32)
-    for row in rows:  # on its own, as a tolerance is one of the range
+    for row in rows:  # one at a time, because the tolerance is relative to the range
         check(m.bytes(), inputs=[np.tile(row, (4, 1))])
 
 
@@ -72,7 +72,7 @@ def test_quantized_softmax(size: int) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_between_convolutions_nothing_moves(code: str) -> None:
-    """In channels-first order the last TFLite axis is axis 1."""
+    """On a channels-first image the normalization runs along axis 1, without Transposes."""
     m = Build()
     x = m.input([2, 5, 7, 3])
     weights = m.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 1, 3))

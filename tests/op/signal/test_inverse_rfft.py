@@ -1,4 +1,4 @@
-"""IRFFT2D: no kernel of LiteRT's interpreter, so numpy."""
+"""IRFFT2D. LiteRT's interpreter has no kernel for it, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 Pair = tuple[int, int]
-# Axes before those of an image, its size, and the lengths to which its spectrum is cut.
+# Leading axes, the size of the image, and the lengths to which its spectrum is cropped.
 SIZES: list[tuple[tuple[int, ...], Pair, Pair]] = [
     ((), (4, 8), (4, 8)),
     ((3,), (8, 4), (8, 4)),
@@ -29,7 +29,7 @@ SIZES: list[tuple[tuple[int, ...], Pair, Pair]] = [
 
 
 def inverse(spectrum: Array, lengths: Array) -> Array:
-    """LiteRT's kernels/irfft2d.cc: what is cut off need not leave a spectrum of real numbers."""
+    """Return the output as in LiteRT's kernels/irfft2d.cc; a cropped spectrum need not be valid."""
     kept = spectrum[..., : lengths[0], : lengths[1] // 2 + 1]
     made: Array = np.fft.irfft(np.fft.ifft(kept, axis=-2), lengths[1]).astype(np.float32)
     return made
@@ -52,7 +52,7 @@ def test_inverse(lead: tuple[int, ...], size: Pair, lengths: Pair, code: str) ->
 
 
 def test_there_and_back() -> None:
-    """RFFT2D first, which fills up with 0."""
+    """IRFFT2D inverts RFFT2D, which pads with 0."""
     m = Build()
     lengths = m.constant(np.array([8, 16], np.int32))
     (spectrum,) = m.op("RFFT2D", [m.input([5, 11]), lengths], [m.tensor([8, 9], dtype="complex64")])

@@ -1,4 +1,4 @@
-"""AudioMicrofrontend, which LiteRT's interpreter does not know: tests.references, exactly."""
+"""AudioMicrofrontend, which LiteRT's interpreter lacks: equal to tests.references."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tflite2onnx.errors import ConversionError
 if TYPE_CHECKING:
     from tests.support.runtimes import Array
 
-# Frames of 25 samples, 10 apart, of which 32 are transformed.
+# Frames of 25 samples, 10 apart; the transform has length 32.
 SMALL: dict[str, Any] = {
     **DEFAULTS,
     "sample_rate": 1000,
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 def make_sounds(count: int) -> dict[str, Array]:
-    """Return noise, low and high; a tone that fades; and silence, then the least number."""
+    """Return quiet noise, loud noise, a fading tone, and silence before the smallest integer."""
     generator, time = np.random.default_rng(0), np.arange(count)
     tone = 30000 * np.sin(time * time * 1e-3) * np.exp(-time / count)
     made = {
@@ -84,7 +84,7 @@ def test_types(dtype: str) -> None:
 
 
 def test_speech() -> None:
-    """The settings that TensorFlow has as defaults: frames of 400 samples of 16 kHz."""
+    """TensorFlow's default settings: frames of 400 samples at 16 kHz."""
     check_features(make_sounds(1201)["tone"], DEFAULTS)
 
 

@@ -1,4 +1,4 @@
-"""RFFT2D, and complex numbers from there on: what becomes of them is seen in their parts."""
+"""RFFT2D, and operators on complex numbers; the outputs are real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tflite2onnx.errors import ConversionError
 
 
 def spectrum(m: Build, shape: list[int], *lengths: int) -> Tensor:
-    """Return the Fourier transform of a new input; of the same lengths if none are given."""
+    """Add an input and its Fourier transform; the lengths are by default those of the input."""
     height, width = lengths or shape[-2:]
     made = [*shape[:-2], height, width // 2 + 1]
     length = m.constant(np.array([height, width], np.int32))
@@ -150,7 +150,7 @@ def test_casts_of_the_real_part(dtype: str) -> None:
 
 
 def test_interfaces_of_pairs() -> None:
-    """An input that is complex in the file is one of pairs here, and so is an output."""
+    """Complex inputs and outputs of the file are pairs of real numbers in the ONNX model."""
     m = Build()
     x = m.input([3, 5], dtype="complex64", name="x")
     m.output(*m.op("MUL", [x, x], [m.tensor([3, 5], dtype="complex64", name="y")]))
@@ -177,7 +177,7 @@ def test_constants(dtype: str) -> None:
 
 @pytest.mark.parametrize("opset", [13, None])
 def test_lengths_whose_squares_are_no_floats(opset: int | None) -> None:
-    """The lengths equal those of hypot, without overflow."""
+    """COMPLEX_ABS equals hypot even if squares overflow or underflow."""
     m = Build()
     x = m.input([2, 3], dtype="complex64")
     values = np.array([[3e30 + 4e30j, 3e-30 - 4e-30j, 0], [1e38j, -1e-40, np.inf]], np.complex64)
@@ -218,11 +218,11 @@ def test_complex_numbers_of_another_width() -> None:
 
 
 def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tiny file can declare any number of complex elements."""
+    """Complex constants that need far more memory than the file are refused."""
     m = Build()
     x = m.constant(np.ones(4, np.complex64))
     m.output(*m.op("REAL", [x], [[4]]))
-    module = import_module("tflite2onnx.passes.lower_complex")  # not the function of this name
+    module = import_module("tflite2onnx.passes.lower_complex")  # the function has its name
     monkeypatch.setattr(module, "_TIMES", 0)
     monkeypatch.setattr(module, "_BYTES", 8)
     with pytest.raises(ConversionError, match="must not take far more memory than the file"):

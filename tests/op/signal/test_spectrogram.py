@@ -1,4 +1,4 @@
-"""AudioSpectrogram and Mfcc, beside LiteRT's kernels."""
+"""AudioSpectrogram and Mfcc, compared with LiteRT's kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support import Build, Tensor, check
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 
-# How long windows are, and how far apart.
+# Lengths of windows, and distances between windows.
 WINDOWS = [(64, 17), (37, 11), (2, 1), (480, 160), (499, 500)]
 COEFFICIENTS: list[dict[str, Any]] = [
     {},
@@ -20,7 +20,7 @@ COEFFICIENTS: list[dict[str, Any]] = [
     {"lower_frequency_limit": 300.7, "upper_frequency_limit": 7600.2},
     {"lower_frequency_limit": 0.0, "upper_frequency_limit": 8000.0},
     {"rate": 44100},
-    {"filterbank_channel_count": 100},  # more bands than there are frequencies for
+    {"filterbank_channel_count": 100},  # more bands than frequencies, so that some bands are empty
 ]
 
 
@@ -61,14 +61,14 @@ def test_mfcc(options: dict[str, Any]) -> None:
 
 
 def test_silence() -> None:
-    """The logarithm of 0 is that of a small number."""
+    """The logarithm of an energy of 0 is limited, as in the kernel."""
     m = Build()
     m.output(mfcc(m, m.input([1, 3, 257])))
     check(m.bytes(), inputs=[np.zeros((1, 3, 257), np.float32)])
 
 
 def test_one_after_the_other() -> None:
-    """A pure tone: small energies beside it matter to the logarithm."""
+    """The MFCCs of a pure tone: the logarithms of tiny energies beside the tone must agree."""
     m = Build()
     m.output(mfcc(m, spectrogram(m, m.input([4000, 1]), 640, 320)))
     tone = np.sin(np.arange(4000) * 0.3)[:, None].astype(np.float32)

@@ -1,4 +1,4 @@
-"""The Fourier transforms of microcontrollers. LiteRT has no such kernels: tests.references."""
+"""Fourier transforms of TFLite Micro. LiteRT has no kernels for them: equal to tests.references."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(code: str, shape: tuple[int, ...], made: int, dtype: str, length: int)
 
 
 def extreme_integers(dtype: str, *shape: int, seed: int = 0) -> Array:
-    """Return integers of the type, the largest ones too, along the last axis."""
+    """Return random integers with both extremes along the last axis."""
     limits, generator = np.iinfo(dtype), np.random.default_rng(seed)
     made: Array = generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     made[..., 1:3] = limits.min, limits.max
@@ -67,7 +67,7 @@ def test_floats_back(lead: tuple[int, ...], length: int) -> None:
     check_transform("SignalIrfft", x.reshape(*lead, -1), want, length, 1e-6)
 
 
-# Of halves that have every butterfly in them, once and more than once, at either end.
+# Their halves have the factors of every butterfly, once and repeated, first and last.
 LENGTHS = (4, 6, 8, 10, 12, 16, 20, 30, 48, 54, 100, 120, 250, 480, 512)
 
 
@@ -104,7 +104,7 @@ def test_integers_that_are_fewer_of_several_streams() -> None:
 
 @pytest.mark.parametrize("bits", [16, 32])
 def test_the_reference(bits: int) -> None:
-    """It is the Fourier transform, divided by the length, to some steps of rounding."""
+    """The reference is the Fourier transform divided by its length, up to some rounding steps."""
     dtype = f"int{bits}"
     x = extreme_integers(dtype, 240).astype(np.int64) // 2
     made = np.array(transforms.real_transform(x.tolist(), bits)).reshape(-1, 2)
@@ -152,7 +152,7 @@ SMOOTHING: Any = {
 
 
 def filters() -> list[Array]:
-    """Return the tables of a filter bank: bands of three frequencies each, one behind another."""
+    """Return the tables of a filter bank whose bands are adjacent and have three frequencies."""
     generator = np.random.default_rng(1)
     weights = generator.integers(0, 4096, 3 * (BANDS + 1), np.int16)
     places = np.arange(0, 3 * (BANDS + 1), 3, dtype=np.int16)

@@ -1,4 +1,4 @@
-"""The front end of microcontrollers, whose kernels LiteRT has not: tests.references, exactly."""
+"""The front end of TFLite Micro. LiteRT has no kernels for it: equal to tests.references."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def samples(*shape: int, low: int = I16.min, high: int = I16.max) -> Array:
 
 
 def energies(size: int) -> Array:
-    """Return 32-bit numbers of every bit length, with the extremes."""
+    """Return 32-bit integers of every bit length, with the extremes."""
     generator = np.random.default_rng(0)
     made: Array = generator.integers(0, 1 << 32, size, np.uint64)
     made >>= (np.arange(size) % 33).astype(np.uint64)
@@ -32,7 +32,7 @@ def energies(size: int) -> Array:
 
 
 def tables() -> list[Array]:
-    """Return weights for five bands and their opposites, of which some overlap or are empty."""
+    """Return the tables of a filter bank; some of its bands are empty."""
     widths = np.array([4, 7, 0, 33, 11, 20], np.int16)
     starts = np.array([3, 7, 14, 14, 47, 58], np.int16)
     places = np.array([0, 4, 12, 12, 48, 60], np.int16)
@@ -41,7 +41,7 @@ def tables() -> list[Array]:
 
 
 def squares() -> Array:
-    """Return numbers of 64 bits: squares and what is next to them, too."""
+    """Return 64-bit integers, with squares and their neighbours."""
     generator = np.random.default_rng(0)
     x = generator.integers(0, 1 << 60, 400, np.uint64) >> np.uint64(np.arange(400) % 60)
     roots = generator.integers(0, 1 << 30, 60, np.uint64)

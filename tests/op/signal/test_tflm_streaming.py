@@ -1,4 +1,4 @@
-"""What microcontrollers keep of a stream. LiteRT has no such kernels: tests.references, exactly."""
+"""TFLite Micro's operators with state. LiteRT has no kernels: equal to tests.references."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAG = ((), "bool")
 
 
 def random_runs(dtype: str, *shape: int) -> list[Array]:
-    """Return an input for each run: any integers of the type."""
+    """Return an input of random integers for each run."""
     generator, limits = np.random.default_rng(0), np.iinfo(dtype)
     return [
         generator.integers(limits.min, limits.max, shape, dtype, endpoint=True) for _ in range(RUNS)
@@ -47,16 +47,16 @@ def check_stream(
     options: dict[str, Any],
     kernel: Callable[[Array], list[Array | None]],
 ) -> Result:
-    """Compare several runs with a reference kernel that keeps state."""
+    """Compare several runs with a reference kernel that has state."""
     exact = 0 if xs[0].dtype.kind in "iu" else 1e-6
     runs = [([x], kernel(x)) for x in xs]
     return check_reference_runs(model(code, xs[0], made, options), runs, tolerance=exact)
 
 
 DELAYS = [0, 3, 7, 11, 23]
-# The size of frames, how far they are apart, and how many a run makes.
+# The size of frames, the distance between frames, and the number of frames in a run.
 FRAMINGS = [(7, 3, 1), (7, 3, 2), (6, 3, 1), (3, 3, 2), (11, 2, 1), (11, 2, 7), (13, 13, 1)]
-# Channels, frames to the left and to the right, and how far stacks are apart.
+# Channels, frames to the left and to the right, and the distance between stacks.
 STACKINGS = [
     (5, 3, 2, 1),
     (5, 3, 2, 2),
@@ -68,7 +68,7 @@ STACKINGS = [
     (3, 1, 2, 3),
     (5, 0, 0, 1),
 ]
-# How many frames, of how many samples, how far apart.
+# The number of frames, their size, and the distance between frames.
 ADDITIONS = [(1, 7, 3), (2, 7, 3), (5, 7, 3), (1, 5, 5), (3, 5, 5), (5, 2, 1), (3, 11, 2)]
 
 
@@ -163,7 +163,7 @@ SCALE: Any = {"dtype": "int8", "scale": 0.5, "zero_point": -3}
 def build_circular_buffer(
     slots: int, options: Any, image: tuple[int, int] = (2, 3), **other: Any
 ) -> Build:
-    """Return a model that keeps inputs in a variable tensor, and convolves them."""
+    """Return a model that stores inputs in a variable tensor, and convolves them."""
     m = Build()
     x = m.input([1, 1, *image], **SCALE)
     kept = m.tensor([1, slots, *image], variable=True, **{**SCALE, **other})
@@ -173,7 +173,7 @@ def build_circular_buffer(
     return m
 
 
-# How many inputs are kept, and options that say that all that follows is run each time.
+# The number of stored inputs, and options with which the following operators run each time.
 SLOTS: list[tuple[int, Any]] = [
     (1, {"cycles_max": 1}),
     (7, {"cycles_max": 1}),
@@ -199,7 +199,7 @@ def test_circular_buffer(slots: int, options: Any) -> None:
     [((2, 7),), ((3, 2), (2, 3)), ((3, 4), (1, 3), (2, 5)), ((1, 3), (2, 1), (2, 2)), ((0, 4),)],
 )
 def test_runs_that_end(stages: tuple[tuple[int, int], ...]) -> None:
-    """What is behind stays as it is: other buffers, and a sum of all that has come so far."""
+    """If a buffer ends the run, the operators after it do not run, and their states stay."""
     m, kernels = Build(), []
     x = m.input([1, 1, 2, 3], **SCALE)
     initialise(m, memory=np.zeros((1, 1, 2, 3), np.float32))
@@ -348,7 +348,7 @@ def test_refuses(
 
 
 def test_two_of_a_kind_remember_apart() -> None:
-    """Two operators have separate states, even if their outputs have one name."""
+    """Two operators have separate states, even if their outputs have the same name."""
     m = Build()
     x = m.input([7], dtype="int16")
     for length in (2, 3):

@@ -1,4 +1,4 @@
-"""Convolutions: every kind of window, channels that share filters, what must be refused."""
+"""Convolutions: all kinds of windows, groups, and what is refused."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def output_shape(
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3), (7, 5)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (5, 3)])
 def test_conv(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
-    """Each window with each dilation, number of groups and activation."""
+    """All windows, dilations, groups and activations."""
     for dilations, (inputs, filters, outputs), activation in product(
         [(1, 1), (2, 3)], [(3, 3, 5), (6, 2, 9), (3, 1, 3), (1, 1, 7)], FUSED
     ):
@@ -91,7 +91,7 @@ def test_conv(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("filters", [[32, 3, 2, 16], [48, 1, 1, 16], [32, 5, 3, 8], [32, 1, 3, 1]])
 def test_conv_of_many_channels(filters: list[int], padding: str) -> None:
-    """Of multiples of 8 or 16 channels ONNX Runtime makes blocks, and another order of axes."""
+    """Multiples of 8 or 16 channels, for which ONNX Runtime uses a blocked layout."""
     for dilations, activation in product([(1, 1), (2, 3)], FUSED[:2]):
         chosen = options((1, 1), padding, dilations, fused_activation_function=activation)
         check(convolution([2, 11, 13, 16], filters, **chosen), random_layouts=[0])
@@ -100,7 +100,7 @@ def test_conv_of_many_channels(filters: list[int], padding: str) -> None:
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("height", range(1, 10))
 def test_same_padding_of_every_size(height: int, code: str) -> None:
-    """What SAME pads depends on image, kernel, stride and dilation together; often one-sided."""
+    """SAME padding for many sizes, kernels, strides and dilations; it is often one-sided."""
     for kernel, stride, dilation in product([1, 2, 3, 5], [1, 2, 3, 4], [1, 2]):
         filters = [3, kernel, 3, 3] if code == "CONV_2D" else [1, kernel, 3, 3]
         chosen = options((stride, stride), "SAME", (dilation, dilation))
@@ -111,7 +111,7 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (3, 2)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (3, 3)])
 def test_depthwise(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
-    """Several filters for each channel; the option that says how many is not to be trusted."""
+    """Several filters for each channel, also with a wrong depth_multiplier: LiteRT ignores it."""
     for dilations, (channels, multiplier), (named, activation) in product(
         [(1, 1), (2, 3)], [(5, 1), (3, 2), (1, 7), (16, 2)], zip((0, 1, 7), FUSED, strict=False)
     ):
@@ -153,7 +153,7 @@ def build_transpose_conv(
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3), (3, 2), (4, 1), (5, 5)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (4, 3)])
 def test_transpose_conv(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
-    """Every output size that leads to the input size: padded, natural, or larger than that."""
+    """Every output size that has the input size: padded, natural and larger."""
     sizes = (
         sizes_before(n, k, s, padding) for n, k, s in zip((3, 2), kernel, strides, strict=True)
     )
@@ -177,7 +177,7 @@ def test_transpose_conv(kernel: tuple[int, int], strides: tuple[int, int], paddi
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("size", range(1, 6))
 def test_transpose_conv_of_every_size(size: int, stride: int) -> None:
-    """One axis at a time."""
+    """Many sizes along one axis at a time."""
     for kernel, padding in product(range(1, 6), ["SAME", "VALID"]):
         for height in sizes_before(size, kernel, stride, padding):
             chosen: dict[str, Any] = {"stride_h": stride, "stride_w": 1, "padding": padding}
@@ -188,7 +188,7 @@ def test_transpose_conv_of_every_size(size: int, stride: int) -> None:
 
 
 def test_transpose_conv_to_a_shape_that_is_not_constant() -> None:
-    """The file says what it will be, and the input's size says that this is true."""
+    """The declared output shape is used if the shape operand is an input."""
     m = Build()
     shape, x = m.input([4], dtype="int32"), m.input([2, 3, 5, 3])
     made, values = [2, 6, 10, 7], np.ones((2, 3, 5, 3), np.float32)
@@ -215,7 +215,7 @@ def test_transpose_conv_to_a_shape_that_is_not_constant() -> None:
 def test_weights_that_are_computed(
     code: str, shapes: Sequence[Sequence[int]], made: list[int]
 ) -> None:
-    """Weights and biases need not be constant: they are inputs here, and moved at run time."""
+    """Weights and biases may be inputs; they are transposed at run time."""
     m = Build()
     inputs = [m.input(shape) for shape in shapes]
     if code == "TRANSPOSE_CONV":
@@ -226,7 +226,7 @@ def test_weights_that_are_computed(
 
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"])
 def test_half_precision_weights(code: str) -> None:
-    """Weights that are stored as float16 stay so in the ONNX file."""
+    """float16 weights are stored as float16 in the ONNX file."""
     m = Build()
     x, filters = m.input([2, 5, 7, 3]), [1 if "DEPTH" in code else 3, 3, 2, 3]
     halves = [m.constant(random(*shape).astype(np.float16)) for shape in (filters, [3])]
@@ -271,7 +271,7 @@ def test_opsets(opset: int) -> None:
 
 @pytest.mark.parametrize("scale", [None, 0.125])
 def test_biases_of_integers(scale: float | None) -> None:
-    """They are counted in the products of input and weights, and need no scale to say so."""
+    """An integer bias is added to the products of integers, with or without its own scale."""
     m, generator = Build(), np.random.default_rng(0)
     x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5, zero_point=3)
     filters = generator.integers(-127, 127, (4, 3, 2, 3)).astype(np.int8)
@@ -312,7 +312,7 @@ GOOD: dict[str, dict[str, Any]] = {
 def build_convolution(
     code: str, shapes: dict[str, Any], types: dict[str, str], **chosen: Any
 ) -> bytes:
-    """Return one convolution of inputs with any shapes and types, that no kernel need like."""
+    """Return a convolution of inputs with any shapes and types, valid or not."""
     m = Build()
     inputs = [
         None if shapes[name] is None else m.input(shapes[name], dtype=types.get(name, "float32"))

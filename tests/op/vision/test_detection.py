@@ -1,4 +1,4 @@
-"""TFLite_Detection_PostProcess, held to LiteRT's kernel exactly: equal scores and padding too."""
+"""TFLite_Detection_PostProcess equals LiteRT's kernel, also for equal scores and padding."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"max_detections": 1},
     {"max_detections": 200},  # more than there are boxes
     {"nms_score_threshold": 0.0},
-    {"nms_score_threshold": 1.0},  # as good as none is found
+    {"nms_score_threshold": 1.0},  # almost no detection
     {"nms_score_threshold": -1.0},
     {"nms_iou_threshold": 1.0},
     {"nms_iou_threshold": 1e-6},
@@ -50,7 +50,7 @@ REGULAR: list[dict[str, Any]] = [
     {"detections_per_class": 1},
     {"detections_per_class": 300, "max_detections": 400},
     {"detections_per_class": None},
-    {"max_classes_per_detection": 2},  # room for what is not reported
+    {"max_classes_per_detection": 2},  # more room than detections
 ]
 
 
@@ -59,7 +59,7 @@ def options(**changes: Any) -> dict[str, Any]:
 
 
 def anchors(boxes: int = BOXES) -> Array:
-    """Return centres, heights and widths of boxes that overlap now and then."""
+    """Return centres, heights and widths of boxes, some of which overlap."""
     generator = np.random.default_rng(1)
     places = generator.uniform(0, 1, (boxes, 2))
     return np.hstack([places, generator.uniform(0.1, 0.5, (boxes, 2))]).astype(np.float32)
@@ -68,7 +68,7 @@ def anchors(boxes: int = BOXES) -> Array:
 def add_detection(
     m: Build, operands: Sequence[Tensor], words: dict[str, Any], *, declared: bool = True
 ) -> list[Tensor]:
-    """Return the boxes, classes and scores of encoded ones, scores and anchors; their number."""
+    """Add the operator; return its boxes, classes and scores, and their number."""
     room = words["max_detections"] * words["max_classes_per_detection"]
     shapes = [[1, room, 4], [1, room], [1, room], [1]] if declared else [[]] * 4
     outputs = [m.tensor(shape) for shape in shapes]
@@ -93,7 +93,7 @@ def detector(
 
 
 def draw_detections(seed: int, width: int = 4, boxes: int = BOXES, levels: int = 31) -> list[Array]:
-    """Return encoded boxes, and scores of which many are equal."""
+    """Return encoded boxes, and scores with many equal values."""
     generator = np.random.default_rng(seed)
     encoded = generator.normal(0, 1, (1, boxes, width))
     scores = generator.integers(0, levels, (1, boxes, CLASSES + 1)).astype(np.float32)
@@ -101,9 +101,9 @@ def draw_detections(seed: int, width: int = 4, boxes: int = BOXES, levels: int =
 
 
 def check_detections(m: Build, inputs: list[Array], words: dict[str, Any]) -> int:
-    """Prove that the same is found, that all else is 0, and return how many are found.
+    """Compare detections with LiteRT's, check that all other elements are 0; return their number.
 
-    LiteRT leaves all else as it was in memory.
+    LiteRT does not write the other elements.
     """
     want = run_tflite(m.bytes(), inputs)
     found, classes = int(want[3][0]), words["max_classes_per_detection"]
@@ -169,7 +169,7 @@ def test_several_classes_of_a_box(classes: int) -> None:
     )
     detector(m, words)
     boxes, scores = draw_detections(0)
-    # The kernel sorts the classes of a box in no order to speak of if some are equal.
+    # The kernel's order of equal classes of one box is arbitrary.
     apart = np.float32(1e-3) * np.random.default_rng(0).random(scores.shape, np.float32)
     assert 0 < check_detections(m, [boxes, scores + apart], words) < 53
 
@@ -222,7 +222,7 @@ def test_quantized(quantization: str, *, regular: bool) -> None:
 
 
 def test_scores_behind_a_logistic_are_moved_once() -> None:
-    """The order that the suppression wants is that of the layers before it, too."""
+    """The Transpose of the scores is placed before LOGISTIC, and agrees with LiteRT."""
     m = Build()
     x = m.input([1, BOXES, CLASSES + 1])
     (scores,) = m.op("LOGISTIC", [x], [x.shape])
@@ -232,7 +232,7 @@ def test_scores_behind_a_logistic_are_moved_once() -> None:
 
 
 def test_shapes_that_the_file_does_not_have() -> None:
-    """As a converter that does not know the operator declares them."""
+    """Output shapes are computed if the file has none, as converters leave custom operators."""
     m = Build()
     boxes, *_ = detector(m, options(), declared=False)
     m.output(*m.op("ABS", [boxes], [[1, 11, 4]]))

@@ -1,4 +1,4 @@
-"""Landmarks and their matrices: no kernel of LiteRT's interpreter, so tests.references."""
+"""Landmarks and their matrices. LiteRT's interpreter has no kernels: equal to tests.references."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ SECOND: dict[str, Any] = {
 MATRIX = np.array([0.8, -0.6, 5, 3, 0.6, 0.9, 7, -2, 0, 0, 1, 0, 0, 0, 0, 1], np.float32)
 
 
-# Of version 1: the shape of landmarks, and of how many numbers each is.
+# Version 1: the shape of landmarks, and the number of coordinates of each landmark.
 POINTS = [((1, 1, 1, 33), 3), ((1, 2, 3, 10), 2), ((1, 1, 1, 6), 2)]
-# Of version 2, whose last axis is the numbers.
+# Version 2: the last axis has the coordinates.
 SECOND_POINTS = [(1, 11, 3), (1, 7, 2)]
 FIRSTS: list[dict[str, Any]] = [
     {},
@@ -83,7 +83,7 @@ def test_matrix(options: dict[str, Any]) -> None:
 
 
 def test_matrix_of_points_above_each_other() -> None:
-    """A tangent that is infinite."""
+    """Points above each other, for which the tangent is infinite."""
     x = draw_numbers(1, 1, 1, 33, low=0, high=192)
     x[..., 7 * 3] = x[..., 2 * 3]
     m = Build()

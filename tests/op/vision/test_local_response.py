@@ -30,7 +30,7 @@ def test_radii(radius: int, bias: float, alpha: float, beta: float) -> None:
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.5), (1.0, 0.0), (0.0, 0.0)])
 def test_factors_that_are_zero(alpha: float, beta: float) -> None:
-    """ONNX Runtime loads no LRN with one."""
+    """Zero alpha or beta is converted without LRN, which ONNX Runtime refuses for 0."""
     m = Build()
     (y,) = m.op(
         "LOCAL_RESPONSE_NORMALIZATION",

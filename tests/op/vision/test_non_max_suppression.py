@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def boxes_of(count: int, seed: int = 0) -> tuple[Array, Array]:
-    """Return boxes, of which any two opposite corners come first, and scores that all differ."""
+    """Return boxes given by any two opposite corners, and distinct scores."""
     generator = np.random.default_rng(seed)
     middle, size = generator.uniform(0, 1, (count, 2)), generator.uniform(0.2, 0.6, (count, 2))
     ends = np.stack([middle - size / 2, middle + size / 2], 1)
@@ -28,7 +28,7 @@ def boxes_of(count: int, seed: int = 0) -> tuple[Array, Array]:
 def add_suppression(
     m: Build, count: int, most: int | None, *parameters: float | Tensor
 ) -> list[Tensor]:
-    """Return the outputs of V5 if a sigma is given, else of V4; parameters may be inputs."""
+    """Add V5 if a sigma is given, else V4, and return the outputs; parameters may be inputs."""
     inputs = [m.input([count, 4]), m.input([count])]
     inputs.append(m.input([], dtype="int32") if most is None else m.constant(np.int32(most)))
     inputs += [p if isinstance(p, Tensor) else m.constant(np.float32(p)) for p in parameters]
@@ -67,7 +67,7 @@ def test_computed_parameters(values: tuple[float, ...]) -> None:
 
 
 def test_boxes_that_overlap_by_just_the_threshold() -> None:
-    """They are dropped; ONNX's own node would keep them."""
+    """Boxes that overlap by exactly the threshold are dropped; NonMaxSuppression keeps them."""
     boxes = [[0, 0, 1, 1], [0, 0, 1, 0.5], [0, 0, 0.25, 1], [0, 0, 0.25, 0.25], [0, 2, 1, 3]]
     scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5], np.float32)
     for parameters in ((0.5, 0.0), (0.25, 0.0), (0.5, 0.0, 0.0), (0.5, 0.0, 1e9)):
@@ -86,7 +86,7 @@ def test_boxes_without_an_area_are_found_again_and_again() -> None:
 @pytest.mark.parametrize("parameters", [(0.5, 0.1), (0.5, 0.1, 0.0), (0.5, 0.1, 0.3)])
 @pytest.mark.parametrize("most", [4, 31])
 def test_as_many_as_are_asked_for(most: int, parameters: tuple[float, ...]) -> None:
-    """Indices and scores are as many, and can be computed with together."""
+    """The number of outputs is an input; indices and scores have equal dynamic sizes."""
     m = Build()
     indices, *scores, number = add_suppression(m, 20, None, *parameters)
     if scores:

@@ -1,4 +1,4 @@
-"""Pooling: every kind of window, padding that counts for nothing, what must be refused."""
+"""Pooling: all kinds of windows, padding, and what is refused."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def build_pool(code: str, image: Sequence[int], chosen: dict[str, Any], **fields
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3), (7, 5)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (11, 13)])
 def test_pool(code: str, kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
-    """Each window with each activation; the largest is global pooling."""
+    """All windows with all activations; the largest window is global pooling."""
     for activation in FUSED:
         chosen = options(kernel, strides, padding, activation)
-        for channels in (3, 16):  # ONNX Runtime lays out multiples of 8 or 16 in its own way
+        for channels in (3, 16):  # ONNX Runtime uses a blocked layout for multiples of 8 or 16
             check(build_pool(code, [2, 11, 13, channels], chosen), random_layouts=[0])
 
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("height", range(1, 10))
 def test_same_padding_of_every_size(height: int, code: str) -> None:
-    """Windows that stick out, on one side or both, or are larger than the image."""
+    """Windows that exceed the image on one or both sides, or that are larger than it."""
     for kernel, stride in product([1, 2, 3, 5, 11], [1, 2, 3, 4]):
         chosen = options((kernel, 2), (stride, 1), "SAME")
         check(build_pool(code, [1, height, 5, 3], chosen), seeds=[0], random_layouts=[])
@@ -78,7 +78,7 @@ def test_opsets(opset: int, code: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_padding_is_no_number(code: str) -> None:
-    """Zeros that pad would lower these averages, and be the largest of these numbers."""
+    """Padded elements are excluded from averages and maxima; here all inputs are below 0."""
     data = build_pool(code, [2, 5, 7, 3], options((3, 3), (2, 2), "SAME"))
     check(data, ranges={"float32": (-8, -7)})
 
@@ -86,14 +86,14 @@ def test_padding_is_no_number(code: str) -> None:
 @pytest.mark.parametrize("activation", ["NONE", "RELU6"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_max_pool_of_integers(dtype: str, activation: str) -> None:
-    """The largest integer is the largest real number."""
+    """The maximum of stored integers equals LiteRT's."""
     chosen = options((3, 2), (2, 1), "SAME", activation)
     quantized = {"dtype": dtype, "scale": 0.25, "zero_point": 5}
     check(build_pool("MAX_POOL_2D", [2, 5, 7, 3], chosen, **quantized))
 
 
-def refusable(**bad: Any) -> bytes:
-    """Return pooling of any image with any options, that no kernel need like."""
+def build_any_pool(**bad: Any) -> bytes:
+    """Return pooling of an image with any shapes, types and options, valid or not."""
     shapes = {"x": [2, 5, 7, 3], "y": [2, 5, 7, 3]}
     fields = {name: bad.pop(f"{name}_type", "float32") for name in shapes}
     shapes = {name: bad.pop(name, shape) for name, shape in shapes.items()}
@@ -107,7 +107,7 @@ def refusable(**bad: Any) -> bytes:
 
 def test_what_is_refused_is_otherwise_good() -> None:
     for code in CODES:
-        convert(refusable(code=code))
+        convert(build_any_pool(code=code))
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_refused(bad: dict[str, Any], message: str) -> None:
     """Options and shapes that no kernel accepts are errors with the reason."""
     for code in CODES:
         with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
-            convert(refusable(code=code, **bad))
+            convert(build_any_pool(code=code, **bad))

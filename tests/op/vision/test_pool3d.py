@@ -1,4 +1,4 @@
-"""AvgPool3D and MaxPool3D: no kernel of LiteRT's interpreter, so numpy."""
+"""AvgPool3D and MaxPool3D. LiteRT's interpreter has no kernels, so numpy is the reference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def options(kernel: Shape, strides: Shape, padding: str, data_format: str = "NDH
 
 
 def counts(volume: Shape, window: tuple[Shape, Shape], padding: str) -> list[int]:
-    """Return how many windows there are along each axis of a volume."""
+    """Return the number of windows along each axis of a volume."""
     return [
         -(-n // stride) if padding == "SAME" else (n - k) // stride + 1
         for n, k, stride in zip(volume, *window, strict=True)
@@ -42,7 +42,7 @@ def counts(volume: Shape, window: tuple[Shape, Shape], padding: str) -> list[int
 
 
 def pool_reference(x: Array, window: tuple[Shape, Shape], padding: str, *, average: bool) -> Array:
-    """LiteRT's kernels/pooling3d.cc; halves of integers are rounded away from 0."""
+    """Return the output as LiteRT's kernels/pooling3d.cc; halves are rounded away from 0."""
     kernel, strides = window
     volume = x.shape[1:4]
     size = counts(volume, window, padding)

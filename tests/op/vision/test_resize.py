@@ -1,4 +1,4 @@
-"""Resizing: any size to any size, in every mode; nearest neighbours exactly."""
+"""Resizing between all kinds of sizes, in every mode; nearest neighbours are exact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def random_sizes(seed: int, most: int, count: int) -> list[tuple[tuple[int, ...]
 
 @pytest.mark.parametrize("options", MODES[:3])
 def test_bilinear(options: dict[str, Any]) -> None:
-    """Up, down, one axis up and one down."""
+    """Larger, smaller, and one axis larger while the other is smaller."""
     for size, made in random_sizes(0, 40, 80):
         check(build_resize(BILINEAR, size, made, options), seeds=[0], random_layouts=[0])
 
@@ -48,14 +48,14 @@ def test_bilinear(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", MODES[:3])
 @pytest.mark.parametrize("made", [(1, 1), (1, 7), (5, 1), (5, 7), (10, 14), (15, 21), (2, 3)])
 def test_bilinear_to_special_sizes(made: tuple[int, int], options: dict[str, Any]) -> None:
-    """A single pixel, the same size, whole multiples."""
+    """A single pixel, the same size, and integer multiples."""
     check(build_resize(BILINEAR, (5, 7), made, options))
     check(build_resize(BILINEAR, made, (5, 7), options))
 
 
 @pytest.mark.parametrize("options", MODES)
 def test_nearest(options: dict[str, Any]) -> None:
-    """Exactly, over random sizes of both kinds: close together, and far apart."""
+    """Nearest neighbours are exact for random sizes, close together and far apart."""
     for size, made in (*random_sizes(1, 40, 80), *random_sizes(2, 300, 20)):
         data = build_resize(NEAREST, size, made, options)
         check(data, seeds=[0], random_layouts=[0], tolerance=0, optimize=[True])
@@ -64,7 +64,7 @@ def test_nearest(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("made", range(1, 25))
 def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
-    """Small sizes have the most positions halfway between two pixels."""
+    """All small sizes, which have the most positions halfway between two pixels."""
     for size in range(1, 25):
         data = build_resize(NEAREST, (1, size), (1, made), options)
         check(data, seeds=[0], random_layouts=[], tolerance=0, optimize=[False])
@@ -73,7 +73,7 @@ def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_nearest_of_every_type(dtype: str, options: dict[str, Any]) -> None:
-    """Up and down; 14 to 1 and 5 to 5 are for Gather and for nothing at all."""
+    """All types; some sizes need Gather, and an axis of equal sizes needs no node."""
     for size, made in [((5, 7), (11, 3)), ((14, 5), (1, 5))]:
         check(build_resize(NEAREST, size, made, options, dtype=dtype), tolerance=0)
 
@@ -87,7 +87,7 @@ def test_opsets(opset: int, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_nearest_of_quantized_numbers(dtype: str) -> None:
-    """The integers move as they are."""
+    """Stored integers are copied without rescaling."""
     quantized = {"dtype": dtype, "scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
     check(build_resize(NEAREST, (5, 7), (11, 3), CENTERED, **quantized))
 
@@ -100,15 +100,15 @@ def nodes(size: Sequence[int], made: Sequence[int], options: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("size", "made", "options", "expected"),
     [
-        # Doubling and halving are exact in every arithmetic.
+        # Doubling and halving are exact in float32.
         *(((5, 7), (10, 14), options, ["Resize"]) for options in MODES[:3]),
         *(((10, 14), (5, 7), options, ["Resize"]) for options in MODES[:3]),
         ((13, 13), (26, 26), PLAIN, ["Resize"]),
-        # 6.5, which is a little less in float32.
+        # The position 6.5 is slightly less in float32.
         ((14, 5), (1, 5), CENTERED, ["Gather"]),
-        # 4 * (20 / 6), rounded: issue 28291 of ONNX Runtime.
+        # ONNX Runtime rounds 4 * (20 / 6) wrongly: its issue 28291.
         ((20, 20), (6, 6), CENTERED, ["Gather", "Gather"]),
-        # ONNX has no name for both at once.
+        # ONNX has no mode for the combination.
         ((5, 7), (10, 14), ALIGNED | CENTERED, ["Gather", "Gather"]),
     ],
 )
@@ -119,7 +119,7 @@ def test_the_plainest_node_that_is_exact(
 
 
 def build_any_resize(code: str, **bad: Any) -> bytes:
-    """Return resizing from any shape to any shape, that no kernel need like."""
+    """Return resizing with any shapes, types and options, valid or not."""
     m = Build()
     x = m.input(bad.pop("x", [2, 5, 7, 3]), dtype=bad.pop("dtype", "float32"))
     size = bad.pop("size", [11, 3])

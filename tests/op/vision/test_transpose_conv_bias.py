@@ -1,4 +1,4 @@
-"""Convolution2DTransposeBias: no kernel of LiteRT's interpreter, so tests.references."""
+"""Convolution2DTransposeBias. LiteRT's interpreter has no kernel: equal to tests.references."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMAGES: list[Pair] = [(5, 7), (6, 4), (1, 1)]
 
 
 def options(padding: int, strides: Pair) -> bytes:
-    """Return a TfLiteTransposeConvParams."""
+    """Return a TfLiteTransposeConvParams as bytes."""
     return struct.pack("<3i", padding, strides[1], strides[0])
 
 

@@ -1,6 +1,6 @@
-"""Pooling that says where, and its reverse: no kernel of LiteRT's interpreter, so tests.references.
+"""Pooling with indices, and unpooling. LiteRT has no kernels: equal to tests.references.
 
-Numbers are moved, and so are equal to the last bit.
+Elements are only moved, so results are equal to the last bit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WINDOWS: list[tuple[Pair, Pair]] = [
 
 
 def raw(padding: str, kernel: Pair, strides: Pair, activation: int = 0) -> bytes:
-    """Return a TfLitePoolParams."""
+    """Return a TfLitePoolParams as bytes."""
     fields = PADDINGS[padding], strides[1], strides[0], kernel[1], kernel[0], activation
     return struct.pack("<10i", *fields, 0, 0, 0, 0)
 
@@ -48,7 +48,7 @@ def flex_options_of(padding: str, kernel: Pair, strides: Pair) -> dict[str, Any]
 
 
 def image(*shape: int) -> Array:
-    """Return an image of which many elements are equal."""
+    """Return an image with many equal elements."""
     return np.random.default_rng(0).integers(-5, 5, shape).astype(np.float32)
 
 
@@ -91,7 +91,7 @@ def test_fused_activations(number: int, low: float, high: float) -> None:
 
 
 class Unpooling(NamedTuple):
-    """Windows, and the size of the image if that is where places are, not in the windows."""
+    """The options of unpooling; `image` is the output size if indices refer to the image."""
 
     kernel: Pair
     strides: Pair
@@ -99,17 +99,17 @@ class Unpooling(NamedTuple):
     padding: str = "SAME"
 
     def random_places(self, generator: np.random.Generator) -> Array:
-        """Return places at random."""
+        """Return random indices."""
         shape = (2, 5, 3, 7)
         if self.image:
             return generator.integers(0, self.image[0] * self.image[1] * 7, shape, np.int32)
-        # A stride that is longer than the window could leave the image.
+        # With a stride longer than the window, some indices would lie outside the image.
         gaps = self.strides[0] > self.kernel[0]
         most, shape = (1, (2, 2, 3, 7)) if gaps else (self.kernel[0] * self.kernel[1], shape)
         return np.asarray(generator.integers(0, most, shape) + np.float32(0.1), np.float32)
 
     def reference(self, x: Array, places: Array) -> Array:
-        """Return the outputs of a reference."""
+        """Return the output of the reference kernel."""
         if self.image:
             return images.unpool(x, places, self.image)
         return images.unpool_within(x, places, self.kernel, self.strides)
@@ -139,7 +139,7 @@ def test_unpooling(case: Unpooling) -> None:
 
 
 def test_there_and_back_moves_nothing_between_convolutions() -> None:
-    """MediaPipe's pair, as in its segmentation networks."""
+    """Pooling and unpooling as in MediaPipe's segmentation networks need no Transposes."""
     m = Build()
     x = convolve(m, m.input([1, 8, 6, 3]), 4, "first")
     options, small = raw("SAME", (2, 2), (2, 2)), [1, 4, 3, 4]

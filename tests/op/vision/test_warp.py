@@ -1,4 +1,4 @@
-"""Images sampled at computed places: no kernel of LiteRT's interpreter, so tests.references."""
+"""Sampling of images at computed places. LiteRT's interpreter has no kernels: tests.references."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THIN = [(1, 1, 5, 2), (1, 5, 1, 2), (2, 1, 1, 3)]
 
 @pytest.mark.parametrize("shape", [*SIZES, *THIN])
 def test_resampler(shape: tuple[int, ...]) -> None:
-    """Inside, outside, and in the last pixel around the image, where it fades away."""
+    """Places inside, outside, and within a pixel of the border, where the image fades to 0."""
     x, places = (
         draw_numbers(*shape),
         draw_numbers(*shape[:3], 2, seed=1, low=-1.5, high=max(shape[1:3]) + 0.5),
@@ -57,7 +57,7 @@ MATRICES: dict[str, list[float]] = {
 def add_transformation(
     m: Build, code: str, operands: Sequence[Tensor], size: tuple[int, int], version: int
 ) -> list[Tensor]:
-    """Return the output of a transformation, whose options depend on the version."""
+    """Add a transformation, whose options depend on the version; return its output."""
     options: dict[str, Any] = {"mode": "bilinear", "output_size": list(size)}
     if version > 1:
         options = dict(zip(("output_height", "output_width"), size, strict=True))
@@ -113,7 +113,7 @@ def test_refuses() -> None:
 
 @pytest.mark.parametrize("opset", [19, 20, 26])
 def test_the_mode_has_two_names(opset: int) -> None:
-    """Opsets from 20 on call linear what older ones call bilinear; ONNX Runtime knows one each."""
+    """GridSample's mode "bilinear" is called "linear" from opset 20 on."""
     m = Build()
     m.output(*m.custom("DenseImageWarp", [m.input((1, 3, 4, 2)), m.input((1, 3, 4, 2))], [[]]))
     model = convert(m.bytes(), opset=opset, io_layout="onnx").model

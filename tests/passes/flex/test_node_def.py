@@ -1,4 +1,4 @@
-"""tflite2onnx/passes/flex/node_def.py: what a Flex operator says of itself."""
+"""passes/flex/node_def.py: the attributes of Flex operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_attributes() -> None:
 
 
 def test_numbers_that_are_not_packed() -> None:
-    """As an older protobuf writes lists: a field for each."""
+    """Lists of numbers are read in the older encoding, too: a field for each number."""
     entry = b"\x0a\x01s\x12\x06\x0a\x04\x18\x01\x18\x02"
     raw = b"\x2a" + bytes([len(entry)]) + entry
     assert nodedef.decode(raw).attributes == {"s": [1, 2]}

@@ -1,4 +1,4 @@
-"""passes/flex/translate.py: Flex operators become what TFLite's that mean the same become."""
+"""passes/flex/translate.py: Flex operators become the equivalent TFLite operators."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def scalar(number: int) -> np.ndarray[Any, Any]:
 
 WINDOW: dict[str, Any] = {"strides": [1, 2, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 OURS: dict[str, Any] = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
-# Flex operator, its attributes and further operands; TFLite's, its options and further operands;
-# the input, and the output or outputs.
+# The Flex operator, its attributes and constants; the TFLite operator, its options and constants;
+# the shape of the input, and the shapes of the outputs.
 Case = tuple[str, dict[str, Any], list[Any], str, dict[str, Any], list[Any], list[int], list[Any]]
 CASES: list[Case] = [
     ("Reshape", {}, [ints(6, 35)], "RESHAPE", {}, [ints(6, 35)], IMAGE, [[6, 35]]),
@@ -133,12 +133,12 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
-# Types of outputs where these are not that of the input.
+# Output types, if they differ from the input type.
 MAKES = {"BUCKETIZE": "int32"}
 
 
 def cast_operand(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
-    """Return an operand of the case in another type, unless it is one of indices."""
+    """Return a constant in another type, unless it is an index."""
     return array.astype(dtype) if array.dtype == np.float32 else array
 
 
@@ -157,7 +157,7 @@ def model(case: Case, *, flex: bool, dtype: str = "float32") -> bytes:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_the_same_as_tflite(case: Case) -> None:
-    """The same nodes, and the same numbers."""
+    """A Flex operator gives the same nodes and outputs as the TFLite operator."""
     theirs, ours = (convert(model(case, flex=flex)) for flex in (True, False))
     nodes = [[n.op_type for n in made.model.graph.node] for made in (theirs, ours)]
     assert nodes[0] == nodes[1]
@@ -181,7 +181,7 @@ def build_flex(
 
 
 def test_of_integers() -> None:
-    """Operators that make integers, or are made of numbers alone."""
+    """Operators with integer outputs, or with constant operands only, are converted."""
     for name, shapes, made, dtype in (
         ("ArgMax", [[3, 5], scalar(1)], [3], "int64"), ("ArgMin", [[3, 5], scalar(1)], [3], I32),
         ("Shape", [[3, 5]], [2], I32), ("Rank", [[3, 5]], [], I32),
@@ -242,7 +242,7 @@ def test_the_form_that_has_no_counterpart_is_named() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"\x01\x02", flex_options("Pad")[:-3]])
 def test_options_that_cannot_be_read(raw: bytes) -> None:
-    """They count as if there were none."""
+    """Unreadable options count as empty."""
     m = Build()
     operands = [m.input([3]), m.constant(ints(1, 1).reshape(1, 2))]
     m.output(*m.custom("FlexPad", operands, [[5]], raw))
@@ -254,7 +254,7 @@ def test_options_that_cannot_be_read(raw: bytes) -> None:
 
 
 def test_a_class_of_ones_own_comes_first() -> None:
-    """It is given the attributes as options."""
+    """A registered class for a Flex operator replaces the translation, and reads the attributes."""
 
     class Own(FlexUnary):
         def check(self) -> None:
@@ -286,7 +286,7 @@ def test_custom_operators_that_have_become_builtin_ones(name: str, code: str, co
 
 
 def test_variables() -> None:
-    """A variable of TensorFlow's is one of TFLite's: an input and an output."""
+    """TensorFlow variables become states of the model."""
     m = Build()
     (handle,) = m.custom(
         "FlexVarHandleOp", [], [m.tensor([], dtype="resource")],
@@ -307,7 +307,7 @@ def test_variables() -> None:
 
 
 def test_tables() -> None:
-    """A hash table of TensorFlow's has a name, which is a number in TFLite."""
+    """TensorFlow hash tables, which have names, become TFLite tables, which have numbers."""
     m = Build()
     inner = m.subgraph("init")
     handles = []
@@ -343,7 +343,7 @@ def test_a_table_without_a_name() -> None:
 
 
 def test_transposed_convolution() -> None:
-    """The sizes come first, then weights that are turned, then the image."""
+    """Conv2DBackpropInput equals TRANSPOSE_CONV with transposed weights."""
     weights, sizes = floats(3, 2, 4, 3), ints(2, 10, 14, 4)
     results = []
     for flex in (True, False):
@@ -365,7 +365,7 @@ def test_transposed_convolution() -> None:
 
 
 def test_explicit_paddings() -> None:
-    """They are a PAD in front."""
+    """Explicit paddings become a PAD before the operator."""
     attributes = {**WINDOW, "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]}
     theirs = build_flex("Conv2D", [IMAGE, floats(3, 2, 3, 4)], [2, 3, 7, 4], **attributes)
     m = Build()

@@ -1,4 +1,4 @@
-"""passes/patterns/chain_products.py: sums of dense layers of one row."""
+"""passes/patterns/chain_products.py: sums of dense layers with one row become a chain of Gemm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tflite2onnx.reader.model import read_model
 def model(
     *biases: bool, rows: int = 1, activation: str = "NONE", twice: bool = False, more: bool = False
 ) -> bytes:
-    """Return the sum of two dense layers, each with a bias or without; `more` adds a constant."""
+    """Return the sum of dense layers, each with or without a bias; `more` adds a constant."""
     m, layers = Build(), []
     for i, bias in enumerate(biases):
         weights = np.random.default_rng(i).standard_normal((5, 3 + i)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""passes/patterns/convolve_padded_channels.py: PAD of the channels of an image."""
+"""passes/patterns/convolve_padded_channels.py: a PAD of channels becomes a convolution."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def convolve(m: Build, x: Tensor, channels: int) -> Tensor:
 
 
 def model(pads: Any, code: str = "PAD") -> bytes:
-    """Return a residual block whose shortcut is padded."""
+    """Return a residual block with padded channels in its shortcut."""
     m = Build()
     x = convolve(m, m.input([1, 5, 7, 3]), 3)
     shape = [n + sum(pair) for n, pair in zip(x.shape, pads, strict=True)]
@@ -78,7 +78,7 @@ def test_other_pads(pads: Any, code: str) -> None:
 
 
 def test_ends_of_the_graph() -> None:
-    """What is padded is the input, or is the output."""
+    """A PAD of an input, and a PAD that is an output, stay."""
     m = Build()
     pads = m.constant(np.array(LAST, np.int32))
     (y,) = m.op("PAD", [m.input([1, 5, 7, 3]), pads], [[1, 5, 7, 5]])
@@ -88,7 +88,7 @@ def test_ends_of_the_graph() -> None:
 
 
 def test_many_channels() -> None:
-    """The filters would take too much memory."""
+    """A PAD of many channels stays, because the filters would take too much memory."""
     m = Build()
     x = convolve(m, m.input([1, 1, 1, 3]), 3)
     pads = m.constant(np.array([[0, 0], [0, 0], [0, 0], [0, 1 << 20]], np.int32))

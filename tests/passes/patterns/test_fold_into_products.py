@@ -1,4 +1,4 @@
-"""passes/patterns/fold_into_products.py: constants behind convolutions and dense layers."""
+"""passes/patterns/fold_into_products.py: constants after convolutions and dense layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILTERS = {
 def model(
     code: str, *folded: tuple[str, Any], options: Any = None, bias: bool = True, two: bool = False
 ) -> bytes:
-    """Return a product, and operators behind it by constants."""
+    """Return a product, and operators with a constant after it."""
     m = Build()
     shape, filters, fields = FILTERS[code]
     weights = np.random.default_rng(0).standard_normal(filters).astype(np.float32)
@@ -79,7 +79,7 @@ def test_without_a_bias() -> None:
 
 
 def test_two_operators() -> None:
-    """The second stays, because the first applies an activation."""
+    """The second operator stays, because the first operator applies an activation."""
     data = model("CONV_2D", ("MUL", [1, 2, 3, 4, 5]), ("ADD", 1))
     assert [op.code for op in fold(read_model(data).graphs[0]).ops] == ["CONV_2D", "ADD"]
     check(data, seeds=[0])
@@ -110,7 +110,7 @@ def test_constant_minus_product() -> None:
 
 
 def test_float16() -> None:
-    """The filters stay as they are stored; a bias is small."""
+    """float16 filters stay as stored, so MUL stays; ADD is folded into the small bias."""
     for name in ("MUL", "ADD"):
         m = Build()
         half = m.constant(np.ones((5, 7), np.float16))

@@ -1,4 +1,4 @@
-"""passes/patterns/fuse_activations.py: activation functions that a model spells out."""
+"""passes/patterns/fuse_activations.py: activation functions composed of several operators."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHAPE = [2, 3, 5]
 
 
 class Spelled(Build):
-    """A model of elementwise operators on tensors of one shape."""
+    """A model of elementwise operators on tensors with one shape."""
 
     def apply(self, code: str, *inputs: Tensor | float, **options: Any) -> Tensor:
-        """Add an operator; a number is a constant."""
+        """Add an operator; a number becomes a constant."""
         operands = [
             self.constant(np.float32(each)) if isinstance(each, (int, float)) else each
             for each in inputs
@@ -142,7 +142,7 @@ def test_one_operator(spelling: Spelling, code: str, node: str) -> None:
 
 
 def test_erf() -> None:
-    """TensorFlow's Erf, which LiteRT has no kernel for."""
+    """GELU with TensorFlow's Erf, which LiteRT has no kernel for."""
     m = Spelled()
     x = m.input(SHAPE)
     (erf,) = m.custom("FlexErf", [m.apply("MUL", x, sqrt(0.5))], [SHAPE])
@@ -229,13 +229,13 @@ def test_what_is_no_activation(spelling: Spelling) -> None:
 
 
 def test_part_of_a_pattern() -> None:
-    """The limit at 0 is still RELU."""
+    """An almost complete HARD_SWISH becomes its RELU only."""
     graph = fuse_activations(read_model(spell(two_parameters)).graphs[0])
     assert [op.code for op in graph.ops] == ["MUL", "ADD", "RELU", "MINIMUM"]
 
 
 def test_integers() -> None:
-    """The kernels of quantized operators round each result."""
+    """Patterns of quantized operators stay, because the kernels round each result."""
     m = Build()
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
     x = m.input(SHAPE, **fields)
@@ -247,6 +247,6 @@ def test_integers() -> None:
 
 
 def test_node_before_opset_20() -> None:
-    """The nodes are those that ONNX Runtime fuses to Gelu."""
+    """Before opset 20 GELU becomes the nodes that ONNX Runtime fuses to Gelu."""
     result = check(spell(gelu), seeds=[0])
     assert "Tanh" in {node.op_type for node in result.model.graph.node}

@@ -1,4 +1,4 @@
-"""passes/patterns/fuse_normalizations.py: normalizations that a model spells out."""
+"""passes/patterns/fuse_normalizations.py: normalizations composed of several operators."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Spelled(Build):
         return self.constant(np.linspace(least, 2, channels, dtype=np.float32))
 
     def inverse(self, squares: Tensor, code: str = "RSQRT") -> Tensor:
-        """Add the operators from the squares to 1 / deviation, or to the deviation."""
+        """Add the operators from the squares to 1 / deviation, or to the deviation itself."""
         shifted = self.apply("ADD", self.mean(squares), self.constant(EPSILON))
         return self.apply(code, shifted)
 
@@ -148,13 +148,13 @@ def test_layers(spelling: Spelling) -> None:
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_images(spelling: Spelling) -> None:
-    """Mean and variance of each channel, where no operator requests channels first."""
+    """Instance normalization of a channels-last image is computed with two ReduceMean."""
     found = nodes(spell(spelling, [2, 5, 7, 3], [1, 2]))
     assert found.count("ReduceMean") == 2
 
 
 def test_instances() -> None:
-    """Behind a convolution the channels are first."""
+    """After a convolution channels are first, and InstanceNormalization is used."""
     m = Spelled([1, 2])
     filters = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
     inputs = [m.input([2, 5, 7, 3]), m.constant(filters), m.constant(np.zeros(4, np.float32))]
@@ -175,14 +175,14 @@ def test_other_axes(spelling: Spelling, shape: list[int], axes: list[int]) -> No
 
 
 def test_opset_16() -> None:
-    """LayerNormalization is not in it."""
+    """In opset 16, which lacks LayerNormalization, it is composed of older nodes."""
     data = spell(keras, [2, 3, 8], [-1])
     assert "LayerNormalization" not in nodes(data, opset=16)
     assert "LayerNormalization" in nodes(data, forms="canonical")
 
 
-def test_open_sizes() -> None:
-    """The number of rows is open."""
+def test_dynamic_sizes() -> None:
+    """The number of rows may be dynamic."""
     m = Spelled([-1])
     m.output(keras(m, m.input([1, 3, 8], shape_signature=[-1, 3, 8])))
     (node,) = convert(m.bytes()).model.graph.node
@@ -220,14 +220,14 @@ def test_what_is_no_normalization(spelling: Spelling) -> None:
 
 
 def test_scale_that_is_an_input() -> None:
-    """The part before the scale is a normalization."""
+    """A scale that is an input stays a product after the normalization."""
     graph = fuse(read_model(spell(given_scale, [2, 3, 8], [-1])).graphs[0])
     assert [op.code for op in graph.ops] == ["NORMALIZATION", "MUL"]
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (3, 8), (1,)], ids=str)
 def test_other_scales(shape: tuple[int, ...]) -> None:
-    """A scale along another axis stays a product; a single number is a scale of all channels."""
+    """A scale along another axis stays a product; a scalar becomes the scale of all channels."""
 
     def scale(m: Spelled, x: Tensor) -> Tensor:
         factor = m.constant(np.full(shape, 1.5, np.float32))

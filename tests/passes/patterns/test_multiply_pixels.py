@@ -1,4 +1,4 @@
-"""passes/patterns/multiply_pixels.py: convolutions of single pixels beside a TRANSPOSE."""
+"""passes/patterns/multiply_pixels.py: 1x1 convolutions next to a TRANSPOSE."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def transpose(m: Build, x: Tensor) -> Tensor:
 
 
 def mixer(**options: Any) -> bytes:
-    """Return a model that mixes channels, and then pixels."""
+    """Return a model that mixes channels, then pixels."""
     m = Build()
     x = m.input([1, 1, 9, 4])
     y = convolve(m, convolve(m, x, 8, fused_activation_function="RELU"), 4, **options)
@@ -66,13 +66,13 @@ def test_numbers(forms: str) -> None:
 
 
 def test_transposes() -> None:
-    """No Transpose is left."""
+    """The model has no Transpose."""
     assert not convert(mixer()).transposes
     assert convert(mixer(), forms="canonical").transposes
 
 
 def test_other_convolutions() -> None:
-    """Between a larger convolution and a TRANSPOSE, and with strides or larger filters."""
+    """Larger filters, strides and dilations stay convolutions."""
     for options in ({"size": 3}, {"dilation_h_factor": 2}):
         m = Build()
         m.output(transpose(m, convolve(m, m.input([1, 4, 6, 2]), 5, **options)))
@@ -81,7 +81,7 @@ def test_other_convolutions() -> None:
 
 
 def test_no_transpose() -> None:
-    """The planner has nothing to save."""
+    """Convolutions stay if no Transpose would be saved."""
     m = Build()
     x = convolve(m, m.input([1, 4, 6, 2]), 5)
     m.output(transpose(m, convolve(m, x, 3, 3)))

@@ -1,4 +1,4 @@
-"""passes/patterns/pad_channels.py: numbers of channels that are no multiple of 4."""
+"""passes/patterns/pad_channels.py: channel counts that are not multiples of 4."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Network(Build):
 def bottleneck(
     between: Callable[[Network, Tensor], Tensor] = Network.convolve_depthwise, channels: int = 9
 ) -> bytes:
-    """Return a model of operators on channels that a convolution computes and another reads."""
+    """Return a model with operators between two convolutions; all have `channels` channels."""
     m = Network()
     x = m.convolve(m.input([1, *SIZE, 3]), channels, fused_activation_function="RELU")
     m.output(m.convolve(between(m, x), 10))
@@ -79,7 +79,7 @@ def activate(m: Network, x: Tensor) -> Tensor:
 
 
 def squeeze(m: Network, x: Tensor) -> Tensor:
-    """A gate for each channel."""
+    """Return x times a gate for each channel."""
     axes = m.constant(np.array([1, 2], np.int32))
     (mean,) = m.op("MEAN", [x, axes], [[1, 1, 1, 9]], keep_dims=True)
     inputs = [mean, m.weights(9, 1, 1, 9), m.weights(9)]
@@ -115,7 +115,7 @@ def pass_on(m: Network, x: Tensor) -> Tensor:
 
 
 def multiply(m: Network, x: Tensor) -> Tensor:
-    """Filters of other channels than those of the input."""
+    """Return a depthwise convolution with several filters for each channel."""
     inputs = [m.convolve(x, 1), m.weights(1, 3, 3, 9), m.weights(9)]
     return m.op("DEPTHWISE_CONV_2D", inputs, [x.shape], depth_multiplier=9, **STEP)[0]
 
@@ -139,13 +139,13 @@ def test_other_numbers_of_channels(channels: int) -> None:
 
 
 def test_two_convolutions() -> None:
-    """A channel that is read once is padded if that is worth it: not here."""
+    """Channels that are read by one small convolution are not padded: the cost exceeds the gain."""
     graph = read_model(bottleneck(lambda _, x: x)).graphs[0]
     assert pad_channels(graph) is graph
 
 
 def test_layout_of_an_inner_tensor() -> None:
-    """A tensor whose layout the user wants stays as it is."""
+    """A tensor with a layout from the user is not padded."""
     data = bottleneck()
     name = read_model(data).graphs[0].ops[0].outputs[0].name
     text = str(convert(data, layouts={name: ("NHWC", "NCHW")}).model)

@@ -1,4 +1,4 @@
-"""passes/patterns/split_prelu.py: PRELU behind convolutions."""
+"""passes/patterns/split_prelu.py: PRELU after convolutions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def convolve(m: Build, x: Tensor) -> Tensor:
 
 
 def model(slopes: Any) -> bytes:
-    """Return PRELU between two convolutions; the slopes are [C], or a shape that is an input."""
+    """Return PRELU between two convolutions; `slopes` are constants, or the shape of an input."""
     m = Build()
     x = convolve(m, m.input(SHAPE))
     given = isinstance(slopes, tuple)
@@ -65,7 +65,7 @@ def test_before_and_after() -> None:
     "slopes", [[0.1, 0.2, 0.3, 0.4], [-2, 0, 1, 3], [1e-9, 100, -100, 1]], ids=str
 )
 def test_numbers(slopes: list[float]) -> None:
-    """They do not depend on how steep the slopes are."""
+    """Results are accurate for steep, flat and negative slopes."""
     result = check(model(slopes), tolerance=1e-6)
     assert "PRelu" not in {node.op_type for node in result.model.graph.node}
 
@@ -74,14 +74,14 @@ def test_numbers(slopes: list[float]) -> None:
     "slopes", [(4,), np.ones((5, 7, 4)), [[[0.5]]]], ids=["given", "each", "one"]
 )
 def test_other_slopes(slopes: Any) -> None:
-    """Slopes that are given, that differ from pixel to pixel, or that are all the same."""
+    """Slopes that are computed, that differ between pixels, or that are all equal, stay PRelu."""
     graph = read_model(model(slopes)).graphs[0]
     assert write_graph(split_prelu(graph)) == write_graph(graph)
     check(model(slopes), seeds=[0])
 
 
 def test_no_convolution() -> None:
-    """PRELU of what is no image."""
+    """PRELU stays if its input comes from no convolution."""
     m = Build()
     alpha = m.constant(np.linspace(0, 1, 4, dtype=np.float32))
     m.output(*m.op("PRELU", [m.input(SHAPE), alpha], [SHAPE]))
@@ -90,7 +90,7 @@ def test_no_convolution() -> None:
 
 
 def test_after_a_sum() -> None:
-    """A sum of images is an image."""
+    """PRELU after a sum of convolutions is split."""
     m = Build()
     x = convolve(m, m.input(SHAPE))
     (x,) = m.op("ADD", [x, convolve(m, x)], [SHAPE])

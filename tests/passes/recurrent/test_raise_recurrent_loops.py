@@ -1,4 +1,4 @@
-"""Loops that are recurrent layers, and loops that are nearly so."""
+"""passes/recurrent/raise_recurrent_loops.py: loops become recurrent nodes, or stay loops."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formulas, Sum, 
 from tflite2onnx.reader.model import read_model
 
 
-def proved_node_types(form: Keras) -> set[str]:
-    """Return the types of the nodes, once their numbers are proved."""
+def checked_node_types(form: Keras) -> set[str]:
+    """Compare a model with LiteRT; return the types of its nodes."""
     result: Any = check(form.model().bytes(), ranges={"float32": (-1, 1)}, random_layouts=[0])
     return {node.op_type for node in result.model.graph.node} - {"Reshape", "Squeeze", "Identity"}
 
@@ -27,7 +27,7 @@ def proved_node_types(form: Keras) -> set[str]:
     [
         Keras(),
         Keras(matmul=True),
-        Keras(apart=True),
+        Keras(added_biases=True),
         Keras(last=True),
         Keras(batch=1),
         Keras(times=1),
@@ -45,7 +45,7 @@ def proved_node_types(form: Keras) -> set[str]:
     ids=str,
 )
 def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
-    assert proved_node_types(form) == {form.cell.partition("-")[0]}
+    assert checked_node_types(form) == {form.cell.partition("-")[0]}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
     ids=str,
 )
 def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
-    assert "Loop" in proved_node_types(form)
+    assert "Loop" in checked_node_types(form)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
     ids=str,
 )
 def test_sequences_of_any_length(form: Keras) -> None:
-    """Where the time stays open it is that of the sequence."""
-    data = replace(form, open=True).model().bytes()
+    """A dynamic sequence length stays dynamic."""
+    data = replace(form, dynamic=True).model().bytes()
     given = random_inputs(data, 0, float32=(-1, 1))
     for times in (1, 2, 13):
         sequence = np.random.default_rng(times).uniform(-1, 1, (times, BATCH, FEATURES))
@@ -97,9 +97,9 @@ def test_sequences_of_any_length(form: Keras) -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        Keras(open=True, limit="sum"),
-        Keras(open=True, limit="batch", batch=1),
-        Keras(open=True, first=1, last=True),
+        Keras(dynamic=True, limit="sum"),
+        Keras(dynamic=True, limit="batch", batch=1),
+        Keras(dynamic=True, first=1, last=True),
     ],
     ids=str,
 )
@@ -110,7 +110,7 @@ def test_other_limits_stay_those_of_a_loop(form: Keras) -> None:
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "GRU-before", "RNN"])
 def test_weights_of_integers(cell: str, *, rows: bool) -> None:
-    """They stay what they are in the file."""
+    """Integer weights stay integers."""
     data = Keras(cell, int8=True, rows=rows).model().bytes()
     result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)})
     assert cell.partition("-")[0] in {node.op_type for node in result.model.graph.node}
@@ -120,7 +120,7 @@ def test_weights_of_integers(cell: str, *, rows: bool) -> None:
 
 
 def test_a_product_that_rounds_its_data_is_no_sum() -> None:
-    """Large ones multiply integers, as LiteRT's kernels do."""
+    """A large hybrid product quantizes its data, so the loop stays a Loop."""
     data = Keras(int8=True, batch=2400, times=2).model().bytes()
     result: Any = check(data, tolerance=1e-4, ranges={"float32": (-1, 1)}, random_layouts=[])
     assert "Loop" in {node.op_type for node in result.model.graph.node}
@@ -177,7 +177,7 @@ def test_names_of_a_pattern_stand_for_one_thing() -> None:
 
 
 def test_what_is_no_sum_of_products() -> None:
-    """A bias that is computed, a product of a product, weights that are no matrix, or turned."""
+    """These products stay atoms of a formula: computed bias, nested product, rank 3, transposed."""
     m = Build()
     x, b = m.input([2, 3]), m.input([3])
     w = m.constant(np.ones((3, 3), np.float32))

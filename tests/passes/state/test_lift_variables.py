@@ -1,4 +1,4 @@
-"""Variables as inputs and outputs of the graph."""
+"""passes/state/lift_variables.py: variables become inputs and outputs of the graph."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NCHW, NHWC = (0, 3, 1, 2), (0, 1, 2, 3)
 
 
 def graph_of(data: bytes) -> Graph:
-    """Return the primary sub-graph without variables."""
+    """Return the primary sub-graph after the pass."""
     model = read_model(data)
     return lift_variables(model.graphs[0], model)
 
@@ -44,7 +44,7 @@ def graph_of(data: bytes) -> Graph:
 
 
 def test_a_sum() -> None:
-    """The first run begins with the initial value, each other with what the last one left."""
+    """The first run starts from the initial value, each further run from the last value."""
     result: Any = check(build_sum(), runs=50)
     assert states(result) == [("memory", "memory/next")]
     assert [node.op_type for node in result.model.graph.node] == ["Add", "Identity"]
@@ -68,7 +68,7 @@ ZEROS = np.zeros(SHAPE, np.float32)
 
 
 def test_two_handles_of_one_variable_and_one_of_another() -> None:
-    """The name counts, together with the container; not the tensor that holds the handle."""
+    """Variables are distinguished by name and container, not by their handle tensors."""
     m = Build()
     x = m.input(SHAPE, name="x")
     initialise(m, memory=ZEROS)
@@ -79,7 +79,7 @@ def test_two_handles_of_one_variable_and_one_of_another() -> None:
 
 
 def test_values_are_those_of_the_moment() -> None:
-    """A tensor that was read keeps its elements when the variable is set again."""
+    """A value that was read does not change when the variable is assigned again."""
     m = Build()
     x = m.input(SHAPE, name="x")
     initialise(m, memory=ZEROS)
@@ -116,7 +116,7 @@ def test_a_variable_that_nobody_reads_is_left_out() -> None:
 
 
 def test_a_constant_may_be_assigned() -> None:
-    """The next value of a state need not be computed, and may be an output beside it."""
+    """The next value of a state may be a constant, which may also be an output."""
     m = Build()
     initialise(m, memory=ZEROS)
     (y,) = m.op("ADD", [read_variable(m, handle(m)), m.input(SHAPE, name="x")], [SHAPE])
@@ -127,7 +127,7 @@ def test_a_constant_may_be_assigned() -> None:
 
 
 def test_an_input_may_be_assigned() -> None:
-    """The output is the input of the previous run."""
+    """The next value of a state may be an input: the output is the input of the previous run."""
     m = Build()
     x = m.input(SHAPE, name="x")
     initialise(m, memory=ZEROS)
@@ -138,7 +138,7 @@ def test_an_input_may_be_assigned() -> None:
 
 
 def test_other_shapes_of_as_many_elements() -> None:
-    """The kernels copy bytes."""
+    """A variable may be read and assigned with other shapes, because the kernels copy bytes."""
     m = Build()
     x = m.input([5, 6], name="x")
     initialise(m, memory=ZEROS)
@@ -148,7 +148,7 @@ def test_other_shapes_of_as_many_elements() -> None:
 
 
 def test_a_variable_is_read_without_a_shape() -> None:
-    """Nothing is known of what is read but that it is the variable."""
+    """A read without a declared shape has the shape of the variable."""
     m = Build()
     initialise(m, memory=ZEROS)
     value = m.tensor(None, name="value")
@@ -163,7 +163,7 @@ def test_a_variable_is_read_without_a_shape() -> None:
 
 
 def test_initial_values_may_be_computed() -> None:
-    """What CALL_ONCE calls is computed at conversion, with what it has set before."""
+    """The sub-graph of CALL_ONCE is computed at conversion, also if it reads variables."""
     m = Build()
     inner = m.subgraph("init")
     half = inner.constant(np.full(SHAPE, 1.5, np.float16))
@@ -202,7 +202,7 @@ def test_a_call_may_do_nothing() -> None:
 
 @pytest.mark.parametrize(("dtype", "value"), [("int8", -7), ("uint8", 0), ("float32", 0)])
 def test_what_nothing_initialises_begins_like_a_variable_tensor(dtype: str, value: int) -> None:
-    """LiteRT does not run this; on microcontrollers it does begin so."""
+    """Variables without initial values start at 0, as on microcontrollers; LiteRT refuses them."""
     m = Build()
     scale = {} if dtype == "float32" else {"scale": 0.5, "zero_point": -7 if value else 7}
     fields: dict[str, Any] = {"dtype": dtype, **scale}
@@ -213,7 +213,7 @@ def test_what_nothing_initialises_begins_like_a_variable_tensor(dtype: str, valu
 
 
 def test_state_of_complex_numbers() -> None:
-    """It becomes pairs, like all that is complex."""
+    """A complex state is stored as pairs of real numbers."""
     m = Build()
     shape, fields = [4, 5], {"dtype": "complex64"}
     initialise(m, memory=np.full(shape, 1 + 2j, np.complex64))
@@ -228,7 +228,7 @@ def test_state_of_complex_numbers() -> None:
 
 @pytest.mark.parametrize("remembers", [False, True])
 def test_state_has_a_fixed_size(*, remembers: bool) -> None:
-    """What is not added to it may have any."""
+    """The batch becomes static if a state depends on it, otherwise it stays dynamic."""
     m = Build()
     initialise(m, memory=np.zeros((1, 3), np.float32))
     before = read_variable(m, handle(m), [1, 3])
@@ -267,7 +267,7 @@ def build_streaming(**fields: Any) -> bytes:
 
 @pytest.mark.parametrize(("mode", "order"), [("auto", NCHW), ("onnx", NCHW), ("tflite", NHWC)])
 def test_state_is_laid_out_as_costs_least(mode: str, order: tuple[int, ...]) -> None:
-    """Its input and its output in the same way; "tflite" is for state, too."""
+    """The planner chooses the layout of a state; with io_layout="tflite" it is TFLite's."""
     result: Any = check(build_streaming(), runs=4, io_layout=mode)
     (state,) = result.states
     assert state.input.order == state.output.order == order
@@ -288,7 +288,7 @@ INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": -7}
 
 @pytest.mark.parametrize("activations", ["auto", "int8", "uint8"])
 def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
-    """Integers are carried from run to run, not the real numbers that they stand for."""
+    """A quantized state is stored as the file's integers."""
     result: Any = check(build_streaming(**INT8), runs=50, steps=1, activations=activations)
     (state,) = result.states
     assert (state.input.dtype, state.output.dtype) == ("int8", "int8")
@@ -296,7 +296,7 @@ def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
 
 
 def test_state_without_quantization() -> None:
-    """Real numbers all over, the initial value included."""
+    """With float quantization states and their initial values are float32."""
     result = convert(build_streaming(**INT8), quantization="float")
     (state,) = result.states
     assert state.input.dtype == "float32"
@@ -309,7 +309,7 @@ def test_state_without_quantization() -> None:
 
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
 def test_the_integers_of_a_variable_are_read_as_the_reader_says(quantization: str) -> None:
-    """The kernels copy bytes, whatever the scales are."""
+    """Stored integers keep their bytes if the scales of write and read differ."""
     m = Build()
     initialise(m, memory=np.full(SHAPE, 3, np.int8))
     value = read_variable(m, handle(m), **INT8)
@@ -351,7 +351,7 @@ def test_what_is_read_as_something_else(fields: Any, reason: str) -> None:
 
 
 def test_what_is_set_to_something_else() -> None:
-    """A state has one shape."""
+    """An assignment with another shape is refused."""
     m = Build()
     x = m.input([2, 3], name="x")
     initialise(m, memory=ZEROS)
@@ -427,7 +427,7 @@ def svdf(m: Subgraph, x: Tensor, state: Tensor) -> Tensor:
 
 
 def test_operators_that_update_variable_tensors_say_so() -> None:
-    """They get the next value as a further output; who reads the tensor later is given that."""
+    """An operator with state gets the next value as an output, which later readers use."""
     m = Build()
     x = m.input([2, 3])
     state = m.tensor([2, 8], name="state", variable=True)
@@ -457,7 +457,7 @@ def test_variable_tensors_begin_as_litert_resets_them(dtype: str, value: int) ->
 
 
 def test_variable_tensors_may_be_written_to_twice() -> None:
-    """A variable that is written before it is read is no state."""
+    """A variable tensor that is written before each read is no state."""
     m = Build()
     x = m.input([2, 3], name="x")
     (y,) = m.op("ABS", [x], [m.tensor([2, 3], name="y", variable=True)])

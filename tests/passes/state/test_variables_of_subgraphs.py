@@ -16,7 +16,7 @@ ZEROS = np.zeros(SHAPE, np.float32)
 
 
 def test_state_of_a_graph_that_is_called() -> None:
-    """Each call continues from the state of the last call."""
+    """Each call continues from the state after the last call."""
     m = Build()
     inner = m.subgraph("inner")
     a = inner.input(SHAPE)
@@ -45,7 +45,7 @@ def condition(m: Subgraph, x: Tensor, limit: float) -> Tensor:
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
 def test_a_loop_that_remembers(rounds: int) -> None:
-    """Each iteration, and each run, continues from the last state."""
+    """Each iteration and each run continues from the last state."""
     m = Build()
     initialise(m, memory=ZEROS, constant=np.full(SHAPE, 0.5, np.float32))
     cond, body = m.subgraph("cond"), m.subgraph("body")
@@ -73,7 +73,7 @@ def test_a_loop_that_remembers(rounds: int) -> None:
 
 
 def test_branches_that_remember() -> None:
-    """One branch sets a variable, the other another one; both see what was set before."""
+    """Each branch assigns one variable and reads both."""
     m = Build()
     initialise(m, memory=ZEROS, other=ZEROS)
     graphs = []
@@ -99,7 +99,7 @@ def test_branches_that_remember() -> None:
 
 
 def add_counting(m: Subgraph) -> list[Tensor]:
-    """Return what a variable tensor has become by adding an input up, and a count one higher."""
+    """Return x added to a variable tensor, and a count plus 1."""
     x, count = m.input(SHAPE), m.input([])
     state = m.tensor(SHAPE, name="state", variable=True)
     (y,) = m.op("ADD", [state, x], [SHAPE])
@@ -108,7 +108,7 @@ def add_counting(m: Subgraph) -> list[Tensor]:
 
 
 def test_variable_tensors_of_a_loop_last_as_long_as_it() -> None:
-    """The kernel releases their memory."""
+    """A variable tensor in a loop starts at 0 in each run, because WHILE releases its memory."""
     m = Build()
     cond, body = m.subgraph("cond"), m.subgraph("body")
     cond.input(SHAPE)
@@ -144,7 +144,7 @@ def test_variable_tensors_of_a_graph_that_is_called_begin_anew() -> None:
 
 
 def test_an_initial_value_that_is_not_there_yet() -> None:
-    """CALL_ONCE reads a variable before it sets it."""
+    """CALL_ONCE must not read a variable before its assignment."""
     m = Build()
     inner = m.subgraph("init")
     value = read_variable(inner, handle(inner), name="value")
@@ -166,7 +166,7 @@ def test_an_assignment_of_nothing() -> None:
 
 
 def test_variable_tensors_that_are_inputs_are_no_state() -> None:
-    """They are given in each run."""
+    """A variable tensor that is an input is an input, not a state."""
     m = Build()
     x = m.input(SHAPE, name="x", variable=True)
     m.output(*m.op("NEG", [x], [SHAPE]))

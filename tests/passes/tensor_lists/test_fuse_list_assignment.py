@@ -1,4 +1,4 @@
-"""Items of lists that are tensors."""
+"""passes/tensor_lists/fuse_list_assignment.py: assignment of an item in a list that is a tensor."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def build_set_item(  # noqa: PLR0913 - each is a choice
     dtype: str = "float32",
     guessed: bool = False,
 ) -> Build:
-    """Return what TFLite's converter makes of `items[index] = item`, or nearly.
+    """Return `items[index] = item` as TFLite's converter writes it, or a variant of it.
 
-    The size of the list can be one that the file only guesses.
+    The declared size of the list may be a guess.
     """
     m = Build()
     fields: dict[str, Any] = {"dtype": dtype}

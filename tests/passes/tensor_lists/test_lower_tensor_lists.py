@@ -1,6 +1,6 @@
-"""TensorFlow's lists, which become tensors.
+"""passes/tensor_lists/lower_tensor_lists.py: TensorFlow's lists become tensors.
 
-LiteRT runs no Flex operators: models are held to what it makes of the same without lists.
+LiteRT runs no Flex operators, so the reference is LiteRT's result for the same model with tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHAPE, ITEM = [7, 3, 5], [3, 5]
 
 
 def check_lists(plain: Build, listed: Build, *, fixed: bool = True) -> Any:
-    """Hold what becomes of lists to what LiteRT makes of tensors; sizes can be fixed."""
+    """Compare a model with lists with LiteRT's run of the equivalent model with tensors."""
     given, expected = listed.bytes(), plain.bytes()
     for static in (True, False) if fixed else (False,):
         result: Any = check(
@@ -54,7 +54,7 @@ def node_types_of(result: Result) -> set[str]:
         Keras(last=True),
         Keras(times=1),
         Keras(batch=1),
-        Keras(apart=True),
+        Keras(added_biases=True),
         Keras("GRU"),
         Keras("GRU", last=True),
         Keras("GRU-before"),
@@ -64,7 +64,7 @@ def node_types_of(result: Result) -> set[str]:
 )
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_recurrent_layer_is_one_node(form: Keras, *, turned: bool) -> None:
-    """With an open batch, too."""
+    """A Keras layer with lists becomes one recurrent node, also with a dynamic batch."""
     listed = replace(form, listed=True, turned=turned, batch=None if turned else form.batch)
     result = check_lists(replace(form, turned=turned).model(), listed.model(), fixed=not turned)
     assert form.cell.partition("-")[0] in node_types_of(result)
@@ -205,9 +205,9 @@ def test_an_operator(make: Make, want: Callable[[Array, int], list[Array]]) -> N
 
 
 def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None = 5) -> Build:
-    """Return what keeps the sums of an input's columns, one more in each round.
+    """Return a loop that stores the cumulative sums of the columns of an input.
 
-    `first` is how many columns there are.
+    `first` is the number of columns.
     """
     x = m.input([batch, first, 3], name="x")
     sizes = [first or 1, batch or 1, 3]
@@ -249,7 +249,7 @@ def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None =
 
 
 @pytest.mark.parametrize(("batch", "first"), [(None, 5), (2, None), (None, None)])
-def test_open_sizes(batch: int | None, first: int | None) -> None:
+def test_dynamic_sizes(batch: int | None, first: int | None) -> None:
     plain = build_loop(Build(), listed=False, batch=2, first=5)
     listed = build_loop(Build(), listed=True, batch=batch, first=first)
     result = check_lists(plain, listed, fixed=False)

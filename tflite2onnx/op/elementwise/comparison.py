@@ -36,7 +36,7 @@ def not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value
 
 
 def _compare_equal(a: Array, b: Array) -> Array:
-    """Return where elements are equal; dimensions must be so for all open sizes, or for none."""
+    """Return where elements are equal; dimensions must be equal for all sizes or for none."""
     if has_dimensions(a) or has_dimensions(b):
         return np.asarray(np.frompyfunc(is_equal, 2, 1)(a, b), np.bool_)
     return np.equal(a, b)

@@ -390,7 +390,7 @@ def _gather_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value
 
 
 def _open_index(index: Dim, size: Dim) -> Dim | None:
-    """Return an index of an axis of open size, counted from the start.
+    """Return an index of an axis of dynamic size, counted from the start.
 
     An axis that is long enough at the declared sizes is taken to be so at all sizes. Otherwise the
     index would be clamped at some of them: None.

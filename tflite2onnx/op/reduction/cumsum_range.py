@@ -67,7 +67,7 @@ class Range(DynamicShape, Foldable):
         if not all(map(is_known, numbers)):
             start, limit, step = numbers
             if not is_known(step) or step <= 0:
-                raise UndecidedError("the step of a range of open length must be positive")
+                raise UndecidedError("the step of a range of dynamic length must be positive")
             return [(-((start - limit) // step),)]
         return [(self._count,)]
 
