@@ -18,7 +18,6 @@ from tflite2onnx.utils.constant_budget import ConstantBudget
 
 __all__ = [
     "REAL",
-    "AlreadyStored",
     "Body",
     "Builder",
     "NeedsReshape",
@@ -128,12 +127,6 @@ class NeedsReshape(NamedTuple):
     value: Value
 
 
-class AlreadyStored(NamedTuple):
-    """A result of `emit` that has the storage of the output (`Builder.storage`) already."""
-
-    value: Value
-
-
 class Port(NamedTuple):
     """A value that stores a tensor in an order: an input, an output, or one in between.
 
@@ -183,11 +176,6 @@ class Builder(QdqNodes):
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
-
-    @property
-    def float_only(self) -> bool:
-        """Whether all quantized integers are stored as floats."""
-        return self.plan.float_only
 
     @property
     def canonical(self) -> bool:

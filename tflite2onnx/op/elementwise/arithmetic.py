@@ -21,8 +21,8 @@ from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization import (
     BOUNDS,
     Integers,
+    Reading,
     Real,
-    file_storage,
     integer_range,
     is_quantized,
 )
@@ -215,7 +215,7 @@ class Unbounded(Elementwise):
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        stored = file_storage(y.tensor)
+        stored = y.plan.storage
         if stored.quantization is None:
             return super().emit(g, y, *xs)
         least, most = (
@@ -317,7 +317,7 @@ class Sum(Elementwise):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         a, b = xs
-        if g.float_only or b.tensor is self.terms[1]:
+        if b.plan.reading is not Reading.DEQUANTIZED or b.tensor is self.terms[1]:
             return super().emit(g, y, a, b)
         return g.Add(a, g.view(self.terms[1], b.order, b.letters, b.plan))
 

@@ -17,6 +17,7 @@ from tflite2onnx.quantization import (
     AS_NUMBERS,
     Declaration,
     Integers,
+    Reading,
     Real,
     Storage,
     has_one_scale,
@@ -89,7 +90,7 @@ class Quantize(DynamicShape):
         scale = _int32_quantization(x.tensor)
         if scale:
             return g.dequantize(x, Storage(DType.INT32, scale), x.order)
-        if g.float_only:
+        if y.plan.reading is Reading.FLOAT:
             return x.value
         if self.reciprocal is not None:
             return g.Mul(x, np.asarray(self.reciprocal))
