@@ -29,7 +29,9 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
-from tflite2onnx.quantization import REAL, Reading, check_scales, decode_constant
+from tflite2onnx.quantization.declarations import check_scales
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import REAL, decode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names

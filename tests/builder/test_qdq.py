@@ -11,7 +11,7 @@ from tests.support import run_onnx
 from tflite2onnx.builder.nodes import NeedsOpset, Value
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantization import Storage, decode_constant
+from tflite2onnx.quantization.storage import Storage, decode_constant
 from tflite2onnx.tensor import DType, Quantization
 
 DATA = np.arange(-12, 12, dtype=np.int8).reshape(2, 12)

@@ -11,7 +11,8 @@ from tflite2onnx.builder.nodes import Node, Operand, Value
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, moves_nothing
-from tflite2onnx.quantization import REAL, Reading, Storage, decode_constant, encode_constant
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import REAL, Storage, decode_constant, encode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget

@@ -13,7 +13,7 @@ from tflite2onnx.builder.nodes import Nodes, Operand, Value, onnx_type
 from tflite2onnx.builder.opsets import BLOCKS, first_opset
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order
-from tflite2onnx.quantization import Storage, encode_constant, widen_subbyte
+from tflite2onnx.quantization.storage import Storage, encode_constant, widen_subbyte
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 

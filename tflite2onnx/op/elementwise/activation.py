@@ -11,7 +11,9 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, slopes
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node, nodes
-from tflite2onnx.quantization import BOUNDS, Integers, Reading, Real
+from tflite2onnx.quantization.declarations import Integers, Real
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import DType
 
 

@@ -18,14 +18,9 @@ from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import (
-    BOUNDS,
-    Integers,
-    Reading,
-    Real,
-    integer_range,
-    is_quantized,
-)
+from tflite2onnx.quantization.declarations import Integers, Real
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import BOUNDS, integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.dimension import broadcast_dims

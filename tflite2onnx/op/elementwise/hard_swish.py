@@ -17,7 +17,8 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.fixed_point import are_narrow
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, nodes
 from tflite2onnx.op.indexing.hash_table import look_up
-from tflite2onnx.quantization import Real, encode_constant, integer_range
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import encode_constant, integer_range
 from tflite2onnx.tensor import Array, DType, Tensor
 
 _BITS = 15  # fraction bits of the kernel's numbers

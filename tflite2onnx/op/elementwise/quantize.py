@@ -13,17 +13,9 @@ from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import (
-    AS_NUMBERS,
-    Declaration,
-    Integers,
-    Reading,
-    Real,
-    Storage,
-    has_one_scale,
-    integer_range,
-    is_quantized,
-)
+from tflite2onnx.quantization.declarations import Declaration, Integers, Real, has_one_scale
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _BITS = range(2, 17)

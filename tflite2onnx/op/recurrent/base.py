@@ -22,16 +22,15 @@ from tflite2onnx.layout import Frame, identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import (
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.rules import Reading, weight_storage
+from tflite2onnx.quantization.storage import (
     QUANTIZED,
     REAL,
-    Reading,
-    Real,
     Storage,
     decode_constant,
     encode_constant,
     is_quantized,
-    weight_storage,
 )
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import require_equal

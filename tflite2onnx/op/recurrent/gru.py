@@ -11,7 +11,7 @@ from tflite2onnx.op.base import Category, Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import Real
+from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
 
 _TIMES = 3  # axes of a sequence: time, batch, numbers

@@ -19,7 +19,7 @@ from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_constant
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
 from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
-from tflite2onnx.quantization import Real
+from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import DType
 
 # TFLite's order of gates, and the offset of each group of inputs from the first weights.

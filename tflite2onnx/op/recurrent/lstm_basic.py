@@ -26,7 +26,8 @@ from tflite2onnx.op.recurrent.base import (
     stack_matrices,
     storage_of_scale,
 )
-from tflite2onnx.quantization import Real, is_quantized
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
 QUANTIZATION = Real(multiplies=(2,))

@@ -37,7 +37,7 @@ from tflite2onnx.op.recurrent.base import (
     stack_matrices,
     storage_of_scale,
 )
-from tflite2onnx.quantization import REAL, Storage, integer_range
+from tflite2onnx.quantization.storage import REAL, Storage, integer_range
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
 # ONNX's order of gates: input, output, forget, cell.

@@ -18,7 +18,8 @@ from tflite2onnx.op.recurrent.base import (
     scale_of,
     stack_matrices,
 )
-from tflite2onnx.quantization import Real, is_quantized
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Shape
 
 _BIAS, _STATE = 3, 4  # inputs
