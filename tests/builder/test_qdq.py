@@ -70,6 +70,16 @@ def test_dequantize(
         np.testing.assert_allclose(have, want, rtol=1e-6)
 
 
+def test_scalars_of_16_bits() -> None:
+    """Opset 13 has no QuantizeLinear to int16; a scalar has no axis to which a scale belongs."""
+    kept = Storage(DType.INT16, ONE)
+    data = np.asarray(-300, np.int16)
+    g = QdqNodes(13, opset_is_fixed=True)
+    made = g.dequantize(g.stored_constant(data, DType.INT16, kept, "x"), kept, ())
+    (have,) = run_onnx(model(g, made, ()), {})
+    np.testing.assert_allclose(have, decode_constant(data, ONE), rtol=1e-6)
+
+
 def test_an_opset_that_may_be_newer() -> None:
     """Blocks are read as they are, unless the user wants an opset that cannot."""
     kept = Storage(DType.INT8, BLOCKS)
