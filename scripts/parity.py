@@ -26,7 +26,7 @@ import numpy as np
 from tflite2onnx import Result, convert
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.quantization import is_quantized
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType
 from tflite2onnx.verification.entry_point import with_more_outputs

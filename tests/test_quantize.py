@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantization import (
+from tflite2onnx.quantization.rules import bias_storage, is_exact_depthwise, weight_storage
+from tflite2onnx.quantization.storage import (
     Storage,
-    bias_storage,
     clamp,
     decode_constant,
     encode_constant,
     integer_range,
-    is_exact_depthwise,
     is_quantized,
     real_bounds,
-    weight_storage,
     widen_subbyte,
 )
 from tflite2onnx.quantize import StoragePlan

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tflite2onnx.builder.builder import (
-    AlreadyStored,
     Body,
     Builder,
     NeedsReshape,
@@ -30,7 +29,9 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
-from tflite2onnx.quantization import REAL, Reading, check_scales, clamp, decode_constant
+from tflite2onnx.quantization.declarations import check_scales
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import REAL, decode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -275,12 +276,8 @@ def _emit_operator(
         g.define(view.tensor, _finish_output(g, view, value, activation), view.order)
 
 
-def _finish_output(
-    g: Builder, view: View, emitted: Value | NeedsReshape | AlreadyStored, activation: str
-) -> Value:
+def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activation: str) -> Value:
     """Apply the fused activation, quantize real numbers, and reshape the value if it needs that."""
-    if isinstance(emitted, AlreadyStored):
-        return emitted.value
     if isinstance(emitted, NeedsReshape):
         value = emitted.value
     else:
@@ -315,10 +312,9 @@ def _store_output(g: Builder, view: View, value: Value, activation: str) -> Valu
     storage = view.plan.storage
     if view.plan.reading is Reading.DEQUANTIZED:
         value = g.quantize(value, view.plan.written or storage, view.order)
-    bounds = clamp(activation, storage)
     if storage.quantization is None:
         value = apply_fused_activation(g, activation, value, storage.dtype)
-    elif bounds is not None:
-        low, high = (g.scalar(bound, storage.dtype) for bound in bounds)
+    elif view.plan.limits is not None:
+        low, high = (g.scalar(limit, storage.dtype) for limit in view.plan.limits)
         value = g.in_compute_type("Clip", storage.dtype, value, low, high)
     return g.convert(value, storage, g.storage(view.tensor), view.order)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tflite2onnx.convert import convert_model, find_dynamic_axes
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.quantization import is_quantized
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model

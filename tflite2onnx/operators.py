@@ -30,7 +30,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.op.traits import DynamicShape, Foldable, HasInternalState, RunsSubgraphs
-from tflite2onnx.quantization import Integers, Moves, Product, Real
+from tflite2onnx.quantization.declarations import Integers, Moves, Product, Real
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 from tflite2onnx.utils.dimension import Dimension
 

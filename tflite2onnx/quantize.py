@@ -23,6 +23,7 @@ from tflite2onnx.quantization.declarations import (
 from tflite2onnx.quantization.rules import (
     BIAS,
     END,
+    INNER,
     READINGS,
     TENSORS,
     OperandCase,
@@ -34,7 +35,7 @@ from tflite2onnx.quantization.rules import (
     quantizes_data,
     weight_storage,
 )
-from tflite2onnx.quantization.storage import Storage, is_quantized, real_bounds
+from tflite2onnx.quantization.storage import Storage, clamp, is_quantized, real_bounds
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
@@ -43,7 +44,8 @@ class OperandStorage(NamedTuple):
 
     `storage` has the elements before an input is dequantized, or after an output is quantized.
     `written` is the storage in which the kernel writes if it ignores the output's quantization.
-    `limits` are those of real numbers in place of integers, None for values that have limits.
+    `limits` are the least and the greatest element that an output may have, if the kernel clamps:
+    stored integers, or the real numbers in place of integers; None if nothing is clamped.
     """
 
     storage: Storage
@@ -104,9 +106,18 @@ class StoragePlan:
         is_float = self.float_only and known.storage.quantization is not None
         return known._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
 
-    def weight_storage(self, x: Tensor, weights: Tensor) -> Storage:
-        """Return the storage of constant weights of a recurrent layer, by which x is multiplied."""
-        return weight_storage(x, weights, self.weights, folds=True)[0]
+    def inner(self, storage: Storage) -> Storage:
+        """Return the storage of a value inside an operator whose kernel stores it like this."""
+        chosen: Storage = INNER.choose(OperandCase(storage, float_only=self.float_only))
+        return chosen
+
+    def inner_weights(self, x: Tensor, weights: Tensor) -> OperandStorage:
+        """Return the storage of weights of a recurrent layer, by which x is multiplied."""
+        storage, rule = weight_storage(x, weights, self.weights, folds=True)
+        role = "weights" if weights.rank > 1 else "vector"
+        case = OperandCase(storage, role, float_only=self.float_only)
+        reading, reading_rule = choose(READINGS, case)
+        return OperandStorage(storage, reading, (rule, reading_rule))
 
 
 def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
@@ -157,10 +168,7 @@ class _Planner:
         if in_file_types or tensor_without_scale(self.op) is not None:
             chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
-        self.real = not reads_integers(operator)
-        if chosen.float_only and isinstance(self.declared, (Integers, Moves)) and not in_file_types:
-            keeps_scales = isinstance(self.declared, Moves) and self.declared.keeps_scales
-            self.real = self.real or keeps_scales or has_one_scale(self.op)
+        self.real = _computes_real_numbers(operator, float_only=chosen.float_only)
         self.dynamic = "" if chosen.float_only else quantizes_data(operator)
         # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
         # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
@@ -171,10 +179,15 @@ class _Planner:
         return {i: self._plan_operand(i, t) for i, t in operands_of(self.op).items()}
 
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
-        role = _role(self.declared, operand)
+        declared, chosen, x = self.declared, self.chosen, self.op.inputs[0]
+        real = self.real
+        if isinstance(declared, Real) and operand in declared.multiplies and x is not None:
+            return chosen.inner_weights(x, tensor)
+        if isinstance(declared, Real) and operand in declared.moves:
+            real = chosen.float_only
+        role = _role(declared, operand)
         storage, rule = self._storage(operand, role, tensor)
-        float_only, canonical = self.chosen.float_only, self.chosen.canonical
-        case = OperandCase(storage, role, self.real, float_only, self.dynamic, canonical)
+        case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, chosen.canonical)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (rule, reading_rule))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
@@ -203,18 +216,20 @@ class _Planner:
         return self._tensor_storage(tensor)
 
     def _plan_output(self, planned: OperandStorage, operand: int, tensor: Tensor) -> OperandStorage:
-        if planned.reading not in (Reading.DEQUANTIZED, Reading.FLOAT):
-            return planned
-        written = self._written_storage(tensor)
-        if planned.reading is Reading.DEQUANTIZED:
-            return planned._replace(written=written)
         activation = self.activation if operand == ~0 else "NONE"
-        moves = isinstance(self.declared, Moves) and activation == "NONE"
+        written = self._written_storage(tensor)
+        if planned.reading is not Reading.FLOAT:
+            written = written if planned.reading is Reading.DEQUANTIZED else None
+            return planned._replace(written=written, limits=clamp(activation, planned.storage))
         source = written or planned.storage
         # Converters omit an activation that the range of the integers implies. Without the limits
         # of that range a RELU may be missing.
         limits = real_bounds(activation, planned.storage, source)
-        has_limits = len(source.scale) == 1 and not moves
+        declared = self.declared
+        moves = (
+            operand in declared.moves if isinstance(declared, Real) else isinstance(declared, Moves)
+        )
+        has_limits = len(source.scale) == 1 and not (moves and activation == "NONE")
         return planned._replace(written=written, limits=limits if has_limits else None)
 
     def _written_storage(self, tensor: Tensor) -> Storage | None:
@@ -233,6 +248,23 @@ class _Planner:
         if known is not None and not self.chosen.float_only:
             return known.storage, known.rules[0]
         return choose(TENSORS, TensorCase(tensor, int8_as_uint8=self.chosen.int8_as_uint8))
+
+
+def _computes_real_numbers(operator: Declared, *, float_only: bool) -> bool:
+    """Return whether an operator reads and writes real numbers.
+
+    With `--quantization float` an operator on stored integers reads real numbers too, if that gives
+    the same result.
+    """
+    declared = operator.quantization
+    if isinstance(declared, Real):
+        return float_only or not declared.tabulates
+    if isinstance(declared, Product) or not reads_integers(operator):
+        return not reads_integers(operator)
+    if isinstance(declared, Integers) and declared.in_file_types:
+        return False
+    keeps_scales = isinstance(declared, Moves) and declared.keeps_scales
+    return float_only and (keeps_scales or has_one_scale(operator.op))
 
 
 def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:

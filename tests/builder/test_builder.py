@@ -11,7 +11,8 @@ from tflite2onnx.builder import nodes
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.nodes import find_onnx_type, onnx_type
 from tflite2onnx.errors import FixedSizeError, OperatorError
-from tflite2onnx.quantization import REAL, Reading, Storage
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import REAL, Storage
 from tflite2onnx.quantize import OperandStorage
 from tflite2onnx.tensor import DType, Quantization, Tensor
 

@@ -11,7 +11,7 @@ from tests.support import run_onnx
 from tflite2onnx.builder.nodes import NeedsOpset, Value
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantization import Storage, decode_constant
+from tflite2onnx.quantization.storage import Storage, decode_constant
 from tflite2onnx.tensor import DType, Quantization
 
 DATA = np.arange(-12, 12, dtype=np.int8).reshape(2, 12)
@@ -68,6 +68,16 @@ def test_dequantize(
     for optimize in (True, False):
         (have,) = run_onnx(model(g, made, want.shape), {}, optimize=optimize)
         np.testing.assert_allclose(have, want, rtol=1e-6)
+
+
+def test_scalars_of_16_bits() -> None:
+    """Opset 13 has no QuantizeLinear to int16; a scalar has no axis to which a scale belongs."""
+    kept = Storage(DType.INT16, ONE)
+    data = np.asarray(-300, np.int16)
+    g = QdqNodes(13, opset_is_fixed=True)
+    made = g.dequantize(g.stored_constant(data, DType.INT16, kept, "x"), kept, ())
+    (have,) = run_onnx(model(g, made, ()), {})
+    np.testing.assert_allclose(have, decode_constant(data, ONE), rtol=1e-6)
 
 
 def test_an_opset_that_may_be_newer() -> None:

@@ -18,7 +18,7 @@ from tests.support.facts import TENSOR_TYPES, carrier
 from tests.support.runtimes import Array
 from tflite2onnx import ConversionError
 from tflite2onnx.graph import Model, Op
-from tflite2onnx.quantization import QUANTIZED
+from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Tensor
 

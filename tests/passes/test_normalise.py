@@ -24,7 +24,7 @@ from tflite2onnx.passes.normalise import (
     densify,
     eliminate_dead_operators,
 )
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
 

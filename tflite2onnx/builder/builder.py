@@ -11,14 +11,14 @@ from tflite2onnx.builder.nodes import Node, Operand, Value
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, moves_nothing
-from tflite2onnx.quantization import REAL, Reading, Storage, decode_constant, encode_constant
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import REAL, Storage, decode_constant, encode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
 __all__ = [
     "REAL",
-    "AlreadyStored",
     "Body",
     "Builder",
     "NeedsReshape",
@@ -128,12 +128,6 @@ class NeedsReshape(NamedTuple):
     value: Value
 
 
-class AlreadyStored(NamedTuple):
-    """A result of `emit` that has the storage of the output (`Builder.storage`) already."""
-
-    value: Value
-
-
 class Port(NamedTuple):
     """A value that stores a tensor in an order: an input, an output, or one in between.
 
@@ -183,11 +177,6 @@ class Builder(QdqNodes):
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
-
-    @property
-    def float_only(self) -> bool:
-        """Whether all quantized integers are stored as floats."""
-        return self.plan.float_only
 
     @property
     def canonical(self) -> bool:

@@ -13,8 +13,14 @@ from tflite2onnx.builder.nodes import Nodes, Operand, Value, onnx_type
 from tflite2onnx.builder.opsets import BLOCKS, first_opset
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order
-from tflite2onnx.quantization import Storage, encode_constant, widen_subbyte
-from tflite2onnx.tensor import Array, DType, Quantization, Shape
+from tflite2onnx.quantization.storage import (
+    Storage,
+    broadcast_parameters,
+    encode_constant,
+    order_parameters,
+    widen_subbyte,
+)
+from tflite2onnx.tensor import Array, DType, Quantization
 
 
 class QdqNodes(Nodes):
@@ -64,7 +70,7 @@ class QdqNodes(Nodes):
             emit = self._emit_scaled if op_type == "DequantizeLinear" else self._emit_rounded
             return emit(x, quantization, order)
         self.require(first, what)
-        scale, zero = _order_parameters(quantization, order)
+        scale, zero = order_parameters(quantization, order)
         # DequantizeLinear of int32 must not have a zero point; fusions want one for other types.
         points = None
         if storage.dtype is not DType.INT32:
@@ -76,22 +82,22 @@ class QdqNodes(Nodes):
 
     def _emit_scaled(self, x: Operand, quantization: Quantization, order: Order) -> Value:
         """Return what DequantizeLinear does, by nodes of all opsets, which runtimes fold."""
-        scale, zero = _broadcast_parameters(quantization, order)
-        axis = order.index(quantization.axis)
-        outer, inner = scale.shape[: axis + 1], scale.shape[axis + 2 :]
-        if quantization.block_size:
-            x = self.reshape(x, (*outer, quantization.block_size, *inner))
+        scale, zero = broadcast_parameters(quantization, order)
+        size, shape = quantization.block_size, scale.shape
+        if size:
+            axis = order.index(quantization.axis)
+            x = self.reshape(x, (*shape[: axis + 1], size, *shape[axis + 2 :]))
         value = self.cast(x, DType.FLOAT32)
         if zero.any():
             value = self.Sub(value, self.constant(zero.astype(scale.dtype)))
         value = self.Mul(value, self.constant(scale))
-        if not quantization.block_size:
+        if not size:
             return value
-        return self.reshape(value, (*outer[:-1], outer[-1] * quantization.block_size, *inner))
+        return self.reshape(value, (*shape[:axis], shape[axis] * size, *shape[axis + 2 :]))
 
     def _emit_rounded(self, x: Operand, quantization: Quantization, order: Order) -> Value:
         """Return what QuantizeLinear to int16 does, by nodes of all opsets."""
-        scale, zero = _broadcast_parameters(quantization, order)
+        scale, zero = broadcast_parameters(quantization, order)
         value = self.Round(self.Div(x, self.constant(scale)))
         if zero.any():
             value = self.Add(value, self.constant(zero.astype(scale.dtype)))
@@ -104,25 +110,3 @@ def _quantization(storage: Storage) -> Quantization:
     if storage.quantization is None:
         raise OperatorError(f"the {storage.dtype.label} tensor must have a scale")
     return storage.quantization
-
-
-def _broadcast_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
-    """Return scales and zero points in a shape for arithmetic with a tensor in an order.
-
-    A tensor with a scale for each block has one more axis, after the axis of its blocks.
-    """
-    scale, zero = _order_parameters(quantization, order)
-    axis = order.index(quantization.axis)
-    if quantization.block_size:
-        shape: Shape = (*scale.shape[: axis + 1], 1, *scale.shape[axis + 1 :])
-    else:
-        shape = tuple(-1 if i == axis else 1 for i in range(len(order))) if scale.ndim else ()
-    return scale.reshape(shape), zero.reshape(shape)
-
-
-def _order_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
-    """Return the scales and zero points of a tensor that is stored in an order."""
-    scale, zero = quantization.scale, quantization.zero_point
-    if quantization.block_size:
-        return scale.transpose(order), zero.transpose(order)
-    return (scale, zero) if quantization.per_axis else (scale.reshape(()), zero.reshape(()))

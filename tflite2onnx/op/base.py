@@ -17,8 +17,9 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.quantization import Declaration, Moves, Real, is_quantized, reads_integers
-from tflite2onnx.quantization import operands_of as _operands
+from tflite2onnx.quantization.declarations import Declaration, Moves, Real, reads_integers
+from tflite2onnx.quantization.declarations import operands_of as _operands
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 
 DOMAIN = "tflite.custom"
 

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op, Options, Readers
-from tflite2onnx.quantization import same_scale
+from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")

@@ -23,7 +23,7 @@ from tflite2onnx.errors import OperatorError, as_unsupported
 from tflite2onnx.graph import Graph, Model, Op, same_declared_shape
 from tflite2onnx.op.control_flow.calls import CALLS
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
-from tflite2onnx.quantization import same_scale
+from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 

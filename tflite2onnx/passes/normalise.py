@@ -19,7 +19,7 @@ from tflite2onnx.graph import Graph, Op, Options, Readers, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.passes.fold_constants import is_replacement
-from tflite2onnx.quantization import same_scale
+from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -19,11 +20,17 @@ class Real:
         reads: the quantization in which each input is dequantized; None, or no item, for its own.
         writes: the quantization in which the output is quantized, None for its own.
         kernel_writes: the quantization in which the kernel writes if it ignores the output's.
+        multiplies: the inputs that are constant weights, by which input 0 is multiplied.
+        moves: the operands (output i is ~i) whose elements it only moves.
+        tabulates: a table has the kernel's result for each stored integer.
     """
 
     reads: tuple[Quantization | None, ...] = ()
     writes: Quantization | None = None
     kernel_writes: Quantization | None = None
+    multiplies: Collection[int] = ()
+    moves: tuple[int, ...] = ()
+    tabulates: bool = False
 
 
 @dataclass(frozen=True)

@@ -81,15 +81,16 @@ class _WeightCase(NamedTuple):
 class OperandCase(NamedTuple):
     """An operand and its storage.
 
-    `role` is "data", "weights" or "bias" in a product, else "". `dynamic` is how the data of the
+    `role` is "data", "weights" or "bias" in a product, "vector" for weights that are multiplied
+    element by element, else "". `dynamic` is how the data of the
     product is quantized at run time: by "rows", by "images", or "".
     """
 
     storage: Storage
-    role: str
-    real: bool
-    float_only: bool
-    dynamic: str
+    role: str = ""
+    real: bool = True
+    float_only: bool = False
+    dynamic: str = ""
     canonical: bool = False
 
 
@@ -132,6 +133,14 @@ END = Rule(
     lambda _: True,
     lambda case: choose(TENSORS, case._replace(int8_as_uint8=False))[0],
 )
+# The storage of values inside an operator.
+INNER = Rule(
+    "sums, gates and states inside a recurrent operator",
+    "the kernel's type; float32 with `--quantization float`",
+    "the kernel rounds each value that it stores",
+    lambda _: True,
+    lambda case: REAL if case.float_only else case.storage,
+)
 # The storage of the constant int32 and int64 bias of a product of integers: see `bias_storage`.
 BIAS = Rule(
     "biases of quantized data and weights",
@@ -150,11 +159,11 @@ WEIGHTS = (
         lambda case: case.own,
     ),
     Rule(
-        "quantized data of 16 bits",
+        "quantized data or weights of 16 bits",
         "the file's type, at least 8 bits; of matrices the transpose, or more than 2 axes",
         "only real kernels have 16 bits; of matrices [k, n] ONNX Runtime 1.32 makes MatMulNBits,"
         " which rounds the data to 8 bits",
-        lambda case: case.data is DType.INT16,
+        lambda case: DType.INT16 in (case.data, case.own.dtype) and case.data is not None,
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
     Rule(
@@ -252,6 +261,13 @@ READINGS = (
         "float32 in the file",
         "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime converts it to int32",
         lambda case: case.canonical and case.role == "bias",
+        lambda _: Reading.FLOAT,
+    ),
+    Rule(
+        "peepholes and factors of a normalization in recurrent operators",
+        "float32 in the file",
+        "no integer kernel multiplies by vectors",
+        lambda case: case.role == "vector",
         lambda _: Reading.FLOAT,
     ),
     Rule(

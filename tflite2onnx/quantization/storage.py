@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.layout import Order, identity
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # The element types of quantized tensors.
 QUANTIZED = frozenset({DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16})
@@ -98,19 +99,33 @@ def decode_constant(data: Array, quantization: Quantization) -> Array:
     """Return the float32 numbers that stored integers, in TFLite order, stand for."""
     # float32 holds every integer of 16 bits exactly, so the product is rounded only once.
     exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)
-    scale = _broadcast_parameters(quantization.scale, quantization, data.ndim).astype(exact)
-    zero = _broadcast_parameters(quantization.zero_point, quantization, data.ndim).astype(exact)
-    real: Array = (data.astype(exact) - zero) * scale
-    return real.astype(np.float32, copy=False)
+    scale, zero = broadcast_parameters(quantization, identity(data.ndim))
+    blocks = data.reshape(*scale.shape[:-1], -1) if quantization.block_size else data
+    real: Array = (blocks.astype(exact) - zero.astype(exact)) * scale.astype(exact)
+    return real.astype(np.float32, copy=False).reshape(data.shape)
 
 
-def _broadcast_parameters(numbers: Array, quantization: Quantization, rank: int) -> Array:
-    """Return scales or zero points in a shape that broadcasts to that of the tensor."""
+def broadcast_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
+    """Return scales and zero points in a shape for arithmetic with a tensor in an order.
+
+    A tensor with a scale for each block has one more axis, after the axis of its blocks.
+    """
+    scale, zero = order_parameters(quantization, order)
+    if not scale.ndim:
+        return scale, zero
+    axis = order.index(quantization.axis)
+    shape: Shape = tuple(-1 if i == axis else 1 for i in range(len(order)))
     if quantization.block_size:
-        return np.repeat(numbers, quantization.block_size, axis=-1)
-    if not quantization.per_axis:
-        return numbers.reshape(())
-    return numbers.reshape([-1 if i == quantization.axis else 1 for i in range(rank)])
+        shape = (*scale.shape[: axis + 1], 1, *scale.shape[axis + 1 :])
+    return scale.reshape(shape), zero.reshape(shape)
+
+
+def order_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
+    """Return the scales and zero points of a tensor that is stored in an order."""
+    scale, zero = quantization.scale, quantization.zero_point
+    if quantization.block_size:
+        return scale.transpose(order), zero.transpose(order)
+    return (scale, zero) if quantization.per_axis else (scale.reshape(()), zero.reshape(()))
 
 
 def widen_subbyte(dtype: DType) -> DType:

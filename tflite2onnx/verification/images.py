@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.quantization import integer_range
+from tflite2onnx.quantization.storage import integer_range
 from tflite2onnx.reader.metadata import model_metadata
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType

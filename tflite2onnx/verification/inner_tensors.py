@@ -18,7 +18,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
-from tflite2onnx.quantization import decode_constant, is_quantized
+from tflite2onnx.quantization.storage import decode_constant, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 from tflite2onnx.verification.runtimes import inner_tensor, run_onnx, session_of
 from tflite2onnx.verification.segments import MOST_BYTES, segments

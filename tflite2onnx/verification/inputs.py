@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.quantization import decode_constant
+from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.tensor import Array, Quantization
 from tflite2onnx.verification.tolerance import QUANTIZED
 

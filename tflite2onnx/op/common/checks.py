@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import Operator, Unknown
-from tflite2onnx.quantization import is_quantized
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 from tflite2onnx.utils.dimension import Dim, Dimension, require_equal

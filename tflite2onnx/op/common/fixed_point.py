@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.quantization import integer_range, is_quantized
+from tflite2onnx.quantization.storage import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 NARROW = (DType.INT8, DType.UINT8)

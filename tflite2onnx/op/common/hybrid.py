@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value
-from tflite2onnx.quantization import Storage, is_quantized
+from tflite2onnx.quantization.storage import Storage, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # The least extreme of a row: the scale of a row of zeros must not be 0.

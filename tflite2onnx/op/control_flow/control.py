@@ -9,7 +9,7 @@ from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 
 # Operators on resources alone.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")

@@ -11,7 +11,9 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, slopes
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node, nodes
-from tflite2onnx.quantization import BOUNDS, Integers, Real
+from tflite2onnx.quantization.declarations import Integers, Real
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import DType
 
 
@@ -104,7 +106,7 @@ class LeakyRelu(Elementwise):
         return Real(reads=(self.slopes and self.slopes.scale,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        factors = None if g.float_only else self.slopes
+        factors = self.slopes if xs[0].plan.reading is Reading.DEQUANTIZED else None
         return g.LeakyRelu(*xs, alpha=factors.alpha if factors else float(self.options.alpha))
 
 

@@ -18,14 +18,9 @@ from tflite2onnx.graph import Op, Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import (
-    BOUNDS,
-    Integers,
-    Real,
-    file_storage,
-    integer_range,
-    is_quantized,
-)
+from tflite2onnx.quantization.declarations import Integers, Real
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import BOUNDS, integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.dimension import broadcast_dims
@@ -215,7 +210,7 @@ class Unbounded(Elementwise):
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        stored = file_storage(y.tensor)
+        stored = y.plan.storage
         if stored.quantization is None:
             return super().emit(g, y, *xs)
         least, most = (
@@ -317,7 +312,7 @@ class Sum(Elementwise):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         a, b = xs
-        if g.float_only or b.tensor is self.terms[1]:
+        if b.plan.reading is not Reading.DEQUANTIZED or b.tensor is self.terms[1]:
             return super().emit(g, y, a, b)
         return g.Add(a, g.view(self.terms[1], b.order, b.letters, b.plan))
 

@@ -8,7 +8,8 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Integers, integer_range, is_quantized
+from tflite2onnx.quantization.declarations import Integers
+from tflite2onnx.quantization.storage import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions
 

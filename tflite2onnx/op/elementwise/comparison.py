@@ -10,7 +10,8 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit
-from tflite2onnx.quantization import Integers, Storage, integer_range
+from tflite2onnx.quantization.declarations import Integers
+from tflite2onnx.quantization.storage import Storage, integer_range
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_equal
 

@@ -13,11 +13,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import AlreadyStored, Builder, Value, View
+from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.fixed_point import are_narrow
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, nodes
 from tflite2onnx.op.indexing.hash_table import look_up
-from tflite2onnx.quantization import encode_constant, integer_range
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import encode_constant, integer_range
 from tflite2onnx.tensor import Array, DType, Tensor
 
 _BITS = 15  # fraction bits of the kernel's numbers
@@ -38,15 +39,18 @@ class HardSwish(Elementwise):
         """The kernel's result for each integer, None if there is no integer kernel."""
         return _table(self.input(0), self.output)
 
-    def emit(self, g: Builder, y: View, *xs: View) -> Value | AlreadyStored:  # type: ignore[override]
-        if g.float_only or self.table is None:
-            return super().emit(g, y, *xs)
-        x = g.view(xs[0].tensor, xs[0].order)
-        stored = g.storage(y.tensor)
+    @property
+    def quantization(self) -> Real:
+        return Real(tabulates=self.table is not None)
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        (x,) = xs
+        if self.table is None or x.storage.quantization is None:
+            return super().emit(g, y, x)
         # Negative indices count from the end.
         table = np.roll(self.table, 128) if x.dtype is DType.INT8 else self.table
-        elements = g.constant(encode_constant(table, y.tensor.dtype, stored), stored.dtype, "table")
-        return AlreadyStored(look_up(g, elements, x))
+        elements = encode_constant(table, y.tensor.dtype, y.storage)
+        return look_up(g, g.constant(elements, y.dtype, "table"), x)
 
 
 class _Multiplier(NamedTuple):

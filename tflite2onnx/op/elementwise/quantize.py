@@ -13,16 +13,9 @@ from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import (
-    AS_NUMBERS,
-    Declaration,
-    Integers,
-    Real,
-    Storage,
-    has_one_scale,
-    integer_range,
-    is_quantized,
-)
+from tflite2onnx.quantization.declarations import Declaration, Integers, Real, has_one_scale
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _BITS = range(2, 17)
@@ -89,7 +82,7 @@ class Quantize(DynamicShape):
         scale = _int32_quantization(x.tensor)
         if scale:
             return g.dequantize(x, Storage(DType.INT32, scale), x.order)
-        if g.float_only:
+        if y.plan.reading is Reading.FLOAT:
             return x.value
         if self.reciprocal is not None:
             return g.Mul(x, np.asarray(self.reciprocal))

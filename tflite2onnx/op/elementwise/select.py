@@ -11,7 +11,7 @@ from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import broadcast_dims
 

@@ -12,7 +12,7 @@ from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit, node
-from tflite2onnx.quantization import is_quantized
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
 _NUMBERS = "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"

@@ -11,7 +11,7 @@ from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node
 from tflite2onnx.op.movement.bitcast import split_words
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
 
 _BITS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_indices, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)

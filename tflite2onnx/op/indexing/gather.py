@@ -14,7 +14,7 @@ from tflite2onnx.op.common.checks import (
     require_equal_shapes,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 
 

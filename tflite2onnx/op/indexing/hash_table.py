@@ -9,7 +9,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # Operators that fill a table; the pass that makes tables constant removes them.

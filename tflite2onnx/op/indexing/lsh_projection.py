@@ -12,7 +12,7 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Outp
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.common.unsigned import UnsignedInt
 from tflite2onnx.op.movement.bitcast import split_words
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
 
 _TYPES = (

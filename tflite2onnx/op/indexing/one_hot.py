@@ -18,7 +18,7 @@ from tflite2onnx.op.common.checks import (
     require_equal_shapes,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Integers, Moves
+from tflite2onnx.quantization.declarations import Integers, Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_known
 

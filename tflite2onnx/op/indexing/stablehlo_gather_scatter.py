@@ -18,7 +18,8 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Outp
 from tflite2onnx.op.common.checks import check_element_count, drop_axis, expect, expect_type
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import Moves, is_quantized
+from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
 _INDICES = (DType.INT32, DType.INT64)

@@ -21,7 +21,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import is_known
 

@@ -9,7 +9,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Integers, Moves
+from tflite2onnx.quantization.declarations import Integers, Moves
 from tflite2onnx.tensor import Array, DType
 
 _WHERE_TYPES = (

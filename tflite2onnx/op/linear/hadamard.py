@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
-from tflite2onnx.quantization import is_quantized
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType
 
 _RANKS = (2, 3)

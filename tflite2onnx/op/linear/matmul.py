@@ -15,14 +15,9 @@ from tflite2onnx.op.common.checks import expect_real, features_from
 from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import (
-    Product,
-    Reading,
-    bias_storage,
-    encode_constant,
-    is_quantized,
-    quantizes_data,
-)
+from tflite2onnx.quantization.declarations import Product
+from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
+from tflite2onnx.quantization.storage import encode_constant, is_quantized
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal
 

@@ -9,7 +9,7 @@ import numpy as np
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
 # Complex tensors have become pairs of floats before. Types of less than a byte are packed.

@@ -16,7 +16,7 @@ from tflite2onnx.op.common.checks import (
     requested_shape,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
 
 

@@ -27,7 +27,8 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import QUANTIZED, Moves
+from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, is_known, require_equal
 

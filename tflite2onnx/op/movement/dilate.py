@@ -11,7 +11,7 @@ from tflite2onnx.op.common.checks import expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim
 

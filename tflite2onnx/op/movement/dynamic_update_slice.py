@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 
 

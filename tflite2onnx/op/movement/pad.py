@@ -11,7 +11,8 @@ from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, U
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import QUANTIZED, Moves
+from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
 

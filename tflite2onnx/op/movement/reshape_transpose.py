@@ -29,7 +29,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     split_shape,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, array_of, require_equal
 

@@ -11,7 +11,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, count_listed_axes, expect, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 
 _SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)

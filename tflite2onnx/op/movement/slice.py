@@ -12,7 +12,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
 

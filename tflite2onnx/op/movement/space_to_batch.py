@@ -13,7 +13,7 @@ from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, U
 from tflite2onnx.op.common.checks import expect, expect_list, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import is_known
 

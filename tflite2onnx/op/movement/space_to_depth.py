@@ -8,7 +8,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.quantization import Moves
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType
 
 

@@ -22,13 +22,15 @@ from tflite2onnx.layout import Frame, identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import (
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.rules import Reading, weight_storage
+from tflite2onnx.quantization.storage import (
     QUANTIZED,
+    REAL,
     Storage,
     decode_constant,
     encode_constant,
     is_quantized,
-    weight_storage,
 )
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import require_equal
@@ -50,12 +52,13 @@ _STORED = {
 def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 2) -> Value:
     """Return numbers rounded to those that a storage represents; None does not round.
 
-    With float quantization (`float_only`) numbers are not rounded.
+    With float quantization numbers are not rounded.
     """
-    if storage is None or storage.quantization is None or g.float_only:
+    inner = g.plan.inner(storage or REAL)
+    if inner.quantization is None:
         return x
     order = identity(rank)
-    storage = storage._replace(quantization=replace(storage.quantization, axis=rank - 1))
+    storage = inner._replace(quantization=replace(inner.quantization, axis=rank - 1))
     return g.dequantize(g.quantize(x, storage, order), storage, order)
 
 
@@ -114,9 +117,10 @@ def stack_matrices(
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
-    storages = [g.plan.weight_storage(x, w) for w in matrices]
+    planned = [g.plan.inner_weights(x, w) for w in matrices]
+    storages = [p.storage for p in planned if p.reading is not Reading.FLOAT]
     scales = [k.quantization for k in storages if k.quantization and _of_rows(k.quantization)]
-    if g.float_only or len(scales) < len(matrices) or len({k.dtype for k in storages}) > 1:
+    if len(scales) < len(matrices) or len({k.dtype for k in storages}) > 1:
         is_half = all(constant_elements(w).dtype == np.float16 for w in matrices)
         parts = [constant_elements(w) if is_half else dequantize_weights(x, w) for w in matrices]
         data = np.concatenate([f * _square(p) for f, p in zip(factors, parts, strict=True)])
@@ -134,7 +138,7 @@ def stack_matrices(
         for column in zip(*numbers, strict=True)
     )
     quantization = Quantization(scale.astype(np.float32), zero, 1)
-    storage = Storage(storages[0].dtype, quantization, folds=not is_quantized(x))
+    storage = storages[0]._replace(quantization=quantization)
     return g.dequantize(g.constant(data, storage.dtype, name), storage, identity(data.ndim))
 
 
@@ -266,6 +270,18 @@ class Recurrent(DynamicShape):
         if operand in self._sequences:
             return axis == time or (axis == 1 - time and same_batch)
         return axis == 0 and same_batch
+
+    @property
+    def quantization(self) -> Real:
+        """Constant integers among the parameters are weights; the states are real numbers."""
+        states = {i for indices in self.states for i in indices}
+        return Real(
+            multiplies={
+                i
+                for i, t in enumerate(self.op.inputs)
+                if i not in (0, self.auxiliary, *states) and t is not None and is_quantized(t)
+            }
+        )
 
     @property
     def _sequences(self) -> list[int]:

@@ -11,6 +11,7 @@ from tflite2onnx.op.base import Category, Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
 
 _TIMES = 3  # axes of a sequence: time, batch, numbers
@@ -25,6 +26,7 @@ class Gru(DynamicShape):
     dynamic_axes = "..."
     category = Category.TERMINATE
     returns_tuple = True
+    quantization = Real(multiplies=range(1, _BIAS))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, state = self.input(0).shape, self.input(_BIAS + 1).shape

@@ -19,6 +19,7 @@ from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_constant
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
 from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
+from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import DType
 
 # TFLite's order of gates, and the offset of each group of inputs from the first weights.
@@ -188,6 +189,10 @@ class Lstm(UnidirectionalLstm):
     @property
     def _is_basic(self) -> bool:
         return bool(self.options.kernel_type == _BASIC)
+
+    @property
+    def quantization(self) -> Real:
+        return lstm_basic.QUANTIZATION if self._is_basic else super().quantization
 
     def check(self) -> None:
         """Raise OperatorError unless the kernels support the operator."""

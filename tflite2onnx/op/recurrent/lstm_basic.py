@@ -26,9 +26,11 @@ from tflite2onnx.op.recurrent.base import (
     stack_matrices,
     storage_of_scale,
 )
-from tflite2onnx.quantization import is_quantized
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
+QUANTIZATION = Real(multiplies=(2,))
 _INPUTS, _OUTPUTS = 5, 4
 _SUMS = storage_of_scale(DType.INT16, 2.0**-12)
 _CELL = storage_of_scale(DType.INT16, 2.0**-11)

@@ -37,7 +37,7 @@ from tflite2onnx.op.recurrent.base import (
     stack_matrices,
     storage_of_scale,
 )
-from tflite2onnx.quantization import Storage, integer_range
+from tflite2onnx.quantization.storage import REAL, Storage, integer_range
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
 # ONNX's order of gates: input, output, forget, cell.
@@ -242,8 +242,7 @@ class Cell:
         if "i" in self.gates:
             input_gate = self._gate(g, "i", sums["i"], c)
         else:
-            one = 1 if g.float_only else self._unit_value
-            input_gate = g.Sub(g.scalar(one, DType.FLOAT32), forget_gate)
+            input_gate = g.Sub(g.scalar(self._unit_value(g), DType.FLOAT32), forget_gate)
         remembered = round_to_storage(g, g.Mul(forget_gate, c), self.grids.cell)
         update = g.Mul(input_gate, self._gate(g, "c", sums["c"], c))
         c = round_to_storage(g, g.Add(remembered, update), self.grids.cell)
@@ -254,7 +253,7 @@ class Cell:
             g, apply_activation(g, self.activation, c), self.grids.functions
         )
         hidden = g.Mul(self._gate(g, "o", sums["o"], c), activated)
-        if not g.float_only:
+        if self.grids.hidden and g.plan.inner(self.grids.hidden).quantization:
             hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
         h = self._output(g, weights, round_to_storage(g, hidden, self.grids.hidden))
         return h, g.Identity(h) if self.shares_state else c
@@ -283,11 +282,10 @@ class Cell:
         z = apply_activation(g, self.activation, z) if letter == "c" else g.Sigmoid(z)
         return round_to_storage(g, z, self.grids.functions)
 
-    @property
-    def _unit_value(self) -> float:
-        """1, or the largest number that the storage of the functions represents."""
-        grid = self.grids.functions
-        return 1 if grid is None else integer_range(grid.dtype)[1] * float(grid.scale[0])
+    def _unit_value(self, g: Builder) -> float:
+        """Return 1, or the largest number that the storage of the functions represents."""
+        grid = g.plan.inner(self.grids.functions or REAL)
+        return integer_range(grid.dtype)[1] * float(grid.scale[0]) if grid.quantization else 1
 
     def _output(self, g: Builder, weights: Weights, hidden: Value) -> Value:
         if self.projection is None:

@@ -14,7 +14,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.recurrent.base import storage_of_scale
 from tflite2onnx.op.recurrent.lstm_cell import Grids
-from tflite2onnx.quantization import Storage, integer_range, is_quantized
+from tflite2onnx.quantization.storage import Storage, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 # The inputs of four gates in TFLite's order, then the input of the projection.

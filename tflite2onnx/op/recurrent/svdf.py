@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.builder.builder import AlreadyStored, Builder, NeedsReshape, Value, View
+from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import identity
 from tflite2onnx.op.base import Category, Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
@@ -18,7 +18,8 @@ from tflite2onnx.op.recurrent.base import (
     scale_of,
     stack_matrices,
 )
-from tflite2onnx.quantization import is_quantized
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Shape
 
 _BIAS, _STATE = 3, 4  # inputs
@@ -40,6 +41,7 @@ class Svdf(Operator):
     category = Category.TERMINATE
     returns_tuple = True
     fuses_activation = False
+    quantization = Real(multiplies=(1, 2), moves=(_STATE, ~1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the outputs' shapes, which kernels compute and some files lack."""
@@ -91,13 +93,13 @@ class Svdf(Operator):
         times: View,
         _: View | None,
         state: View,
-    ) -> tuple[Value | NeedsReshape, AlreadyStored]:
+    ) -> tuple[Value | NeedsReshape, Value]:
         """Return the output, and the next state as stored."""
         shape = x.shape[0], *times.tensor.shape
-        storage, last = g.storage(state.tensor), g.ints([2])
+        storage, last = state.storage, g.ints([2])
         now = g.MatMul(x, stack_matrices(g, x.tensor, [features.tensor], np.transpose))
         if storage.quantization is not None:
-            state, now = g.view(state.tensor, state.order), g.quantize(now, storage, identity(2))
+            now = g.quantize(now, storage, identity(2))
         recent = g.Slice(state.reshape(shape), g.ints([1]), g.ints(shape[2:]), last)
         memory = g.Concat(recent, g.Unsqueeze(now, last), axis=2)
         next_state = g.reshape(memory, state.shape)
@@ -106,7 +108,7 @@ class Svdf(Operator):
         output = self._over_time(g, memory, shape)
         if x.tensor.dtype is DType.FLOAT32 and isinstance(output, Value):
             output = apply_activation(g, self.options.fused_activation_function, output)
-        return output, AlreadyStored(next_state)
+        return output, next_state
 
     def _over_time(self, g: Builder, memory: Value, shape: Shape) -> Value | NeedsReshape:
         """Return the output, [batch, units], of the memory, [batch, filters, times].

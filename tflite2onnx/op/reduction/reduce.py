@@ -14,7 +14,8 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization import Declaration, Integers, Real, is_quantized
+from tflite2onnx.quantization.declarations import Declaration, Integers, Real
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.suggestions import join_alternatives
 

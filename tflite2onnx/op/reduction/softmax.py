@@ -11,7 +11,8 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization import Real, is_quantized
+from tflite2onnx.quantization.declarations import Real
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.suggestions import join_alternatives
 

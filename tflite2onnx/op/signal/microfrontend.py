@@ -29,7 +29,7 @@ from tflite2onnx.op.signal.tflm_base import (
     powers,
     shift_right,
 )
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
 _TYPES = DType.INT32, DType.FLOAT32, DType.UINT16

@@ -12,7 +12,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value
 from tflite2onnx.op.common.checks import check_element_count, expect
-from tflite2onnx.quantization import Integers
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 WORD = 32  # bits

@@ -13,7 +13,8 @@ from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints
 from tflite2onnx.op.common.hybrid import symmetric
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
-from tflite2onnx.quantization import Product, Reading, bias_storage, quantizes_data
+from tflite2onnx.quantization.declarations import Product
+from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import has_dimensions, is_known, require_equal
 

@@ -10,7 +10,8 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OutputShape
 from tflite2onnx.op.common.checks import expect_real, expect_type
 from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
-from tflite2onnx.quantization import Declaration, Integers, Moves, averages, half_away_scale
+from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, averages
+from tflite2onnx.quantization.storage import half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 

@@ -11,7 +11,7 @@ from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_real, expect_type
 from tflite2onnx.op.common.windows import ImageOperator, Window, window_from_lists
 from tflite2onnx.op.vision.pool import average, average_quantization
-from tflite2onnx.quantization import Declaration, Integers, Moves, averages
+from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, averages
 from tflite2onnx.tensor import DType, Shape
 
 _AXES = 5

@@ -11,7 +11,8 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints, requested_shape
 from tflite2onnx.op.common.windows import ImageOperator
-from tflite2onnx.quantization import Moves, Real, averages, half_away_scale, is_quantized
+from tflite2onnx.quantization.declarations import Moves, Real, averages
+from tflite2onnx.quantization.storage import half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.

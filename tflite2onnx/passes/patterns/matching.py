@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, Readers
-from tflite2onnx.quantization import BOUNDS
+from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
-from tflite2onnx.quantization import quantizes_data
+from tflite2onnx.quantization.rules import quantizes_data
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 

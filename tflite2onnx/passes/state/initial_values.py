@@ -11,7 +11,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.fold_constants import fold
 from tflite2onnx.passes.normalise import densify
-from tflite2onnx.quantization import decode_constant
+from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
 # The operators that LiteRT runs once if all inputs are constant: DEQUANTIZE in the first run, and

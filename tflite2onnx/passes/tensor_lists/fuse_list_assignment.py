@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
-from tflite2onnx.quantization import same_scale
+from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
 _PARTS = 3  # before the item, the item, after it
