@@ -143,7 +143,7 @@ def _largest_differences(
         for place, (want, have) in enumerate(pairs):
             if want is None:
                 continue
-            fault, largest = _compare_output(want, have, bound)
+            fault, largest = compare_output(want, have, bound)
             if want.dtype.kind in "iu":
                 steps = max(steps, largest)
             else:
@@ -153,7 +153,7 @@ def _largest_differences(
     return "", part, steps
 
 
-def _compare_output(want: Array, have: Array, bound: Bound) -> tuple[str, float]:
+def compare_output(want: Array, have: Array, bound: Bound) -> tuple[str, float]:
     """Return the error of an output in words, and its largest difference."""
     want = in_bytes(in_pairs(want))
     if want.dtype != have.dtype or want.shape != have.shape:

@@ -194,14 +194,18 @@ class Case:
         named = [(key, repr(value)) for key, value in self.choice.items()]
         return frozenset(combinations(named, min(depth, len(named))))
 
+    def bench(self) -> tuple[Bench, bytes | None]:
+        """Return the model under construction, and the model if the row returns one."""
+        choice = dict(self.choice)
+        bench = Bench(self.name, self.kind, choice.pop("values"))
+        return bench, self.row.build(bench, self.row.code, **choice)
+
     def build(self) -> Built:
         """Return the model, its inputs, and the outputs of a reference.
 
         Each run rotates the same elements, unless the bench defines the elements of each run.
         """
-        choice = dict(self.choice)
-        bench = Bench(self.name, self.kind, choice.pop("values"))
-        made = self.row.build(bench, self.row.code, **choice)
+        bench, made = self.bench()
         arrays = bench.arrays
         if made is not None:
             arrays = random_inputs(made, zlib.crc32(self.name.encode()), float32=(-2, 2))

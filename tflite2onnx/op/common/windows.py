@@ -42,9 +42,9 @@ def image_of(view: View) -> Shape:
 
 
 def dynamic_image_of(view: View) -> Sizes:
-    """Return the height and width of an operand, with names for dynamic axes."""
-    rows, columns = (view.tensor.sizes[view.letters.index(letter)] for letter in "HW")
-    return rows, columns
+    """Return the axes D, H and W that an operand has, with names for dynamic axes."""
+    pairs = zip(view.letters, view.tensor.sizes, strict=True)
+    return tuple(size for letter, size in pairs if letter in "DHW")
 
 
 class Window(NamedTuple):

@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 
-class Bucketize(Operator):
+class Bucketize(DynamicShape):
     """BUCKETIZE: the number of sorted boundaries that are not larger than each element.
 
     Boundaries are float32, and integers are compared with them as float32. NaN is in the last
@@ -20,6 +21,7 @@ class Bucketize(Operator):
 
     codes = ("BUCKETIZE",)
     category = Category.TRANSPARENT
+    dynamic_axes = "..."
     keeps_shape = True
     tflite = "... -> ..."
 
@@ -37,7 +39,7 @@ class Bucketize(Operator):
             compute_type.numpy
         )
         if not boundaries.size:
-            return g.Expand(g.scalar(0, DType.INT32), g.ints(y.shape))
+            return g.Expand(g.scalar(0, DType.INT32), g.runtime_shape(y.sizes, x))
         column = g.Unsqueeze(g.recast(x, x.dtype, compute_type), g.ints([x.rank]))
         # GreaterOrEqual would be false for NaN.
         reached = g.Not(g.Less(column, boundaries))

@@ -157,7 +157,7 @@ class EmbeddingLookupSparse(DynamicShape):
         return g.reshape(total, y.shape)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return operand in (0, 1, 3)  # the number of ids
+        return operand in (0, 1, 3) or (operand == 4 and axis == 0)  # the number of ids, of rows
 
     def _sum_numbers(self, g: Builder, indices: View) -> Value:
         """Return the number of the sum that each id belongs to, [n, 1]."""

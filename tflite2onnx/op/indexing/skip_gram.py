@@ -81,7 +81,7 @@ class SkipGram(DynamicShape):
 
     def _split_words(self, g: Builder, x: View) -> Value:
         """Return the words of the first string, which white space separates."""
-        words = g.Gather(x.reshape((x.tensor.elements,)), g.ints([0]))
+        words = g.Gather(g.reshape(x, ["strings"]), g.ints([0]))
         for space in _SPACES:
             parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)
             words = g.reshape(parts, ["words"])

@@ -8,6 +8,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType
 
@@ -58,7 +59,7 @@ def _hadamard(size: int) -> Array:
     return (matrix / math.sqrt(size)).astype(np.float32)
 
 
-class NumericVerify(Operator):
+class NumericVerify(DynamicShape):
     """NumericVerify: the quantization error, the dequantized input minus the float input.
 
     The kernel can also log large errors or fail for them; the ONNX graph does neither.
@@ -67,6 +68,7 @@ class NumericVerify(Operator):
     codes = ("NumericVerify",)
     custom = True
     category = Category.TRANSPARENT
+    dynamic_axes = "..."
     keeps_shape = True
     tflite = "... -> ..."
 

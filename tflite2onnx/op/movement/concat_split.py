@@ -159,6 +159,7 @@ class Split(DynamicShape, Foldable):
 
     codes = ("SPLIT", "SPLIT_V")
     evaluates_dimensions = True
+    dynamic_axes = "..."
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
@@ -195,7 +196,8 @@ class Split(DynamicShape, Foldable):
             requested = ints(self, 1)
             rest = whole - sum(size for size in requested if size != -1)
             sizes = [rest if size == -1 else size for size in requested]
-        require_equal(sum(sizes), whole, f"{count} sizes must add up to {whole}, got {sizes}")
+        if self.op.code == "SPLIT_V" or is_known(whole):  # the kernel requires equal parts
+            require_equal(sum(sizes), whole, f"{count} sizes must add up to {whole}, got {sizes}")
         if any(is_known(size) and size < 0 for size in sizes) or len(sizes) != count:
             raise OperatorError(
                 f"{count} sizes must be non-negative and add up to {whole}, got {sizes}"
@@ -226,29 +228,23 @@ class Split(DynamicShape, Foldable):
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._axis_is_known else []
 
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return self.has_data_dependent_shape or axis != self._axis
-
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         x = xs[self._data]
         if not self._axis_is_known:
             return self._split_anywhere(g, *xs)
-        if self.has_data_dependent_shape:
-            axis = x.axis(self._axis)
+        axis = x.axis(self._axis)
+        if self.has_data_dependent_shape or self._axis in x.tensor.symbols:
             whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
-            sizes = self._resolve_sizes(g, whole, xs[1])
+            sizes = self._runtime_sizes(g, whole, xs[1 - self._data])
             return _split(g, x, x.dtype, sizes, len(ys), axis)
-        return _split(g, x, x.dtype, g.ints(self._sizes), len(ys), x.axis(self._axis))
+        return _split(g, x, x.dtype, g.ints(self._sizes), len(ys), axis)
 
     def _split_anywhere(self, g: Builder, *xs: View) -> tuple[Value, ...]:
         """Return the parts along an axis that is known at run time only."""
         x, other, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
         number = other if self.op.code == "SPLIT" else xs[2]
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, number, x.rank))
-        if self.op.code == "SPLIT":
-            sizes = g.Expand(g.Div(parts.size, g.ints([count])), g.ints([count]))
-        else:
-            sizes = self._resolve_sizes(g, parts.size, other)
+        sizes = self._runtime_sizes(g, parts.size, other)
         pieces = _split(g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1)
         each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
@@ -256,7 +252,10 @@ class Split(DynamicShape, Foldable):
             for part, size in zip(pieces, each, strict=True)
         )
 
-    def _resolve_sizes(self, g: Builder, whole: Value, requested: View) -> Value:
+    def _runtime_sizes(self, g: Builder, whole: Value, requested: View) -> Value:
+        count = g.ints([len(self.op.outputs)])
+        if self.op.code == "SPLIT":
+            return g.Expand(g.Div(whole, count), count)
         sizes = g.as_int64_list(requested)
         # A size of -1 stands for the rest: the whole axis without the sum of the other sizes.
         others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))

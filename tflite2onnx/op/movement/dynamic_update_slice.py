@@ -9,6 +9,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
@@ -22,6 +23,7 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
     category = Category.ATTRIBUTE
+    dynamic_axes = "..."
     keeps_shape = True
     tflite = "... -> ..."
     quantization = Moves()
@@ -45,11 +47,6 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
         expect_type(starts, (DType.INT32, DType.INT64))
         expect(starts, (len(self._max_starts),), starts.dtype)
 
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether the update spans the whole axis, or has a constant size along it."""
-        whole, part = (self.input(i).sizes[axis] for i in range(2))
-        return operand == 2 or whole == part or isinstance(part, int)  # starts
-
     def emit(self, g: Builder, y: View, x: View, update: View, starts: View) -> Value:
         if 0 in update.shape:
             return x.value
@@ -57,41 +54,44 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
         axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
         if not axes:
             return update.value
-        where = self._clamp_starts(g, x, starts)
+        parts = sizes_of(g, update)
+        where = self._clamp_starts(g, x, parts, starts), parts
         return g.with_compute_type(
             "Slice", x.dtype, lambda a, b: self._replace_part(g, a, b, x, axes, where), x, update
         )
 
-    def _clamp_starts(self, g: Builder, x: View, starts: View) -> Value:
+    def _clamp_starts(self, g: Builder, x: View, parts: Value, starts: View) -> Value:
         """Return the clamped start indices, one for each TFLite axis, int64."""
-        if starts.tensor.data is not None and not x.tensor.symbols:
+        fixed = parts.data is not None and not x.tensor.symbols
+        if starts.tensor.data is not None and fixed:
             return g.ints(np.clip(starts.ints, 0, self._max_starts).tolist())
         wide = g.recast(starts, starts.dtype, DType.INT64)
-        zero, largest = g.scalar(0, DType.INT64), self._dynamic_max_starts(g, x)
+        zero = g.scalar(0, DType.INT64)
+        largest = g.ints(self._max_starts) if fixed else g.Sub(sizes_of(g, x), parts)
         if starts.dtype is DType.INT32:  # Max and Min compare numbers of 32 bits correctly
             return g.Min(g.Max(wide, zero), largest)
         return g.clamp_int64(wide, zero, largest)
 
-    def _dynamic_max_starts(self, g: Builder, x: View) -> Value:
-        """Return the largest start indices, computed at run time if x has dynamic axes."""
-        if not x.tensor.symbols:
-            return g.ints(self._max_starts)
-        order = [x.axis(axis) for axis in range(x.rank)]
-        whole = g.Shape(x) if order == [*range(x.rank)] else g.Gather(g.Shape(x), g.ints(order))
-        return g.Sub(whole, g.ints(self.input(1).shape))  # not read where both are dynamic
-
     def _replace_part(
-        self, g: Builder, value: Value, update: Value, x: View, axes: Sequence[int], where: Value
+        self,
+        g: Builder,
+        value: Value,
+        update: Value,
+        x: View,
+        axes: Sequence[int],
+        where: tuple[Value, Value],
     ) -> Value:
         """Return a value with the update in it, which is smaller along these axes only.
+
+        `where` has the start indices and the sizes of the update, of all axes.
 
         Along the first axis, the elements before and after the update are kept. The slice between
         them is replaced by recursion over the other axes.
         """
         axis, *rest = axes
         axes_input = g.ints([x.axis(axis)])
-        first = _take_entry(g, where, axis)
-        last = _add_offset(g, first, self.input(1).shape[axis])
+        first, part = (_take_entry(g, numbers, axis) for numbers in where)
+        last = _add_offsets(g, first, part)
         if rest:
             update = self._replace_part(
                 g, g.Slice(value, first, last, axes_input), update, x, rest, where
@@ -117,7 +117,7 @@ def _take_entry(g: Builder, numbers: Value, index: int) -> Value:
     return g.Slice(numbers, g.ints([index]), g.ints([index + 1]))
 
 
-def _add_offset(g: Builder, number: Value, by: int) -> Value:
-    if number.data is not None:
-        return g.ints([int(number.data[0]) + by])
-    return g.Add(number, g.ints([by]))
+def _add_offsets(g: Builder, number: Value, offset: Value) -> Value:
+    if number.data is not None and offset.data is not None:
+        return g.ints((number.data + offset.data).tolist())
+    return g.Add(number, offset)

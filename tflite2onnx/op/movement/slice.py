@@ -241,7 +241,9 @@ class StridedSlice(DynamicShape, Foldable):
             return -(-size // abs(step))
         if start is None or stop is None or not is_known(step) or step <= 0 or o.offset:
             return Unknown()
-        return -((start - stop) // step)
+        count = -((start - stop) // step)
+        # A shorter axis would have fewer of them.
+        return count if not is_known(count) or _is_inside(start, stop, size) else Unknown()
 
     def _entry_part(self, entry: int, axis: int, size: int) -> _Part:
         if entry < 0:
@@ -387,6 +389,14 @@ def _gather_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value
     if numbers.data is not None:
         return g.ints([int(numbers.data[entry]) for entry in entries])
     return g.Gather(numbers, g.ints(entries), axis=0)
+
+
+def _is_inside(start: Dim, stop: Dim, size: Dim) -> bool:
+    """Return whether both bounds lie inside an axis at all sizes."""
+    try:
+        return start >= 0 and stop <= size
+    except UndecidedError:
+        return False
 
 
 def _open_index(index: Dim, size: Dim) -> Dim | None:

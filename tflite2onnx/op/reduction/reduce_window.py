@@ -8,11 +8,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type, ints
+from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.movement.dilate import dilate_axes
 from tflite2onnx.op.movement.pad import pad_axes
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
+from tflite2onnx.utils.dimension import Dim, is_known
 
 _TYPES = (
     DType.FLOAT32,
@@ -49,21 +52,19 @@ class Axis(NamedTuple):
     low: int = 0
     high: int = 0
 
-    def padded_size(self, size: int) -> int:
-        """Return the size of the axis after base dilation and padding."""
-        return max(size - 1, 0) * self.base + min(size, 1) + self.low + self.high
-
     @property
     def extent(self) -> int:
         """The size of a window after dilation."""
         return (self.size - 1) * self.dilation + 1
 
-    def window_count(self, size: int) -> int:
+    def window_count(self, size: Dim) -> Dim:
         """Return the number of windows along an axis of this size."""
-        return max((self.padded_size(size) - self.extent) // self.stride + 1, 0)
+        dilated = 0 if size == 0 else (size - 1) * self.base + 1
+        count = (dilated + self.low + self.high - self.extent) // self.stride + 1
+        return max(count, 0) if is_known(count) else count
 
 
-class _Windows(Operator):
+class _Windows(DynamicShape):
     """Base of both operators. All functions are associative, so one axis is reduced after another.
 
     Two adjacent windows are combined to a window of twice the size, so the number of nodes is
@@ -71,6 +72,7 @@ class _Windows(Operator):
     """
 
     category = Category.ATTRIBUTE
+    dynamic_axes = "..."
     tflite = "... -> ..."
     parameters: ClassVar[int] = 0  # the number of inputs that describe the windows
 
@@ -122,11 +124,10 @@ class _Windows(Operator):
         dilated = dilate_axes(g, x, [axis.base for axis in axes], first)
         low, high = ([getattr(axis, side) for axis in axes] for side in ("low", "high"))
         padded = pad_axes(g, dilated, x.dtype, low, high, first.reshape(()))
-        sizes = [axis.padded_size(size) for axis, size in zip(axes, x.shape, strict=True)]
         node, dtype = self._node_and_type(x.dtype)
         value = g.recast(padded, x.dtype, dtype)
         for index, axis in enumerate(axes):
-            value = _reduce_axis(g, value, node, axis, (index, sizes[index]), dtype)
+            value = _reduce_axis(g, value, node, axis, index, dtype)
         if not self._is_neutral(first, node):
             start = g.recast(first.reshape(()), x.dtype, dtype)
             value = g.in_compute_type(node, dtype, start, value)
@@ -157,35 +158,34 @@ class _Windows(Operator):
         return bool(number == (limits.max if node == "Min" else limits.min))
 
 
-def _reduce_axis(
-    g: Builder, x: Value, node: str, axis: Axis, place: tuple[int, int], dtype: DType
-) -> Value:
-    """Reduce windows along one axis; `place` is its index and its size."""
-    index, size = place
+def _reduce_axis(g: Builder, x: Value, node: str, axis: Axis, index: int, dtype: DType) -> Value:
+    """Reduce windows along the axis of this index, whose size may be dynamic."""
 
-    def slice_part(value: Value, start: int, stop: int, step: int = 1) -> Value:
-        bounds = (g.ints([number]) for number in (start, stop, index, step))
+    def slice_part(value: Value, start: int, cut: int, step: int = 1) -> Value:
+        bounds = (g.ints([number]) for number in (start, -cut if cut else AXIS_END, index, step))
         return g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), value)
 
-    # `partial` are `count` windows of `length` elements each, one from each element on.
-    partial, length, count = x, 1, size
-    rest: list[tuple[Value, int]] = []  # windows to append later, and their lengths
+    # `partial` are windows of `length` elements each, one from each element on but the last
+    # `lacking` elements.
+    partial, length, lacking = x, 1, 0
+    rest: list[tuple[Value, int, int]] = []  # windows to append later
     remaining = axis.size
     while remaining > 1:
         if remaining % 2:
-            rest.append((partial, length))
+            rest.append((partial, length, lacking))
         shift = length * axis.dilation
         partial = g.in_compute_type(
-            node, dtype, slice_part(partial, 0, count - shift), slice_part(partial, shift, count)
+            node, dtype, slice_part(partial, 0, shift), slice_part(partial, shift, 0)
         )
-        length, count, remaining = 2 * length, count - shift, remaining // 2
-    windows = size - axis.extent + 1
-    reduced = partial if count == windows else slice_part(partial, 0, windows)
-    for other, other_length in reversed(rest):
+        length, lacking, remaining = 2 * length, lacking + shift, remaining // 2
+    last = axis.extent - 1
+    reduced = partial if lacking == last else slice_part(partial, 0, last - lacking)
+    for other, other_length, other_lacking in reversed(rest):
         start = length * axis.dilation
-        reduced = g.in_compute_type(node, dtype, reduced, slice_part(other, start, start + windows))
+        part = slice_part(other, start, last - other_lacking - start)
+        reduced = g.in_compute_type(node, dtype, reduced, part)
         length += other_length
-    return reduced if axis.stride == 1 else slice_part(reduced, 0, windows, axis.stride)
+    return reduced if axis.stride == 1 else slice_part(reduced, 0, 0, axis.stride)
 
 
 class StablehloReduceWindow(_Windows):

@@ -77,6 +77,7 @@ class RealFourier(DynamicShape):
     """
 
     codes = ("RFFT2D",)
+    dynamic_axes = "..."
     shape_inputs = (1,)
     category = Category.TERMINATE
 
@@ -105,10 +106,6 @@ class RealFourier(DynamicShape):
             expect(self.input(1), (2,), DType.INT32)
         expect_type(self.output, (DType.FLOAT32,))
 
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # With static lengths only the axes that are not transformed may be dynamic.
-        return self.has_data_dependent_shape or axis < self.input(0).rank - 2
-
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
         adds_batch = x.rank == 2
@@ -120,7 +117,7 @@ class RealFourier(DynamicShape):
         return g.Squeeze(value, g.ints([0])) if adds_batch else value
 
     def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
-        if self.has_data_dependent_shape:
+        if self.has_data_dependent_shape or {x.rank - 2, x.rank - 1} & x.tensor.symbols.keys():
             current = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([AXIS_END]))
             missing_sizes = g.Sub(g.as_int64_list(lengths), current)
             pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)

@@ -8,16 +8,18 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import is_known
 
 _SPECTRA = 3  # axes
 _FLOOR = 1e-12  # the minimum energy of a band before the logarithm
 _MOST_SAMPLES = 1 << 24  # ONNX counts the windows in float32
 
 
-class AudioSpectrogram(Operator):
+class AudioSpectrogram(DynamicShape):
     """AudioSpectrogram: the power or magnitude of the frequencies in windows of audio.
 
     The Hann windows are zero-padded to a power of two. The kernel computes in double precision.
@@ -26,6 +28,7 @@ class AudioSpectrogram(Operator):
 
     codes = ("AudioSpectrogram",)
     custom = True
+    dynamic_axes = "..."
     category = Category.TERMINATE
 
     @cached_property
@@ -41,7 +44,8 @@ class AudioSpectrogram(Operator):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         (window, step, length), (samples, channels) = self._sizes, self.input(0).shape
-        frames = 0 if samples < window else 1 + (samples - window) // step
+        short = is_known(samples) and samples < window
+        frames = 0 if short else 1 + (samples - window) // step
         return [(channels, frames, 1 + length // 2)]
 
     def check(self) -> None:
@@ -72,7 +76,7 @@ class AudioSpectrogram(Operator):
         return power if self.options.get("magnitude_squared", False) else g.Sqrt(power)
 
 
-class Mfcc(Operator):
+class Mfcc(DynamicShape):
     """Mfcc: mel-frequency cepstral coefficients of power spectra.
 
     Magnitudes are weighted by overlapping triangles on the mel scale. The output is the cosine
@@ -110,6 +114,9 @@ class Mfcc(Operator):
         expect(self.input(1), self.input(1).shape, DType.INT32)
         expect_type(self.output, (DType.FLOAT32,))
         self._bands()
+
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return axis < _SPECTRA - 1
 
     def emit(self, g: Builder, y: View, x: View, rate: View) -> Value:
         energy = g.MatMul(g.Sqrt(x), self._bands().astype(np.float32))

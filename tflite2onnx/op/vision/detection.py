@@ -22,10 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect_type
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import require_equal
 
 _CORNERS = 4
 _PER_CLASS = 100  # the default of detections_per_class in the kernel
@@ -49,7 +51,7 @@ class _Detections(NamedTuple):
     slots: Array
 
 
-class DetectionPostProcess(Operator):
+class DetectionPostProcess(DynamicShape):
     """TFLite_Detection_PostProcess: decode boxes, and drop boxes that overlap better boxes."""
 
     codes = ("TFLite_Detection_PostProcess",)
@@ -86,10 +88,17 @@ class DetectionPostProcess(Operator):
     def _number_option(self, name: str) -> np.float32:
         return np.float32(self.options.get(name, 0))
 
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        """Return whether an axis is the number of boxes."""
+        return (operand, axis) in {(0, 1), (1, 1), (2, 0)}
+
     def infer_outputs(self) -> Sequence[OutputShape]:
+        boxes, scores, anchors = (self.input(i).shape for i in range(3))
+        if len(boxes) == len(scores) == 3 and len(anchors) == 2:
+            require_equal(require_equal(boxes[1], scores[1]), anchors[0])
         # Regular suppression reports one class per box, but its outputs have the same size.
-        boxes, classes = self._sizes
-        capacity = boxes * classes
+        most, classes = self._sizes
+        capacity = most * classes
         return [(1, capacity, _CORNERS), (1, capacity), (1, capacity), (1,)]
 
     def check(self) -> None:

@@ -18,7 +18,7 @@ from tflite2onnx.tensor import DType, Quantization, Shape
 class Pool2D(ImageOperator):
     """Base class of the 2-D pooling operators."""
 
-    dynamic_axes = "NHW"
+    dynamic_axes = "NHWC"
 
     def window(self) -> Window:
         """Return the window, whose size is given by options."""

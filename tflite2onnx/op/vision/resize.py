@@ -38,7 +38,7 @@ class Resize(ImageOperator):
     shape_inputs = (1,)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        if self.axis_letters(operand)[axis] == "N" or self.has_data_dependent_shape:
+        if self.axis_letters(operand)[axis] in "NC" or self.has_data_dependent_shape:
             return True
         # The other kernels need indices that are constants computed from both sizes.
         plain = self.mode is not None and self.input(0).dtype in _RESIZED

@@ -1,0 +1,28 @@
+"""Every axis of the inputs of every operator is open, or has a reason in `rows.fixed`.
+
+Operators that LiteRT has no kernel for are not here: nothing resizes them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.open_axes import Finding, judge_open_axes
+from tests.conformance.rows import ROWS
+from tests.conformance.rows.fixed import ENLARGED, FIXED, NO_SIZES, TOGETHER, UNSAFE
+from tests.golden.isolated import run_isolated
+
+CODES = [code for code, row in ROWS.items() if not row.referred]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_open_axes(code: str) -> None:
+    """The axes that are open agree with LiteRT at three sizes; the others are in the table."""
+    findings: list[Finding] = run_isolated(judge_open_axes, code)
+    fixed = {each.name: each.text for each in findings if each.text}
+    assert fixed.keys() == FIXED.get(code, {}).keys(), fixed
+
+
+def test_tables_are_of_these_operators() -> None:
+    known = {*CODES}
+    assert {*FIXED, *UNSAFE, *TOGETHER, *ENLARGED, *NO_SIZES} <= known
