@@ -75,7 +75,7 @@ class Keras:
             (sequence,) = m.op("TRANSPOSE", [sequence, m.constant([1, 0, 2])], [m.tensor(shape)])
         counts = [number(m, self.first), number(m, 0)]
         most = self.round_count(m, sequence)
-        variables = [*counts, self.items(m, most), *states, sequence, most]
+        variables = [*counts, self.items(m, sequence, most), *states, sequence, most]
         given = variables if self.dynamic else variables[:-1]
         ends = loop(m, given, self.body, self.condition)[: 3 + self.states]
         if self.listed:
@@ -94,17 +94,25 @@ class Keras:
         """Return the number of rounds."""
         if not self.dynamic:
             return number(m, self.times)
-        (shape,) = m.op("SHAPE", [sequence], [[3]], dtype="int32", out_type="int32")
-        axis = int(self.limit == "batch")
-        cut = [m.constant([axis]), m.constant([axis + 1]), m.constant([1])]
-        (most,) = m.op("STRIDED_SLICE", [shape, *cut], [[]], shrink_axis_mask=1)
+        most = self.size_of(m, sequence, int(self.limit == "batch"))
         return op(m, "ADD", most, number(m, 0)) if self.limit == "sum" else most
 
-    def items(self, m: Build, most: Tensor) -> Tensor:
+    @staticmethod
+    def size_of(m: Build, x: Tensor, axis: int) -> Tensor:
+        """Return the size of an axis of three."""
+        (shape,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
+        cut = [m.constant([axis]), m.constant([axis + 1]), m.constant([1])]
+        return m.op("STRIDED_SLICE", [shape, *cut], [[]], shrink_axis_mask=1)[0]
+
+    def items(self, m: Build, sequence: Tensor, most: Tensor) -> Tensor:
         """Return the initial list of items."""
         if self.dynamic and not self.last:
             (first,) = m.op("RESHAPE", [most, m.constant([1])], [[1]])
             inputs = [first, m.constant([self.batch or 1, UNITS])]
+            if self.batch is None:
+                batch = self.size_of(m, sequence, 1)
+                (batch,) = m.op("RESHAPE", [batch, m.constant([1])], [[1]])
+                inputs = [first, batch, m.constant([UNITS])]
             (dims,) = m.op("CONCATENATION", inputs, [[3]], axis=0)
             made = m.tensor([None, self.batch, UNITS])
             return m.op("FILL", [dims, m.constant(np.array(0, np.float32))], [made])[0]
@@ -142,7 +150,8 @@ class Keras:
             place = number(m, 0) if self.last else counts[0]
             (item,) = add_list_operator(m, "SetItem", [items, place, made])
         else:
-            (item,) = m.op("RESHAPE", [made, m.constant([1, *made.shape])], [[1, *made.shape]])
+            shape = [1, self.batch or -1, UNITS]
+            (item,) = m.op("RESHAPE", [made, m.constant(shape)], [[1, *made.shape]])
         if not self.last and not self.listed:
             (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
             (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)

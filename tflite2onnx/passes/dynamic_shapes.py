@@ -180,7 +180,13 @@ def _walk(
         else:
             return own, walk
     names = own | dict.fromkeys(batches, BATCH)
-    return names, _walk_with_equal_sizes(graph, operator_of, names)
+    walk = _walk_with_equal_sizes(graph, operator_of, names)
+    # The first axis of a sequence is the time if another axis must be the batch.
+    times = [(t, 0) for t, _ in batches if walk.shapes[t].shape.count(walk.shapes[t].shape[0]) > 1]
+    if times:
+        names |= {place: own[place] for place in times}
+        walk = _walk_with_equal_sizes(graph, operator_of, names)
+    return names, walk
 
 
 def _walk_with_equal_sizes(

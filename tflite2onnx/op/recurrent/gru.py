@@ -59,7 +59,10 @@ class Gru(DynamicShape):
             hidden_size=h.shape[-1],
             linear_before_reset=int(self.options.reset_after),
         )
-        return g.reshape(sequence, y[0].sizes), g.reshape(state, y[1].sizes)
+        # The node has an axis for directions.
+        dynamic = len(y[0].tensor.symbols) > 1
+        made = g.Squeeze(sequence, g.ints([1])) if dynamic else g.reshape(sequence, y[0].sizes)
+        return made, g.reshape(state, y[1].sizes)
 
 
 class UnidirectionalSequenceGru(Operator):

@@ -1,0 +1,1 @@
+"""Networks with open sizes: one ONNX file each, at several sizes of each open axis."""
