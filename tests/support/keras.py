@@ -150,8 +150,8 @@ class Keras:
             place = number(m, 0) if self.last else counts[0]
             (item,) = add_list_operator(m, "SetItem", [items, place, made])
         else:
-            shape = [1, self.batch or -1, UNITS]
-            (item,) = m.op("RESHAPE", [made, m.constant(shape)], [[1, *made.shape]])
+            sizes = m.constant([1, self.batch or -1, UNITS])
+            (item,) = m.op("RESHAPE", [made, sizes], [[1, *made.shape]])
         if not self.last and not self.listed:
             (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
             (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)
