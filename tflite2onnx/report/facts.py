@@ -21,7 +21,11 @@ from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.result import Result
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification import Report
-from tflite2onnx.verification.entry_point import cut_entry_point, move_signature_first
+from tflite2onnx.verification.entry_point import (
+    cut_entry_point,
+    move_signature_first,
+    resize_entry_point,
+)
 from tflite2onnx.verification.inputs import random_inputs, store_inputs
 from tflite2onnx.verification.onnx_model import ConvertedModel, locate_tensors, open_model
 from tflite2onnx.verification.runtimes import (
@@ -79,6 +83,7 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     """
     ends = open_model(converted)
     entry_point = cut_entry_point(move_signature_first(model, ends.signature), ends.part)
+    entry_point = resize_entry_point(entry_point, [end.tflite_shape for end in ends.inputs])
     source = read_model(entry_point)
     skeleton = locate_tensors(model, converted, ends)
     proto = skeleton.proto

@@ -26,10 +26,15 @@ from typing import Any
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import OptionError, VerifyError
 from tflite2onnx.graph import Graph
+from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.verification.entry_point import cut_entry_point, move_signature_first
+from tflite2onnx.verification.entry_point import (
+    cut_entry_point,
+    move_signature_first,
+    resize_entry_point,
+)
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
@@ -136,7 +141,8 @@ class _Both:
         optimize: bool = True,
     ) -> None:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
-        self._model = cut_entry_point(self._whole, ends.part)
+        self._part = cut_entry_point(self._whole, ends.part)
+        self._model = resize_entry_point(self._part, [end.tflite_shape for end in ends.inputs])
         self._converted, self._ends = converted, ends
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
@@ -226,7 +232,8 @@ class _Both:
 
     @cached_property
     def _graph(self) -> Graph:
-        return read_model(self._model).graphs[0]
+        graph = read_model(self._model).graphs[0]
+        return graph if self._model is self._part else infer_shapes(graph)
 
     @cached_property
     def _skeleton(self) -> Skeleton:

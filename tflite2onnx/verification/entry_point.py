@@ -14,6 +14,7 @@ from tflite2onnx.passes.cut_graph import cut_graph
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.signatures import find_signature
+from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.runtimes import ModelFile
 
 _NUMBER = 4  # bytes of an index, or of an offset
@@ -76,6 +77,24 @@ def cut_entry_point(model: ModelFile, part: Mapping[str, Sequence[str]]) -> Mode
     return bytes(data)
 
 
+def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> ModelFile:
+    """Return a model whose main sub-graph has inputs of these shapes, as `convert` resizes them.
+
+    LiteRT's kernels compute all other shapes. Inputs of another rank keep their shape.
+    """
+    inputs = read_model(model).graphs[0].inputs
+    pairs = [(t, shape) for t, shape in zip(inputs, shapes, strict=False) if t.shape != shape]
+    if not pairs:
+        return model
+    data = _bytes(model)
+    graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
+    tables = dict(zip(inputs, (graph["tensors"][i] for i in graph["inputs"]), strict=True))
+    for tensor, shape in pairs:
+        if tensor.rank == len(shape):
+            _append_indices(data, tables[tensor], "shape", list(shape))
+    return bytes(data)
+
+
 def _keep_operators(data: bytearray, operators: Vector, kept: Collection[int]) -> None:
     """Shorten the vector of operators in place: its offsets can only point forwards."""
     first = operators.offset_of(0) if len(operators) else 0
@@ -87,12 +106,12 @@ def _keep_operators(data: bytearray, operators: Vector, kept: Collection[int]) -
         struct.pack_into("<I", data, first - _NUMBER, len(ends))
 
 
-def _append_indices(data: bytearray, graph: Table, field: str, numbers: Sequence[int]) -> None:
-    """Replace a vector of numbers of a sub-graph by a vector at the end of the file."""
-    place = graph.offset_of(field)
-    if numbers == graph[field].tolist():
+def _append_indices(data: bytearray, table: Table, field: str, numbers: Sequence[int]) -> None:
+    """Replace a vector of numbers of a sub-graph or tensor by a vector at the end of the file."""
+    place = table.offset_of(field)
+    if numbers == table[field].tolist():
         return
-    if place is None or not len(graph[field]):
+    if place is None or not len(table[field]):
         raise ValueError(f"the main sub-graph must have {field}, got none")
     indices = np.array(numbers, "<i4")
     data += bytes(-len(data) % _NUMBER)

@@ -23,10 +23,12 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.stateful import Stateful
+from tflite2onnx.tensor import Tensor
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, session_of
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
+_Pairs = Sequence[tuple[Tensor, Endpoint]]
 ConvertedModel = Result | onnx.ModelProto | ModelFile
 
 
@@ -156,8 +158,9 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
     stored = any(node.op_type in _STORAGE for node in proto.graph.node)
     kinds.insert(len(kinds) if stored else 0, ("float", "auto", "auto"))
     static = not any(end.symbols for end in ends.inputs)
+    inputs, outputs = _pair_tensors(model, ends)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
-    ways.append(("auto", _pinned_layouts(model, ends)))
+    ways.append(("auto", {tensor.name: end.layout for tensor, end in (*inputs, *outputs)}))
     for (signature, names), (quantization, activations, weights), (io_layout, layouts) in product(
         _candidate_namings(ends), kinds, ways
     ):
@@ -173,6 +176,7 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
                 weights=weights,
                 names=names,
                 static=static,
+                shapes=_chosen_shapes(inputs, static=static),
                 inputs=ends.part.get("inputs") or None,
                 outputs=ends.part.get("outputs"),
                 rename=ends.rename,
@@ -198,15 +202,27 @@ def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
     yield ends.signature, "tensor"
 
 
-def _pinned_layouts(model: ModelFile, ends: OpenedModel) -> dict[str, tuple[str, str]]:
-    """Return the layouts of inputs and outputs, by the names of the tensors."""
+def _pair_tensors(model: ModelFile, ends: OpenedModel) -> tuple[_Pairs, _Pairs]:
+    """Return the inputs, and the outputs, with their tensors in the TFLite model."""
     source = read_model(model)
     graph = source.graphs[find_signature(source, ends.signature)[0]]
-    whole = {key: [tensor.name for tensor in getattr(graph, key)] for key in ("inputs", "outputs")}
-    names = {**whole, **ends.part}
-    pairs = [*zip(names["inputs"], ends.inputs, strict=False)]
-    pairs += zip(names["outputs"], ends.outputs, strict=False)
-    return {name: end.layout for name, end in pairs}
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    own = {key: getattr(graph, key) for key in ("inputs", "outputs")}
+    own |= {key: [tensors[name] for name in names] for key, names in ends.part.items()}
+    return (
+        [*zip(own["inputs"], ends.inputs, strict=False)],
+        [*zip(own["outputs"], ends.outputs, strict=False)],
+    )
+
+
+def _chosen_shapes(pairs: _Pairs, *, static: bool) -> dict[str, Sequence[int | str]]:
+    """Return the shapes that are not those of the file, by the names of the tensors."""
+    return {
+        tensor.name: end.tflite_sizes
+        for tensor, end in pairs
+        if tensor.shape != end.tflite_shape
+        or not (static or tensor.dynamic_axes == end.symbols.keys())
+    }
 
 
 def _types(proto: onnx.ModelProto) -> dict[str, int]:
