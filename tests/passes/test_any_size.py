@@ -240,6 +240,52 @@ def test_other_sizes_than_declared(case: str, *, dynamic: bool) -> None:
     check_sizes(network, *cases)
 
 
+def test_detections_of_declared_single_boxes() -> None:
+    """The operands of TFLite_Detection_PostProcess are declared [1, 1, 1], as converters do."""
+    options: dict[str, Any] = {
+        "max_detections": 3,
+        "max_classes_per_detection": 1,
+        "num_classes": 2,
+        "nms_score_threshold": -1.0,  # LiteRT leaves outputs without a detection as they are
+        "nms_iou_threshold": 1.0,
+        **dict.fromkeys(("y_scale", "x_scale"), 10.0),
+        **dict.fromkeys(("h_scale", "w_scale"), 5.0),
+    }
+
+    def network(m: Build) -> None:
+        x = m.input([1, None, 4])
+        boxes, scores = (add_guess(m, m.op(code, [x], [[1, 1, 1]])[0]) for code in ("TANH", "ABS"))
+        bounds = [m.constant(each) for each in ([0, 0, 0], [0, 0, 3], [1, 1, 1])]
+        (scores,) = m.op("STRIDED_SLICE", [scores, *bounds], [[1, 1, 1]], begin_mask=3, end_mask=3)
+        (anchors,) = m.op("RESHAPE", [m.op("LOGISTIC", [x], [[1, 1, 1]])[0], m.constant([-1, 4])],
+                          [[1, 1]])  # fmt: skip
+        shapes = [[1, 3, 4], [1, 3], [1, 3], [1]]
+        name = "TFLite_Detection_PostProcess"
+        m.output(*m.custom(name, [boxes, scores, anchors], shapes, options))
+
+    check_sizes(network, [[1, 9, 4]], [[1, 40, 4]], [[1, 3, 4]])
+
+
+@pytest.mark.parametrize("code", ["WHERE", "UNIQUE"])
+def test_data_dependent_size_with_a_static_signature(code: str) -> None:
+    """A file cannot know the number of elements: the dimension is dynamic whatever it declares."""
+
+    def network(m: Build) -> None:
+        x = m.input([6])
+        if code == "WHERE":
+            made = m.tensor([3, 1], shape_signature=[3, 1], dtype="int64")
+            m.output(*m.op("WHERE", [x], [made]))
+            return
+        made = m.tensor([3], shape_signature=[3])
+        indices = m.tensor([6], dtype="int32")
+        m.output(*m.op("UNIQUE", [x], [made, indices], idx_out_type="int32"))
+
+    for count in (1, 2, 6):
+        values = np.zeros(6, np.float32)
+        values[:count] = np.arange(count) + 1
+        check_sizes(network, [values])
+
+
 def test_diagonals_of_open_matrices() -> None:
     def network(m: Build) -> None:
         x = m.input([None, None, 3])

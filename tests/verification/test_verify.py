@@ -68,6 +68,28 @@ def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "model.tflite"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch": 2},
+        {"batch": "batch"},
+        {"shapes": {"x": [1, 12, 10, 3]}},
+        {"shapes": {"x": ["batch", 9, "width", 3]}},
+    ],
+)
+def test_other_sizes_than_in_the_file(options: dict[str, Any]) -> None:
+    """LiteRT is resized, and the second conversion that locates tensors has the same sizes."""
+    m = Build()
+    x = m.input([1, 8, 8, 3], name="x")
+    (y,) = m.op("ABS", [convolve(m, x, 4, "y")], [[1, 8, 8, 4]])
+    m.output(*m.op("RELU", [y], [[1, 8, 8, 4]]))
+    result = convert(m.bytes(), **options)
+    for converted in (result, result.model):
+        report = verify(m.bytes(), converted)
+        assert report.ok
+        assert len(report.tensors) == 3
+
+
 def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large model is written to a temporary folder for ONNX Runtime."""
     result = convert(network())

@@ -179,7 +179,8 @@ class ShapeWalk:
                 sizes.append(size)
                 continue
             declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
-            signed = len(tensor.shape_signature) == len(shape)
+            # A signature without any dynamic axis does not tell these axes from the others.
+            signed = len(tensor.shape_signature) == len(shape) and tensor.dynamic_axes
             if not self._is_open:
                 named.setdefault(size, declared or 1)
             elif signed and axis not in tensor.dynamic_axes:

@@ -83,8 +83,9 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     """
     ends = open_model(converted)
     entry_point = cut_entry_point(move_signature_first(model, ends.signature), ends.part)
-    entry_point = resize_entry_point(entry_point, [end.tflite_shape for end in ends.inputs])
-    source = read_model(entry_point)
+    source, shapes = read_model(entry_point), [end.tflite_shape for end in ends.inputs]
+    if [tensor.shape for tensor in source.graphs[0].inputs] != shapes:
+        entry_point = resize_entry_point(entry_point, shapes)
     skeleton = locate_tensors(model, converted, ends)
     proto = skeleton.proto
     transposes, moved = skeleton.transposes

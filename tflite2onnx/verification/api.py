@@ -30,6 +30,7 @@ from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
     move_signature_first,
@@ -141,15 +142,21 @@ class _Both:
         optimize: bool = True,
     ) -> None:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
-        self._part = cut_entry_point(self._whole, ends.part)
-        self._model = resize_entry_point(self._part, [end.tflite_shape for end in ends.inputs])
+        self._model = cut_entry_point(self._whole, ends.part)
+        # An interpreter that describes the inputs and outputs; it is never invoked.
+        self._interpreter = interpreter_of(self._model)
+        shapes = [end.tflite_shape for end in ends.inputs]
+        self._is_resized = _input_shapes(self._interpreter) != shapes
+        if self._is_resized:
+            self._model = resize_entry_point(self._model, shapes)
+            self._interpreter = interpreter_of(self._model)
         self._converted, self._ends = converted, ends
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
 
     def check_same(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
-        shapes = [tuple(detail["shape"]) for detail in self._interpreter.get_input_details()]
+        shapes = _input_shapes(self._interpreter)
         count, ends = len(self._interpreter.get_output_details()), self._ends
         if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
             raise VerifyError(
@@ -226,14 +233,9 @@ class _Both:
         return run, run.compare_samples(arrays, walks)
 
     @cached_property
-    def _interpreter(self) -> Any:
-        """An interpreter that describes the inputs and outputs; it is never invoked."""
-        return interpreter_of(self._model)
-
-    @cached_property
     def _graph(self) -> Graph:
         graph = read_model(self._model).graphs[0]
-        return graph if self._model is self._part else infer_shapes(graph)
+        return infer_shapes(graph) if self._is_resized else graph
 
     @cached_property
     def _skeleton(self) -> Skeleton:
@@ -242,3 +244,7 @@ class _Both:
     @cached_property
     def _places(self) -> list[Place]:
         return match_places(self._graph, self._skeleton)
+
+
+def _input_shapes(interpreter: Any) -> list[Shape]:
+    return [tuple(map(int, detail["shape"])) for detail in interpreter.get_input_details()]

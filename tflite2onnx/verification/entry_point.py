@@ -77,21 +77,17 @@ def cut_entry_point(model: ModelFile, part: Mapping[str, Sequence[str]]) -> Mode
     return bytes(data)
 
 
-def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> ModelFile:
+def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:
     """Return a model whose main sub-graph has inputs of these shapes, as `convert` resizes them.
 
     LiteRT's kernels compute all other shapes. Inputs of another rank keep their shape.
     """
-    inputs = read_model(model).graphs[0].inputs
-    pairs = [(t, shape) for t, shape in zip(inputs, shapes, strict=False) if t.shape != shape]
-    if not pairs:
-        return model
     data = _bytes(model)
     graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
-    tables = dict(zip(inputs, (graph["tensors"][i] for i in graph["inputs"]), strict=True))
-    for tensor, shape in pairs:
-        if tensor.rank == len(shape):
-            _append_indices(data, tables[tensor], "shape", list(shape))
+    for index, shape in zip(graph["inputs"].tolist(), shapes, strict=False):
+        tensor = graph["tensors"][index]
+        if len(tensor["shape"]) == len(shape):
+            _append_indices(data, tensor, "shape", list(shape))
     return bytes(data)
 
 

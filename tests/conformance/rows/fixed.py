@@ -1,6 +1,6 @@
-"""The axes of inputs that are not open, with their reasons: "0.1" is axis 1 of input 0.
+"""The axes of inputs that are not dynamic, with their reasons: "0.1" is axis 1 of input 0.
 
-`tests.conformance.open_axes` opens all other axes of each operator.
+`tests.conformance.dynamic_axes` makes all other axes dynamic.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Each axis of each input open: one ONNX model against LiteRT resized to three sizes.
+"""Each axis of each input dynamic: one ONNX model against LiteRT resized to three sizes.
 
-The models derive from the rows of `tests.conformance.rows`: the axis alone is open, or all axes of
-its size (operands of one shape); each with constant shape operands (the shape of a RESHAPE), and
-with shape operands that are computed from the open size. What LiteRT runs at three sizes must
-convert with a dynamic axis and agree at these sizes. `tests.conformance.rows.fixed` has the axes
-that are not open, with their reasons.
+The models derive from the rows of `tests.conformance.rows`: one axis alone is dynamic, or all axes
+of its size are (operands of one shape). Shape operands (the shape of a RESHAPE) are constant, or
+computed from the dynamic size. A model that LiteRT runs at three sizes must convert with a dynamic
+axis and agree at these sizes. `tests.conformance.rows.fixed` lists the axes that are not dynamic,
+with their reasons.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMPUTED = "computed"
 
 
 class Finding(NamedTuple):
-    """The result for an axis: `text` is the fault, or why it is not open; empty if it is open.
+    """The result for an axis: `text` is the fault or why the axis is static, empty if dynamic.
 
     `name` is the operand and the axis, as in "0.1", or "computed" for a shape operand of an
     operator whose inputs have no axes.
@@ -51,7 +51,7 @@ class Finding(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A model, the elements of its inputs, the open axes, and their size in the file."""
+    """A model, the elements of its inputs, the dynamic axes, and their size in the file."""
 
     data: bytes
     arrays: Sequence[Array]
@@ -59,8 +59,8 @@ class Variant(NamedTuple):
     places: Sequence[Place]
     size: int
 
-    def resized(self, size: int) -> list[Array]:
-        """Return the inputs with another size of the open axes."""
+    def resize_inputs(self, size: int) -> list[Array]:
+        """Return the inputs with another size of the dynamic axes."""
         arrays = list(self.arrays)
         for number, axis in self.places:
             arrays[number] = _stretch(arrays[number], axis, size)
@@ -68,7 +68,7 @@ class Variant(NamedTuple):
 
     @property
     def shapes(self) -> Mapping[str, Sequence[int | str]]:
-        """The shapes for the converter, with a word for the open axes."""
+        """The shapes for the converter, with a word for the dynamic axes."""
         return {
             self.names[number]: [
                 "size" if (number, axis) in self.places else size
@@ -86,9 +86,9 @@ class Run(NamedTuple):
     want: Sequence[Array]
 
 
-def judge_open_axes(code: str) -> list[Finding]:
+def judge_dynamic_axes(code: str) -> list[Finding]:
     """Return the results for all axes of the inputs of an operator."""
-    case = open_case(code)
+    case = choose_case(code)
     shapes = [array.shape for array in case.build().runs[0]]
     places = [(i, axis) for i, shape in enumerate(shapes) for axis, n in enumerate(shape) if n]
     places = [place for place in places if _name(place) not in UNSAFE.get(code, {})]
@@ -107,7 +107,7 @@ def _name(place: Place) -> str:
     return f"{place[0]}.{place[1]}"
 
 
-def open_case(code: str) -> Case:
+def choose_case(code: str) -> Case:
     """Return the first case of an operator, if possible with operands that are no constants."""
     row = ROWS[code]
     kind = KINDS.get(code, row.kinds[0])
@@ -145,7 +145,7 @@ def _variants(
             variant
             for multiples in (False, True)
             for places in choices
-            for variant in _computed(case, places, size, place, multiples=multiples)
+            for variant in _compute_shapes(case, places, size, place, multiples=multiples)
         )
 
 
@@ -154,7 +154,7 @@ def _variants_of_new_input(case: Case) -> Iterator[Variant]:
     operands = _shape_operands(case.bench()[0])
     sizes = {int(n) for array in operands.values() for n in array.flat}
     for size in sorted(n for n in sizes if n > 1):
-        yield from _computed(case, [], size, None, multiples=False)
+        yield from _compute_shapes(case, [], size, None, multiples=False)
 
 
 def _variant(data: bytes, arrays: Sequence[Array], places: Sequence[Place], size: int) -> Variant:
@@ -162,7 +162,7 @@ def _variant(data: bytes, arrays: Sequence[Array], places: Sequence[Place], size
     return Variant(data, arrays, names, places, size)
 
 
-def _computed(
+def _compute_shapes(
     case: Case, places: Sequence[Place], size: int, place: Place | None, *, multiples: bool
 ) -> Iterator[Variant]:
     """Yield a variant whose shape operands are computed from an axis, or from that of a new input.
@@ -186,7 +186,7 @@ def _computed(
     else:
         source = _input_of(bench, place[0])
     made = {
-        index: _computed_operand(bench, (source, place[1]), array, size, multiples=multiples).index
+        index: _compute_operand(bench, (source, place[1]), array, size, multiples=multiples).index
         for index, array in operands.items()
     }
     for operator in operators:
@@ -224,7 +224,7 @@ def _factor(element: int, size: int, *, multiples: bool) -> int:
     return int(element) // size if exact else 0
 
 
-def _computed_operand(
+def _compute_operand(
     m: Bench, source: tuple[Tensor, int], array: Array, size: int, *, multiples: bool
 ) -> Tensor:
     """Return an operand whose elements are computed from the size of an axis."""
@@ -259,7 +259,7 @@ def _sizes(size: int, *, smaller: bool) -> list[int]:
 def _runs(variant: Variant, *, smaller: bool) -> Iterator[Run]:
     """Yield the runs at the sizes that LiteRT takes."""
     for size in _sizes(variant.size, smaller=smaller):
-        inputs = variant.resized(size)
+        inputs = variant.resize_inputs(size)
         try:
             want, _ = reference(variant.data, [inputs])
         except (RuntimeError, ValueError):  # of the kernel's checks

@@ -1,9 +1,9 @@
-"""Make the TFLite models of ``tests/open_sizes/models`` with TensorFlow: networks with open sizes.
+"""Make the TFLite models of ``tests/dynamic_sizes/models`` with TensorFlow.
 
 A file is one network of ``NETWORKS``. The weights are random but seeded. Sizes of ``None`` are
-open: the file has 1 for them, and SHAPE arithmetic for what depends on them.
+dynamic: the file has 1 for them, and SHAPE arithmetic for sizes that depend on them.
 
-Usage, where TensorFlow is installed (2.21 made the files): ``python scripts/make_open_models.py``.
+Usage: ``python scripts/make_dynamic_models.py``, with TensorFlow (version 2.21 made the files).
 """
 
 import argparse
@@ -19,7 +19,7 @@ from make_models import SEED, add_normalization, inverted_residual
 layers = tf.keras.layers
 Symbolic = tf.keras.KerasTensor
 
-MODELS = Path(__file__).resolve().parent.parent / "tests" / "open_sizes" / "models"
+MODELS = Path(__file__).resolve().parent.parent / "tests" / "dynamic_sizes" / "models"
 WORDS, LONGEST, WIDTH = 50, 24, 16
 
 
@@ -172,7 +172,7 @@ def convert(name: str) -> bytes:
 
 def main() -> None:
     """Read the command line and make the models."""
-    parser = argparse.ArgumentParser(description="Make models with open sizes.")
+    parser = argparse.ArgumentParser(description="Make models with dynamic sizes.")
     parser.add_argument("--output", type=Path, default=MODELS, help="directory to write into")
     parser.add_argument("names", nargs="*", default=[*NETWORKS], help="networks to make")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Every axis of the inputs of every operator is open, or has a reason in `rows.fixed`.
+"""Every axis of the inputs of every operator is dynamic, or has a reason in `rows.fixed`.
 
 Operators that LiteRT has no kernel for are not here: nothing resizes them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.open_axes import Finding, judge_open_axes
+from tests.conformance.dynamic_axes import Finding, judge_dynamic_axes
 from tests.conformance.rows import ROWS
 from tests.conformance.rows.fixed import ENLARGED, FIXED, NO_SIZES, TOGETHER, UNSAFE
 from tests.golden.isolated import run_isolated
@@ -16,9 +16,9 @@ CODES = [code for code, row in ROWS.items() if not row.referred]
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_open_axes(code: str) -> None:
-    """The axes that are open agree with LiteRT at three sizes; the others are in the table."""
-    findings: list[Finding] = run_isolated(judge_open_axes, code)
+def test_dynamic_axes(code: str) -> None:
+    """The dynamic axes agree with LiteRT at three sizes; the others are in the table."""
+    findings: list[Finding] = run_isolated(judge_dynamic_axes, code)
     fixed = {each.name: each.text for each in findings if each.text}
     assert fixed.keys() == FIXED.get(code, {}).keys(), fixed
 

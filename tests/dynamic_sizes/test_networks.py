@@ -1,6 +1,6 @@
-"""Networks as Keras writes them, with open batch, height, width or time, against LiteRT.
+"""Networks as Keras writes them, with dynamic batch, height, width or time, against LiteRT.
 
-`scripts/make_open_models.py` makes the files.
+`scripts/make_dynamic_models.py` makes the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tflite2onnx import Result, convert
 MODELS = Path(__file__).parent / "models"
 WORDS = 50  # of the transformer
 
-# Three sizes of each open axis, and one case in which all of them differ.
+# Three sizes of each dynamic axis, and one case in which all of them differ.
 SIZES: dict[str, tuple[tuple[int, ...], ...]] = {
     "mobilenet": (
         (1, 32, 32, 3), (3, 32, 32, 3), (4, 32, 32, 3), (1, 17, 32, 3), (1, 64, 32, 3),
@@ -76,7 +76,7 @@ def test_networks(name: str, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layers_of_any_batch_and_time(cell: str) -> None:
-    """LiteRT's converter has no LSTM with an open batch; the loop is the same."""
+    """LiteRT's converter has no LSTM with a dynamic batch; the loop is the same."""
     form = Keras(cell, batch=None, dynamic=True)
     data, generator = form.model().bytes(), np.random.default_rng(0)
     cases = [

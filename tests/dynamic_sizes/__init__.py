@@ -1,0 +1,1 @@
+"""Networks with dynamic sizes: one ONNX file each, at several sizes of each dynamic axis."""

@@ -1,1 +1,0 @@
-"""Networks with open sizes: one ONNX file each, at several sizes of each open axis."""
