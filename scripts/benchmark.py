@@ -27,8 +27,9 @@ A command fails if its exit status is not 0, if it exceeds its time limit, or if
 output.
 
 Latency is the time of one inference. One process loads all models made from a .tflite file, on the
-same number of threads, and they take turns there. A ratio is the median of the ratios of the turns.
-Floats are random from 0 to 1, integers of 8 and 16 bits over their whole range, others 0 or 1.
+same number of threads, and they take turns there in random order. A ratio is the median of the
+ratios of the turns. Floats are random from 0 to 1, integers of 8 and 16 bits over their whole
+range, others 0 or 1.
 
 Linux only. A process inherits the peak of its parent, so no figure is below the peak of this
 script, about 20 MB. The script therefore imports only the standard library. Other processes

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from random import Random
 from typing import Any
 
 TURN = 2e-3  # smallest duration of a turn in seconds: one inference may be too short to time
@@ -15,15 +16,17 @@ Inference = Callable[[], object]
 def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[float, ...], str]]:
     """Return for each model the seconds of an inference in each turn, or why it does not run.
 
-    The models take turns (A B C A B C ...). The first turn only warms up and gives the number of
-    inferences that the other turns of a model run. On one thread, seconds are those of the
+    The models take turns, each time in another random order: the caches that a model finds depend
+    on the model before it. The first turn only warms up and gives the number of inferences that the
+    other turns of a model run. On one thread, seconds are those of the
     processor, to which the time of other processes does not count; else they are wall time.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
     loaded = [load(path, threads) for path in paths]
     seconds: list[list[float]] = [[] for _ in loaded]
+    models, order = list(zip(loaded, seconds, strict=True)), Random(0)  # noqa: S311
     for _ in range(1 + turns):
-        for run, times in zip(loaded, seconds, strict=True):
+        for run, times in order.sample(models, len(models)):
             if not isinstance(run, str):
                 times.append(measure_time(run, round(TURN / times[0]) if times else 1, clock))
     return [

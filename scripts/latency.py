@@ -6,10 +6,10 @@ Over files and folders of .tflite models::
         --command 'tf2onnx=python -m tf2onnx.convert --tflite {tflite} --output {onnx}'
 
 The tflite2onnx of this Python converts each model, and so does each further command. One process
-runs LiteRT with its default delegate and all ONNX models, in turns (A B C A B C ...) on the same
-number of threads; see `inference.py`. The time of a model is the lower quartile of its turns, which
-other processes on the machine change less than the median. A ratio is the time of the ONNX model
-divided by that of LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
+runs LiteRT with its default delegate and all ONNX models, in turns on the same number of threads;
+see `inference.py`. The time of a model is the lower quartile of its turns, which other processes on
+the machine change less than the median. A ratio is the time of the ONNX model divided by that of
+LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
