@@ -87,6 +87,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     fold,  # fewer operators for the passes below
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
+    # As above, where the iterations are unrolled.
+    apply_if_present("TANH", "recurrent.raise_recurrent_steps"),
     # ONNX has operators for activations and normalizations.
     apply_if_present(
         "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",
