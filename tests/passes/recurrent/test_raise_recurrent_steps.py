@@ -163,7 +163,7 @@ def test_decoder() -> None:
 def test_different_parameters() -> None:
     """The second step is a layer of its own."""
     m = Build()
-    forms = Keras(batch=1), Keras(batch=1, apart=True)
+    forms = Keras(batch=1), Keras(batch=1, added_biases=True)
     states = make_states(m, forms[0], 1)
     for form in forms:
         states = Cell(form, m).step(m.input([1, FEATURES]), states[0], states[1:])
