@@ -89,6 +89,10 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # As above, where the iterations are unrolled.
     apply_if_present("TANH", "recurrent.raise_recurrent_steps"),
+    # Unrolled layers unpack sequences and pack them again.
+    apply_if_present("UNPACK SPLIT", "patterns.join_parts"),
+    # Images with axes split and merged again would need Transposes.
+    apply_if_present("TRANSPOSE", "patterns.fuse_rearrangements"),
     # ONNX has operators for activations and normalizations.
     apply_if_present(
         "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",
