@@ -98,11 +98,11 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
         "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",
         "patterns.fuse_activations",
     ),
-    apply_if_present("REDUCE_MAX", "patterns.fuse_softmax"),
+    apply_if_present("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
     # Before the normalizations between two RESHAPE.
-    apply_if_present("RSQRT SQRT", "patterns.fuse_group_normalizations"),
-    apply_if_present("MEAN", "patterns.fuse_normalizations"),
-    apply_if_present("RSQRT SQRT", "patterns.fuse_rms_normalizations"),
+    apply_if_present("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
+    apply_if_present("MEAN", "patterns.normalizations.fuse_normalizations"),
+    apply_if_present("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
     # After the patterns, which contain products by constants.
     apply_if_present("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.

@@ -21,8 +21,8 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.fuse_normalizations import PATTERNS
 from tflite2onnx.passes.patterns.matching import Match, Matcher, is_float
+from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import PATTERNS
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.fuse_normalizations import spread_along_last_axis
 from tflite2onnx.passes.patterns.matching import Matcher, is_float
+from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import spread_along_last_axis
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import DType, Tensor
 

@@ -1,4 +1,4 @@
-"""passes/patterns/fuse_rms_normalizations.py: normalizations by the root of the mean square."""
+"""normalizations/fuse_rms_normalizations.py: normalizations by the root of the mean square."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from tests.passes.graph_text import check_pass, write_graph
-from tests.passes.patterns.test_fuse_normalizations import EPSILON, Spelled
+from tests.passes.patterns.normalizations.test_fuse_normalizations import EPSILON, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.fuse_rms_normalizations import fuse_rms_normalizations
+from tflite2onnx.passes.patterns.normalizations.fuse_rms_normalizations import (
+    fuse_rms_normalizations,
+)
 from tflite2onnx.reader.model import read_model
 
 Spelling = Callable[[Spelled, Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""passes/patterns/fuse_group_normalizations.py: normalizations of groups of channels."""
+"""normalizations/fuse_group_normalizations.py: normalizations of groups of channels."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from tests.passes.graph_text import check_pass, write_graph
-from tests.passes.patterns.test_fuse_normalizations import Spelled, without_parameters
+from tests.passes.patterns.normalizations.test_fuse_normalizations import (
+    Spelled,
+    without_parameters,
+)
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.fuse_group_normalizations import fuse_group_normalizations
+from tflite2onnx.passes.patterns.normalizations.fuse_group_normalizations import (
+    fuse_group_normalizations,
+)
 from tflite2onnx.reader.model import read_model
 
 GROUPS = 2

@@ -1,4 +1,4 @@
-"""passes/patterns/fuse_softmax.py: softmax that a model spells out."""
+"""normalizations/fuse_softmax.py: softmax that a model spells out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.passes.graph_text import check_pass, write_graph
 from tests.support import Build, Tensor, check
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.fuse_softmax import fuse_softmax
+from tflite2onnx.passes.patterns.normalizations.fuse_softmax import fuse_softmax
 from tflite2onnx.reader.model import read_model
 
 
