@@ -38,6 +38,7 @@ FIRST_OPSET: dict[Feature, int] = {
     "HardSwish": 14,
     "LayerNormalization": 17,
     "STFT": 17,
+    "RMSNormalization": 23,
     "RegexFullMatch": 20,
     "StringConcat": 20,
     "StringSplit": 20,

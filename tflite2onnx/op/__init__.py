@@ -78,7 +78,12 @@ OPERATORS: Mapping[str, type[Operator]] = _Operators(MODULE_OF)
 _TABLE = "tflite2onnx/op/builtin_modules.py"
 
 # Operators that only passes create; no file contains them.
-OURS = frozenset({"AS_PLANNED", "GRU", "HARD_SIGMOID", "NORMALIZATION"})
+OURS = frozenset(
+    {
+        *("AS_PLANNED", "GRU", "GROUP_NORMALIZATION", "HARD_SIGMOID", "NORMALIZATION"),
+        "RMS_NORMALIZATION",
+    }
+)
 
 
 def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:

@@ -120,6 +120,7 @@ MODULE_OF = {
     "recurrent.svdf": "SVDF",
     "reduction.cumsum_range": "CUMSUM RANGE",
     "reduction.normalization": "NORMALIZATION",
+    "reduction.normalization_variants": "GROUP_NORMALIZATION RMS_NORMALIZATION",
     "reduction.reduce": "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM",
     "reduction.reduce_window": "REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW",
     "reduction.softmax": "L2_NORMALIZATION LOG_SOFTMAX SOFTMAX",

@@ -87,12 +87,22 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     fold,  # fewer operators for the passes below
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
+    # As above, where the iterations are unrolled.
+    apply_if_present("TANH", "recurrent.raise_recurrent_steps"),
+    # Unrolled layers unpack sequences and pack them again.
+    apply_if_present("UNPACK SPLIT", "patterns.join_parts"),
+    # Images with axes split and merged again would need Transposes.
+    apply_if_present("TRANSPOSE", "patterns.fuse_rearrangements"),
     # ONNX has operators for activations and normalizations.
     apply_if_present(
         "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",
         "patterns.fuse_activations",
     ),
-    apply_if_present("MEAN", "patterns.fuse_normalizations"),
+    apply_if_present("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
+    # Before the normalizations between two RESHAPE.
+    apply_if_present("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
+    apply_if_present("MEAN", "patterns.normalizations.fuse_normalizations"),
+    apply_if_present("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
     # After the patterns, which contain products by constants.
     apply_if_present("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.

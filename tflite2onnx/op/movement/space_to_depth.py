@@ -35,7 +35,10 @@ class Blocks(ImageOperator):
 
 
 class DepthToSpace(Blocks):
-    """DEPTH_TO_SPACE: channels become the pixels of blocks."""
+    """DEPTH_TO_SPACE: channels become the pixels of blocks.
+
+    Passes set the option `mode` to ONNX's other sequence of channels, of float32 elements.
+    """
 
     codes = ("DEPTH_TO_SPACE",)
 
@@ -52,7 +55,8 @@ class DepthToSpace(Blocks):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size, (n, *_), channels = self.block(), y.sizes, y.size("C")
         if x.dtype is DType.FLOAT32:
-            return g.DepthToSpace(x, blocksize=size, mode="DCR")
+            mode = self.options.get("mode", "DCR")
+            return g.DepthToSpace(x, blocksize=size, mode=mode)
         split = g.reshape(x, [n, size, size, channels, x.size("H"), x.size("W")])
         return g.reshape(g.Transpose(split, perm=[0, 3, 4, 1, 5, 2]), y.sizes)
 

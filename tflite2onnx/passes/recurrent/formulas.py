@@ -200,13 +200,13 @@ class Formulas:
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
-        indices = results[op.outputs.index(output)].reshape(rows, -1)
-        first = indices[0]
-        if not np.array_equal(indices, first + columns * np.arange(rows)[:, None]):
+        indices = results[op.outputs.index(output)].reshape(-1)
+        first = indices[: indices.size // rows]
+        if not np.array_equal(indices, (first + columns * np.arange(rows)[:, None]).reshape(-1)):
             return None
         if np.array_equal(first, np.arange(columns)):
             return formula
-        if not isinstance(formula, Sum) or first.max() >= columns:
+        if not isinstance(formula, Sum) or not first.size or first.max() >= columns:
             return None
         cut = sum(len(first) * matrix.data.shape[1] for matrix in formula.products.values())
         return formula.rows(first) if self._within_budget(cut) else None

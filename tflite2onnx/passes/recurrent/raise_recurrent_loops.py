@@ -1,16 +1,11 @@
 """Replace WHILE loops that are recurrent layers, as Keras writes them, by recurrent operators.
 
-    LSTM: c' = sigmoid(f) * c + sigmoid(i) * tanh(g), h' = sigmoid(o) * tanh(c')
-    GRU:  h' = sigmoid(z) * h + (1 - sigmoid(z)) * tanh(g),
-          where g is x W + (sigmoid(r) * h) R + b, or x W + b + sigmoid(r) * (h R + b')
-    RNN:  h' = tanh(x W + h R + b)
-
-f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. A loop is replaced if:
+A loop is replaced if:
 
 1. it counts iterations from a constant to a constant, or to the size of the sequence if that size
    is dynamic;
 2. each iteration reads the next item of one sequence;
-3. the next values of the states are one of the formulas above. Formulas are compared
+3. the next values of the states are those of a cell (`cells`). Formulas are compared
    (`formulas`), not operators, because converters write the same formula in many ways;
 4. each variable of the loop is a counter, a state, a list of the outputs, or the last output;
 5. the products do not quantize their float inputs, as hybrid kernels do. Constant integer weights
@@ -32,25 +27,9 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
-from tflite2onnx.passes.recurrent.formulas import (
-    Atom,
-    Formula,
-    Formulas,
-    Matrix,
-    Pattern,
-    Sum,
-    evaluate_op,
-    match_pattern,
-)
-from tflite2onnx.tensor import Array, DType, Sizes, Tensor
-
-_LSTM: Pattern = ("MUL", ("LOGISTIC", "o"), ("TANH", "c'"))
-_CELL: Pattern = ("ADD", ("MUL", ("LOGISTIC", "f"), "c"), ("MUL", ("LOGISTIC", "i"), ("TANH", "g")))
-_GRU: Pattern = ("ADD", ("MUL", "z'", "h"), ("MUL", ("ONE_MINUS", "z'"), ("TANH", "g")))
-_UPDATE: Pattern = ("LOGISTIC", "z")
-_RESET: Pattern = ("MUL", ("LOGISTIC", "r"), "h")
-_RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", ("LOGISTIC", "r"), "gh"))
-_RNN: Pattern = ("TANH", "g")
+from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
+from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op
+from tflite2onnx.tensor import DType, Tensor
 
 
 def raise_recurrent_loops(graph: Graph) -> Graph:
@@ -79,22 +58,10 @@ class _Variable(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """A recurrent operator: the item that it reads, its parameters, and its states (h first)."""
+    """The cell of a recurrent operator, and the variables that are its states (h first)."""
 
-    code: str
-    item: Formula
-    parameters: Sequence[Matrix | Array | None]
+    cell: RecurrentCell
     states: Sequence[_Variable]
-    options: Mapping[str, object]
-
-
-class _Gate(NamedTuple):
-    """x W + h R + b; the matrices are [units, columns]."""
-
-    x: Formula
-    weights: Matrix
-    recurrent: Matrix
-    bias: Array
 
 
 class _Loop:
@@ -196,6 +163,11 @@ class _Loop:
         """Return the formula of a variable's next value."""
         return self.formulas.formula_of(variable.next)
 
+    def carries(self, variable: _Variable, change: Change) -> bool:
+        """Return whether the values of a variable in an iteration are those of a state."""
+        before, after = self.formulas.formula_of(variable.now), self.formula_of(variable)
+        return before is change.before and after is change.after
+
     def sequence(self, item: Formula) -> Tensor | None:
         """Return the sequence outside the loop whose next item a formula is, None if it is not."""
         op = self.producers.get(item.tensor) if isinstance(item, Atom) else None
@@ -247,14 +219,16 @@ def _start(counter: _Variable) -> int:
 def _replace_loop(loop: _Loop) -> list[Op]:
     """Return the operators that replace a loop; empty if it is not a recurrent layer."""
     states = [v for v in loop.variables if v.now not in loop.counters] if loop.rounds else []
-    layers = (layer for state in states for layer in _layers(loop, state))
+    layers = (layer for state in states for layer in _find_layers(loop, state))
     return next(filter(None, (_build_layer(loop, layer) for layer in layers)), [])
 
 
 def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
-    op, state, sequence = loop.op, layer.states[0], loop.sequence(layer.item)
-    if sequence is None or not _shapes_fit(layer, sequence.sizes[1:]):
+    op, cell, state = loop.op, layer.cell, layer.states[0]
+    sequence = loop.sequence(cell.item)
+    states = [each.now.sizes for each in layer.states]
+    if sequence is None or not cell.fits(sequence.sizes[1:], states):
         return []
     shape, sizes = (sequence.shape[0], *state.now.shape), (loop.rounds, *state.now.sizes)
     every = Tensor(
@@ -268,19 +242,10 @@ def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if x is not None]
     if len(pairs) < len(sources) or any(x.elements != y.elements for x, y in pairs):
         return []
-    parameters = [_constant(state.last.name, each) for each in layer.parameters]
+    parameters = cell.make_parameters(state.last.name)
     inputs = (sequence, *parameters, *(each.first for each in layer.states))
-    recurrent = Op(layer.code, op.index, inputs, (every, *ends), Options(layer.options))
+    recurrent = Op(cell.code, op.index, inputs, (every, *ends), Options(cell.options))
     return [recurrent, *(copy_op(op, source, target) for source, target in pairs)]
-
-
-def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
-    if parameter is None:
-        return None
-    if isinstance(parameter, Matrix):
-        data, dtype, quantization = parameter
-        return Tensor(name, data.shape, dtype, data, quantization)
-    return Tensor(name, parameter.shape, DType.FLOAT32, parameter)
 
 
 def _source(
@@ -297,94 +262,14 @@ def _source(
     return ends[0] if loop.formula_of(variable) is result else None
 
 
-def _shapes_fit(layer: _Layer, item: Sizes) -> bool:
-    """Return whether the shapes of states and matrices fit a batch of items."""
-    batch, features = item
-    units = layer.states[0].now.shape[-1]
-    matrices = [p.data.shape[1] for p in layer.parameters if isinstance(p, Matrix)]
-    half = len(matrices) // 2
-    return matrices == [features] * half + [units] * half and all(
-        state.now.sizes == (batch, units) for state in layer.states
-    )
-
-
-def _layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
+def _find_layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
     """Yield the layers that have a variable as state h."""
-    known = {"h": loop.formulas.formula_of(state.now)}
-    result = loop.formula_of(state)
-    for parts in match_pattern(_LSTM, result, known):
-        for cell in match_pattern(_CELL, parts["c'"], parts):
-            yield from _lstm(loop, state, cell)
-    for parts in match_pattern(_GRU, result, known):
-        for gates in match_pattern(_UPDATE, parts["z'"], parts):
-            yield from _gru(state, gates)
-    for parts in match_pattern(_RNN, result, known):
-        gate = _gate(parts["g"], parts["h"])
-        if gate is not None:
-            options = {"fused_activation_function": "TANH", "time_major": True}
-            parameters = (gate.weights, gate.recurrent, gate.bias)
-            yield _Layer("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [state], options)
-
-
-def _lstm(loop: _Loop, state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
-    cells = [
-        v
-        for v in loop.variables
-        if loop.formulas.formula_of(v.now) is parts["c"] and loop.formula_of(v) is parts["c'"]
-    ]
-    gates = _gates([parts[letter] for letter in "ifgo"], parts["h"])
-    if cells and gates:
-        options = {
-            "fused_activation_function": "TANH",
-            "time_major": True,
-            "cell_clip": 0.0,
-            "proj_clip": 0.0,
-        }
-        columns = list(zip(*gates, strict=True))[1:]
-        weights, recurrent, biases = columns
-        parameters = (*weights, *recurrent, *[None] * 3, *biases, None, None)
-        states = [state, cells[0]]
-        yield _Layer("UNIDIRECTIONAL_SEQUENCE_LSTM", gates[0].x, parameters, states, options)
-
-
-def _gru(state: _Variable, parts: Mapping[str, Formula]) -> Iterator[_Layer]:
-    h, candidate = parts["h"], parts["g"]
-    for after in match_pattern(_RESET_AFTER, candidate, parts):
-        gates = _gates([after["z"], after["r"]], h)
-        of_x, of_h = after["gx"], after["gh"]
-        if not (isinstance(of_x, Sum) and isinstance(of_h, Sum) and list(of_h.products) == [h]):
-            continue
-        inner = _gate(Sum({**of_h.products, **of_x.products}, of_x.bias), h)
-        if gates and inner and list(of_x.products) == [gates[0].x]:
-            yield _gru_of(state, [*gates, inner], [of_x.bias, of_h.bias], after=True)
-    for source in candidate.products if isinstance(candidate, Sum) else ():
-        for before in match_pattern(_RESET, source, parts):
-            gates = _gates([before["z"], before["r"]], h)
-            inner = _gate(candidate, source)
-            if gates and inner and inner.x is gates[0].x:
-                yield _gru_of(state, [*gates, inner], [inner.bias, 0 * inner.bias], after=False)
-
-
-def _gru_of(
-    state: _Variable, gates: Sequence[_Gate], biases: Sequence[Array], *, after: bool
-) -> _Layer:
-    update, reset, inner = gates
-    both = [update.bias, reset.bias]
-    matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
-    added = np.concatenate([*both, biases[0], *(0 * bias for bias in both), biases[1]])
-    parameters: list[Matrix | Array] = [*matrices, added]
-    return _Layer("GRU", inner.x, parameters, [state], {"reset_after": after})
-
-
-def _gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
-    """Return gates that all read the same item; empty if a formula is not a gate."""
-    gates = [gate for gate in (_gate(formula, h) for formula in formulas) if gate is not None]
-    same = len(gates) == len(formulas) and all(gate.x is gates[0].x for gate in gates)
-    return gates if same else []
-
-
-def _gate(formula: Formula, h: Formula) -> _Gate | None:
-    if not isinstance(formula, Sum) or len(formula.products) != 2 or h not in formula.products:
-        return None
-    (x,) = formula.products.keys() - {h}
-    return _Gate(x, formula.products[x], formula.products[h], formula.bias)
+    h, result = loop.formulas.formula_of(state.now), loop.formula_of(state)
+    for cell in find_cells(result, h):
+        others = [
+            next((v for v in loop.variables if loop.carries(v, change)), None)
+            for change in cell.changes[1:]
+        ]
+        states = [state, *(v for v in others if v is not None)]
+        if len(states) == len(cell.changes):
+            yield _Layer(cell, states)

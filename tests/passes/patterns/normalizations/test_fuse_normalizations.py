@@ -1,4 +1,4 @@
-"""passes/patterns/fuse_normalizations.py: normalizations composed of several operators."""
+"""normalizations/fuse_normalizations.py: normalizations composed of several operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import Build, Tensor, check
 from tflite2onnx import convert
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.fuse_normalizations import fuse_normalizations
+from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import fuse_normalizations
 from tflite2onnx.reader.model import read_model
 
 EPSILON = np.float32(1e-3)

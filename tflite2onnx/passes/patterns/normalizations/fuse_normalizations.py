@@ -70,7 +70,8 @@ def _patterns() -> Iterator[Pattern]:
         yield plain
 
 
-_PATTERNS = group_by_last_code(dict.fromkeys(_patterns()), lambda pattern: pattern)
+# The names are x, axes#, epsilon#, scale#, bias#.
+PATTERNS = group_by_last_code(dict.fromkeys(_patterns()), lambda pattern: pattern)
 
 
 def fuse_normalizations(graph: Graph) -> Graph:
@@ -80,7 +81,7 @@ def fuse_normalizations(graph: Graph) -> Graph:
 
 
 def _fuse_normalization(op: Op, matcher: Matcher) -> list[Op]:
-    for pattern in _PATTERNS.get(op.code, ()):
+    for pattern in PATTERNS.get(op.code, ()):
         found = matcher.match(op, pattern, activated=True)
         made = _normalization(op, found) if found is not None else None
         if made is not None:
@@ -97,7 +98,9 @@ def _normalization(op: Op, found: Match) -> list[Op] | None:
         return None
     if axes is None or not axes.size or not x.rank or axes.dtype.kind != "i":
         return None
-    parameters = [_along_last_axis(found.tensors.get(name), x) for name in ("scale#", "bias#")]
+    parameters = [
+        spread_along_last_axis(found.tensors.get(name), x) for name in ("scale#", "bias#")
+    ]
     given = [t for t in (found.tensors.get(name) for name in ("scale#", "bias#")) if t is not None]
     if len([p for p in parameters if p is not None]) < len(given):
         return None
@@ -115,8 +118,8 @@ def _normalization(op: Op, found: Match) -> list[Op] | None:
     return rw.ops
 
 
-def _along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
-    """Return a parameter as [C], None unless it has one element for each channel, or only one."""
+def spread_along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
+    """Return a constant as [C], None unless it has one element for each channel of x, or one."""
     channels = x.shape[-1]
     if tensor is None or tensor.data is None or not is_float(tensor):
         return None

@@ -1,0 +1,124 @@
+"""normalizations/fuse_group_normalizations.py: normalizations of groups of channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.patterns.normalizations.test_fuse_normalizations import (
+    Spelled,
+    without_parameters,
+)
+from tests.support import Tensor, check
+from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import convert
+from tflite2onnx.graph import Graph
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.normalizations.fuse_group_normalizations import (
+    fuse_group_normalizations,
+)
+from tflite2onnx.reader.model import read_model
+
+GROUPS = 2
+
+
+def keras(m: Spelled, x: Tensor, parameter: list[int]) -> Tensor:
+    """Normalize x, [N, H, W, groups, C]; `parameter` is the shape of the scale and the bias."""
+    count = int(np.prod(parameter))
+    scale, bias = (
+        m.constant(np.linspace(least, 2, count, dtype=np.float32).reshape(parameter))
+        for least in (0.5, -1)
+    )
+    mean = m.mean(x)
+    factor = m.apply("MUL", m.inverse(m.apply("SQUARED_DIFFERENCE", x, mean)), scale)
+    offset = m.apply("ADD", bias, m.apply("MUL", m.apply("NEG", mean), factor))
+    return m.apply("ADD", m.apply("MUL", x, factor), offset, fused_activation_function="RELU")
+
+
+def plain(m: Spelled, x: Tensor, _: list[int]) -> Tensor:
+    return without_parameters(m, x)
+
+
+def reshape(m: Spelled, x: Tensor, shape: list[int]) -> Tensor:
+    return m.op("RESHAPE", [x], [shape], new_shape=[-1, *shape[1:]])[0]
+
+
+def spell(
+    spelling: Any = keras,
+    *,
+    parameter: tuple[int, ...] = (1, 1, 1, GROUPS, 3),
+    axes: tuple[int, ...] = (1, 2, 4),
+    grouped: tuple[int, ...] = (2, 5, 7, GROUPS, 3),
+    twice: bool = False,
+) -> bytes:
+    m = Spelled([*axes])
+    x = m.input([2, 5, 7, 6])
+    y = spelling(m, reshape(m, x, [*grouped]), [*parameter])
+    m.output(reshape(m, y, [2, 5, 7, 6]))
+    if twice:
+        m.output(y)
+    return m.bytes()
+
+
+def fuse(graph: Graph) -> Graph:
+    return eliminate_dead_operators(fuse_group_normalizations(graph))
+
+
+def test_before_and_after() -> None:
+    before = """
+        inputs %0: float32[2,5,7,6]
+        %1: float32[2,5,7,2,3] = RESHAPE(%0)
+        %2: float32[2,1,1,2,1] = MEAN(%1, [1, 2, 4])
+        %3: float32[2,5,7,2,3] = SUB(%1, %2)
+        %4: float32[2,5,7,2,3] = SQUARE(%3)
+        %5: float32[2,1,1,2,1] = MEAN(%4, [1, 2, 4])
+        %6: float32[2,1,1,2,1] = ADD(%5, 0.0010000000474974513)
+        %7: float32[2,1,1,2,1] = RSQRT(%6)
+        %8: float32[2,5,7,2,3] = MUL(%3, %7)
+        %9: float32[2,5,7,6] = RESHAPE(%8)
+        return %9
+    """
+    after = """
+        inputs %0: float32[2,5,7,6]
+        %1: float32[2,5,7,6] = GROUP_NORMALIZATION(%0, none, none, groups=2)
+        return %1
+    """
+    check_pass(fuse, read_model(spell(plain)).graphs[0], before, after, "groups")
+
+
+@pytest.mark.parametrize(
+    "parameter", [(1, 1, 1, GROUPS, 3), (GROUPS, 3), (3,), (GROUPS, 1), (1,)], ids=str
+)
+def test_numbers(parameter: tuple[int, ...]) -> None:
+    result = check(spell(parameter=parameter), ranges={"tensor_0": (-2.0, 5.0)})
+    counts = count_optimized_nodes(result.model)
+    assert counts["InstanceNormalization"] == 1
+    assert counts["ReduceMean"] == 0
+
+
+def test_open_batch() -> None:
+    m = Spelled([1, 2, 4])
+    x = m.input([1, 5, 7, 6], shape_signature=[-1, 5, 7, 6])
+    m.output(reshape(m, plain(m, reshape(m, x, [1, 5, 7, GROUPS, 3]), []), [1, 5, 7, 6]))
+    result = convert(m.bytes())
+    assert "InstanceNormalization" in {node.op_type for node in result.model.graph.node}
+    assert result.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        spell(axes=(1, 2)),
+        spell(parameter=(1, 5, 1, GROUPS, 3)),
+        spell(twice=True),
+        spell(grouped=(2, 7, 5, GROUPS, 3)),
+    ],
+    ids=["axes", "parameter", "two readers", "pixels"],
+)
+def test_what_is_no_group_normalization(data: bytes) -> None:
+    graph = read_model(data).graphs[0]
+    assert write_graph(fuse_group_normalizations(graph)) == write_graph(graph)
+    check(data)

@@ -1,0 +1,153 @@
+"""passes/patterns/join_parts.py: operators that undo each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tflite2onnx.graph import Graph
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.join_parts import join_parts
+from tflite2onnx.reader.model import read_model
+
+
+def unpack(m: Build, x: Tensor, axis: int = 1) -> list[Tensor]:
+    shape = [*x.shape]
+    count = shape.pop(axis)
+    return m.op("UNPACK", [x], [shape] * count, axis=axis, num=count)
+
+
+def pack(m: Build, parts: list[Tensor], axis: int = 1, **fields: Any) -> Tensor:
+    shape = [*parts[0].shape]
+    shape.insert(axis, len(parts))
+    made = [m.tensor(shape, **fields)]
+    return m.op("PACK", [*parts], made, axis=axis, values_count=len(parts))[0]
+
+
+def split(m: Build, x: Tensor, sizes: list[int]) -> list[Tensor]:
+    numbers = [m.constant(np.array(n, np.int32)) for n in (sizes, 1)]
+    shapes = [[x.shape[0], size, *x.shape[2:]] for size in sizes]
+    return m.op("SPLIT_V", [x, *numbers], shapes, num_splits=len(sizes))
+
+
+def halve(m: Build, x: Tensor) -> list[Tensor]:
+    shape = [x.shape[0], x.shape[1] // 2, *x.shape[2:]]
+    return m.op("SPLIT", [m.constant(np.array(1, np.int32)), x], [shape] * 2, num_splits=2)
+
+
+def concatenate(m: Build, parts: list[Tensor], axis: int = 1, **options: Any) -> Tensor:
+    shape = [*parts[0].shape]
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return m.op("CONCATENATION", [*parts], [shape], axis=axis, **options)[0]
+
+
+def join(graph: Graph) -> Graph:
+    return eliminate_dead_operators(join_parts(graph))
+
+
+def finish(m: Build, *outputs: Tensor) -> bytes:
+    m.output(*(m.op("NEG", [y], [[*y.shape]])[0] for y in outputs))
+    return m.bytes()
+
+
+def pack_unpacked(m: Build) -> bytes:
+    return finish(m, pack(m, unpack(m, m.input([2, 3, 4]))))
+
+
+def unpack_packed(m: Build) -> bytes:
+    return finish(m, *unpack(m, pack(m, [m.input([2, 4]), m.input([2, 4])])))
+
+
+def concatenate_split(m: Build) -> bytes:
+    return finish(m, concatenate(m, split(m, m.input([2, 5]), [2, 3])))
+
+
+def concatenate_halves(m: Build) -> bytes:
+    return finish(m, concatenate(m, halve(m, m.input([2, 6])), -1))
+
+
+def split_concatenated(m: Build) -> bytes:
+    return finish(m, *split(m, concatenate(m, [m.input([2, 2]), m.input([2, 3])]), [2, 3]))
+
+
+PAIRS = [pack_unpacked, unpack_packed, concatenate_split, concatenate_halves, split_concatenated]
+
+
+def test_before_and_after() -> None:
+    before = """
+        inputs %0: float32[2,3,4]
+        %1: float32[2,4], %2: float32[2,4], %3: float32[2,4] = UNPACK(%0)
+        %4: float32[2,3,4] = PACK(%1, %2, %3)
+        %5: float32[2,3,4] = NEG(%4)
+        return %5
+    """
+    after = """
+        inputs %0: float32[2,3,4]
+        %1: float32[2,3,4] = RESHAPE(%0)
+        %2: float32[2,3,4] = NEG(%1)
+        return %2
+    """
+    check_pass(join, read_model(pack_unpacked(Build())).graphs[0], before, after)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_numbers(pair: Any) -> None:
+    result = check(pair(Build()))
+    assert {node.op_type for node in result.model.graph.node} == {"Neg"}
+
+
+def other_axis(m: Build) -> bytes:
+    return finish(m, pack(m, unpack(m, m.input([2, 3, 4])), 0))
+
+
+def other_sequence(m: Build) -> bytes:
+    return finish(m, pack(m, unpack(m, m.input([2, 3, 4]))[::-1]))
+
+
+def other_sizes(m: Build) -> bytes:
+    return finish(m, *split(m, concatenate(m, [m.input([2, 2]), m.input([2, 3])]), [3, 2]))
+
+
+def activation(m: Build) -> bytes:
+    parts = split(m, m.input([2, 5]), [2, 3])
+    return finish(m, concatenate(m, parts, fused_activation_function="RELU"))
+
+
+def some_parts(m: Build) -> bytes:
+    return finish(m, concatenate(m, split(m, m.input([2, 5]), [2, 3])[:1] * 2))
+
+
+def other_parts(m: Build) -> bytes:
+    return finish(m, concatenate(m, unpack(m, m.input([2, 3, 4]))))
+
+
+def open_axis(m: Build) -> bytes:
+    joined = concatenate(m, [m.input([2, 3]), m.input([2, 3])])
+    axis = m.input([], dtype="int32")
+    return finish(m, *m.op("SPLIT", [axis, joined], [[2, 3]] * 2, num_splits=2))
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [other_axis, other_sequence, other_sizes, activation, some_parts, other_parts, open_axis],
+)
+def test_what_is_no_pair(pair: Any) -> None:
+    graph = read_model(pair(Build())).graphs[0]
+    assert write_graph(join_parts(graph)) == write_graph(graph)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.25])
+def test_quantized_parts(scale: float) -> None:
+    """A part with another scale is requantized."""
+    m = Build()
+    x = m.input([2, 3, 4], dtype="int8", scale=0.5)
+    parts = m.op(
+        "UNPACK", [x], [m.tensor([2, 4], dtype="int8", scale=0.5) for _ in range(3)], axis=1, num=3
+    )
+    m.output(pack(m, parts, dtype="int8", scale=scale))
+    graph = join(read_model(m.bytes()).graphs[0])
+    assert [op.code for op in graph.ops] == (["RESHAPE"] if scale == 0.5 else ["UNPACK", "PACK"])

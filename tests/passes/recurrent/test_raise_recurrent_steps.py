@@ -1,0 +1,179 @@
+"""Unrolled recurrent layers, and single steps of streaming models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, write_graph
+from tests.support import Build, Tensor, check
+from tests.support.keras import BATCH, FEATURES, UNITS, Cell, Keras
+from tflite2onnx.passes.recurrent.raise_recurrent_steps import raise_recurrent_steps
+from tflite2onnx.reader.model import read_model
+
+CELLS = ["LSTM", "GRU", "GRU-before"]
+
+
+def take_items(m: Build, x: Tensor, axis: int, count: int) -> list[Tensor]:
+    """Return the items of a sequence, as Keras takes them."""
+    shape = [size for i, size in enumerate(x.shape) if i != axis]
+    return m.op("UNPACK", [x], [shape] * count, axis=axis, num=count)
+
+
+def unroll(
+    m: Build, form: Keras, items: Sequence[Tensor], states: Sequence[Tensor]
+) -> list[list[Tensor]]:
+    """Return the states after each step; all steps have the same parameters."""
+    after: list[list[Tensor]] = []
+    for item in items:
+        h, *others = after[-1] if after else states
+        after.append(Cell(form, m).step(item, h, others))
+    return after
+
+
+def make_states(m: Build, form: Keras, batch: int = BATCH) -> list[Tensor]:
+    return [m.input([batch, UNITS], name=f"state {i}") for i in range(form.states)]
+
+
+def model(
+    form: Keras, times: int = 3, *, axis: int = 0, outputs: str = "last", batch: int = BATCH
+) -> bytes:
+    """Return an unrolled layer: its `last` states, its states h after `every` step, or both."""
+    m = Build()
+    shape = [batch, FEATURES]
+    shape.insert(axis, times)
+    x = m.input(shape, name="x")
+    after = unroll(m, form, take_items(m, x, axis, times), make_states(m, form, batch))
+    if outputs in ("every", "both"):
+        states = [step[0] for step in after]
+        m.output(*m.op("PACK", states, [[times, batch, UNITS]], axis=0, values_count=times))
+    if outputs in ("last", "both"):
+        m.output(*after[-1])
+    if outputs == "first":
+        m.output(after[0][0], after[-1][0])
+    return m.bytes()
+
+
+def proved_node_types(data: bytes) -> list[str]:
+    """Return the types of the nodes, once their numbers are proved."""
+    result: Any = check(data, ranges={"float32": (-1, 1)}, random_layouts=[0])
+    moves = {"Reshape", "Squeeze", "Unsqueeze", "Identity"}
+    return [node.op_type for node in result.model.graph.node if node.op_type not in moves]
+
+
+def test_before_and_after() -> None:
+    """The operators of both cells become one operator; the item of one step is a sequence."""
+    m = Build()
+    form = Keras("GRU-before", batch=1)
+    x, (h,) = m.input([1, FEATURES]), make_states(m, form, 1)
+    m.output(*Cell(form, m).step(x, h, []))
+    before = """
+        inputs %0: float32[1,5], %1: float32[1,11]
+        %2: float32[1,33] = FULLY_CONNECTED(%0, constant[33,5], constant[33])
+        %3: float32[1,11], %4: float32[1,11], %5: float32[1,11] = SPLIT(-1, %2)
+        %6: float32[1,22] = FULLY_CONNECTED(%1, constant[22,11], constant[22])
+        %7: float32[1,11] = STRIDED_SLICE(%6, [0, 0], [0, 11], [1, 1])
+        %8: float32[1,11] = STRIDED_SLICE(%6, [0, 11], [0, 22], [1, 1])
+        %9: float32[1,11] = ADD(%3, %7)
+        %10: float32[1,11] = LOGISTIC(%9)
+        %11: float32[1,11] = ADD(%4, %8)
+        %12: float32[1,11] = LOGISTIC(%11)
+        %13: float32[1,11] = MUL(%12, %1)
+        %14: float32[1,11] = FULLY_CONNECTED(%13, constant[11,11], none)
+        %15: float32[1,11] = ADD(%5, %14)
+        %16: float32[1,11] = TANH(%15)
+        %17: float32[1,11] = SUB(1.0, %10)
+        %18: float32[1,11] = MUL(%10, %1)
+        %19: float32[1,11] = MUL(%17, %16)
+        %20: float32[1,11] = ADD(%18, %19)
+        return %20
+    """
+    matrices = ", ".join(["constant[11,5]"] * 3 + ["constant[11,11]"] * 3 + ["constant[66]"])
+    after = f"""
+        inputs %0: float32[1,5], %1: float32[1,11]
+        %2: float32[1,1,5] = RESHAPE(%0)
+        %3: float32[1,1,11], %4: float32[1,11] = GRU(%2, {matrices}, %1)
+        %5: float32[1,11] = RESHAPE(%4)
+        return %5
+    """
+    check_pass(raise_recurrent_steps, read_model(m.bytes()).graphs[0], before, after)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("outputs", ["last", "every", "both", "first"])
+def test_unrolled_layers(cell: str, times: int, outputs: str) -> None:
+    kinds = proved_node_types(model(Keras(cell), times, outputs=outputs))
+    assert kinds[0] == cell.partition("-")[0]
+    assert not {"Gemm", "MatMul", "Sigmoid"} & {*kinds}
+
+
+def test_batch_first() -> None:
+    assert proved_node_types(model(Keras(), axis=1)) == ["Transpose", "LSTM"]
+    assert proved_node_types(model(Keras(), 1, axis=1))[-1] == "LSTM"
+
+
+@pytest.mark.parametrize("form", [Keras(int8=True), Keras("GRU", int8=True, rows=True)], ids=str)
+def test_integer_weights(form: Keras) -> None:
+    """A single step is faster with the products."""
+    data = model(form)
+    result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)})
+    assert form.cell in {node.op_type for node in result.model.graph.node}
+    graph = read_model(model(form, 1)).graphs[0]
+    assert write_graph(raise_recurrent_steps(graph)) == write_graph(graph)
+
+
+def test_large_batch() -> None:
+    """A single step is faster with the products."""
+    graph = read_model(model(Keras("GRU"), 1, batch=9)).graphs[0]
+    assert write_graph(raise_recurrent_steps(graph)) == write_graph(graph)
+    assert "GRU" in proved_node_types(model(Keras("GRU"), 2, batch=9))
+
+
+def test_stacked_layers() -> None:
+    """The second layer reads the states of the first; the operators of both are mixed."""
+    m = Build()
+    form = Keras(batch=1)
+    first, second = make_states(m, form, 1), make_states(m, form, 1)
+    for item in take_items(m, m.input([4, 1, FEATURES]), 0, 4):
+        first = Cell(form, m).step(item, first[0], first[1:])
+        second = Cell(form, m).step(first[0], second[0], second[1:])
+    m.output(*second)
+    assert [kind for kind in proved_node_types(m.bytes()) if kind == "LSTM"] == ["LSTM", "LSTM"]
+
+
+def test_decoder() -> None:
+    """Each step but the first reads the result of the step before as its item."""
+    m = Build()
+    form = Keras(batch=1)
+    states, item = make_states(m, form, 1), m.input([1, FEATURES])
+    for _ in range(3):
+        states = Cell(form, m).step(item, states[0], states[1:])
+        weights = m.constant(np.ones((FEATURES, UNITS), np.float32))
+        (item,) = m.op("FULLY_CONNECTED", [states[0], weights, None], [[1, FEATURES]])
+        (item,) = m.op("RELU", [item], [[1, FEATURES]])
+    m.output(item)
+    kinds = proved_node_types(m.bytes())
+    assert [kind for kind in kinds if kind != "Relu"] == ["LSTM", "Gemm"] * 3
+
+
+def test_different_parameters() -> None:
+    """The second step is a layer of its own."""
+    m = Build()
+    forms = Keras(batch=1), Keras(batch=1, added_biases=True)
+    states = make_states(m, forms[0], 1)
+    for form in forms:
+        states = Cell(form, m).step(m.input([1, FEATURES]), states[0], states[1:])
+    m.output(*states)
+    assert proved_node_types(m.bytes()) == ["LSTM", "LSTM"]
+
+
+@pytest.mark.parametrize(
+    "form", [Keras(squash="RELU"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
+)
+def test_other_cells(form: Keras) -> None:
+    graph = read_model(model(form)).graphs[0]
+    assert write_graph(raise_recurrent_steps(graph)) == write_graph(graph)

@@ -1,0 +1,90 @@
+"""Remove operators that split a tensor and join the parts again, and the reverse.
+
+    PACK(UNPACK(x))             x
+    CONCATENATION(SPLIT(x))     x
+    UNPACK(PACK(a, b))          a, b
+    SPLIT(CONCATENATION(a, b))  a, b
+
+SPLIT stands for SPLIT_V too. Recurrent layers that are unrolled one behind the other contain them.
+They are replaced by copies, which need no node, if
+
+1. both operators have the same constant axis;
+2. the parts that are joined are all parts of the tensor, in sequence; or the parts of the joined
+   tensor have the sizes of the tensors that were joined;
+3. no activation is applied, and all tensors have one dtype and are not quantized, or all alike.
+"""
+
+from __future__ import annotations
+
+from tflite2onnx.graph import Graph, Op, copy_op
+from tflite2onnx.tensor import Tensor
+
+_INVERSES = {
+    "PACK": ("UNPACK",),
+    "CONCATENATION": ("SPLIT", "SPLIT_V"),
+    "UNPACK": ("PACK",),
+    "SPLIT": ("CONCATENATION",),
+    "SPLIT_V": ("CONCATENATION",),
+}
+_JOINS = ("PACK", "CONCATENATION")
+_AXIS = {"SPLIT": 0, "SPLIT_V": 2}  # the input that is the axis; an option elsewhere
+
+
+def join_parts(graph: Graph) -> Graph:
+    """Return the graph with copies in place of operators that undo each other."""
+    if graph.codes.isdisjoint(_JOINS):
+        return graph
+    makers = {t: op for op in graph.every_op() for t in op.outputs}
+    return graph.rewrite(lambda op: _copy_parts(op, makers) or [op])
+
+
+def _copy_parts(op: Op, makers: dict[Tensor, Op]) -> list[Op]:
+    """Return the copies that replace an operator; empty unless the conditions hold."""
+    if not op.is_builtin(*_INVERSES):
+        return []
+    sources = _data(op)
+    first = makers.get(sources[0]) if sources and sources[0] is not None else None
+    if first is None or not first.is_builtin(*_INVERSES[op.code]):
+        return []
+    joins = op.code in _JOINS
+    whole, parts = (_data(first), first.outputs) if joins else (first.outputs, _data(first))
+    if (sources if joins else (sources[0],)) != (tuple(parts) if joins else whole):
+        return []
+    pairs = list(zip(whole if joins else parts, op.outputs, strict=False))
+    fits = len(pairs) == len(op.outputs) == (1 if joins else len(parts))
+    axes = {_find_axis(op), _find_axis(first)}
+    if not fits or len(axes) != 1 or None in axes or {op.activation, first.activation} != {"NONE"}:
+        return []
+    if any(x is None or not _are_alike(x, y) for x, y in pairs):
+        return []
+    return [copy_op(op, x, y) for x, y in pairs if x is not None]
+
+
+def _data(op: Op) -> tuple[Tensor | None, ...]:
+    """Return the inputs that are split or joined."""
+    return (
+        op.inputs[1:2] if op.code == "SPLIT" else op.inputs[: 1 if op.code == "SPLIT_V" else None]
+    )
+
+
+def _find_axis(op: Op) -> int | None:
+    """Return the axis along which an operator splits or joins, None if it is not constant."""
+    whole = op.outputs[0] if op.code in _JOINS else _data(op)[0]
+    if whole is None or not whole.rank:
+        return None
+    place = _AXIS.get(op.code)
+    if place is None:
+        return int(op.options.get("axis", 0)) % whole.rank
+    axis = op.inputs[place]
+    if axis is None or axis.data is None or axis.data.size != 1:
+        return None
+    return int(axis.data.reshape(())) % whole.rank
+
+
+def _are_alike(x: Tensor, y: Tensor) -> bool:
+    """Return whether a copy of x is y."""
+    if x.quantization is None or y.quantization is None:
+        same = x.quantization is y.quantization
+    else:
+        same = x.quantization.same_as(y.quantization)
+    return same and x.sizes == y.sizes and x.dtype is y.dtype

@@ -1,0 +1,1 @@
+"""Normalizations along the axes of a tensor."""
