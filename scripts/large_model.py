@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 _COLUMNS = 4096
-_ROWS = 4096  # the largest size of a matrix
+_ROWS = 4096  # the largest number of rows of a matrix
 _ALIGNMENT = 16
 _PIECE = 1 << 20
 

@@ -64,7 +64,7 @@ def text(schema: ModuleType) -> str:
 def names_by_number(schema: ModuleType, enumeration: str) -> list[str]:
     """Return the names of an enumeration in the order of their numbers, which have no gaps."""
     every = vars(getattr(schema, enumeration)).items()
-    members = [each for each in every if each[0][0] != "_"]  # __firstlineno__ is a number, too
+    members = [each for each in every if each[0][0] != "_"]  # not __firstlineno__
     names = {number: name for name, number in members if isinstance(number, int)}
     return [names[i] for i in range(len(names))]
 

@@ -40,8 +40,8 @@ from tflite2onnx import convert  # noqa: E402
 
 AGREES, DIFFERS, REFUSED, SLOW = "agrees", "differs", "refused", "too slow"
 VERDICTS = (AGREES, DIFFERS, REFUSED, SLOW, "not converted", "LiteRT does not run it")
-STEPS = 3  # runs of a model with state
-CAUSE = 160  # characters of an error message
+STEPS = 3  # the number of runs of a model with state
+CAUSE = 160  # the longest error message, in characters
 
 
 def judge_model(

@@ -19,7 +19,7 @@ from tflite2onnx.convert import convert
 Array = np.ndarray[Any, Any]
 
 LARGEST = float(np.finfo(np.float32).max)
-# Three times an element overflows for some elements.
+# Inputs: three times some of these numbers overflows float32.
 VALUES = np.array([3e38, -3e38, 1, -1], np.float32)
 WINDOW: dict[str, Any] = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 ACTIVATIONS = ["NONE", "RELU", "RELU6", "RELU_N1_TO_1"]

@@ -255,7 +255,7 @@ def test_a_small_model_does_not_become_large(
     seed = tensor(np.ones(5, np.float32))
     classes["X"] = stub(lambda x: [np.repeat(x, 10)])
     growing = [op("X", [seed], tensor(shape=(50,))) for _ in range(4)]
-    assert len(fold(graph(*growing)).ops) == 4  # 100 + 4 * 20 bytes, not 200
+    assert len(fold(graph(*growing)).ops) == 4  # 200 bytes exceed 100 + 4 * 20
     same = [op("X", [seed], tensor(shape=(5,))) for _ in range(12)]
     classes["X"] = stub(lambda x: [x])
     assert len(fold(graph(*same)).ops) == 3
@@ -470,7 +470,7 @@ def test_shared_weights_stay_shared() -> None:
     assert one.inputs[1] is other.inputs[1] is not WEIGHTS
 
 
-# drop_dead
+# eliminate_dead_operators
 
 
 def test_what_nothing_reads_goes() -> None:

@@ -254,7 +254,7 @@ def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> Non
         "RESHAPE", [b, m.constant(np.array([x.size], np.int32))], [[x.size]], new_shape=[x.size]
     )
     m.output(a, b, c)
-    # See test_functions_of_int16 for its steps.
+    # See test_functions_of_int16 for the steps of TANH.
     result = check(
         m.bytes(), inputs=[x], steps=3 if dtype == "int16" else 1, activations=activations
     )

@@ -173,7 +173,7 @@ def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
         model_metadata(with_metadata(pack_metadata(WHOLE)))
 
 
-# The files
+# Associated files
 
 
 def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

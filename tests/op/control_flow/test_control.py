@@ -216,7 +216,7 @@ def test_a_first_value_is_no_constant_of_the_loop() -> None:
     check_loop(m, *loop(m, [counter(m), zero, m.input(SHAPE)], count_rounds(change)))
 
 
-# Sizes that change
+# Dynamic sizes
 
 
 @pytest.mark.parametrize("start", [1, 2])
@@ -244,7 +244,7 @@ def test_branches_of_different_sizes() -> None:
     check(m.bytes(), seeds=range(4))
 
 
-# Quantized
+# Quantized variables
 
 INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
 OPTIONS: list[dict[str, Any]] = [
