@@ -238,7 +238,7 @@ def test_sizes_that_are_lies() -> None:
     assert most < 4 * len(data)
 
 
-def test_compression_that_takes_what_memory_it_likes() -> None:
+def test_compression_that_needs_much_memory() -> None:
     with pytest.raises(BundleError, match="got compression method 14"):
         read_bundle(archive({"model": MODEL}, zipfile.ZIP_LZMA))
 

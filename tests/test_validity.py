@@ -63,7 +63,7 @@ def emitting(monkeypatch: pytest.MonkeyPatch, code: str, emit: Emit) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_of_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bugs_of_operator_classes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     emit, reason = FAULTS[name]
     emitting(monkeypatch, "ABS", emit)
     with pytest.raises(UnsupportedOperators, match="please report it") as caught:

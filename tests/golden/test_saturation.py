@@ -96,7 +96,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("case", "lossy"), CASES)
-def test_what_is_said(case: tuple[ModelProto, Array, Array], *, lossy: bool) -> None:
+def test_findings(case: tuple[ModelProto, Array, Array], *, lossy: bool) -> None:
     assert bool(saturating(optimize_model(case[0]))) == lossy
 
 

@@ -240,7 +240,7 @@ def test_other_sizes_than_declared(case: str, *, dynamic: bool) -> None:
     check_sizes(network, *cases)
 
 
-def test_diagonals_of_open_matrices() -> None:
+def test_diagonals_of_dynamic_matrices() -> None:
     def network(m: Build) -> None:
         x = m.input([None, None, 3])
         (diagonal,) = m.op("REDUCE_MAX", [x, m.constant([1])], [[1, 1]])

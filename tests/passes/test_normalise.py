@@ -193,7 +193,7 @@ def refuses(*_: Array) -> Sequence[Array]:
         ),
     ],
 )
-def test_what_cannot_be_told_stays(
+def test_what_cannot_be_evaluated_stays(
     cls: type[Operator] | None, x: Tensor | None, y: Tensor, classes: Classes
 ) -> None:
     assert codes(fold_one(classes, op("X", [x], y), cls)) == ["X"]
@@ -329,7 +329,7 @@ def test_axes_of_an_image_are_kept() -> None:
     check(m.bytes(), seeds=[0])
 
 
-def test_axes_that_somebody_wants_gone() -> None:
+def test_axes_that_another_reader_needs_merged() -> None:
     m = Build()
     y = dense(m)
     m.output(image(m, y))

@@ -215,7 +215,7 @@ def test_fake_quant(low: float, high: float, bits: int) -> None:
         ({"min": 0, "max": 1, "num_bits": 17}, "got 17 bits"),
     ],
 )
-def test_what_cannot_be_fake(options: dict[str, Any], reason: str) -> None:
+def test_refused_fake_quantization(options: dict[str, Any], reason: str) -> None:
     m = Build()
     m.output(*m.op("FAKE_QUANT", [m.input([3])], [[3]], **options))
     with pytest.raises(ConversionError, match=reason):

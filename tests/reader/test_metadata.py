@@ -258,7 +258,7 @@ def test_described() -> None:
     assert describe_model(read_model(chain("ABS")), chain("ABS")) == {}
 
 
-def test_it_stands_in_the_onnx_model() -> None:
+def test_metadata_are_in_the_onnx_model() -> None:
     model = convert(flowers()).model
     props = {p.key: p.value for p in model.metadata_props}
     said = json.loads(props["tflite2onnx.metadata"])
