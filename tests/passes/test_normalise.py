@@ -12,6 +12,7 @@ import pytest
 from tests.support import Build, check, sparsify
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import NORMALISING_PASSES, apply_passes
@@ -62,6 +63,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
 
     for module in (folding, normalising):
         monkeypatch.setattr(module, "rules_for", find_operator)
+    monkeypatch.setattr(folding, "operator_for", lambda op: find_operator(op) or operator_for(op))
     return table
 
 
