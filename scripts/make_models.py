@@ -33,7 +33,7 @@ MODELS = Path(__file__).resolve().parent.parent / "assets" / "models"
 
 
 def add_normalization(x: tf.keras.KerasTensor, activation: str = "linear") -> tf.keras.KerasTensor:
-    """Normalize by the statistics of only the last batch, then activate."""
+    """Add a batch normalization with the statistics of the last batch only, and an activation."""
     return layers.Activation(activation)(layers.BatchNormalization(momentum=0.0)(x))
 
 

@@ -97,7 +97,7 @@ def check_class(cls: object) -> type[Operator]:
     """Return the class if it can be registered.
 
     Raises:
-        RegistrationError: it is no subclass of Operator, has no category, or has a hook of a trait
+        RegistrationError: it is not a subclass of Operator, has no category, or has a hook of a trait
             without the trait: nothing would call the hook.
     """
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
