@@ -51,7 +51,7 @@ _NEVER_EXACT = ("ConvInteger", "ConvIntegerToFloat")
 _MOST, _LEAST = 128, -128
 
 
-def saturating(model: onnx.ModelProto) -> list[str]:
+def find_saturating(model: onnx.ModelProto) -> list[str]:
     """Return the nodes of an optimized graph that may saturate, with their weights."""
     return list(_saturating(model.graph, {}, {}))
 
