@@ -176,7 +176,7 @@ def features(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the converter stores weights and computes activations."""
+    """The storage of weights and the type of activations that the converter uses."""
 
     optimizations: tuple[tf.lite.Optimize, ...] = (tf.lite.Optimize.DEFAULT,)
     weights: tuple[tf.DType, ...] = ()

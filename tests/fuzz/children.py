@@ -27,7 +27,7 @@ _END_SECONDS = 30  # seconds to write its stack trace, on a slow machine
 
 
 class Limits(NamedTuple):
-    """What a child may use: bytes of memory, seconds of processor time for each request."""
+    """The limits of a child: bytes of memory, and seconds of processor time for each request."""
 
     memory: int = 1 << 30
     seconds: int = 10

@@ -1,4 +1,4 @@
-"""Which fused integer kernels ONNX Runtime runs for DequantizeLinear, operator, QuantizeLinear."""
+"""The fused integer kernels that ONNX Runtime runs, and the float nodes that it does not fuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which integer products of a graph may saturate on some processor.
+"""The integer products of a graph that may saturate on some processor.
 
 On processors with AVX2 or AVX-512 but without VNNI ONNX Runtime multiplies uint8 data by int8
 weights with VPMADDUBSW, which adds two products in 16 bits and saturates. A node cannot saturate if
