@@ -1,13 +1,14 @@
-"""A MediaPipe-style pipeline in numpy: find a face, cut it out, place 478 landmarks on it.
+"""A MediaPipe pipeline in numpy: find a face, crop it, and place 478 landmarks on it.
 
     python examples/faces.py DETECTOR LANDMARKS [--picture PICTURE.npy]
 
 DETECTOR and LANDMARKS are the TFLite models of MediaPipe's face landmarker: the short-range
-BlazeFace and the face mesh. Both are converted, and the same pipeline runs with LiteRT and with
-ONNX Runtime; printed is how far apart the landmarks are, in pixels of the picture. Without a
-picture, uint8[height, width, 3] of RGB, a face is drawn.
+BlazeFace and the face mesh. Both models are converted, and the same pipeline runs with LiteRT and
+with ONNX Runtime. The script prints the largest distance of the landmarks, in pixels of the
+picture. A picture is uint8[height, width, 3] in RGB; without a picture a face is drawn.
 
-Everything between the networks is the same code: they differ in what runs a `Network` alone.
+The code between the networks is the same for both runtimes, which differ only in the function that
+runs a `Network`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ import tflite2onnx
 
 Array = npt.NDArray[Any]
 
-SCORE, OVERLAP = 0.5, 0.3  # what counts as a face, and as the same face
-MARGIN = 1.5  # the mesh wants to see more than the face
+SCORE, OVERLAP = 0.5, 0.3  # limits: a face, and boxes of the same face
+MARGIN = 1.5  # the crop for the mesh is larger than the face
 
 
 class Network(NamedTuple):
-    """What runs a network: an image of float32[1, size, size, 3] in, arrays out by their sizes."""
+    """A network: `run` takes an image float32[1, size, size, 3], returns arrays by their sizes."""
 
     size: int
     run: Callable[[Array], dict[int, Array]]
@@ -48,9 +49,9 @@ class Region(NamedTuple):
 def anchors(size: int = 128, strides: Sequence[int] = (8, 16, 16, 16)) -> Array:
     """Return the centres of BlazeFace's 896 anchors, [n, 2] from 0 to 1, x first.
 
-    Each layer of the network puts two anchors on each place of its map; layers of the same stride
-    share a map, and so their anchors lie side by side. (SsdAnchorsCalculator of MediaPipe, with the
-    options of the short-range face detector: fixed anchor size, one aspect ratio.)
+    Each layer of the network has two anchors at each place of its feature map. Layers with equal
+    strides share a map, so that their anchors are adjacent. (SsdAnchorsCalculator of MediaPipe,
+    with the options of the short-range face detector: fixed anchor size, one aspect ratio.)
     """
     found = []
     for stride in dict.fromkeys(strides):
@@ -63,7 +64,7 @@ def anchors(size: int = 128, strides: Sequence[int] = (8, 16, 16, 16)) -> Array:
 
 
 def cut_region(picture: Array, region: Region, size: int) -> Array:
-    """Return a region of a picture as [size, size, 3] from 0 to 1; what lies outside is black."""
+    """Return a region of a picture as [size, size, 3] from 0 to 1; pixels outside are black."""
     steps = ((np.arange(size) + 0.5) / size - 0.5) * region.side
     dx, dy = np.meshgrid(steps, steps)
     sine, cosine = np.sin(region.angle), np.cos(region.angle)
@@ -87,14 +88,14 @@ def _pixels(picture: Array, x: Array, y: Array) -> Array:
 def detect(network: Network, picture: Array) -> tuple[float, Array]:
     """Return the best face's score and its six key points, [6, 2] in pixels; the eyes come first.
 
-    The best box is averaged with those that overlap it, weighted by their scores, as MediaPipe's
-    weighted non-maximum suppression does.
+    The best box is averaged with the boxes that overlap it, weighted by their scores, as in
+    MediaPipe's weighted non-maximum suppression.
     """
     height, width, _ = picture.shape
     whole = Region(width / 2, height / 2, max(width, height), 0)
     made = network.run(cut_region(picture, whole, network.size)[None] * 2 - 1)
     centres = anchors(network.size)
-    logits = np.clip(made[len(centres)].reshape(-1), -80, 80)  # beyond that exp overflows
+    logits = np.clip(made[len(centres)].reshape(-1), -80, 80)  # so that exp does not overflow
     scores = 1 / (1 + np.exp(-logits))
     boxes = made[16 * len(centres)].reshape(-1, 8, 2) / network.size  # centre, size, six points
     boxes[:, 0] += centres
@@ -108,7 +109,7 @@ def detect(network: Network, picture: Array) -> tuple[float, Array]:
 
 
 def _overlap(box: Array, others: Array) -> Array:
-    """Return intersection over union of a box with others, each [.., 8, 2]: centre and size."""
+    """Return the intersection over union of a box and others, [.., 8, 2]: centre, size, points."""
     low = np.maximum(box[0] - box[1] / 2, others[:, 0] - others[:, 1] / 2)
     high = np.minimum(box[0] + box[1] / 2, others[:, 0] + others[:, 1] / 2)
     shared = np.clip(high - low, 0, None).prod(-1)
@@ -116,7 +117,7 @@ def _overlap(box: Array, others: Array) -> Array:
 
 
 def mesh_region(points: Array) -> Region:
-    """Return the region that the mesh wants: the face upright, with a margin."""
+    """Return the region for the mesh: the upright face with a margin."""
     right, left = points[:2]
     low, high = points.min(0), points.max(0)
     x, y = (low + high) / 2
@@ -136,8 +137,8 @@ def landmarks(network: Network, picture: Array, region: Region) -> Array:
 
 
 def with_litert(model: str) -> Network:
-    """Return what runs a TFLite model."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - not for all
+    """Return a network that LiteRT runs."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - only this function needs LiteRT
 
     plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(model, experimental_op_resolver_type=plain)
@@ -154,13 +155,13 @@ def with_litert(model: str) -> Network:
 
 
 def with_onnx(model: str) -> Network:
-    """Convert a TFLite model, and return what runs it."""
-    import onnxruntime  # noqa: PLC0415 - likewise
+    """Convert a TFLite model; return a network that ONNX Runtime runs."""
+    import onnxruntime  # noqa: PLC0415 - only this function needs ONNX Runtime
 
     result = tflite2onnx.convert(model)
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
     (end,) = result.inputs
-    # How the axes of inputs and outputs are stored is up to the conversion, which says so.
+    # The conversion chooses the axis orders of inputs and outputs, and describes them.
     backs = [np.argsort(out.order) for out in result.outputs]
 
     def run_model(image: Array) -> dict[int, Array]:
@@ -170,8 +171,8 @@ def with_onnx(model: str) -> Network:
     return Network(end.tflite_shape[1], run_model)
 
 
-# A drawn face: ellipses around its middle, x to the right: x, y, two radii, colour. What lies off
-# the middle is there twice.
+# Ellipses of the drawn face: x (to the right of the middle), y, two radii, colour. An ellipse off
+# the middle is drawn on both sides.
 WIDTH, HEIGHT, MIDDLE = 480, 360, (226, 180)
 BACKGROUND = (104, 124, 134)
 FACE = (
@@ -202,7 +203,7 @@ def ellipses() -> Iterator[tuple[float, float, float, float, tuple[int, int, int
 
 
 def draw_face() -> Array:
-    """Return the drawn face, uint8[360, 480, 3]: a detector takes it for one."""
+    """Return a drawn face, uint8[360, 480, 3], which a detector accepts as a face."""
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     picture = np.full((HEIGHT, WIDTH, 3), BACKGROUND, float)
     for cx, cy, rx, ry, colour in ellipses():
@@ -233,7 +234,7 @@ def draw_landmarks(found: Mapping[str, Array]) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the pipeline both ways, and print how far apart the landmarks are."""
+    """Run the pipeline with both runtimes, and print the largest distance of landmarks."""
     parser = argparse.ArgumentParser(description="Faces by LiteRT and by ONNX Runtime.")
     parser.add_argument("detector", help="MediaPipe's short-range face detector, .tflite")
     parser.add_argument("mesh", help="MediaPipe's face landmarks detector, .tflite")

@@ -1,13 +1,13 @@
-"""The time of one FULLY_CONNECTED of float data by int8 weights, in each form that it can have.
+"""The time of one FULLY_CONNECTED with float data and int8 weights, in each of its forms.
 
-The forms are the rows of the tables in tflite2onnx/quantization/rules.py: real weights that are
+The forms are the rows of the tables in tflite2onnx/quantization/rules.py: float weights that are
 dequantized at load, DequantizeLinear and MatMul, and data that is quantized at run time::
 
     python scripts/benchmark_products.py
     python scripts/benchmark_products.py 1x512x512 64x64x64
 
-A size is rows x features x outputs. The forms run in turn in one process, on one thread, and the
-least of the times counts.
+A size is rows x features x outputs. The forms run in turn in one process, on one thread. The
+smallest time of each form counts.
 """
 
 import sys
@@ -57,7 +57,7 @@ def open_form(model: bytes, form: str, x: np.ndarray) -> Callable[[], object]:
 
 
 def main() -> None:
-    """Print a row of the table for each size: microseconds, and the ratio to real weights."""
+    """Print a row of the table for each size: microseconds, and the ratio to float weights."""
     print(f"ONNX Runtime {ort.__version__}", *FORMS, sep=" | ")
     for size in sys.argv[1:] or SIZES.split():
         rows, features, outputs = map(int, size.split("x"))

@@ -1,16 +1,15 @@
-"""Whether two checkouts convert the same models to the same bytes: a check for refactoring.
+"""Compare the bytes that two checkouts convert the same models to: a check for refactoring.
 
-Each model is converted by both checkouts, with each of the OPTIONS. The files have to be equal byte
-for byte; where the conversion fails, the first lines of the messages have to be equal::
+Each model is converted by both checkouts, with each of the OPTIONS. The files must be equal byte
+for byte. If a conversion fails, the first lines of the messages must be equal::
 
     git worktree add ../before main
     python scripts/compare_checkouts.py ../before .
     python scripts/compare_checkouts.py ../before . model.tflite folder/
 
-Without models, the models are those in assets/models of the new checkout and those in the folder
-that the environment variable TFLITE2ONNX_ZOO names. Both checkouts run at the same time, each in a
-process of its own, whose only path to the package is the checkout. The exit status is 1 if anything
-differs.
+By default the models are those in assets/models of the new checkout and those in the folder that
+the environment variable TFLITE2ONNX_ZOO names. The checkouts run at the same time in separate
+processes, in which only the checkout is on the path. The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -57,7 +56,7 @@ Case = tuple[Path, str]
 
 
 def every_model(places: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files among the places, and the TFLite models in the folders among them."""
+    """Yield the model files in a list of files and folders."""
     for place in places:
         yield from sorted(place.rglob("*.tflite")) if place.is_dir() else [place]
 

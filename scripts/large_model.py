@@ -5,15 +5,16 @@ from importlib import import_module
 from pathlib import Path
 
 _COLUMNS = 4096
-_ROWS = 4096  # at most, of one matrix
+_ROWS = 4096  # the largest number of rows of a matrix
 _ALIGNMENT = 16
 _PIECE = 1 << 20
 
 
 def write_large_model(path: Path, size: int) -> None:
-    """Write a model of FULLY_CONNECTED operators with float32 weights of `size` bytes.
+    """Write a model of FULLY_CONNECTED operators with `size` bytes of float32 weights.
 
-    The weights lie behind the flatbuffer, and are written in pieces: they never are in memory.
+    The weights are stored after the flatbuffer, and are written in pieces, so that they are never
+    in memory.
     """
     schema = import_module("ai_edge_litert.schema_py_generated")
     rows = [_ROWS] * (size // (4 * _COLUMNS * _ROWS))
@@ -37,7 +38,7 @@ _MODERATE = bytes(i & 0x3F for i in range(256))
 
 
 def _pack(schema, rows: list[int], offset: int) -> bytes:  # noqa: ANN001 - a module
-    """Return the flatbuffer, with the weights at an offset of the file."""
+    """Return the flatbuffer for weights at an offset of the file."""
     floats = schema.TensorType.FLOAT32
     tensors = [schema.TensorT([1, _COLUMNS], floats, 0, "x")]
     buffers, operators = [schema.BufferT()], []

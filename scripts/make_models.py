@@ -1,11 +1,11 @@
 """Make the small TFLite models of ``assets/models`` with TensorFlow.
 
-A file is one network of ``NETWORKS`` under one scheme of ``SCHEMES``, and is called
-``<network>_<scheme>.tflite``. The weights are random but seeded, and the statistics of the batch
-normalizations are those of the network's own samples, so that every activation stays of the
-order of one and every output depends on its input. The same machine and the same TensorFlow give
-the same bytes. The converter refuses whatever the built-in operators cannot express, so no file
-holds a custom or a TensorFlow operator.
+A file is one network of ``NETWORKS`` under one scheme of ``SCHEMES``, and is named
+``<network>_<scheme>.tflite``. The weights are random but seeded. The statistics of batch
+normalizations come from the network's own samples, so that activations stay of the order of one and
+every output depends on its input. The same machine and the same TensorFlow give the same bytes. The
+converter refuses everything that builtin operators cannot express, so no file has a custom or a
+TensorFlow operator.
 
 Usage, where TensorFlow is installed (2.21 made the files): ``python scripts/make_models.py``.
 """
@@ -33,7 +33,7 @@ MODELS = Path(__file__).resolve().parent.parent / "assets" / "models"
 
 
 def add_normalization(x: tf.keras.KerasTensor, activation: str = "linear") -> tf.keras.KerasTensor:
-    """Normalize by the statistics of only the last batch, then activate."""
+    """Add a batch normalization with the statistics of the last batch only, and an activation."""
     return layers.Activation(activation)(layers.BatchNormalization(momentum=0.0)(x))
 
 
@@ -74,7 +74,7 @@ def double_convolution(x: tf.keras.KerasTensor, channels: int) -> tf.keras.Keras
 def unet(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
     """Segmentation: [N, 48, 64, 3] to the mask [N, 48, 64, 1] (arXiv:1505.04597).
 
-    One step upwards is a transposed convolution, the other a bilinear resize.
+    One upsampling step is a transposed convolution, the other is a bilinear resize.
     """
     fine = double_convolution(x, 8)
     middle = double_convolution(layers.MaxPooling2D()(fine), 16)
@@ -108,7 +108,7 @@ def transformer(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
 
 
 class Remembered(tf.keras.layers.Layer):  # type: ignore[misc]  # TensorFlow publishes no types
-    """Append a stream, [1, n, C], to the last steps before it, which are kept as a state."""
+    """Append a stream, [1, n, C], to the stored last steps before it."""
 
     def __init__(self, steps: int, name: str) -> None:
         super().__init__(name=name)
@@ -176,7 +176,7 @@ def features(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the converter stores weights and computes activations."""
+    """The storage of weights and the type of activations that the converter uses."""
 
     optimizations: tuple[tf.lite.Optimize, ...] = (tf.lite.Optimize.DEFAULT,)
     weights: tuple[tf.DType, ...] = ()
@@ -232,14 +232,14 @@ NETWORKS = {
 
 def build(name: str, network: Network, samples: Array) -> tf.keras.Model:
     """Return the Keras model, its batch normalizations set to the statistics of ``samples``."""
-    # The session counts the layers it has named, and the names end up in the file.
+    # The session numbers the layers, and their names are stored in the file.
     tf.keras.backend.clear_session()
     tf.keras.utils.set_random_seed(SEED)
     x = layers.Input(network.shape, 1 if network.remembers else None, name="input")
     model = tf.keras.Model(x, network.body(x), name=name)
     if network.remembers:
         return model
-    # Zero biases and unit scales would hide errors of a converter that drops or permutes them.
+    # Zero biases and unit scales would hide a converter that drops or permutes them.
     for variable in model.trainable_variables:
         if variable.name != "kernel":
             variable.assign_add(tf.random.normal(variable.shape, stddev=0.3))

@@ -1,6 +1,6 @@
 """Write the TFLite schema in the short form that `tflite2onnx.reader.flatbuffer` reads.
 
-The source is the classes that flatc generated from schema.fbs, in the package ai-edge-litert::
+The source is the package ai-edge-litert, whose classes flatc generated from schema.fbs::
 
     python scripts/make_schema.py > tflite2onnx/reader/schema.py
 """
@@ -44,7 +44,7 @@ UNIONS = {
     "array_segments": "SparseIndexVector",
     "array_indices": "SparseIndexVector",
 }
-WIDTH = 92  # of a string indented by 4, with its quotes and a space or comma
+WIDTH = 92  # the width of a string that is indented by 4, with its quotes and a space or comma
 
 
 def text(schema: ModuleType) -> str:
@@ -64,13 +64,13 @@ def text(schema: ModuleType) -> str:
 def names_by_number(schema: ModuleType, enumeration: str) -> list[str]:
     """Return the names of an enumeration in the order of their numbers, which have no gaps."""
     every = vars(getattr(schema, enumeration)).items()
-    members = [each for each in every if each[0][0] != "_"]  # __firstlineno__ is a number, too
+    members = [each for each in every if each[0][0] != "_"]  # not __firstlineno__
     names = {number: name for name, number in members if isinstance(number, int)}
     return [names[i] for i in range(len(names))]
 
 
 def reachable_tables(schema: ModuleType, table: str, seen: dict[str, None]) -> dict[str, None]:
-    """Return a table and the tables of its fields, itself first; unions are left out."""
+    """Return a table, and the tables of its fields; unions are omitted."""
     seen[table] = None
     for field in fields(schema, table):
         inner = field.partition(":")[2].strip("[]")

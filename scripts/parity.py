@@ -1,9 +1,9 @@
-"""Count the 8-bit networks whose outputs are those of LiteRT's default kernels bit for bit.
+"""Count the 8-bit networks whose outputs equal those of LiteRT's default kernels bit for bit.
 
 A network is included if its operators produce quantized 8-bit values, and only DEQUANTIZE and
 custom operators produce floats. LiteRT's Interpreter runs the network with its default delegate,
-XNNPACK. ONNX Runtime runs the converted network on the same random inputs. Integers have to be
-equal, floats within 1e-4 of their range::
+XNNPACK. ONNX Runtime runs the converted network on the same random inputs. Integers must be equal,
+and floats within 1e-4 of their range::
 
     python scripts/parity.py FOLDER
 
@@ -97,7 +97,9 @@ def finding(path: Path, samples: int) -> Finding:
     largest = max(map(distance, differences(litert, result, inputs)))
     if not largest:
         return ("equal",)
-    first = next(differing(path, graph, result, inputs), "every operator alone is equal")
+    first = next(
+        find_differing_operators(path, graph, result, inputs), "every operator alone is equal"
+    )
     return "differs", f"by {largest:.3g} at most", first
 
 
@@ -132,12 +134,13 @@ def distance(found: Difference) -> float:
     return 0.0 if found.dtype.startswith("float") and found.ok else found.largest
 
 
-def differing(
+def find_differing_operators(
     path: Path, graph: Graph, result: Result, inputs: Sequence[Sequence[np.ndarray]]
 ) -> Iterator[str]:
     """Yield the operators whose outputs differ on LiteRT's own inputs, in order.
 
-    Only in the first run are the states LiteRT's own: there they have their initial values.
+    Only the first run is examined, because only there both runtimes have the same states: the
+    initial ones.
     """
     found = match_places(graph, result.skeleton)
     model = with_more_outputs(path, [place.litert for place in found])

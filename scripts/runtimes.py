@@ -1,17 +1,17 @@
 """Run converted models in other runtimes, and compare the outputs with those of LiteRT.
 
-Each runtime runs in an environment of its own, a folder in .venv-runtimes that --make makes with
-pip or npm, which take a network::
+Each runtime has its own environment, a folder in .venv-runtimes. --make creates it with pip or npm,
+which need a network::
 
     python scripts/runtimes.py --make openvino onnxruntime-web
     python scripts/runtimes.py --runtimes openvino onnxruntime-web -- model.tflite folder/
 
-Without models, the models are those in assets/models and those in the folder that the environment
+By default the models are those in assets/models and those in the folder that the environment
 variable TFLITE2ONNX_ZOO names, the smallest first. Each model is converted with the `--target` of
-the runtime (or the options of --options) and run in a process of its own. What is found is added to
-a file (--results), a line of JSON for each model and runtime; pairs in the file are not run again.
---seconds ends the script after a time, so that it can be continued. --table prints the file as
-tables in Markdown.
+the runtime (or the options of --options), and runs in its own process. Results are appended to a
+file (--results), a line of JSON for each model and runtime. Pairs with a line in the file are not
+run again. --seconds ends the script after a time, so that a later call can continue. --table prints
+the file as Markdown tables.
 """
 
 import argparse
@@ -40,8 +40,8 @@ from tflite2onnx import convert  # noqa: E402
 
 AGREES, DIFFERS, REFUSED, SLOW = "agrees", "differs", "refused", "too slow"
 VERDICTS = (AGREES, DIFFERS, REFUSED, SLOW, "not converted", "LiteRT does not run it")
-STEPS = 3  # runs of a model with state
-CAUSE = 160  # characters of an error message
+STEPS = 3  # the number of runs of a model with state
+CAUSE = 160  # the longest error message, in characters
 
 
 def judge_model(
@@ -83,7 +83,7 @@ def compare_outputs(
 
 
 def every_model(places: Sequence[Path]) -> list[Path]:
-    """Return the files among the places and in the folders among them, the smallest first."""
+    """Yield the model files in a list of files and folders, the smallest first."""
     found = [
         p for place in places for p in (place.rglob("*.tflite") if place.is_dir() else [place])
     ]

@@ -1,9 +1,9 @@
-"""Time one command for several models against a command for each model.
+"""Compare the time of one command for several models with a command for each model.
 
     python scripts/time_folder.py --runs 3 model1.tflite model2.tflite ...
 
-Prints the wall time of both in seconds, and their ratio. A start of Python takes most of the time
-of a small conversion, and one command starts Python once.
+The script prints the wall time of both in seconds, and their ratio. The start of Python takes most
+of the time of a small conversion, and one command starts Python once.
 """
 
 import argparse
@@ -19,7 +19,7 @@ PROGRAM = (sys.executable, "-m", "tflite2onnx", "-q")
 
 
 def time_commands(commands: Sequence[Sequence[str]]) -> float:
-    """Return the seconds that commands take, one after the other."""
+    """Return the total seconds of commands that run one after the other."""
     start = time.perf_counter()
     for words in commands:
         subprocess.run(words, check=True)  # noqa: S603 - our own program
@@ -44,7 +44,7 @@ def main() -> None:
         parser.error(f"--runs must be at least 1, got {options.runs}")
     if missing := [model for model in options.models if not Path(model).is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
-    time_both(options.models)  # the first run compiles and reads what later runs find
+    time_both(options.models)  # the first run compiles bytecode and fills the file cache
     runs = [time_both(options.models) for _ in range(options.runs)]
     together, apart = (median(times) for times in zip(*runs, strict=True))
     print(

@@ -173,7 +173,7 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
         tflite2onnx.convert(network(), **options)
 
 
-# As of 0.x
+# The interface of version 0.x
 
 
 def test_old_programs_run(model: Path) -> None:
@@ -232,7 +232,7 @@ def test_debug_log_in_a_program_that_logs(
     assert "emitted 1 nodes of opset 17" in caplog.text
 
 
-# Arguments
+# Imports
 
 
 def test_converting_imports_little(model: Path) -> None:

@@ -39,7 +39,7 @@ def archive(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
     return made.getvalue()
 
 
-def lying(size: int) -> bytes:
+def build_wrong_size_archive(size: int) -> bytes:
     """Return an archive of a file of zeros with a declared size of 100 bytes."""
     made, piece = io.BytesIO(), bytes(1 << 20)
     with (
@@ -226,7 +226,7 @@ def test_bundles_whose_bundles_would_fill_the_memory() -> None:
 def test_sizes_that_are_lies() -> None:
     """Members are decompressed up to their declared size only."""
     size = 1 << 28
-    data = lying(size)
+    data = build_wrong_size_archive(size)
     tracemalloc.start()
     try:
         with pytest.raises(BundleError, match="CRC"):
@@ -238,7 +238,7 @@ def test_sizes_that_are_lies() -> None:
     assert most < 4 * len(data)
 
 
-def test_compression_that_takes_what_memory_it_likes() -> None:
+def test_compression_that_needs_much_memory() -> None:
     with pytest.raises(BundleError, match="got compression method 14"):
         read_bundle(archive({"model": MODEL}, zipfile.ZIP_LZMA))
 

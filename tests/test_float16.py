@@ -294,7 +294,7 @@ def test_other_reasons() -> None:
     assert list_reasons(half) == [("BitCast", NO_FORM)]
 
 
-# Graphs in graphs, and state
+# Sub-graphs and states
 
 
 def test_loops_and_branches() -> None:

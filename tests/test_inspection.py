@@ -77,7 +77,7 @@ def test_operators_that_cannot_be_converted() -> None:
     assert len(problems["mystery"]) == 1
 
 
-def test_a_fault_that_is_no_operator() -> None:
+def test_a_model_without_outputs() -> None:
     m = Build()
     m.op("ABS", [m.input([2, 3])], [[2, 3]])
     found = inspect(m.bytes())

@@ -271,7 +271,7 @@ def test_labels_are_not_without_number() -> None:
     assert costs(graph([x], [elementwise([x], [y]), *demands], outputs)) == (23 * x.nbytes, 23)
 
 
-# Against all plans
+# Comparison with all plans
 
 
 PLAIN = ("demanding", "demanding", "elementwise", "elementwise", "terminating")

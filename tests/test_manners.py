@@ -45,7 +45,7 @@ def test_a_result_in_a_notebook() -> None:
 
 @pytest.mark.parametrize("wrong", [123, None, 1.5, ["a.tflite"], object()])
 def test_what_is_no_model(wrong: Any) -> None:
-    """The message names the argument."""
+    """An argument that is not a model raises an error that names the argument."""
     message = f"model must be a path or bytes, got {type(wrong).__name__}"
     with pytest.raises(TypeError, match=message):
         convert(wrong)

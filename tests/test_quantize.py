@@ -135,7 +135,7 @@ def test_depthwise_weights(dtype: str, elements: list[int], *, exact: bool) -> N
     assert is_exact_depthwise(tensor(DType[dtype.upper()], make_quantization(0.5), data)) == exact
 
 
-def test_weights_that_are_real() -> None:
+def test_float_weights() -> None:
     data = tensor(DType.FLOAT32)
     assert weight_storage(data, data, folds=True)[0] == Storage(DType.FLOAT32, None)
 

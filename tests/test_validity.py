@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[Emit, str]] = {
 }  # fmt: skip
 
 
-def emitting(monkeypatch: pytest.MonkeyPatch, code: str, emit: Emit) -> None:
+def replace_emit(monkeypatch: pytest.MonkeyPatch, code: str, emit: Emit) -> None:
     """Replace the emit method of an operator with one input."""
 
     def instead(_: Any, g: Builder, y: View, x: View) -> Value:
@@ -63,9 +63,9 @@ def emitting(monkeypatch: pytest.MonkeyPatch, code: str, emit: Emit) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_of_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bugs_of_operator_classes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     emit, reason = FAULTS[name]
-    emitting(monkeypatch, "ABS", emit)
+    replace_emit(monkeypatch, "ABS", emit)
     with pytest.raises(UnsupportedOperators, match="please report it") as caught:
         convert(chain("NEG", "ABS"))
     assert reason in str(caught.value)
@@ -76,7 +76,7 @@ def test_faults_of_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    emitting(monkeypatch, "ABS", lambda g, x: g.Shape(x))
+    replace_emit(monkeypatch, "ABS", lambda g, x: g.Shape(x))
     (tmp_path / "model.tflite").write_bytes(chain("ABS", "NEG"))
     assert main([str(tmp_path / "model.tflite")]) == 1
     assert "ABS (operator 0, inner_1): this is a bug" in capsys.readouterr().err
@@ -84,7 +84,7 @@ def test_nothing_is_written(
 
 
 def test_operators_in_graphs_within_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    emitting(monkeypatch, "ABS", lambda g, x: g.Add(x, _INT8))
+    replace_emit(monkeypatch, "ABS", lambda g, x: g.Add(x, _INT8))
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input([2, 3])
     m.output(*add_if(m, condition, [x], apply_operator("ABS"), apply_operator("NEG")))
@@ -100,13 +100,13 @@ def test_what_a_node_names_its_type_by(monkeypatch: pytest.MonkeyPatch) -> None:
         drawn = g.RandomUniformLike(zeros, dtype=onnx_type(DType.FLOAT32), seed=1.0)
         return g.Add(g.cast(g.cast(x, DType.INT32), DType.FLOAT32), drawn)
 
-    emitting(monkeypatch, "ABS", emit)
+    replace_emit(monkeypatch, "ABS", emit)
     assert convert(chain("ABS")).nodes == 6
 
 
 def test_what_a_newer_opset_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer opset is chosen if the opset is not fixed."""
-    emitting(monkeypatch, "ABS", lambda g, x: g.Swish(x))
+    replace_emit(monkeypatch, "ABS", lambda g, x: g.Swish(x))
     assert convert(chain("ABS")).opset == 24
     with pytest.raises(OptionError, match="Swish needs opset 24"):
         convert(chain("ABS"), opset=23)

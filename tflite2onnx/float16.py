@@ -297,7 +297,7 @@ class _Rewriter:
         return port._replace(value=half, dtype=DType.FLOAT16)
 
     def _is_single(self, value: Value) -> bool:
-        """Return whether a value, which is no constant, is computed in float32."""
+        """Return whether a value, which is not a constant, is computed in float32."""
         return value.data is None and self._single.get(value) is value
 
     # Nodes

@@ -52,7 +52,7 @@ def test_a_node_is_called_as_in_onnx() -> None:
         _ = Builder(17).relu
 
 
-def test_sizes_that_nothing_tells() -> None:
+def test_refuses_sizes_that_do_not_follow() -> None:
     g = Builder(17)
     x = dynamic_value(g, "batch", 3)
     with pytest.raises(FixedSizeError, match="one dynamic size only, got rows, columns"):

@@ -473,7 +473,7 @@ def test_stdout_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.getvalue().startswith("operator")
 
 
-# The program
+# The program as a module
 
 
 @pytest.mark.parametrize(

@@ -175,13 +175,15 @@ def test_a_bundle_on_standard_output(capsys: Captured) -> None:
     assert "the output of a bundle must be a folder" in capsys.readouterr().err
 
 
-def test_models_are_not_for_terminals(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_model_on_a_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["model.tflite", "-"]) == 1
     assert "cannot write a model to the terminal; give OUT.onnx" in capsys.readouterr().err
 
 
-def test_two_files_are_not_one_stream(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_large_model_on_standard_output(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tflite2onnx.cli.standard_streams.LARGEST_FILE", 10)
     assert writer.LARGEST_FILE > 10
     assert main(["model.tflite", "-"]) == 1

@@ -173,7 +173,7 @@ def test_tolerance(capsys: Captured) -> None:
     wrong.graph.node[0].op_type = "Relu"
     onnx.save(wrong, "wrong.onnx")
     x = np.ones((1, 2, 3, 5), np.float32)
-    x[0, 1, 2] = -0.1  # a tenth of the range
+    x[0, 1, 2] = -0.1  # a difference of a tenth of the range
     np.save("x.npy", x[0])
     words = ["verify", "abs.tflite", "wrong.onnx", "--input", "x=x.npy", "-q", "--tolerance"]
     assert [main([*words, part]) for part in ("0.05", "0.2")] == [2, 0]

@@ -25,7 +25,7 @@ def layouts(result: Result) -> list[tuple[str, str]]:
     return [end.layout for end in (*result.inputs, *result.outputs)]
 
 
-def reshaping(*shape: int) -> bytes:
+def build_reshape(*shape: int) -> bytes:
     """Return "x" of the shape -> RESHAPE -> CONV_2D."""
     m = Build()
     size = m.constant(np.array([2, 5, 7, 3], np.int32))
@@ -49,9 +49,13 @@ def reshaping(*shape: int) -> bytes:
             [("abc", "abc"), ("ABC", "ABC")],
         ),
         (network(), {"layouts": {"x": ("BYXc", "BcYX")}}, [("BYXc", "BcYX"), ("NHWC", "NCHW")]),
-        (reshaping(2, 5, 1, 7, 3), {"io_layout": "tflite"}, [("01234", "01234"), ("NHWC",) * 2]),
-        (reshaping(2, 35, 3), {"io_layout": "tflite"}, [("012", "012"), ("NHWC", "NHWC")]),
-        (reshaping(2, 105), {"io_layout": "tflite"}, [("01", "01"), ("NHWC", "NHWC")]),
+        (
+            build_reshape(2, 5, 1, 7, 3),
+            {"io_layout": "tflite"},
+            [("01234", "01234"), ("NHWC",) * 2],
+        ),
+        (build_reshape(2, 35, 3), {"io_layout": "tflite"}, [("012", "012"), ("NHWC", "NHWC")]),
+        (build_reshape(2, 105), {"io_layout": "tflite"}, [("01", "01"), ("NHWC", "NHWC")]),
         (chain("ABS", shape=()), {}, [("", "")] * 2),
     ],
 )

@@ -245,7 +245,7 @@ def test_normalisation(
 
 @pytest.mark.parametrize(("mean", "std"), [((1, 2), (1,)), ((1,), (0,))])
 def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any) -> None:
-    """Errors: numbers for another count of channels, and a deviation of 0."""
+    """Metadata for another number of channels, and a deviation of 0, are errors."""
     said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
     monkeypatch.setattr(images, "model_metadata", lambda _: said)
     with pytest.raises(VerifyError, match="the metadata of x must have one mean"):
@@ -253,7 +253,7 @@ def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any
 
 
 def test_pictures_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors: not a picture, no image input, no Pillow."""
+    """Errors: a file that is not a picture, a model without images, and a missing Pillow."""
     path = tmp_path / "one.png"
     path.write_bytes(b"nothing")
     with pytest.raises(VerifyError, match=r"cannot read .*one\.png"):

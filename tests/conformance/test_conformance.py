@@ -118,7 +118,7 @@ def judge_first_case(row: Row) -> Verdict:
 
 
 def test_verdicts() -> None:
-    """Verdicts: a model that LiteRT does not run, and a difference above the bound."""
+    """The judge refuses a model that LiteRT does not run, and a difference above the bound."""
     add = ROWS["ADD"]
     assert judge_case(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
     exact = Row("COS", ROWS["COS"].build, ["float32"], {"rank": [4]}, exact=True)

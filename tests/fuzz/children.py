@@ -27,7 +27,7 @@ _END_SECONDS = 30  # seconds to write its stack trace, on a slow machine
 
 
 class Limits(NamedTuple):
-    """What a child may use: bytes of memory, seconds of processor time for each request."""
+    """The limits of a child: bytes of memory, and seconds of processor time for each request."""
 
     memory: int = 1 << 30
     seconds: int = 10
@@ -122,10 +122,10 @@ def _serve(
 def _apply_limits(limits: Limits, log: Path) -> None:
     file = log.open("w")
     quiet = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):  # the runtimes write to both
+    for number in (1, 2):  # the runtimes write to stdout and stderr
         os.dup2(quiet, number)
     faulthandler.enable(file)
-    # The signal ends the process in C code as well, after the place is written.
+    # The signal also ends the process in C code, after it has written the stack trace.
     faulthandler.register(signal.SIGPROF, file, chain=True)
     warnings.simplefilter("error")
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))

@@ -20,8 +20,8 @@ from tests.support.runtimes import Array, session
 from tflite2onnx.stateful import Stateful
 
 _MOST_ELEMENTS = 1 << 20
-_PAIR = 2  # the real numbers of a complex number
-_M_PERTURB = -6  # of malloc.h
+_PAIR = 2  # a complex number has two real numbers
+_M_PERTURB = -6  # constant of malloc.h
 # numpy arrays of these types cannot be given to ONNX Runtime.
 _NOT_FED = {
     TensorProto.BFLOAT16,

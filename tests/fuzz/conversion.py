@@ -80,7 +80,7 @@ def _convert_and_check(request: Request) -> Outcome:
     if (folder / "other.onnx").read_text() != _BYSTANDER:
         return Outcome("leftover", "a file that was there before is gone")
     if len(os.listdir("/proc/self/fd")) > descriptors:  # noqa: PTH208 - as above
-        gc.collect()  # tracebacks of errors may hold a file
+        gc.collect()  # tracebacks of errors may keep a file open
     if len(os.listdir("/proc/self/fd")) > descriptors:  # noqa: PTH208 - as above
         return Outcome("descriptor", "an open file is left")
     return outcome

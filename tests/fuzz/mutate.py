@@ -50,7 +50,7 @@ def _mutate_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
                 damaged[at] ^= 1 << generator.randrange(8)
             case 1:
                 damaged[at] = generator.randrange(256)
-            case 2:  # an offset, a length, a number
+            case 2:  # any field: an offset, a length or a number
                 number = generator.choice(INTEGERS) & 0xFFFFFFFF
                 at -= at % 4
                 damaged[at : at + 4] = struct.pack("<I", number)[: len(damaged) - at]

@@ -27,13 +27,13 @@ from tflite2onnx.stateful import Session
 
 _PLAIN = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 _OTHERS = (OpResolverType.BUILTIN_REF, OpResolverType.AUTO)
-_TOLERANCE = 1e-4  # as a fraction of the largest element
+_TOLERANCE = 1e-4  # allowed difference of floats, as a fraction of the largest element
 _DECIBELS = 25.0  # smallest signal-to-noise ratio of quantized networks
 _NO_NOISE = 200.0
-_STEPS = 50  # inputs of a stream
+_STEPS = 50  # number of inputs of a stream
 _NUMBERS = "biufc"
 _QUANTIZED = ("int8", "uint8", "int16")
-# Ranges of images, with indices for most tables; ranges of waves, with indices for any table.
+# Input ranges: for images, with indices for most tables; for sound, with indices for any table.
 _RANGES: tuple[Mapping[str, tuple[float, float]], ...] = (
     {"float32": (0, 1), "int32": (0, 3), "int64": (0, 3)},
     {"float32": (-2, 2), "int32": (0, 1), "int64": (0, 1)},

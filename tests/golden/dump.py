@@ -26,7 +26,7 @@ def dump(model: onnx.ModelProto) -> str:
 
     A node is a line: outputs = type(inputs; attributes). An input or output of the model has its
     layouts in TFLite and in ONNX. A constant has the first digits of the SHA-256 of its elements;
-    a small constant, or a constant without a name of its own, is written in the node.
+    small constants, and constants with generated names, are written in the node.
     """
     properties = {p.key: p.value for p in model.metadata_props}
     layouts = {

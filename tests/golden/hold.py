@@ -10,7 +10,7 @@ from tests.golden.dump import dump
 from tests.golden.isolated import run_isolated
 from tests.golden.kernels import as_assertion_error, count_real_kernels
 from tests.golden.records import Case, Records, measure
-from tests.golden.saturation import saturating
+from tests.golden.saturation import find_saturating
 from tests.support.fusions import optimize_model
 from tflite2onnx import convert
 from tflite2onnx.reader.model import read_model
@@ -74,7 +74,7 @@ def hold_exactness(case: Case) -> None:
 
 def _lossy_products(model: bytes) -> list[str]:
     with as_assertion_error("ONNX Runtime does not take it"):
-        return saturating(optimize_model(model))
+        return find_saturating(optimize_model(model))
 
 
 def check_numbers(case: Case) -> None:

@@ -1,4 +1,4 @@
-"""Which fused integer kernels ONNX Runtime runs for DequantizeLinear, operator, QuantizeLinear."""
+"""The fused integer kernels that ONNX Runtime runs, and the float nodes that it does not fuse."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import onnxruntime
 
 from tests.support.fusions import count_optimized_nodes
 
-# QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
+# Matches QLinearConv, QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits, ...
 _INTEGER = re.compile("QLinear|QGemm|QAttention|.*Integer|DynamicQuantize(?!Linear)|MatMulNBits")
-# Float nodes for which an integer kernel exists. Elementwise operators are left out if only the
-# types distinguish their integer form from their float form.
+# Float nodes for which an integer kernel exists. Elementwise operators are not listed if only the
+# types distinguish their integer node from their float node.
 _REAL = re.compile(
     "(Fused)?(Conv|Gemm|MatMul)$|Add$|Mul$|(Global)?AveragePool$|Sigmoid$|LeakyRelu$|Softmax$"
 )

@@ -124,7 +124,7 @@ def _kernels(result: Result) -> dict[str, int]:
         return {}
     try:
         return run_isolated(kernels, result.skeleton.serialize())
-    except AssertionError:  # counted as a difference of `numbers`
+    except AssertionError:  # the comparison with LiteRT reports it
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Which integer products of a graph may saturate on some processor.
+"""The integer products of a graph that may saturate on some processor.
 
 On processors with AVX2 or AVX-512 but without VNNI ONNX Runtime multiplies uint8 data by int8
 weights with VPMADDUBSW, which adds two products in 16 bits and saturates. A node cannot saturate if
@@ -51,7 +51,7 @@ _NEVER_EXACT = ("ConvInteger", "ConvIntegerToFloat")
 _MOST, _LEAST = 128, -128
 
 
-def saturating(model: onnx.ModelProto) -> list[str]:
+def find_saturating(model: onnx.ModelProto) -> list[str]:
     """Return the nodes of an optimized graph that may saturate, with their weights."""
     return list(_saturating(model.graph, {}, {}))
 

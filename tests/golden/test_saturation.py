@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from tests.golden.saturation import saturating
+from tests.golden.saturation import find_saturating
 from tests.support.emulation import run_models, why_not
 from tests.support.fusions import optimize_model
 from tests.support.runtimes import Array
@@ -96,8 +96,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("case", "lossy"), CASES)
-def test_what_is_said(case: tuple[ModelProto, Array, Array], *, lossy: bool) -> None:
-    assert bool(saturating(optimize_model(case[0]))) == lossy
+def test_findings(case: tuple[ModelProto, Array, Array], *, lossy: bool) -> None:
+    assert bool(find_saturating(optimize_model(case[0]))) == lossy
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -113,8 +113,8 @@ def test_two_products_of_the_least() -> None:
     """Two products of -128 by -128 overflow on ARM64, even in a depthwise convolution."""
     twice, once = (np.array([[row]] * 8, np.int8) for row in ([-128, 0, 0, -128], [-128, 0, 0, 0]))
     for group in (1, 8):
-        assert saturating(convolution(np.repeat(twice, 8 // group, 1), group)[0])
-    assert not saturating(convolution(once, group=8)[0])
+        assert find_saturating(convolution(np.repeat(twice, 8 // group, 1), group)[0])
+    assert not find_saturating(convolution(once, group=8)[0])
 
 
 def test_weights_that_are_turned() -> None:
@@ -124,7 +124,7 @@ def test_weights_that_are_turned() -> None:
     names = ["x", "one", "none", "w", "one", "zero", "", "one", "none"]
     for turned in (0, 1):
         node = helper.make_node("QGemm", names, ["y"], domain="com.microsoft", transB=turned)
-        assert len(saturating(model(node, [1, 2], TensorProto.UINT8, **constants))) == turned
+        assert len(find_saturating(model(node, [1, 2], TensorProto.UINT8, **constants))) == turned
 
 
 def test_weights_that_are_computed() -> None:
@@ -133,18 +133,18 @@ def test_weights_that_are_computed() -> None:
         node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
         made = model(node, [2, 3], TensorProto.INT32)
         made.graph.input.append(helper.make_tensor_value_info("w", kind, [3, 5]))
-        assert len(saturating(made)) == count
+        assert len(find_saturating(made)) == count
     nowhere = model(node, [2, 3], TensorProto.INT32)
     with pytest.raises(AssertionError, match="the type of input 1 of MatMulInteger"):
-        saturating(nowhere)
+        find_saturating(nowhere)
 
 
 def test_data_that_stays_signed() -> None:
     node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
     made = model(node, [2, 3], TensorProto.INT32, w=np.full((3, 5), 127, np.int8))
-    assert len(saturating(made)) == 1
+    assert len(find_saturating(made)) == 1
     made.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
-    assert not saturating(made)
+    assert not find_saturating(made)
 
 
 def test_products_in_branches() -> None:
@@ -158,11 +158,13 @@ def test_products_in_branches() -> None:
     node = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
     w = np.full((2, 3), 100, np.int8)
     whole = model(node, [1, 2], TensorProto.INT32, w=w, c=np.array(np.True_))
-    assert len(saturating(whole)) == 2
-    assert not saturating(model(node, [1, 2], TensorProto.INT32, w=w // 2, c=np.array(np.True_)))
+    assert len(find_saturating(whole)) == 2
+    assert not find_saturating(
+        model(node, [1, 2], TensorProto.INT32, w=w // 2, c=np.array(np.True_))
+    )
 
 
 def test_swapped_operands() -> None:
     node = helper.make_node("ConvInteger", ["x", "w"], ["y"])
     w = np.ones((1, 1, 2, 2), np.uint8)
-    assert saturating(model(node, [1, 1, 2, 2], TensorProto.INT32, w=w))
+    assert find_saturating(model(node, [1, 1, 2, 2], TensorProto.INT32, w=w))

@@ -165,7 +165,7 @@ def refusal_reason(m: Build, *outputs: Any) -> str:
     return str(caught.value)
 
 
-def test_axes_that_are_not_there() -> None:
+def test_axes_out_of_range() -> None:
     m = Build()
     pair = m.input([2], dtype="int32")
     crops = m.constant(np.zeros((2, 2), np.int32))
@@ -240,7 +240,7 @@ def test_computed_sizes_and_ends() -> None:
     assert "must be constant" in said
 
 
-def test_nothing_to_cut_into_words() -> None:
+def test_skip_gram_of_no_strings() -> None:
     m = Build()
     made = m.tensor([None], dtype="string")
     said = refusal_reason(
@@ -260,7 +260,7 @@ def test_an_image_of_other_channels_than_filters() -> None:
     assert "the 2 channels of its filters, got 4" in said
 
 
-def test_numbers_of_other_types() -> None:
+def test_fake_quant_of_integers() -> None:
     m = Build()
     x = m.input([3], dtype="int32")
     said = refusal_reason(
@@ -276,7 +276,7 @@ def test_products_of_complex_numbers_with_an_activation() -> None:
     assert "its activation function must be NONE for complex numbers" in refusal_reason(m, product)
 
 
-def test_sums_of_rows_in_no_known_way() -> None:
+def test_an_unknown_combiner() -> None:
     m = Build()
     table = m.constant(np.zeros((5, 3), np.float32))
     operands = [

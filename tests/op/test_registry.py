@@ -58,7 +58,7 @@ def nodes(data: bytes, **options: Any) -> list[str]:
     return [node.op_type for node in tflite2onnx.convert(data, **options).model.graph.node]
 
 
-# By a program
+# Registration by a program
 
 
 def test_a_custom_operator() -> None:
@@ -122,7 +122,7 @@ def test_what_cannot_be_registered() -> None:
         unregister("Twice")
 
 
-# By an installed package
+# Registration by an installed package
 
 SOURCE = '''
 from tflite2onnx.operators import Builder, Category, Operator, Value, View

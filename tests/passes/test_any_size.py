@@ -286,7 +286,7 @@ def test_data_dependent_size_with_a_static_signature(code: str) -> None:
         check_sizes(network, [values])
 
 
-def test_diagonals_of_open_matrices() -> None:
+def test_diagonals_of_dynamic_matrices() -> None:
     def network(m: Build) -> None:
         x = m.input([None, None, 3])
         (diagonal,) = m.op("REDUCE_MAX", [x, m.constant([1])], [[1, 1]])

@@ -103,7 +103,7 @@ def test_what_is_no_dilation() -> None:
 
 
 def test_parts_with_other_readers() -> None:
-    """If another operator reads the blocks, they are computed besides the fused convolution."""
+    """If another operator reads the blocks, they are computed in addition to the convolution."""
     m = Build()
     _, parts = add_spread_convolution(m, "CONV_2D", [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]])
     m.output(*m.op("NEG", [parts], [parts.shape]))
@@ -196,7 +196,7 @@ def test_what_no_convolution_pads() -> None:
 
 
 def test_padded_images_with_other_readers() -> None:
-    """If another operator reads the padded image, PAD stays besides the fused convolution."""
+    """If another operator reads the padded image, PAD is kept in addition to the convolution."""
     m = Build()
     wide, _ = add_padded_convolution(m, "CONV_2D", AROUND)
     m.output(wide)

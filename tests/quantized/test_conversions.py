@@ -215,7 +215,7 @@ def test_fake_quant(low: float, high: float, bits: int) -> None:
         ({"min": 0, "max": 1, "num_bits": 17}, "got 17 bits"),
     ],
 )
-def test_what_cannot_be_fake(options: dict[str, Any], reason: str) -> None:
+def test_refused_fake_quantization(options: dict[str, Any], reason: str) -> None:
     m = Build()
     m.output(*m.op("FAKE_QUANT", [m.input([3])], [[3]], **options))
     with pytest.raises(ConversionError, match=reason):
@@ -254,7 +254,7 @@ def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> Non
         "RESHAPE", [b, m.constant(np.array([x.size], np.int32))], [[x.size]], new_shape=[x.size]
     )
     m.output(a, b, c)
-    # See test_functions_of_int16 for its steps.
+    # See test_functions_of_int16 for the steps of TANH.
     result = check(
         m.bytes(), inputs=[x], steps=3 if dtype == "int16" else 1, activations=activations
     )

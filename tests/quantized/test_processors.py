@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.golden.records import assets, zoo
-from tests.golden.saturation import saturating
+from tests.golden.saturation import find_saturating
 from tests.support import difference
 from tests.support.emulation import EMULATED, NATIVE, Runs, run_models, why_not
 from tests.support.extremes import Sample, samples
@@ -55,7 +55,9 @@ def test_numbers(processor: str, tmp_path: Path) -> None:
 
 def test_no_product_may_saturate() -> None:
     """No node of the models can saturate; this needs no emulator."""
-    lossy = {sample.name: saturating(optimize_model(model)) for sample, model in convert_samples()}
+    lossy = {
+        sample.name: find_saturating(optimize_model(model)) for sample, model in convert_samples()
+    }
     assert not {name: nodes for name, nodes in lossy.items() if nodes}
 
 

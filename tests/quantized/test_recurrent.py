@@ -101,7 +101,7 @@ def test_exact_filters(*, asymmetric: bool) -> None:
     check(cells.svdf(form), inputs=[x], runs=7)
 
 
-# Integers throughout
+# Integer activations
 
 FUSING = "an optimization that leaves the graph whole"
 INTEGER = [

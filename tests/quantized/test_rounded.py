@@ -96,7 +96,7 @@ def stored_types(result: Converted) -> set[int]:
     return {i.data_type for i in large}
 
 
-# Products of matrices
+# Matrix products
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])

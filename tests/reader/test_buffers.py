@@ -35,7 +35,7 @@ def test_elements_of_every_type(dtype: str) -> None:
     assert (tensor.dtype.label, tensor.shape) == (dtype, (2, 3))
     assert tensor.data is not None
     assert tensor.data.dtype == tensor.dtype.numpy
-    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):  # held as their bits
+    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):  # stored as its bits
         assert np.array_equal(tensor.data != 0, values != 0)
     else:
         np.testing.assert_array_equal(tensor.data, values)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support import Build
 from tests.support.metadata import pack_metadata
 from tests.support.small import chain
-from tests.test_bundle import lying
+from tests.test_bundle import build_wrong_size_archive
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import ModelFileError
@@ -173,7 +173,7 @@ def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
         model_metadata(with_metadata(pack_metadata(WHOLE)))
 
 
-# The files
+# Associated files
 
 
 def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def flowers(*, damaged: bool = False) -> bytes:
 
 def test_files_that_are_larger_than_they_say() -> None:
     """Files are decompressed up to their declared size only."""
-    data = chain("ABS") + lying(1 << 28)
+    data = chain("ABS") + build_wrong_size_archive(1 << 28)
     tracemalloc.start()
     try:
         assert associated_files(data) == {}
@@ -258,7 +258,7 @@ def test_described() -> None:
     assert describe_model(read_model(chain("ABS")), chain("ABS")) == {}
 
 
-def test_it_stands_in_the_onnx_model() -> None:
+def test_metadata_are_in_the_onnx_model() -> None:
     model = convert(flowers()).model
     props = {p.key: p.value for p in model.metadata_props}
     said = json.loads(props["tflite2onnx.metadata"])

@@ -48,7 +48,8 @@ def forms(draw: st.DrawFn) -> tuple[Array, list[str], dict[str, Any]]:
     order: list[int] = draw(st.permutations(range(len(formats))))
     dtype: str = draw(st.sampled_from(["float32", "float16", "int8"]))
     dense = mostly_zeros(shape, dtype, draw(st.integers(0, 9)))
-    index_types = ["int32", "uint16", *(["uint8"] if dense.size <= 255 else [])]  # segments count
+    # The number of segments must fit the index type.
+    index_types = ["int32", "uint16", *(["uint8"] if dense.size <= 255 else [])]
     index_type = draw(st.sampled_from(index_types))
     form = {"blocks": blocks, "traversal": order, "index_type": index_type}
     return dense, [formats[level] for level in order], form
@@ -63,7 +64,7 @@ def test_every_form(form: tuple[Array, list[str], dict[str, Any]]) -> None:
     assert made.dtype == dense.dtype
 
 
-# How levels of matrices are stored, and the sizes of blocks.
+# Formats of the levels of a matrix, and block sizes.
 MATRICES: list[tuple[list[str], dict[int, int]]] = [
     (["csr", "csr"], {}),
     (["dense", "csr"], {}),

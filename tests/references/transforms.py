@@ -171,7 +171,7 @@ def real_transform(x: list[int], bits: int) -> list[int]:
     for k in range(1, half // 2 + 1):
         one, other = _separate(f, parts, k, half, -1)
         sums = [one[0] + other[0], one[1] + other[1], one[0] - other[0], other[1] - one[1]]
-        # C adds up in 32 bits.
+        # The C code adds in 32 bits.
         a, b, c, d = (Fixed(32).wrap(total) >> 1 for total in sums)
         made[k] = f.pair(a, b)
         made[half - k] = f.pair(c, d)

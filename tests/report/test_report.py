@@ -283,7 +283,7 @@ def test_branches_are_beside_each_other() -> None:
 
 
 def test_layouts_and_moves() -> None:
-    """A Transpose is a row of its own; values inside an operator have the operator's layout."""
+    """A Transpose has its own row; values inside an operator have the operator's layout."""
     result = convert(MODELS / "transformer_float32.tflite")
     found = build_strip(result.model, result.skeleton.tensors)
     kinds = [row.kind for row in found.rows]

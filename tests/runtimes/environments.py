@@ -18,7 +18,7 @@ from pathlib import Path
 from tflite2onnx.options import Target
 
 ROOT = Path(__file__).resolve().parents[2]
-# The folder of all environments; TFLITE2ONNX_RUNTIMES names another.
+# The folder of all environments, unless the variable TFLITE2ONNX_RUNTIMES names a folder.
 FOLDER = Path(os.environ.get("TFLITE2ONNX_RUNTIMES", ROOT / ".venv-runtimes"))
 SERVE = Path(__file__).with_name("serve.py")
 

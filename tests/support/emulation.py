@@ -98,7 +98,7 @@ def _load(path: Path) -> list[list[Array]]:
     """Read arrays written by `_save`."""
     runs: dict[str, list[Array]] = {}
     with np.load(path) as arrays:
-        for name in arrays.files:  # in the sequence in which they were written
+        for name in arrays.files:  # in the order in which they were written
             runs.setdefault(name.split()[0], []).append(arrays[name])
     return list(runs.values())
 

@@ -129,7 +129,7 @@ class Extreme(Layer):
         low, high = LIMITS[self.scheme.x]
         kind = carrier(self.scheme.x)
         either = self._random(4).choice(np.array([low, high], kind), self.shape.x)
-        middle = np.full(self.shape.x, high // 2 + 1, kind)  # where products in pairs are ties
+        middle = np.full(self.shape.x, high // 2 + 1, kind)  # sums of two products are ties
         full = [np.full(self.shape.x, each, kind) for each in (high, low)]
         return [*full, either, middle, super().inputs[0]]
 
@@ -246,7 +246,7 @@ def _hybrid(
 
 def float_products() -> Iterator[Sample]:
     """Yield products of dequantized data: ONNX Runtime multiplies the integers."""
-    features, out = 350, 300  # as many as `_MEDIUM` has
+    features, out = 350, 300  # as many features as `_MEDIUM`
     for code, dtype, rows in product(
         ("FULLY_CONNECTED", "BATCH_MATMUL"), ("int8", "uint8"), (1, 3)
     ):

@@ -64,7 +64,7 @@ _LACKS = (
     _Lack(
         (1, 29), "Cos of doubles", lambda n: n.op_type == "Cos" and TensorProto.DOUBLE in n.inputs
     ),
-    # The older kernel writes the output bytes over half bytes that it still has to read.
+    # The older kernel overwrites packed input elements that it has not read yet.
     _Lack(
         (1, 31),
         "Cast of int4 to bytes",

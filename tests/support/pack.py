@@ -1,4 +1,4 @@
-"""From arrays and schema objects to the bytes of a TFLite file."""
+"""Conversion of arrays and schema objects to the bytes of a TFLite file."""
 
 from __future__ import annotations
 

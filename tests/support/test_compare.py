@@ -32,7 +32,7 @@ class Port:
 
 @dataclass
 class Result:
-    """What a converter returns."""
+    """The result of a converter."""
 
     model: onnx.ModelProto
     inputs: list[Port] = field(default_factory=list)

@@ -149,7 +149,7 @@ HEEDED = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files have names on this system")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_of_a_process_that_is_ended_nothing_stays(tmp_path: Path, number: int) -> None:
+def test_an_ended_process_leaves_no_files(tmp_path: Path, number: int) -> None:
     (tmp_path / "model.onnx").write_bytes(b"old")
     end_writer(tmp_path, number, HEEDED)
     assert contents(tmp_path) == {"model.onnx": b"old"}

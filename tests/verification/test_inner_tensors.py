@@ -286,7 +286,7 @@ def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inner_tensor(interpreter_of(data), 9999) is None
 
 
-# Wrong ones
+# Wrong conversions
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (report.diverging.name, report.diverging.operator) == ("soft", "SOFTMAX")
 
 
-# Pieces
+# Segments
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -397,7 +397,7 @@ def test_what_it_costs() -> None:
     assert took < 3 * plain, f"{took:.2f} s, where both models take {plain:.2f} s"
 
 
-# As data
+# Reports as data
 
 
 def test_as_data() -> None:

@@ -71,7 +71,7 @@ def moving(code: str, **options: Any) -> bytes:
     x = m.input((1, 6, 6, 4), name="x", **kept)
     w = m.constant(np.full((4, 1, 1, 4), 40, np.int8), scale=0.01)
     b = m.constant(np.zeros(4, np.int32), scale=0.0005)
-    kept["scale"] = 0.08  # so that a step of x is one of y
+    kept["scale"] = 0.08  # so that a step of x changes y by a step
     y = m.tensor((1, 6, 6, 4), name="y", **kept)
     (y,) = m.op("CONV_2D", [x, w, b], [y], stride_h=1, stride_w=1)
     m.output(*m.op(code, [y], [m.tensor((1, 6, 6, 4), name="moved", **kept)], **options))
@@ -319,7 +319,7 @@ def test_processors(
     assert instruction_sets() == want
 
 
-# Files of any option
+# Files of all options
 
 OPTIONS: tuple[list[str], ...] = (
     [],

@@ -372,7 +372,7 @@ def _write_model(
 
 
 def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options for all models, without those that name tensors of one model."""
+    """Return the options that apply to several models: options that name tensors do not."""
     names = (each.name for each in fields(ConversionOptions))
     chosen = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
     return {**chosen, "rename": read_pairs("--rename", "OLD=NEW", options.rename or ())}

@@ -1,4 +1,4 @@
-"""What a command line says of tensors by their names: layouts, shapes, files and other names.
+"""Options of the command line that name tensors: layouts, shapes, files and new names.
 
 A layout is NAME=NCHW, NAME=NHWC:NCHW, or a JSON file. A shape is NAME=1,16000, or with words for
 dynamic sizes NAME=batch,height,width,3. All others are pairs such as NAME=FILE.
@@ -78,7 +78,7 @@ def read_shapes(words: Iterable[str]) -> dict[str, list[int | str]]:
     """Return the shapes by input; `convert` checks them against the model.
 
     Raises:
-        OptionError: a word is no shape, or an input is named twice.
+        OptionError: a word is not a shape, or an input is named twice.
     """
     shapes: dict[str, list[int | str]] = {}
     for word in words:
@@ -95,7 +95,7 @@ def read_pairs(option: str, form: str, words: Iterable[str]) -> dict[str, str]:
     """Return pairs such as NAME=FILE as a mapping; a name may contain "=", the rest must not.
 
     Raises:
-        OptionError: a word is no pair, or a name is given twice.
+        OptionError: a word is not a pair, or a name is given twice.
     """
     pairs: dict[str, str] = {}
     for word in words:

@@ -167,7 +167,7 @@ def _every_place(models: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a folder; the empty path is not, although it is for pathlib."""
+    """Return whether a path is a folder; an empty path is not, although pathlib reads it as "."."""
     return bool(path) and Path(path).is_dir()
 
 

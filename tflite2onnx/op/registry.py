@@ -97,8 +97,8 @@ def check_class(cls: object) -> type[Operator]:
     """Return the class if it can be registered.
 
     Raises:
-        RegistrationError: it is no subclass of Operator, has no category, or has a hook of a trait
-            without the trait: nothing would call the hook.
+        RegistrationError: it is not a subclass of Operator, has no category, or has a hook of a
+            trait without the trait: nothing would call the hook.
     """
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
         raise RegistrationError(f"{cls!r} must be a subclass of tflite2onnx.operators.Operator")

@@ -55,7 +55,7 @@ class Symbol(NamedTuple):
 
 
 class Quotient(NamedTuple):
-    """A quotient that is rounded down and is no polynomial."""
+    """A quotient that is rounded down and is not a polynomial."""
 
     numerator: Dimension
     denominator: Dim
@@ -400,12 +400,12 @@ def array_of(values: object, dtype: Any) -> np.ndarray[Any, Any]:  # noqa: ANN40
 
 
 def has_dimensions(values: object) -> bool:
-    """Return whether a shape or an array has dimensions that are no integers."""
+    """Return whether a shape or an array has dimensions that are not integers."""
     return next(each_dimension(values), None) is not None
 
 
 def each_dimension(values: object) -> Iterator[Dimension]:
-    """Yield the dimensions in a shape or an array that are no integers."""
+    """Yield the dimensions in a shape or an array that are not integers."""
     if isinstance(values, np.ndarray):
         values = values.flat if values.dtype == object else ()
     for value in () if values is None else values:  # type: ignore[attr-defined]

@@ -138,7 +138,7 @@ def convolution(  # noqa: PLR0913 - each is a choice
     dilations = (dilation, 1) if max(stride) == 1 else (1, 1)
     sizes = [steps(*each, padding) for each in zip(_IMAGE, kernel, stride, dilations, strict=True)]
     deep = code == "DEPTHWISE_CONV_2D"
-    groups = 1 if b.kind == "float32 by uint8" else groups  # such weights have no groups
+    groups = 1 if b.kind == "float32 by uint8" else groups  # uint8 weights do not support groups
     channels, filters = (3, 3 * groups) if deep else (3 * groups, 4 * groups)
     inner = (1, *kernel, filters) if deep else (filters, *kernel, 3)
     made = Weights(b, channel=3 if deep else 0, per_channel=per_channel)

@@ -10,7 +10,7 @@ from tests.conformance.bench import Bench
 from tests.conformance.rows.elementwise import RANKS, SIZES, broadcast_shapes, kinds
 from tests.conformance.table import PACKED, Row
 
-# Types of most of these kernels and of ONNX Runtime; complex numbers are listed apart.
+# Real types that most of these kernels and ONNX Runtime support.
 _REAL = "float32 float16 bfloat16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool"
 _SCALED = "q8 qu8 q16"
 _COMPLEX = "complex64 complex128"

@@ -172,7 +172,7 @@ def suppression(
 ) -> None:
     """Build non-maximum suppression."""
     boxes, scores = boxes_of(20, int(b.generator.integers(1000)))
-    # Falling scores are positive, so that decay does not raise any.
+    # Scores that decay must be positive: a factor below 1 would raise a negative score.
     inputs = [b.add_input((20, 4), within=boxes), b.add_input((20,), within=abs(scores) + 0.01)]
     inputs += [b.constant(np.int32(most)), b.constant(np.float32(overlap))]
     inputs.append(b.constant(np.float32(least)))

@@ -168,7 +168,7 @@ def test_loops_within_loops() -> None:
     assert "Loop" in [node.op_type for node in body.node]
 
 
-def test_a_loop_to_know_whether_to_go_on() -> None:
+def test_a_loop_in_a_condition() -> None:
     m = Build()
 
     def condition(inner: Subgraph, xs: Sequence[Tensor]) -> Tensor:
@@ -199,7 +199,7 @@ def test_loops_may_share_a_body() -> None:
     check_loop(m, *first, *again)
 
 
-def test_a_loop_that_never_begins_is_none() -> None:
+def test_a_loop_without_iterations_is_removed() -> None:
     m = Build()
     change = count_rounds(apply_operator("SIN"))
     m.output(loop(m, [number(m, 7), m.input(SHAPE)], change)[1])
@@ -216,7 +216,7 @@ def test_a_first_value_is_no_constant_of_the_loop() -> None:
     check_loop(m, *loop(m, [counter(m), zero, m.input(SHAPE)], count_rounds(change)))
 
 
-# Sizes that change
+# Dynamic sizes
 
 
 @pytest.mark.parametrize("start", [1, 2])
@@ -244,7 +244,7 @@ def test_branches_of_different_sizes() -> None:
     check(m.bytes(), seeds=range(4))
 
 
-# Quantized
+# Quantized variables
 
 INT8: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
 OPTIONS: list[dict[str, Any]] = [

@@ -118,7 +118,7 @@ def test_a_list_is_no_number() -> None:
             convert(model.bytes())
 
 
-def test_an_odd_truth() -> None:
+def test_an_integer_as_a_boolean_option() -> None:
     x = random_numbers("float64", 7)
     want, axis = np.cumsum(x[::-1])[::-1].copy(), np.array(0, np.int32)
     model = build_flex("Cumsum", [x], [want], [axis], exclusive=False, reverse=2)

@@ -126,14 +126,14 @@ def test_rows_that_are_found() -> None:
     check_outputs(m, rows, seeds=[0, 1])
 
 
-def test_sizes_of_the_file_are_not_those_of_what_is_found() -> None:
+def test_declared_sizes_of_data_dependent_outputs() -> None:
     m = Build()
     y = add_where(m, m.input([3, 5]))
     m.output(y)
     assert declared_sizes(convert(m.bytes(), static=True)) == [[f"tensor_{y.index}_0", 2]]
 
 
-def test_open_inputs() -> None:
+def test_dynamic_inputs() -> None:
     m = Build()
     x = m.input([None, 5])
     y = add_where(m, x)
@@ -187,7 +187,7 @@ def test_transforms_of_a_dynamic_batch() -> None:
     assert declared_sizes(result) == [["batch", 4, 5]]
 
 
-def test_rows_of_an_open_number_of_indices() -> None:
+def test_rows_of_a_dynamic_number_of_indices() -> None:
     m = Build()
     x, indices = m.input([7, 5]), m.input([None, 1], dtype="int32")
     (y,) = m.op(

@@ -25,7 +25,7 @@ def blocks(code: str, image: Sequence[int], made: Sequence[int], size: int, **fi
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_blocks(size: int, dtype: str) -> None:
-    """Both operators for every type, also with blocks of one pixel."""
+    """SPACE_TO_DEPTH and DEPTH_TO_SPACE for every type, also with blocks of one pixel."""
     pixels, channels = [2, 3 * size, 7 * size, 5], [2, 3, 7, 5 * size * size]
     check(blocks("DEPTH_TO_SPACE", channels, pixels, size, dtype=dtype))
     check(blocks("SPACE_TO_DEPTH", pixels, channels, size, dtype=dtype))

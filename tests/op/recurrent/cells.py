@@ -371,7 +371,7 @@ def integer_lstm(form: Form) -> bytes:
 
 
 def integer_svdf(form: Form, *, rank: int = 2, bias: bool = True, dtype: str = "int16") -> bytes:
-    """Build SVDF with int8 data; states and time weights have a type of their own."""
+    """Build SVDF with int8 data; states and time weights have the type `dtype`."""
     m, filters = IntegerModel(), form.cells * rank
     scale, zero = {"int16": (1 / 4096, 0), "int8": (1 / 60, -9)}[dtype]
     times = (m.constant_int16 if dtype == "int16" else m.weights)(filters, form.times)

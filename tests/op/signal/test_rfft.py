@@ -222,7 +222,7 @@ def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.Monk
     m = Build()
     x = m.constant(np.ones(4, np.complex64))
     m.output(*m.op("REAL", [x], [[4]]))
-    module = import_module("tflite2onnx.passes.lower_complex")  # the function has its name
+    module = import_module("tflite2onnx.passes.lower_complex")  # a function has this name, too
     monkeypatch.setattr(module, "_TIMES", 0)
     monkeypatch.setattr(module, "_BYTES", 8)
     with pytest.raises(ConversionError, match="must not take far more memory than the file"):

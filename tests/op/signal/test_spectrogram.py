@@ -68,7 +68,7 @@ def test_silence() -> None:
 
 
 def test_one_after_the_other() -> None:
-    """The MFCCs of a pure tone: the logarithms of tiny energies beside the tone must agree."""
+    """The MFCCs of a pure tone, for which the logarithms of tiny energies must agree."""
     m = Build()
     m.output(mfcc(m, spectrogram(m, m.input([4000, 1]), 640, 320)))
     tone = np.sin(np.arange(4000) * 0.3)[:, None].astype(np.float32)

@@ -37,14 +37,14 @@ OPTIONS: dict[str, Any] = {
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"max_detections": 1},
-    {"max_detections": 200},  # more than there are boxes
+    {"max_detections": 200},  # more detections than boxes
     {"nms_score_threshold": 0.0},
     {"nms_score_threshold": 1.0},  # almost no detection
     {"nms_score_threshold": -1.0},
     {"nms_iou_threshold": 1.0},
     {"nms_iou_threshold": 1e-6},
     {"y_scale": 1, "x_scale": 1, "h_scale": 1, "w_scale": 1},
-    {"num_classes": CLASSES + 1},  # no background
+    {"num_classes": CLASSES + 1},  # no background class
 ]
 REGULAR: list[dict[str, Any]] = [
     {"detections_per_class": 1},

@@ -73,7 +73,7 @@ def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_what_is_nearly_one_stays_a_loop(form: Keras) -> None:
+def test_similar_loops_stay_loops(form: Keras) -> None:
     assert "Loop" in checked_node_types(form)
 
 
@@ -166,7 +166,7 @@ def test_a_constant_for_each_row_is_no_bias() -> None:
     assert [isinstance(each, Sum) for each in made] == [True, True, False]
 
 
-def test_names_of_a_pattern_stand_for_one_thing() -> None:
+def test_a_name_of_a_pattern_matches_one_formula() -> None:
     a, b = (Atom(read_model(Keras().model().bytes()).graphs[0].inputs[i]) for i in range(2))
     both = Applied("MUL", (a, b))
     assert len(list(match_pattern(("MUL", "p", "q"), both, {}))) == 2

@@ -168,7 +168,7 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
 
     def check(self) -> None:
         x = self.input(0)
-        self._packed_shape(*_matrix_sides(x.shape))  # checks them
+        self._packed_shape(*_matrix_sides(x.shape))  # raises OperatorError if invalid
         expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(2), (1,) * self.input(2).rank, x.dtype)

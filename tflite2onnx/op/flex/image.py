@@ -62,7 +62,7 @@ class FlexCropAndResize(DynamicShape):
 
     def check(self) -> None:
         x, boxes = self.input(0), self.input(1)
-        _image(self)  # checks it
+        _image(self)  # raises OperatorError if invalid
         expect_type(x, _PIXELS)
         count = boxes.shape[0] if boxes.rank else 0
         expect(boxes, (count, 4), _F32)

@@ -78,7 +78,7 @@ class FlexStringJoin(DynamicShape):
         return [next((t.shape for t in self.op.inputs if t is not None and t.rank), ())]
 
     def check(self) -> None:
-        _ = self._separator  # raises OperatorError
+        _ = self._separator  # raises OperatorError if invalid
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
         for tensor in inputs:
             expect(tensor, tensor.shape, DType.STRING)

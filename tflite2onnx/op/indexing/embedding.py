@@ -42,7 +42,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
         if output.dtype is not table.dtype:
             expect_type(table, _STORED)
             expect_type(output, _REAL)
-            _ = self._scales  # checks them
+            _ = self._scales  # raises OperatorError if invalid
 
     @cached_property
     def _scales(self) -> Quantization:
@@ -123,7 +123,7 @@ class EmbeddingLookupSparse(DynamicShape):
         ids, weights, table = self.input(0), self.input(3), self.input(4)
         expect(ids, (ids.elements,), DType.INT32)
         expect_indices(ids, table.shape[:1])
-        _ = self._sparse  # checks the indices
+        _ = self._sparse  # raises OperatorError for invalid indices
         if self.input(1).elements:
             expect_indices(self.input(1), ints(self, 2))
         expect(weights, ids.shape, DType.FLOAT32)

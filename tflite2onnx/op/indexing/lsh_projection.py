@@ -71,7 +71,7 @@ class LshProjection(Operator):
 
     def check(self) -> None:
         seeds, items = self.input(0), self.input(1)
-        _ = self._item  # checks it
+        _ = self._item  # raises OperatorError if invalid
         expect(seeds, seeds.shape, DType.FLOAT32)
         if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:
             raise OperatorError(

@@ -54,7 +54,7 @@ class SkipGram(DynamicShape):
         expect(x, x.shape, DType.STRING)
         if not x.elements:
             raise OperatorError(f"{x.name} must have at least one element, got none")
-        _ = self._grams  # checks them
+        _ = self._grams  # raises OperatorError if invalid
         expect_type(self.output, (DType.STRING,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

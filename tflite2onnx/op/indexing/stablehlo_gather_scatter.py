@@ -292,7 +292,7 @@ class StablehloScatter(_Indexed):
         expect_type(self.output, (x.dtype,))
         batches = [size for axis, size in enumerate(updates.shape) if axis not in self._window_axes]
         expect(updates, updates.shape, x.dtype)
-        _ = self._indexed_axes  # checks them
+        _ = self._indexed_axes  # raises OperatorError if invalid
         if tuple(batches) != self._batches:
             raise OperatorError(
                 f"updates must have the batch axes of the indices, {list(self._batches)}, "

@@ -277,7 +277,7 @@ class BatchMatMul(DynamicShape):
         return [product_shape(a, b, (self.options.adj_x, self.options.adj_y))]
 
     def check(self) -> None:
-        self.infer_outputs()  # checks the shapes
+        self.infer_outputs()  # raises OperatorError for wrong shapes
         a, b, y = self.input(0), self.input(1), self.output
         if not self.quantization.accumulates:
             expect_real(a, b, y)

@@ -219,7 +219,7 @@ class Split(DynamicShape, Foldable):
         for tensor in self.op.outputs:
             expect_type(tensor, (x.dtype,))
         if not self.has_data_dependent_shape:
-            _ = self._sizes  # checks them
+            _ = self._sizes  # raises OperatorError if invalid
             return
         expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
         if self.op.code == "SPLIT_V":

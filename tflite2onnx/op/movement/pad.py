@@ -71,7 +71,7 @@ class _Padding(DynamicShape):
             expect_type(self.input(1), (DType.INT32, DType.INT64))
             expect(self.input(1), (x.rank, 2), self.input(1).dtype)
         else:
-            _ = self._pads  # checks them
+            _ = self._pads  # raises OperatorError if invalid
         expect_type(self.output, (x.dtype,))
 
     def _stored_pads(self, g: Builder, x: View, table: View) -> Value:

@@ -245,7 +245,7 @@ class Transpose(DynamicShape, Foldable):
         if self.has_data_dependent_shape:
             expect(self.input(1), (x.rank,), DType.INT32)
         else:
-            _ = self._permutation  # checks it
+            _ = self._permutation  # raises OperatorError if invalid
         expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:

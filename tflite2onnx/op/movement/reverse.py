@@ -40,7 +40,7 @@ class Reverse(DynamicShape, Foldable):
         x = self.input(0)
         expect_type(self.output, (x.dtype,))
         if self.input(1).is_constant:
-            _ = self._axes  # checks them
+            _ = self._axes  # raises OperatorError if invalid
         else:
             expect(self.input(1), (count_listed_axes(self, 1),), DType.INT32)
 

@@ -121,7 +121,7 @@ class Slice(DynamicShape, Foldable):
         x = self.input(0)
         expect_type(self.output, (x.dtype,))
         if self._is_known:
-            _ = self._ranges  # checks them
+            _ = self._ranges  # raises OperatorError if invalid
             return
         for i in (1, 2):
             expect_list(self, i, x.rank)
@@ -294,7 +294,7 @@ class StridedSlice(DynamicShape, Foldable):
 
     def check(self) -> None:
         expect_type(self.output, (self.input(0).dtype,))
-        _ = self._parts  # checks them
+        _ = self._parts  # raises OperatorError if invalid
         if self.has_data_dependent_shape:
             if self.options.offset:
                 raise OperatorError("begin, end and strides must be constant if offset is set")

@@ -118,7 +118,7 @@ class CumSum(DynamicShape):
         expect_type(x, self.types)
         expect_type(self.output, (x.dtype,))
         if self.input(1).is_constant:
-            _ = self._axis  # checks it
+            _ = self._axis  # raises OperatorError if invalid
         else:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 

@@ -105,7 +105,7 @@ class _Windows(DynamicShape):
                 f"it must have {self.parameters + 2} inputs, got {len(self.op.inputs)}"
             )
         x, first = self.input(0), self.input(1)
-        _ = self._node  # checks it
+        _ = self._node  # raises OperatorError if invalid
         expect_type(x, _TYPES)
         expect(first, (1,) * first.rank, x.dtype)
         for tensor in (x, first, self.output):

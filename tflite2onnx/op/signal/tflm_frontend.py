@@ -57,7 +57,7 @@ class SignalFftAutoScale(Signal):
         return [self.input(0).shape, self.op.outputs[1].shape]
 
     def check(self) -> None:
-        self.vector(0, DType.INT16)  # checks it
+        self.vector(0, DType.INT16)  # raises OperatorError if invalid
         if len(self.op.outputs) != 2:
             raise OperatorError(f"it must have 2 outputs, got {len(self.op.outputs)}")
         scaled, bits = self.op.outputs
@@ -117,7 +117,7 @@ class SignalFilterBank(Signal):
         return [(self._matrix(self.vector(0, DType.UINT32)).shape[1],)]
 
     def check(self) -> None:
-        self.vector(0, DType.UINT32)  # checks it
+        self.vector(0, DType.UINT32)  # raises OperatorError if invalid
         for i in range(1, 6):
             self.vector(i, DType.INT16)
         expect_type(self.output, (DType.UINT64,))
@@ -167,7 +167,7 @@ class SignalFilterBankSquareRoot(Signal):
         return [self.input(0).shape]
 
     def check(self) -> None:
-        self.vector(0, DType.UINT64)  # checks it
+        self.vector(0, DType.UINT64)  # raises OperatorError if invalid
         bits = self.input(1)
         expect(bits, (1,) * bits.rank, DType.INT32)
         expect_type(self.output, (DType.UINT32,))
@@ -187,10 +187,10 @@ class SignalFilterBankLog(Signal):
         return [self.input(0).shape]
 
     def check(self) -> None:
-        self.vector(0, DType.UINT32)  # checks it
+        self.vector(0, DType.UINT32)  # raises OperatorError if invalid
         expect_type(self.output, (DType.INT16,))
         self.option("input_correction_bits")
-        _ = self._scale  # raises OperatorError
+        _ = self._scale  # raises OperatorError if invalid
 
     @property
     def _scale(self) -> int:

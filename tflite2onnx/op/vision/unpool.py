@@ -48,7 +48,7 @@ class _MaxPool(ImageOperator):
 
     def check(self) -> None:
         values, indices = self.op.outputs
-        _ = self._window  # checks it
+        _ = self._window  # raises OperatorError if invalid
         expect(self.input(0), self.input(0).shape, DType.FLOAT32)
         expect_type(values, (DType.FLOAT32,))
         expect_type(indices, (self.index_type,))

@@ -9,7 +9,7 @@ replaced if
 1. it has one group, constant filters of one pixel, strides and dilations 1, and no padding;
 2. its operands are float32;
 3. its input or output depends on a TRANSPOSE of an image, or a TRANSPOSE depends on it, by
-   operators that are no convolutions. Elsewhere no Transpose can be saved, and MatMul is slower
+   operators other than convolutions. Elsewhere no Transpose can be saved, and MatMul is slower
    than Conv between other convolutions.
 """
 
