@@ -112,6 +112,7 @@ def _expand_windows(
     grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
     expanded = (*batches, *len(sizes) * (1,), len(sizes))
     if isinstance(vectors, np.ndarray):
+        check_element_count(prod(batches) * grid.size)
         return vectors.reshape(expanded) + grid
     return g.Add(g.reshape(vectors, expanded), grid)
 
