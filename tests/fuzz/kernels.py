@@ -41,14 +41,18 @@ def find_undefined_operators(
 
 
 def find_amplifiers(data: bytes) -> str:
-    """Return the code of an operator that amplifies steps of quantized operands, "" if none."""
+    """Return the code of an operator that amplifies steps of its operands, "" if none.
+
+    Float operands have steps if LiteRT rounds float data of the model to 8 bits.
+    """
     model = read_model(data)
     computed = {tensor for op in operators_of(model) for tensor in op.outputs}
+    rounds = any(_integer_weights(op) for op in operators_of(model))
     found = (
         op.code
         for op in operators_of(model)
         if op.code in _AMPLIFIERS
-        and any(t in computed and t.quantization is not None for t in op.inputs if t)
+        and any(t in computed and (rounds or t.quantization is not None) for t in op.inputs if t)
     )
     return next(found, "")
 
@@ -64,13 +68,18 @@ def _overflows(op: Op) -> bool:
     return bool(np.concatenate(read).max() > _LARGEST_QUOTIENT * np.concatenate(written).min())
 
 
+def _integer_weights(op: Op) -> list[Array]:
+    """Return the constants of 8 bits with a scale by which float data are multiplied."""
+    data = next(iter(op.inputs), None)
+    if data is None or data.dtype is not DType.FLOAT32:
+        return []
+    weights = [t for t in op.inputs[1:] if t is not None and t.dtype in (DType.INT8, DType.UINT8)]
+    return [w.data for w in weights if w.data is not None and w.quantization is not None]
+
+
 def _has_lowest_weight(op: Op) -> bool:
     """Return whether float data are multiplied by integer weights one of which is -128."""
-    data, weights = next(iter(op.inputs), None), op.inputs[1:]
-    if data is None or data.dtype is not DType.FLOAT32:
-        return False
-    narrow = [w.data for w in weights if w is not None and w.dtype in (DType.INT8, DType.UINT8)]
-    return any(bool((w.view(np.uint8) == _LOWEST_WEIGHT).any()) for w in narrow if w is not None)
+    return any(bool((w.view(np.uint8) == _LOWEST_WEIGHT).any()) for w in _integer_weights(op))
 
 
 def _is_undefined_quotient(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> bool:

@@ -102,6 +102,16 @@ def test_amplified_steps() -> None:
     assert not find_amplifiers(build_unary("NEG", "int8", (0.1, 0.1), twice=True))
 
 
+def test_amplified_rounding() -> None:
+    """Of float data that LiteRT rounds to multiply them by integers."""
+    for scale, amplifier in ((0.5, "RSQRT"), (None, "")):
+        m = Build()
+        w = m.constant(np.ones((1, 3), np.int8 if scale else np.float32), scale=scale)
+        (x,) = m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]])
+        m.output(*m.op("RSQRT", [x], [[2, 1]]))
+        assert find_amplifiers(m.bytes()) == amplifier
+
+
 def test_bounds_of_operators() -> None:
     """Of the operators in the file, for its element types."""
     own = Bound(1e-4, 1)
