@@ -3,7 +3,8 @@
 The vector kernels that multiply float data by int8 weights negate weights, which -128 has no room
 for (DotProdInt8x4x4 in sse_tensor_utils.cc). The kernel of DIV for integers has no divisor 0, and
 shifts by more bits than a word has if a quotient is small (DivElementwise in div.h). The kernel of
-REDUCE_PROD multiplies rounded products in 32 bits.
+REDUCE_PROD multiplies rounded products in 32 bits. The library fft2d, which computes RFFT2D,
+transforms rows of 2 elements or more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ def find_undefined_operators(
     model: Model, inputs: Mapping[Tensor, Sequence[Array]]
 ) -> Iterator[str]:
     """Yield the codes of operators without a defined result; `inputs` are those of all runs."""
-    tests = (_lacks_scale, _overflows, _has_lowest_weight, _wraps_product, _saturates_table)
+    tests = (
+        _lacks_scale,
+        _overflows,
+        _has_lowest_weight,
+        _wraps_product,
+        _saturates_table,
+        _transforms_single_columns,
+    )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
         if is_undefined or _is_undefined_quotient(op, inputs):
@@ -129,6 +137,12 @@ def _lacks_scale(op: Op) -> bool:
     scales = [(t, t.quantization) for t in operands if t.quantization is not None]
     by_axis = any(scale.scale.size > 1 for t, scale in scales if t.data is None)
     return by_axis or 0 < len(scales) < len(operands)
+
+
+def _transforms_single_columns(op: Op) -> bool:
+    """Return whether RFFT2D transforms rows of one element."""
+    lengths = op.inputs[1] if op.code == "RFFT2D" and len(op.inputs) > 1 else None
+    return lengths is not None and lengths.data is not None and 1 in lengths.data.ravel()[1:]
 
 
 def operators_of(model: Model) -> Iterator[Op]:

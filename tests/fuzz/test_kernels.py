@@ -89,6 +89,14 @@ def test_weights_of_float_data(weight: int, *, is_undefined: bool) -> None:
     assert bool(find_extremes(m.bytes())) is is_undefined
 
 
+@pytest.mark.parametrize(("width", "is_undefined"), [(2, False), (1, True)])
+def test_rows_of_one_element(width: int, *, is_undefined: bool) -> None:
+    m = Build()
+    lengths = m.constant(np.array([4, width], np.int32))
+    m.output(*m.op("RFFT2D", [m.input([4, 2]), lengths], [[4, width // 2 + 1]], dtype="complex64"))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
 def test_subnormal_numbers() -> None:
     m = Build()
     m.output(*m.op("ADD", [m.input([2]), m.constant(np.array([1e-40, 0], np.float32))], [[2]]))
