@@ -71,4 +71,6 @@ class Stateful:
 
 def _initial(state: Mapping[str, Any]) -> Array:
     """Return the initial value that the metadata of the ONNX model give a state."""
-    return np.full(state["onnx_shape"], state["initial"], state["dtype"])
+    elements = np.asarray(state["initial"], state["dtype"])
+    shape = state["onnx_shape"]
+    return elements.reshape(shape) if elements.ndim else np.full(shape, elements)

@@ -14,6 +14,7 @@ from onnx import TensorProto
 
 from tests.conformance.table import Bound
 from tests.fuzz.extremes import find_extremes
+from tests.fuzz.kernels import find_amplifiers
 from tests.support.compare import distance, in_bytes, in_pairs, run_restored, span
 from tests.support.inputs import random_inputs
 from tests.support.runtimes import Array, session
@@ -25,6 +26,8 @@ _M_PERTURB = -6  # constant of malloc.h
 # numpy arrays of these types cannot be given to ONNX Runtime.
 _NOT_FED = {
     TensorProto.BFLOAT16,
+    TensorProto.FLOAT8E4M3FN,
+    TensorProto.FLOAT8E5M2,
     TensorProto.INT2,
     TensorProto.INT4,
     TensorProto.UINT2,
@@ -41,6 +44,7 @@ class Numbers(NamedTuple):
     runs: Runs
     want: Runs
     extreme: str = ""  # the name of a tensor with extreme values, if the check ran
+    amplifier: str = ""  # an operator that amplifies steps of its operands, if the check ran
 
 
 def run_litert(request: tuple[bytes, Runs, bool]) -> Numbers | str:
@@ -56,7 +60,8 @@ def run_litert(request: tuple[bytes, Runs, bool]) -> Numbers | str:
     except Exception as error:  # noqa: BLE001 - any error means that LiteRT does not run the file
         return f"{type(error).__name__}: {error}"
     if is_second and isinstance(numbers, Numbers):
-        return numbers._replace(extreme=find_extremes(data))
+        extreme, amplifier = find_extremes(data, numbers.runs), find_amplifiers(data)
+        return numbers._replace(extreme=extreme, amplifier=amplifier)
     return numbers
 
 

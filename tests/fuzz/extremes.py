@@ -1,49 +1,54 @@
 """Values in a damaged file for which two correct runtimes may compute different results.
 
 Overflow, infinities and NaN depend on the sequence of the arithmetic, and on the instructions that
-a runtime chooses. A buffer that is longer than its tensor, or that belongs to an input or to the
-output of an operator, is read by some kernels of LiteRT and not by others. C++ treats a bool byte
-other than 0 and 1 sometimes as true and sometimes as false.
+a runtime chooses; the reciprocal of a subnormal number overflows. A buffer that is longer than its
+tensor, or that belongs to an input or to the output of an operator, is read by some kernels of
+LiteRT and not by others. So is a sparse constant. C++ treats a bool byte other than 0 and 1
+sometimes as true and sometimes as false.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from tests.fuzz.kernels import find_undefined_operators, operators_of
 from tests.support.facts import TENSOR_TYPES, carrier
 from tests.support.runtimes import Array
 from tflite2onnx import ConversionError
-from tflite2onnx.graph import Model, Op
+from tflite2onnx.graph import Model
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Tensor
 
-_LARGEST_FLOAT, _SMALLEST_FLOAT = 1e6, 1e-12
+_LARGEST_FLOAT, _SMALLEST_FLOAT = 1e6, float(np.finfo(np.float32).tiny)
 _LARGEST_INTEGER = 1 << 20  # the largest value of a bias or of an operand of arithmetic
-# Shifts by more places than a type has are undefined in C++.
-_UNDEFINED = {"STABLEHLO_SHIFT_LEFT"}
 _WIDTHS = {
     code: np.dtype(carrier(name)).itemsize
     for name, code in TENSOR_TYPES.items()
     if name not in ("string", "resource", "variant", "int4", "int2", "uint4")
 }
 _SCALES = 1e-9, 1e4
+_READ_SPARSE = {"DENSIFY", "FULLY_CONNECTED"}
 
 
-def find_extremes(data: bytes) -> str:
-    """Return the name of a tensor with extreme values, or ""."""
+def find_extremes(data: bytes, runs: Sequence[Sequence[Array]] = ()) -> str:
+    """Return the name of a tensor or operator with extreme values, or "".
+
+    `runs` are the inputs of all runs.
+    """
     try:
         model = read_model(data)
     except ConversionError:
         return ""
+    inputs = dict(zip(model.graphs[0].inputs, zip(*runs, strict=True), strict=False))
     names = chain(
-        (op.code for graph in model.graphs for op in graph.ops if op.code in _UNDEFINED),
         (t.name or "a tensor" for t in _tensors(model) if _is_extreme(t)),
-        (op.code for graph in model.graphs for op in graph.ops if _lacks_scale(op)),
+        find_undefined_operators(model, inputs),
+        _find_sparse_readers(model),
     )
     return next(chain(names, _find_contradictions(schema.Model.GetRootAs(data))), "")
 
@@ -87,12 +92,11 @@ def _is_extreme(tensor: Tensor) -> bool:
     return data.dtype.kind in "fc" and not _is_moderate(data)
 
 
-def _lacks_scale(op: Op) -> bool:
-    """Return whether an operator mixes integers with a scale and integers without a scale."""
-    operands = [t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype in QUANTIZED]
-    scales = [(t, t.quantization) for t in operands if t.quantization is not None]
-    by_axis = any(scale.scale.size > 1 for t, scale in scales if t.data is None)
-    return by_axis or 0 < len(scales) < len(operands)
+def _find_sparse_readers(model: Model) -> Iterator[str]:
+    """Yield the names of sparse constants that are read as if they were not sparse."""
+    ends = [*(t for graph in model.graphs for t in graph.outputs)]
+    ends += [t for op in operators_of(model) if op.code not in _READ_SPARSE for t in op.inputs if t]
+    yield from (t.name for t in ends if t.sparsity is not None)
 
 
 def _holds(dtype: DType, zero_point: Array) -> bool:
@@ -104,4 +108,5 @@ def _holds(dtype: DType, zero_point: Array) -> bool:
 
 def _is_moderate(data: Array) -> bool:
     sizes = np.abs(data)
-    return bool((np.isfinite(sizes) & (sizes <= _LARGEST_FLOAT)).all())
+    is_normal = (sizes == 0) | (sizes >= _SMALLEST_FLOAT) | (data.dtype != np.float32)
+    return bool((np.isfinite(sizes) & (sizes <= _LARGEST_FLOAT) & is_normal).all())

@@ -197,6 +197,16 @@ def _cast(rw: _PairRewriter) -> None:
         rw.op("PAD", column, int32_constant(f"{y.name}/pads", pads), output=y)
 
 
+def _bitcast(rw: _PairRewriter) -> None:
+    """Keep the operator: the axis of the pairs is that of the words of a complex number."""
+    x, y = rw.inputs[0], rw.output
+    if y.dtype.bits < x.dtype.bits and rw.source.outputs[0] not in rw.pairs:
+        raise OperatorError(
+            f"{y.name} must have as many bits as a real part or more, got {y.dtype.label}"
+        )
+    rw.keep_operator()
+
+
 def _read_shape(rw: _PairRewriter) -> None:
     """Take SHAPE and RANK of the real part."""
     rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
@@ -234,10 +244,9 @@ def _select(rw: _PairRewriter) -> None:
 
 
 _RULES: dict[str, Callable[[_PairRewriter], None]] = {
-    # These operators read or write pairs. BITCAST only changes the shape.
-    **dict.fromkeys(
-        ("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D", "BITCAST"), _PairRewriter.keep_operator
-    ),
+    # These operators read or write pairs.
+    **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D"), _PairRewriter.keep_operator),
+    "BITCAST": _bitcast,
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _PairRewriter.reshape_pairs),
     **dict.fromkeys(("SHAPE", "RANK"), _read_shape),
     "CAST": _cast,

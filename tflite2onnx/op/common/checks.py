@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tflite2onnx.op.traits import DynamicShape
 
 T = TypeVar("T")
+_TYPE_NUMBERS: dict[object, DType] = {2: DType.INT32, 4: DType.INT64}  # in files
 
 
 def ints(operator: Operator, index: int) -> list[Any]:
@@ -128,11 +129,40 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
         raise OperatorError(message)
 
 
+def expect_rank(tensor: Tensor, rank: int) -> None:
+    """Raise OperatorError unless the file declares this number of axes for a tensor."""
+    if tensor.rank != rank:
+        raise OperatorError(f"{tensor.name} must have {rank} axes, got {tensor.rank}")
+
+
+def expect_symmetric(tensor: Tensor) -> None:
+    """Raise OperatorError if a tensor has a zero point other than 0, which the kernel ignores."""
+    if tensor.quantization is not None and tensor.quantization.zero_point.any():
+        raise OperatorError(
+            f"{tensor.name} must have the zero point 0, because the kernel ignores another"
+        )
+
+
 def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     """Raise OperatorError unless a tensor's type is one of these."""
     if tensor.dtype not in types:
         listed = join_alternatives([dtype.label for dtype in types])
         raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
+
+
+def expect_bytes(tensor: Tensor) -> None:
+    """Raise OperatorError if elements of a tensor have less than 8 bits."""
+    if tensor.dtype.bits < 8:
+        raise OperatorError(f"{tensor.name} must have 8 bits or more, got {tensor.dtype.label}")
+
+
+def expect_type_option(tensor: Tensor, number: object) -> None:
+    """Raise OperatorError if an option names int32 or int64, and a tensor has the other type."""
+    if _TYPE_NUMBERS.get(number, tensor.dtype) is not tensor.dtype:
+        raise OperatorError(
+            f"the option with the output type must be the type of {tensor.name},"
+            f" {tensor.dtype.label}"
+        )
 
 
 def expect_real(*tensors: Tensor) -> None:

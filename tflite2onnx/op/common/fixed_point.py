@@ -56,8 +56,9 @@ def slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     source, target = x.quantization, y.quantization
     if x.dtype is not y.dtype or not are_narrow(x, y) or source is None or target is None:
         return None
-    steep = source.scale[0] / target.scale[0]
-    flat = steep * np.float32(alpha)
+    with np.errstate(over="ignore"):
+        steep = source.scale[0] / target.scale[0]
+        flat = steep * np.float32(alpha)
     least = 2.0**-_BITS
     if not least <= steep <= _LARGEST_SLOPE or not least <= abs(flat) <= _LARGEST_SLOPE:
         return None
@@ -78,7 +79,8 @@ def reciprocal(y: Tensor) -> np.float32 | None:
     if not are_narrow(y) or y.quantization is None:
         return None
     scale = y.quantization.scale[0]
-    return None if np.frexp(scale)[0] == 0.5 else np.float32(1) / scale
+    with np.errstate(over="ignore"):
+        return None if np.frexp(scale)[0] == 0.5 else np.float32(1) / scale
 
 
 def are_narrow(*tensors: Tensor) -> bool:
@@ -113,7 +115,8 @@ def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization
     if len({t.dtype for t in (a, b, y)}) > 1 or not are_narrow(a, b, y):
         return ()
     *inputs, output = (t.quantization for t in (a, b, y) if t.quantization)
-    slopes = [each.scale[0] / output.scale[0] for each in inputs]
+    with np.errstate(over="ignore"):
+        slopes = [each.scale[0] / output.scale[0] for each in inputs]
     if not all(_LEAST_TERM <= slope < _LARGEST_TERM for slope in slopes):
         return ()
     shift = _TERM_BITS + 1 - int(np.frexp(max(slopes))[1])

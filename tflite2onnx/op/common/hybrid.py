@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.quantization.storage import Storage, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -51,6 +52,7 @@ class QuantizedRows:
 
 def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     """Quantize the rows of x, of this shape, to -127 ... 127 around 0."""
+    check_element_count(shape[0])
     peak = g.Max(_extreme(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
     middle = np.full((shape[0],) if shape[0] > 1 else (), _MIDDLE, np.uint8)

@@ -18,6 +18,9 @@ from tflite2onnx.tensor import DType
 _NUMBERS = "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _BITS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 
+# Kernels that do not broadcast. TensorFlow's Atan2 does, which has the option `broadcasts`.
+_OF_ONE_SHAPE = ("ATAN2", "STABLEHLO_SHIFT_LEFT")
+
 
 def _by_dtype(logical: str, other: str) -> Emit:
     """Return a function that emits one node for bools and another node for numbers."""
@@ -96,7 +99,7 @@ class Bits(Elementwise):
             if tensor is not None and is_quantized(tensor):
                 raise OperatorError(f"{tensor.name} must not be quantized")
         one, other = (self.input(i).shape for i in range(2))
-        if self.op.code == "STABLEHLO_SHIFT_LEFT" and one != other:
+        if self.op.code in _OF_ONE_SHAPE and not self.options.get("broadcasts") and one != other:
             raise OperatorError(
                 f"its inputs must have one shape, got {list(one)} and {list(other)}:"
                 " the kernel does not broadcast"

@@ -9,7 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
+from tflite2onnx.op.common.checks import (
+    check_element_count,
+    expect,
+    expect_bytes,
+    expect_type,
+    integer,
+    ints,
+)
 from tflite2onnx.op.indexing.scatter import Segments
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType
@@ -40,6 +47,7 @@ class FlexTensorScatter(DynamicShape):
     def check(self) -> None:
         x, indices, updates = (self.input(i) for i in range(3))
         expect_type(indices, _INDICES)
+        expect_bytes(x)
         if self.reductions[self.op.code] is not None:
             expect_type(x, _ADDED)
         depth = indices.shape[-1] if indices.rank else 0

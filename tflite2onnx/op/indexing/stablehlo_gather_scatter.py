@@ -15,7 +15,13 @@ import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape, Operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, drop_axis, expect, expect_type
+from tflite2onnx.op.common.checks import (
+    check_element_count,
+    drop_axis,
+    expect,
+    expect_rank,
+    expect_type,
+)
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Moves
@@ -106,6 +112,7 @@ def _expand_windows(
     grid = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), -1).astype(np.int64)
     expanded = (*batches, *len(sizes) * (1,), len(sizes))
     if isinstance(vectors, np.ndarray):
+        check_element_count(prod(batches) * grid.size)
         return vectors.reshape(expanded) + grid
     return g.Add(g.reshape(vectors, expanded), grid)
 
@@ -165,7 +172,9 @@ class StablehloGather(_Indexed, DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         sizes = {"data": self._sizes, "batch": self._batches}
-        return [[sizes[kind][axis] for kind, axis in self._result_axes]]
+        shape = [sizes[kind][axis] for kind, axis in self._result_axes]
+        expect_rank(self.output, len(shape))  # the kernel computes the sizes of declared axes
+        return [shape]
 
     def check(self) -> None:
         x = self.input(0)

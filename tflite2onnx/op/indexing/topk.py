@@ -12,7 +12,14 @@ from typing import ClassVar
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import axis_of, drop_axis, expect, expect_type, integer
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    drop_axis,
+    expect,
+    expect_type,
+    expect_type_option,
+    integer,
+)
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,
@@ -89,9 +96,6 @@ class TopK(DynamicShape):
         )
 
 
-_TYPE_NUMBERS = {False: 2, True: 4}  # of int32 and int64, by whether the output is int64
-
-
 class Arg(DynamicShape):
     """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
 
@@ -117,9 +121,7 @@ class Arg(DynamicShape):
         x, output = self.input(0), self.output
         expect_type(x, self.types)
         expect_type(output, (DType.INT32, DType.INT64))
-        wide = output.dtype is DType.INT64
-        if self.options.get("output_type") == _TYPE_NUMBERS[not wide]:
-            raise OperatorError(f"output_type must be the type of {output.name}, got another type")
+        expect_type_option(output, self.options.get("output_type"))
         if self.has_data_dependent_shape:
             expect_axis(self, 1)
         elif not x.shape[self._axis]:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.base import (
+    Builder,
+    Category,
+    Operator,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+)
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_rank, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType
@@ -27,7 +36,11 @@ class HadamardRotation(Operator):
     codes = ("aeq.hadamard_rotation",)
     custom = True
     category = Category.TERMINATE
-    keeps_shape = True
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x = self.input(0)
+        expect_rank(self.output, x.rank)  # the kernel keeps the declared shape
+        return [x.shape]
 
     def check(self) -> None:
         x, size = self.input(0), int(self.options.get("hadamard_size", 0))

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect_real, features_from
+from tflite2onnx.op.common.checks import expect_real, expect_symmetric, expect_type, features_from
 from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
 from tflite2onnx.op.traits import DynamicShape
@@ -64,6 +64,8 @@ class FullyConnected(DynamicShape):
         x, w = self.input(0), self.input(1)
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         expect_real(x, w, self.output)
+        if w.quantization is not None and w.quantization.per_axis:
+            expect_symmetric(w)
         if bias is not None and bias_storage(x, w, bias) is None:
             expect_real(bias)
         if (
@@ -281,6 +283,7 @@ class BatchMatMul(DynamicShape):
         a, b, y = self.input(0), self.input(1), self.output
         if not self.quantization.accumulates:
             expect_real(a, b, y)
+            expect_type(y, (a.dtype,))
         elif {a.dtype, b.dtype} != {DType.INT8}:
             raise OperatorError(
                 "both inputs of an int32 output must be int8,"

@@ -17,6 +17,7 @@ from tflite2onnx.op.common.checks import (
     expect,
     expect_list,
     expect_type,
+    expect_type_option,
     integer,
     ints,
 )
@@ -310,6 +311,7 @@ class ShapeOf(DynamicShape, Foldable):
     def check(self) -> None:
         y, _ = self.output, self.input(0)
         expect_type(y, (DType.INT32, DType.INT64))
+        expect_type_option(y, self.options.get("out_type"))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

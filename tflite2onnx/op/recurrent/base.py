@@ -20,12 +20,11 @@ from numpy.typing import ArrayLike
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.rules import Reading, weight_storage
 from tflite2onnx.quantization.storage import (
-    QUANTIZED,
     REAL,
     Storage,
     decode_constant,
@@ -39,14 +38,15 @@ from tflite2onnx.utils.dimension import require_equal
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
 
 _SEQUENCE, _STATE = 3, 2  # axes
-# The element types of weights and biases.
-_STORED = {
+# The element types of weights and biases; no kernel unpacks smaller integers.
+_STORED = (
     DType.FLOAT32,
     DType.FLOAT16,
-    *QUANTIZED,
+    DType.INT8,
+    DType.UINT8,
+    DType.INT16,
     DType.INT32,
-    DType.INT64,
-}
+)
 
 
 def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 2) -> Value:
@@ -83,6 +83,17 @@ def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
         raise OperatorError(
             f"the shape of {tensor.name} must be {list(shapes[0])}, got {list(tensor.shape)}"
         )
+
+
+def expect_bias(x: Tensor, tensor: Tensor | None, units: int) -> None:
+    """Raise OperatorError unless a tensor is None, or a bias [units] of an operator that reads x.
+
+    The kernels choose the type of biases by the type of x.
+    """
+    expect_constant(tensor, (units,))
+    if tensor is not None:
+        is_float = x.dtype is DType.FLOAT32
+        expect_type(tensor, (DType.FLOAT32, DType.FLOAT16) if is_float else (DType.INT32,))
 
 
 def dequantize_weights(x: Tensor, weights: Tensor) -> Array:

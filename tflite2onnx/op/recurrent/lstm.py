@@ -16,7 +16,7 @@ from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.recurrent import lstm_basic
-from tflite2onnx.op.recurrent.base import Recurrent, expect_constant
+from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
 from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real
@@ -94,14 +94,14 @@ class UnidirectionalLstm(Recurrent):
             expect_constant(gate.recurrent, (n, h), (n,))
             if gate.recurrent.rank == 1:  # the diagonal of a matrix
                 expect_type(gate.recurrent, (DType.FLOAT32,))
-            expect_constant(gate.bias, row)
+            expect_bias(x, gate.bias, n)
             for vector in (gate.peephole, gate.normalization):
                 expect_constant(vector, row)
             expect_constant(gate.auxiliary, (n, other.shape[-1] if other else 0))
         if len({gate.normalization is None for gate in cell.gates.values()}) > 1:
             raise OperatorError("all of its gates must have a layer normalization, or none")
         expect_constant(cell.projection, (h, n))
-        expect_constant(cell.projection_bias, (h,))
+        expect_bias(x, cell.projection_bias, h)
         if cell.projection is None and n != h:
             raise OperatorError(
                 f"without a projection the cells must be as many as the outputs, got {n} and {h}"

@@ -20,6 +20,7 @@ from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import (
     bias,
+    expect_bias,
     expect_constant,
     round_to_storage,
     scale_of,
@@ -64,7 +65,7 @@ def check(operator: Operator) -> None:
         )
     (batch, features), units = x.shape, h.shape[1]
     expect_constant(w, (4 * units, features + units))
-    expect_constant(b, (4 * units,))
+    expect_bias(x, b, 4 * units)
     expect(h, (batch, units), x.dtype)
     wide = x.dtype if x.dtype is DType.FLOAT32 else DType.INT16
     expect(c, (batch, units), wide)
@@ -75,17 +76,19 @@ def check(operator: Operator) -> None:
     ):
         expect(y, shape, dtype)
     if x.dtype is DType.UINT8:
-        _check_scales((x, h, outputs[0], outputs[2]), (c, outputs[1]), w, b)
+        _check_scales((x, h, outputs[0], outputs[2]), (c, outputs[1]), outputs[3], w, b)
 
 
 def _check_scales(
-    within_1: tuple[Tensor, ...], cells: tuple[Tensor, ...], w: Tensor, b: Tensor
+    within_1: tuple[Tensor, ...], cells: tuple[Tensor, ...], sums: Tensor, w: Tensor, b: Tensor
 ) -> None:
     """Raise OperatorError unless the scales are those that the kernel requires."""
     for tensor in within_1:
         _expect_scale(tensor, 2.0**-7, 128)
     for tensor in cells:
         _expect_scale(tensor, 2.0**-11, 0)
+    if sums.quantization is not None:
+        _expect_scale(sums, 2.0**-12, 0)
     if w.quantization is None or not np.isclose(scale_of(b), scale_of(w) / 128):
         raise OperatorError(
             f"the scale of {b.name} must be the product of the scales of x and weights, got "

@@ -15,6 +15,7 @@ from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
     Recurrent,
     bias,
+    expect_bias,
     expect_constant,
     on_axis_1,
     over_time,
@@ -55,7 +56,7 @@ class UnidirectionalRnn(Recurrent):
         for slots, n in zip(self.slots, self.units, strict=True):
             expect_constant(self.input(slots.weights), (n, x.shape[-1]))
             expect_constant(self.input(slots.weights + 1), (n, n))
-            expect_constant(self.input(slots.weights + 2), (n,))
+            expect_bias(x, self.input(slots.weights + 2), n)
             extra = self.optional(slots.auxiliary)
             expect_constant(extra, (n, 0 if other is None else other.shape[-1]))
             self.expect_state(slots.state, n, x.dtype)

@@ -9,11 +9,13 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import identity
 from tflite2onnx.op.base import Category, Operator, OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.checks import expect, expect_symmetric, expect_type
 from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
     bias,
     constant_elements,
+    expect_bias,
+    expect_constant,
     on_axis_1,
     scale_of,
     stack_matrices,
@@ -59,6 +61,8 @@ class Svdf(Operator):
                 f"{list(x.shape)}, {list(features.shape)}, {list(times.shape)} and "
                 f"{self.options.rank}"
             )
+        for weights in (features, times):
+            expect_constant(weights, weights.shape)
         filters = features.shape[0]
         units, rest = divmod(filters, self.options.rank)
         if (
@@ -74,15 +78,16 @@ class Svdf(Operator):
             )
         expect(state, (x.shape[0], filters * times.shape[1]), state.dtype)
         expect_type(self.output, (x.dtype,))
-        b = self.op.inputs[_BIAS]
-        if b is not None and constant_elements(b).shape != (units,):
-            raise OperatorError(f"the shape of {b.name} must be {[units]}, got {list(b.shape)}")
+        expect_bias(x, self.op.inputs[_BIAS], units)
         if x.dtype is DType.FLOAT32:
             expect_type(state, (DType.FLOAT32,))
         if x.dtype is DType.INT8 and not all(
             is_quantized(t) for t in (x, features, times, state, self.output)
         ):
             raise OperatorError("int8 input, weights, state and output must all be quantized")
+        if x.dtype is DType.INT8:
+            for weights in (features, times):
+                expect_symmetric(weights)
 
     def emit(
         self,

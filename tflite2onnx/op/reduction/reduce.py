@@ -97,7 +97,8 @@ class Reduction(DynamicShape, Foldable):
 
     def check(self) -> None:
         x = self.input(0)
-        if not is_quantized(x) and x.dtype.label not in self.row.types.split():
+        is_real = is_quantized(x) and self.row.types != "bool"
+        if not is_real and x.dtype.label not in self.row.types.split():
             listed = join_alternatives(self.row.types.split())
             raise OperatorError(f"{x.name} must be {listed}, got {x.dtype.label}")
         if self.has_data_dependent_shape:
@@ -106,8 +107,8 @@ class Reduction(DynamicShape, Foldable):
 
     def _check_dynamic(self) -> None:
         x = self.input(0)
-        multiplies = self.op.code == "REDUCE_PROD" and not is_quantized(x)
-        if x.dtype.is_integer and multiplies:
+        stored = not is_quantized(x) or isinstance(self.quantization, Integers)
+        if x.dtype.is_integer and stored and self.op.code == "REDUCE_PROD":
             raise OperatorError(
                 f"{self.input(1).name}, the axes, must be constant for products of {x.dtype.label}"
             )
@@ -146,8 +147,7 @@ class Reduction(DynamicShape, Foldable):
             return x.value
         if 0 in x.shape:  # ONNX Runtime has no mean, minimum or maximum without elements
             check_element_count(y.tensor.elements)
-            empty = np.zeros(x.tensor.shape, x.dtype.numpy)
-            return g.constant(self._reduce_constant(empty).transpose(y.order), y.dtype)
+            return g.constant(self._reduce_empty(x).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:
             return _INTEGERS[self.op.code](self, g, y, x, axes)
         if is_quantized(x.tensor) and self._is_pooling(sorted(axes), x.rank):
@@ -190,6 +190,15 @@ class Reduction(DynamicShape, Foldable):
             return x
         over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
         return np.asarray(self.row.numpy(x, **over))
+
+    def _reduce_empty(self, x: View) -> Array:
+        """Return the result for an input without elements."""
+        result = self._reduce_constant(np.zeros(x.tensor.shape, x.dtype.numpy))
+        target = self.output.quantization
+        if self.op.code == "MEAN" and is_quantized(x.tensor) and target is not None:
+            # The kernel leaves the stored integers at 0.
+            return np.full_like(result, -target.zero_point[0] * target.scale[0])
+        return result
 
     def _is_pooling(self, axes: Sequence[int], rank: int) -> bool:
         """Return whether it is a mean over all spatial axes, for GlobalAveragePool's kernels."""

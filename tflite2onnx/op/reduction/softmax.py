@@ -34,7 +34,7 @@ class LastAxis(DynamicShape):
             if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
                 listed = join_alternatives([*self.types.split(), "quantized"])
                 raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
-        if x.dtype is not y.dtype and not (is_quantized(x) or is_quantized(y)):
+        if x.dtype is not y.dtype and not (is_quantized(x) and is_quantized(y)):
             raise OperatorError(
                 f"{y.name} must be {x.dtype.label} as its input, got {y.dtype.label}"
             )

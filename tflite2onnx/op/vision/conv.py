@@ -9,7 +9,13 @@ from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
-from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints
+from tflite2onnx.op.common.checks import (
+    expect,
+    expect_real,
+    expect_symmetric,
+    expect_type,
+    ints,
+)
 from tflite2onnx.op.common.hybrid import symmetric
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
@@ -44,6 +50,8 @@ class Convolution(ImageOperator):
                 f"of a filter, and the {w['O']} filters a multiple of the groups"
             )
         expect_real(self.input(data), self.input(weights))
+        if self.input(data).dtype in (DType.INT8, DType.INT16):
+            expect_symmetric(self.input(weights))
         if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
             if self.sizes(bias)["O"] != w["O"]:
                 raise OperatorError(
@@ -106,11 +114,6 @@ class DepthwiseConv2D(Conv2D):
         if self.sizes(1)["I"] != 1:
             raise OperatorError(
                 f"the first axis of its weights must be 1, got {list(self.input(1).shape)}"
-            )
-        scale = self.input(1).quantization
-        if self.input(0).dtype is DType.INT8 and scale is not None and scale.zero_point.any():
-            raise OperatorError(  # LiteRT's kernel ignores another zero point
-                f"{self.input(1).name} must have the zero point 0, because its data are int8"
             )
         super().check()
 

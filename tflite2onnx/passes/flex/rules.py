@@ -185,7 +185,7 @@ RULES: Mapping[str, Rule] = {
         stays=_DOUBLE,
     ),
     "AddN": Same("ADD_N", stays=_types_except(DType.FLOAT32, DType.INT32)),
-    "Atan2": Same("ATAN2"),
+    "Atan2": Same("ATAN2", fixed={"broadcasts": True}),
     "Bucketize": Same("BUCKETIZE", {"boundaries": "boundaries"}, fixed={"boundaries": []}),
     "ClipByValue": rewrite_clip_by_value,
     "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, stays=_DOUBLE),

@@ -1,0 +1,158 @@
+"""Operators of a damaged file for which LiteRT's kernels compute nothing that is defined.
+
+The vector kernels that multiply float data by int8 weights negate weights, which -128 has no room
+for (DotProdInt8x4x4 in sse_tensor_utils.cc). The kernel of DIV for integers has no divisor 0, and
+shifts by more bits than a word has if a quotient is small (DivElementwise in div.h). The kernel of
+REDUCE_PROD multiplies rounded products in 32 bits. The library fft2d, which computes RFFT2D,
+transforms rows of 2 elements or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tests.support.runtimes import Array
+from tflite2onnx.graph import Model, Op
+from tflite2onnx.quantization.storage import QUANTIZED
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+# Shifts by more places than a type has are undefined in C++.
+_UNDEFINED = {"STABLEHLO_SHIFT_LEFT"}
+# Of two scales of an operator. Products of int16 by larger quotients exceed 32 bits.
+_LARGEST_QUOTIENT = 1 << 15
+_LOWEST_WEIGHT = 0x80  # the bits of -128
+# Operators whose result may change by many steps if an operand changes by one step, which the
+# operator that computes the operand is allowed to differ by.
+_AMPLIFIERS = {"DIV", "EXP", "LOG", "POW", "RSQRT"}
+_LARGEST_INT16 = 1 << 15
+
+
+def find_undefined_operators(
+    model: Model, inputs: Mapping[Tensor, Sequence[Array]]
+) -> Iterator[str]:
+    """Yield the codes of operators without a defined result; `inputs` are those of all runs."""
+    tests = (
+        _lacks_scale,
+        _overflows,
+        _has_lowest_weight,
+        _wraps_product,
+        _saturates_table,
+        _transforms_single_columns,
+    )
+    for op in operators_of(model):
+        is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
+        if is_undefined or _is_undefined_quotient(op, inputs):
+            yield op.code
+
+
+def find_amplifiers(data: bytes) -> str:
+    """Return the code of an operator that amplifies steps of its operands, "" if none.
+
+    Float operands have steps if LiteRT rounds float data of the model to 8 bits.
+    """
+    model = read_model(data)
+    computed = {tensor for op in operators_of(model) for tensor in op.outputs}
+    rounds = any(_integer_weights(op) for op in operators_of(model))
+    found = (
+        op.code
+        for op in operators_of(model)
+        if op.code in _AMPLIFIERS
+        and any(t in computed and (rounds or t.quantization is not None) for t in op.inputs if t)
+    )
+    return next(found, "")
+
+
+def _overflows(op: Op) -> bool:
+    """Return whether the quotient of two scales is so large that an integer product overflows."""
+    read, written = (
+        [t.quantization.scale for t in tensors if t is not None and t.quantization]
+        for tensors in (op.inputs, op.outputs)
+    )
+    if not read or not written:
+        return False
+    return bool(np.concatenate(read).max() > _LARGEST_QUOTIENT * np.concatenate(written).min())
+
+
+def _integer_weights(op: Op) -> list[Array]:
+    """Return the constants of 8 bits with a scale by which float data are multiplied."""
+    data = next(iter(op.inputs), None)
+    if data is None or data.dtype is not DType.FLOAT32:
+        return []
+    weights = [t for t in op.inputs[1:] if t is not None and t.dtype in (DType.INT8, DType.UINT8)]
+    return [w.data for w in weights if w.data is not None and w.quantization is not None]
+
+
+def _has_lowest_weight(op: Op) -> bool:
+    """Return whether float data are multiplied by integer weights one of which is -128."""
+    return any(bool((w.view(np.uint8) == _LOWEST_WEIGHT).any()) for w in _integer_weights(op))
+
+
+def _is_undefined_quotient(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> bool:
+    """Return whether the kernel of DIV for integers divides by 0, or shifts by more than 31 bits.
+
+    It shifts a numerator of 1 by 30 bits and by the bits of the divisor, less those of the scale.
+    """
+    scales = _scales(op)
+    divisor = op.inputs[1] if op.code == "DIV" and len(op.inputs) > 1 and scales else None
+    if divisor is None or divisor.quantization is None:
+        return False
+    known = [divisor.data] if divisor.data is not None else inputs.get(divisor, ())
+    zero_point = divisor.quantization.zero_point[0]
+    steps = np.abs(np.concatenate([[], *(each.ravel() for each in known)]) - zero_point)
+    if not steps.size or not steps.all():
+        return True
+    x, y = scales
+    _, bits = np.frexp(x.scale[0] / (divisor.quantization.scale[0] * y.scale[0]))
+    return int(bits) - int(steps.max()).bit_length() - 30 < -31
+
+
+def _wraps_product(op: Op) -> bool:
+    """Return whether products of REDUCE_PROD may exceed the range of the output."""
+    if op.code != "REDUCE_PROD" or not _scales(op):
+        return False
+    (source, target), x, y = _scales(op), op.inputs[0], op.outputs[0]
+    if x is None:
+        return False
+    largest = np.log(source.scale[0] * 2.0 ** (x.dtype.bits - 1)) * x.elements
+    return bool(largest > np.log(target.scale[0] * 2.0 ** (y.dtype.bits - 1)) * max(y.elements, 1))
+
+
+def _saturates_table(op: Op) -> bool:
+    """Return whether an entry of EXP's table of 513 numbers is cut to the largest int16.
+
+    The kernel interpolates between entries.
+    """
+    if op.code != "EXP" or op.outputs[0].dtype is not DType.INT16 or not _scales(op):
+        return False
+    source, target = _scales(op)
+    return bool(source.scale[0] * _LARGEST_INT16 > np.log(target.scale[0] * _LARGEST_INT16))
+
+
+def _lacks_scale(op: Op) -> bool:
+    """Return whether an operator mixes integers with a scale and integers without a scale."""
+    operands = [t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype in QUANTIZED]
+    scales = [(t, t.quantization) for t in operands if t.quantization is not None]
+    by_axis = any(scale.scale.size > 1 for t, scale in scales if t.data is None)
+    return by_axis or 0 < len(scales) < len(operands)
+
+
+def _transforms_single_columns(op: Op) -> bool:
+    """Return whether RFFT2D transforms rows of one element."""
+    lengths = op.inputs[1] if op.code == "RFFT2D" and len(op.inputs) > 1 else None
+    return lengths is not None and lengths.data is not None and 1 in lengths.data.ravel()[1:]
+
+
+def operators_of(model: Model) -> Iterator[Op]:
+    """Yield the operators of all graphs."""
+    for graph in model.graphs:
+        yield from graph.ops
+
+
+def _scales(op: Op) -> list[Quantization]:
+    """Return the quantization of the first input and of the first output, if both have one."""
+    ends = [t for t in (*op.inputs[:1], *op.outputs[:1]) if t is not None]
+    scales = [t.quantization for t in ends if t.quantization and t.dtype in QUANTIZED]
+    return scales if len(scales) == 2 else []

@@ -1,0 +1,133 @@
+"""Which differences from LiteRT are no faults, by the operators of a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conformance.table import Bound
+from tests.fuzz.bounds import bound_of_file
+from tests.fuzz.extremes import find_extremes
+from tests.fuzz.kernels import find_amplifiers
+from tests.support import Build
+
+ZEROS = [[np.zeros(3, np.float32)]]
+
+
+def integers(m: Build, dtype: str, scale: float, shape: tuple[int, ...] = (3,)) -> Any:
+    """Return a quantized input."""
+    return m.input([*shape], dtype=dtype, scale=scale)
+
+
+def build_unary(
+    code: str, dtype: str, scales: tuple[float, float], *, twice: bool = False
+) -> bytes:
+    """Return a model of an operator from one scale to another; of NEG and the operator."""
+    m = Build()
+    x = integers(m, dtype, scales[0])
+    if twice:
+        (x,) = m.op("NEG", [x], [m.tensor([3], dtype=dtype, scale=scales[0])])
+    m.output(*m.op(code, [x], [m.tensor([3], dtype=dtype, scale=scales[1])]))
+    return m.bytes()
+
+
+def build_quotient(dtype: str, divisor: list[int] | None, *, scale: float = 0.5) -> bytes:
+    """Return a model of DIV by a constant, or by an input."""
+    m = Build()
+    x = integers(m, dtype, scale)
+    by = integers(m, dtype, 0.5)
+    if divisor is not None:
+        by = m.constant(np.array(divisor, dtype), scale=0.5)
+    m.output(*m.op("DIV", [x, by], [m.tensor([3], dtype=dtype, scale=0.5)]))
+    return m.bytes()
+
+
+def test_shifts_of_div() -> None:
+    """By 31 bits at most, and never by 0."""
+    three = np.full(3, 3, np.int8)
+    assert not find_extremes(build_quotient("int8", [1, 1, 1]))
+    assert find_extremes(build_quotient("int8", [1, 0, 1]))
+    assert find_extremes(build_quotient("int8", [1, 100, 1]))
+    assert not find_extremes(build_quotient("int8", [1, 100, 1], scale=100.0))
+    assert find_extremes(build_quotient("int8", None))
+    assert not find_extremes(build_quotient("int8", None, scale=4.0), [[three, three]])
+    assert find_extremes(build_quotient("int8", None, scale=4.0), [[three, three - 3]])
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype", "scales", "is_undefined"),
+    [
+        ("EXP", "int16", (1e-5, 1.0), False),
+        ("EXP", "int16", (1e-3, 1e-4), True),
+        ("EXP", "int8", (0.1, 1e-4), False),
+        ("NEG", "int8", (1.0, 1.0), False),
+        ("NEG", "int8", (1.0, 1e-5), True),
+    ],
+)
+def test_scales(code: str, dtype: str, scales: tuple[float, float], *, is_undefined: bool) -> None:
+    """Entries of a table that are cut, and products beyond 32 bits."""
+    assert bool(find_extremes(build_unary(code, dtype, scales))) is is_undefined
+
+
+@pytest.mark.parametrize(("scale", "is_undefined"), [(1e-3, False), (1.0, True)])
+def test_products_of_many(scale: float, *, is_undefined: bool) -> None:
+    """Of 3 elements, each up to 128 steps."""
+    m = Build()
+    axes = m.constant(np.array([0], np.int32))
+    y = m.tensor([], dtype="int8", scale=1.0)
+    m.output(*m.op("REDUCE_PROD", [integers(m, "int8", scale), axes], [y]))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("weight", "is_undefined"), [(-127, False), (-128, True)])
+def test_weights_of_float_data(weight: int, *, is_undefined: bool) -> None:
+    m = Build()
+    w = m.constant(np.array([[1, weight, 1]], np.int8), scale=0.5)
+    m.output(*m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]]))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("width", "is_undefined"), [(2, False), (1, True)])
+def test_rows_of_one_element(width: int, *, is_undefined: bool) -> None:
+    m = Build()
+    lengths = m.constant(np.array([4, width], np.int32))
+    m.output(*m.op("RFFT2D", [m.input([4, 2]), lengths], [[4, width // 2 + 1]], dtype="complex64"))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+def test_subnormal_numbers() -> None:
+    m = Build()
+    m.output(*m.op("ADD", [m.input([2]), m.constant(np.array([1e-40, 0], np.float32))], [[2]]))
+    assert find_extremes(m.bytes())
+
+
+def test_amplified_steps() -> None:
+    """Of computed operands, not of inputs."""
+    assert find_amplifiers(build_unary("EXP", "int8", (0.1, 0.1), twice=True)) == "EXP"
+    assert not find_amplifiers(build_unary("EXP", "int8", (0.1, 0.1)))
+    assert not find_amplifiers(build_unary("NEG", "int8", (0.1, 0.1), twice=True))
+
+
+def test_amplified_rounding() -> None:
+    """Of float data that LiteRT rounds to multiply them by integers."""
+    for scale, amplifier in ((0.5, "RSQRT"), (None, "")):
+        m = Build()
+        w = m.constant(np.ones((1, 3), np.int8 if scale else np.float32), scale=scale)
+        (x,) = m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]])
+        m.output(*m.op("RSQRT", [x], [[2, 1]]))
+        assert find_amplifiers(m.bytes()) == amplifier
+
+
+def test_bounds_of_operators() -> None:
+    """Of the operators in the file, for its element types."""
+    own = Bound(1e-4, 1)
+    assert bound_of_file(build_unary("NEG", "int8", (0.1, 0.1)), own) == own
+    assert bound_of_file(build_unary("LOGISTIC", "int8", (1.0, 1 / 64)), own).steps == 48
+    assert bound_of_file(build_unary("EXP", "int16", (1e-4, 1e-4)), own).steps > 1
+    assert bound_of_file(b"nothing", own) == own
+    m = Build()
+    w = m.constant(np.array([[1, 2, 1]], np.int8), scale=0.5)
+    m.output(*m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]]))
+    assert bound_of_file(m.bytes(), own).part == 0.1
