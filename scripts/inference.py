@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import Any
-
-TURN = 2e-3  # smallest duration of a turn in seconds: one inference may be too short to time
 
 Inference = Callable[[], object]
 
@@ -15,29 +14,15 @@ Inference = Callable[[], object]
 def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[float, ...], str]]:
     """Return for each model the seconds of an inference in each turn, or why it does not run.
 
-    The models take turns (A B C A B C ...). The first turn only warms up and gives the number of
-    inferences that the other turns of a model run. On one thread, seconds are those of the
-    processor, to which the time of other processes does not count; else they are wall time.
+    On one thread, seconds are those of the processor, to which the time of other processes does
+    not count; else they are wall time.
     """
-    clock = time.process_time if threads == 1 else time.perf_counter
+    measure_turns = import_module("tflite2onnx.verification.latency").measure_turns
     loaded = [load(path, threads) for path in paths]
-    seconds: list[list[float]] = [[] for _ in loaded]
-    for _ in range(1 + turns):
-        for run, times in zip(loaded, seconds, strict=True):
-            if not isinstance(run, str):
-                times.append(measure_time(run, round(TURN / times[0]) if times else 1, clock))
-    return [
-        (tuple(times[1:]), run if isinstance(run, str) else "")
-        for run, times in zip(loaded, seconds, strict=True)
-    ]
-
-
-def measure_time(run: Inference, count: int, clock: Callable[[], float]) -> float:
-    """Return the mean seconds of a run over `count` runs, and at least one run."""
-    start = clock()
-    for _ in range(max(1, count)):
-        run()
-    return (clock() - start) / max(1, count)
+    runs = [run for run in loaded if not isinstance(run, str)]
+    clock = None if threads == 1 else time.perf_counter
+    times = iter(measure_turns(runs, turns, seconds=inf, clock=clock))
+    return [((), run) if isinstance(run, str) else (tuple(next(times)), "") for run in loaded]
 
 
 def load(path: Path, threads: int) -> Inference | str:

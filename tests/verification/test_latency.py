@@ -97,7 +97,8 @@ def test_loops(tmp_path: Path) -> None:
 
     def run_loop(*_: Any) -> list[Any]:
         for name, microseconds in (("Tanh", 3), ("Tanh", 3), ("Abs", 7), ("Loop", 99)):
-            args = {"op_name": name, "input_type_shape": [{"float": [2, 5]}]}
+            args: dict[str, Any] = {"op_name": name, "input_type_shape": [{"float": [2, 5]}]}
+            args["output_type_shape"] = [{"int64": [7]}]
             event = {"cat": "Node", "name": f"{name}_kernel_time", "args": args}
             events.append({**event, "dur": microseconds})
         return []
@@ -107,7 +108,8 @@ def test_loops(tmp_path: Path) -> None:
         return str(tmp_path / "profile")
 
     nodes = profile_nodes(SimpleNamespace(run=run_loop, end_profiling=write_profile), {})
-    assert [(node.kind, node.shapes) for node in nodes] == [(k, ((2, 5),)) for k in ("Tanh", "Abs")]
+    assert [node.kind for node in nodes] == ["Tanh", "Abs"]
+    assert {(node.inputs, node.outputs) for node in nodes} == {(((2, 5),), ((7,),))}
     assert [node.seconds for node in nodes] == pytest.approx([6e-6, 7e-6])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -34,17 +34,19 @@ _TURN = 2e-3  # the least seconds of a turn: one inference may be too short to t
 _TURNS, _SECONDS = 20, 0.5
 _PROFILED_RUNS, _PROFILED_SECONDS = 10, 0.2
 _PARENTS = ("If", "Loop", "Scan")  # the time of these nodes contains that of the nodes inside them
+_ENDS = ("input", "output")
 
 Inference = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class NodeTime:
-    """A node that ONNX Runtime runs: its type, its seconds in a run, and the shapes it reads."""
+    """A node that ONNX Runtime runs: its type, its seconds in a run, and the shapes of its data."""
 
     kind: str
     seconds: float
-    shapes: tuple[tuple[int, ...], ...] = ()
+    inputs: tuple[tuple[int, ...], ...] = ()
+    outputs: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,15 +133,16 @@ def profile_nodes(session: Any, feeds: Mapping[str, Array]) -> list[NodeTime]:
         NodeTime(
             kind,
             1e-6 * median(event["dur"] for event in each) * len(each) / runs,
-            tuple(
-                tuple(shape)
-                for typed in each[0]["args"].get("input_type_shape", ())
-                for shape in typed.values()
-            ),
+            *(_read_shapes(each[0]["args"].get(f"{end}_type_shape", ())) for end in _ENDS),
         )
         for (kind, _), each in found.items()
         if kind not in _PARENTS
     ]
+
+
+def _read_shapes(typed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes in a list of {type: shape}."""
+    return tuple(tuple(shape) for each in typed for shape in each.values())
 
 
 def find_shares(nodes: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
