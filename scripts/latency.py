@@ -139,9 +139,10 @@ def profile_model(path: Path) -> tuple[NodeTime, ...]:
 def find_family(model: Path) -> str:
     """Return which of the tables shows a model."""
     types = scheme(read_model(model).graphs)
-    if types.startswith("float32"):
+    if "int" not in types:
         return FAMILIES[0]
-    return FAMILIES[1 if types.startswith(("int8", "uint8")) else 2]
+    return FAMILIES[2 if types.startswith("dynamic range") or "int16" in types else 1]
+
 
 
 def is_short(model: Path, threads: int, least: float) -> bool:
