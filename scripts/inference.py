@@ -11,24 +11,28 @@ from typing import Any
 Inference = Callable[[], object]
 
 
-def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[float, ...], str]]:
+def infer(
+    paths: Sequence[Path], turns: int, threads: int, runtime: str = "onnxruntime"
+) -> list[tuple[tuple[float, ...], str]]:
     """Return for each model the seconds of an inference in each turn, or why it does not run.
 
-    On one thread, seconds are those of the processor, to which the time of other processes does
-    not count; else they are wall time.
+    `runtime` is the package that runs the ONNX models, "onnxruntime" or "openvino". On one thread,
+    seconds are those of the processor, to which the time of other processes does not count; else
+    they are wall time.
     """
     measure_turns = import_module("tflite2onnx.verification.latency").measure_turns
-    loaded = [load(path, threads) for path in paths]
+    loaded = [load(path, threads, runtime) for path in paths]
     runs = [run for run in loaded if not isinstance(run, str)]
     clock = None if threads == 1 else time.perf_counter
     times = iter(measure_turns(runs, turns, seconds=inf, clock=clock))
     return [((), run) if isinstance(run, str) else (tuple(next(times)), "") for run in loaded]
 
 
-def load(path: Path, threads: int) -> Inference | str:
+def load(path: Path, threads: int, runtime: str) -> Inference | str:
     """Return an inference that has run once, or the last line of the runtime's error."""
+    loaders = {"onnxruntime": onnx_runtime, "openvino": openvino}
     try:
-        run = (litert if path.suffix == ".tflite" else onnx_runtime)(path, threads)
+        run = (litert if path.suffix == ".tflite" else loaders[runtime])(path, threads)
         run()
     except Exception as error:  # noqa: BLE001 - a runtime may raise anything
         return str(error).strip().rpartition("\n")[2] or type(error).__name__
@@ -54,6 +58,23 @@ def onnx_feeds(session: Any) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is
         shape = [size if isinstance(size, int) else 1 for size in port.shape]
         feeds[port.name] = random_array(shape, kinds.get(kind, kind))
     return feeds
+
+
+def openvino(path: Path, threads: int) -> Inference:
+    """Return an inference of an ONNX model in OpenVINO's CPU plugin, with floats of 32 bits."""
+    core: Any = import_module("openvino").Core()
+    # A pinned thread waits for other programs on its core.
+    options = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "ENABLE_CPU_PINNING": False,
+    }
+    request = core.compile_model(path, "CPU", options).create_infer_request()
+    for i, port in enumerate(request.model_inputs):
+        sizes = [1 if size.is_dynamic else size.get_length() for size in port.partial_shape]
+        array = random_array(sizes, port.element_type.to_dtype().name)
+        request.set_input_tensor(i, import_module("openvino").Tensor(array))
+    return partial(request.infer)
 
 
 def litert(path: Path, threads: int) -> Inference:

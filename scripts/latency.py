@@ -20,10 +20,14 @@ There is a table for networks of floats (float16 weights included), one for netw
 integers, and one for all others. For models that take more than 1.1 times the time of LiteRT a
 further table shows where the time goes: the nodes by type and window, the share of their time, the
 mean time of a node, and the multiplications in a second. `--html` writes the ratios as a bar chart.
+
+With `--target openvino` the package openvino runs the ONNX models of all commands, and no nodes
+are profiled.
 """
 
 import argparse
 import multiprocessing
+import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -144,7 +148,6 @@ def find_family(model: Path) -> str:
     return FAMILIES[2 if types.startswith("dynamic range") or "int16" in types else 1]
 
 
-
 def is_short(model: Path, threads: int, least: float) -> bool:
     """Return whether LiteRT runs a model in fewer than `least` milliseconds, without a doubt."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -152,9 +155,9 @@ def is_short(model: Path, threads: int, least: float) -> bool:
     return bool(seconds) and 1e3 * max(seconds) < least
 
 
-def measure(race: Race, model: Path, threads: int) -> Row:
+def measure(race: Race, model: Path, threads: int, runtime: str) -> Row:
     """Measure a model in LiteRT and with each command, and profile the first command's model."""
-    group = {m.command: m for m in inferences(race, model, threads)}
+    group = {m.command: m for m in inferences(race, model, threads, runtime)}
     litert = group.pop(LITERT)
     time = find_seconds(litert)
     ratios = {name: find_seconds(m) / time for name, m in group.items()}
@@ -162,7 +165,7 @@ def measure(race: Race, model: Path, threads: int) -> Row:
     name = model.stem.rpartition("__")[2]  # published models: the folders are before the last "__"
     row = Row(name, find_family(model), 1e3 * time, ratios, (), messages)
     first = next(iter(race.commands))
-    if group[first].failed:
+    if group[first].failed or runtime != "onnxruntime":
         return row
     with TemporaryDirectory() as directory:
         onnx = Path(directory) / "model.onnx"
@@ -265,16 +268,19 @@ def main() -> None:
     add("--threads", type=int, default=1, help="of each inference (default 1)")
     add("--timeout", type=float, default=600, help="seconds each conversion may take")
     add("--least", type=float, default=0, help="leave out what LiteRT runs in fewer milliseconds")
+    add("--target", default="onnxruntime", help="the --target of our conversions")
     add("--html", type=Path, help="also write a bar chart of the ratios to this file")
     options = parser.parse_args()
-    race = Race(
-        dict([named_command(OURS), *(options.command or [])]), options.runs, options.timeout
-    )
+    ours = named_command(f"{OURS} --target {shlex.quote(options.target)}")
+    race = Race(dict([ours, *(options.command or [])]), options.runs, options.timeout)
+    runtime = "openvino" if options.target == "openvino" else "onnxruntime"
     models = find_models(options.models)
     if missing := [str(model) for model in models if not model.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
     threads, least = options.threads, options.least
-    measured = (measure(race, m, threads) for m in models if not is_short(m, threads, least))
+    measured = (
+        measure(race, m, threads, runtime) for m in models if not is_short(m, threads, least)
+    )
     rows = [row for row in measured if isnan(row.litert) or row.litert >= least]
     names = list(race.commands)
     sys.stdout.write(format_report(rows, names))
