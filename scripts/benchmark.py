@@ -340,15 +340,18 @@ def run_faster(race: Race, models: Sequence[Path], threads: int) -> Report:
     return report
 
 
-def inferences(race: Race, model: Path, threads: int) -> list[Latency]:
-    """Convert a model with each command, and time the results in one process."""
+def inferences(
+    race: Race, model: Path, threads: int, runtime: str = "onnxruntime"
+) -> list[Latency]:
+    """Convert a model with each command, and time the results in one process; see `infer`."""
     with TemporaryDirectory() as directory:
         paths = {n: Path(directory) / f"{i}.onnx" for i, n in enumerate(race.commands)}
         runs = {n: convert(race.commands[n], model, p, race.timeout) for n, p in paths.items()}
         made = {n: path for n, path in paths.items() if runs[n].status == "exit 0"}
         made[LITERT] = model
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            times = pool.submit(infer, list(made.values()), race.turns, threads).result()
+            work = pool.submit(infer, list(made.values()), race.turns, threads, runtime)
+            times = work.result()
         sizes = {n: path.stat().st_size for n, path in made.items()}
     failed = {n: Latency(n, str(model), 0, (), r.status, r.message) for n, r in runs.items()}
     ran = {

@@ -4,49 +4,35 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from math import inf
 from pathlib import Path
-from random import Random
 from typing import Any
-
-TURN = 2e-3  # smallest duration of a turn in seconds: one inference may be too short to time
 
 Inference = Callable[[], object]
 
 
-def infer(paths: Sequence[Path], turns: int, threads: int) -> list[tuple[tuple[float, ...], str]]:
+def infer(
+    paths: Sequence[Path], turns: int, threads: int, runtime: str = "onnxruntime"
+) -> list[tuple[tuple[float, ...], str]]:
     """Return for each model the seconds of an inference in each turn, or why it does not run.
 
-    The models take turns, each time in another random order: the caches that a model finds depend
-    on the model before it. The first turn only warms up and gives the number of inferences that the
-    other turns of a model run. On one thread, seconds are those of the
-    processor, to which the time of other processes does not count; else they are wall time.
+    `runtime` is the package that runs the ONNX models, "onnxruntime" or "openvino". On one thread,
+    seconds are those of the processor, to which the time of other processes does not count; else
+    they are wall time.
     """
-    clock = time.process_time if threads == 1 else time.perf_counter
-    loaded = [load(path, threads) for path in paths]
-    seconds: list[list[float]] = [[] for _ in loaded]
-    models, order = list(zip(loaded, seconds, strict=True)), Random(0)  # noqa: S311
-    for _ in range(1 + turns):
-        for run, times in order.sample(models, len(models)):
-            if not isinstance(run, str):
-                times.append(measure_time(run, round(TURN / times[0]) if times else 1, clock))
-    return [
-        (tuple(times[1:]), run if isinstance(run, str) else "")
-        for run, times in zip(loaded, seconds, strict=True)
-    ]
+    measure_turns = import_module("tflite2onnx.verification.latency").measure_turns
+    loaded = [load(path, threads, runtime) for path in paths]
+    runs = [run for run in loaded if not isinstance(run, str)]
+    clock = None if threads == 1 else time.perf_counter
+    times = iter(measure_turns(runs, turns, seconds=inf, clock=clock))
+    return [((), run) if isinstance(run, str) else (tuple(next(times)), "") for run in loaded]
 
 
-def measure_time(run: Inference, count: int, clock: Callable[[], float]) -> float:
-    """Return the mean seconds of a run over `count` runs, and at least one run."""
-    start = clock()
-    for _ in range(max(1, count)):
-        run()
-    return (clock() - start) / max(1, count)
-
-
-def load(path: Path, threads: int) -> Inference | str:
+def load(path: Path, threads: int, runtime: str) -> Inference | str:
     """Return an inference that has run once, or the last line of the runtime's error."""
+    loaders = {"onnxruntime": onnx_runtime, "openvino": openvino}
     try:
-        run = (litert if path.suffix == ".tflite" else onnx_runtime)(path, threads)
+        run = (litert if path.suffix == ".tflite" else loaders[runtime])(path, threads)
         run()
     except Exception as error:  # noqa: BLE001 - a runtime may raise anything
         return str(error).strip().rpartition("\n")[2] or type(error).__name__
@@ -72,6 +58,23 @@ def onnx_feeds(session: Any) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is
         shape = [size if isinstance(size, int) else 1 for size in port.shape]
         feeds[port.name] = random_array(shape, kinds.get(kind, kind))
     return feeds
+
+
+def openvino(path: Path, threads: int) -> Inference:
+    """Return an inference of an ONNX model in OpenVINO's CPU plugin, with floats of 32 bits."""
+    core: Any = import_module("openvino").Core()
+    # A pinned thread waits for other programs on its core.
+    options = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "ENABLE_CPU_PINNING": False,
+    }
+    request = core.compile_model(path, "CPU", options).create_infer_request()
+    for i, port in enumerate(request.model_inputs):
+        sizes = [1 if size.is_dynamic else size.get_length() for size in port.partial_shape]
+        array = random_array(sizes, port.element_type.to_dtype().name)
+        request.set_input_tensor(i, import_module("openvino").Tensor(array))
+    return partial(request.infer)
 
 
 def litert(path: Path, threads: int) -> Inference:

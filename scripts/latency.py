@@ -16,20 +16,27 @@ LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
   which convolutions compute, and out of them;
 - operators: those that take the most time, each with its share of the time of all nodes.
 
-`--html` writes the ratios as a bar chart.
+There is a table for networks of floats (float16 weights included), one for networks of 8-bit
+integers, and one for all others. For models that take more than 1.1 times the time of LiteRT a
+further table shows where the time goes: the nodes by type and window, the share of their time, the
+mean time of a node, and the multiplications in a second. `--html` writes the ratios as a bar chart.
+
+With `--target openvino` the package openvino runs the ONNX models of all commands, and no nodes
+are profiled.
 """
 
 import argparse
-import json
 import multiprocessing
+import shlex
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
-from importlib import import_module
-from math import isnan
+from itertools import chain
+from math import isnan, nan, prod
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -39,100 +46,137 @@ from benchmark import (
     OURS,
     Latency,
     Race,
+    convert,
     format_number,
     inferences,
     named_command,
 )
-from inference import onnx_feeds
+from inference import infer, onnx_feeds
+
+from tflite2onnx.inspection import scheme
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares, profile_nodes
+from tflite2onnx.verification.runtimes import session_of
 
 REORDERS = ("ReorderInput", "ReorderOutput")
-TOP = 3  # operators that are shown
+TOP = 3  # operators, or groups of nodes, that are shown
+SLOW = 1.1  # the ratio above which the nodes of a model are shown
 COLOURS = ("#1a73e8", "#e8710a", "#9334e6", "#188038")
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The nodes of an ONNX model that run, and the share of the time by type of node."""
-
-    nodes: int = 0
-    reorders: int = 0
-    shares: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def top(self) -> str:
-        """The types of nodes that take the most time."""
-        return ", ".join(f"{name} {share:.0%}" for name, share in self.shares[:TOP])
+FAMILIES = ("floats", "8-bit integers", "other types")
+WEIGHTED = ("Conv", "FusedConv", "Gemm", "FusedGemm", "QLinearConv", "QGemm")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model: the milliseconds in LiteRT, the ratio of each command, and the profile of ours."""
+    """A model: the milliseconds in LiteRT, the ratio of each command, and the nodes of ours."""
 
     model: str
+    family: str
     litert: float
     ratios: dict[str, float]
-    profile: Profile
+    nodes: tuple[NodeTime, ...] = ()
     messages: tuple[str, ...] = ()
+
+    @cached_property
+    def top(self) -> str:
+        """The types of nodes that take the most time."""
+        shares = find_shares(self.nodes)[:TOP]
+        return ", ".join(f"{name} {share:.0%}" for name, share in shares)
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table as text."""
         ratios = (format_number(ratio, 2) for ratio in self.ratios.values())
-        numbers = (str(self.profile.nodes), str(self.profile.reorders))
-        return (self.model, format_number(self.litert, 3), *ratios, *numbers, self.profile.top)
+        reorders = sum(node.kind in REORDERS for node in self.nodes)
+        numbers = (str(len(self.nodes)), str(reorders))
+        return (self.model, format_number(self.litert, 3), *ratios, *numbers, self.top)
+
+    def groups(self) -> list[tuple[str, ...]]:
+        """Return the groups of nodes that take the most time, as rows of text."""
+        groups: dict[str, list[NodeTime]] = defaultdict(list)
+        for node in self.nodes:
+            groups[name_group(node)].append(node)
+        spent = {name: sum(node.seconds for node in group) for name, group in groups.items()}
+        whole = sum(spent.values()) or 1
+        return [
+            (
+                self.model,
+                name,
+                str(len(groups[name])),
+                f"{spent[name] / whole:.0%}",
+                format_number(1e6 * spent[name] / len(groups[name]), 1),
+                format_number(count_products(groups[name]) / (spent[name] or nan) / 1e9, 1),
+            )
+            for name in sorted(spent, key=lambda name: -spent[name])[:TOP]
+        ]
 
 
-def profile_model(path: Path, runs: int) -> Profile:
-    """Run an ONNX model on one thread, and return the profile of all runs but the first."""
-    runtime = import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    options.enable_profiling = True
-    options.profile_file_prefix = str(path.with_suffix(""))
-    session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
-    feeds = onnx_feeds(session)
-    for _ in range(1 + runs):
-        session.run(None, feeds)
-    times: dict[tuple[str, str], list[float]] = {}
-    for event in json.loads(Path(session.end_profiling()).read_text()):
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-            key = (event["args"]["op_name"], event["name"])
-            times.setdefault(key, []).append(event["dur"])
-    return summarize_times(times)
+def find_weights(node: NodeTime) -> tuple[int, ...]:
+    """Return the shape of the weights, () if there are none: scales have fewer than two axes."""
+    shapes = [shape for shape in node.inputs if len(shape) > 1]
+    return shapes[1] if node.kind in WEIGHTED and len(shapes) > 1 else ()
 
 
-def summarize_times(times: dict[tuple[str, str], list[float]]) -> Profile:
-    """Return the profile of the times of nodes, by type and name; the first time warms up."""
-    nodes = Counter(kind for kind, _ in times)
-    spent: Counter[str] = Counter()
-    for (kind, _), each in times.items():
-        spent[kind] += median(each[1:] or each)
-    whole = sum(spent.values()) or 1
-    shares = tuple((kind, time / whole) for kind, time in spent.most_common())
-    return Profile(sum(nodes.values()), sum(nodes[kind] for kind in REORDERS), shares)
+def name_group(node: NodeTime) -> str:
+    """Return the type of a node, and of a convolution the window and whether it is depthwise."""
+    outputs, inputs, *window = find_weights(node) or (0, 0)
+    depthwise = " depthwise" if inputs == 1 < outputs else ""
+    return f"{node.kind}{depthwise} {'x'.join(map(str, window))}" if window else node.kind
 
 
-def measure(race: Race, model: Path, threads: int) -> Row:
+def count_products(nodes: Sequence[NodeTime]) -> float:
+    """Return the number of multiplications by weights, NaN if the nodes have no weights."""
+    total = 0.0
+    for weights, node in ((find_weights(node), node) for node in nodes):
+        if weights:
+            # Filters have their outputs first; those of Gemm may be last in the weights.
+            outputs = weights[0] if len(weights) > 2 else node.outputs[0][-1]
+            total += prod(weights) * prod(node.outputs[0]) / (outputs or 1)
+    return total or nan
+
+
+def profile_model(path: Path) -> tuple[NodeTime, ...]:
+    """Run an ONNX model on one thread, and return the times of its nodes."""
+    session = session_of(str(path), threads=1, profile=str(path.with_suffix("")))
+    return tuple(profile_nodes(session, onnx_feeds(session)))
+
+
+def find_family(model: Path) -> str:
+    """Return which of the tables shows a model."""
+    types = scheme(read_model(model).graphs)
+    if "int" not in types:
+        return FAMILIES[0]
+    return FAMILIES[2 if types.startswith("dynamic range") or "int16" in types else 1]
+
+
+def is_short(model: Path, threads: int, least: float) -> bool:
+    """Return whether LiteRT runs a model in fewer than `least` milliseconds, without a doubt."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        ((seconds, _),) = pool.submit(infer, [model], 3, threads).result()
+    return bool(seconds) and 1e3 * max(seconds) < least
+
+
+def measure(race: Race, model: Path, threads: int, runtime: str) -> Row:
     """Measure a model in LiteRT and with each command, and profile the first command's model."""
-    group = {m.command: m for m in inferences(race, model, threads)}
+    group = {m.command: m for m in inferences(race, model, threads, runtime)}
     litert = group.pop(LITERT)
-    time = find_quartile(litert)
-    ratios = {name: find_quartile(m) / time for name, m in group.items()}
+    time = find_seconds(litert)
+    ratios = {name: find_seconds(m) / time for name, m in group.items()}
     messages = tuple(describe_failure(m) for m in (litert, *group.values()) if m.failed)
-    row = Row(model.name, 1e3 * time, ratios, Profile(), messages)
+    name = model.stem.rpartition("__")[2]  # published models: the folders are before the last "__"
+    row = Row(name, find_family(model), 1e3 * time, ratios, (), messages)
     first = next(iter(race.commands))
-    if group[first].failed:
+    if group[first].failed or runtime != "onnxruntime":
         return row
     with TemporaryDirectory() as directory:
         onnx = Path(directory) / "model.onnx"
-        import_module("benchmark").convert(race.commands[first], model, onnx, race.timeout)
+        convert(race.commands[first], model, onnx, race.timeout)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            return replace(row, profile=pool.submit(profile_model, onnx, race.turns).result())
+            return replace(row, nodes=pool.submit(profile_model, onnx).result())
 
 
-def find_quartile(measured: Latency) -> float:
+def find_seconds(measured: Latency) -> float:
     """Return the lower quartile of the seconds of the turns, NaN if the model did not run."""
-    times = sorted(measured.seconds)
-    return times[len(times) // 4] if times else float("nan")
+    return find_quartile(measured.seconds) if measured.seconds else nan
 
 
 def describe_failure(failed: Latency) -> str:
@@ -140,15 +184,32 @@ def describe_failure(failed: Latency) -> str:
     return f"{failed.command}, {failed.model}: {failed.status}: {failed.message}"
 
 
-def format_table(rows: Sequence[Row], names: Sequence[str]) -> str:
-    """Return the rows as a Markdown table, then the median ratios and the failures."""
+def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [columns, ("---",) * len(columns), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def format_report(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """Return a table for each family with the median ratios, the slow nodes, and the failures."""
+    ours, *_ = names
     columns = ("model", "LiteRT ms", *(f"{name} x" for name in names), "nodes", "reorders", "time")
-    lines = [columns, ("---",) * len(columns), *(row.cells() for row in rows)]
-    text = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-    for name in names:
-        known = [row.ratios[name] for row in rows if not isnan(row.ratios[name])]
-        if known:
-            text += f"\n{name}: median {median(known):.2f}, largest {max(known):.2f}\n"
+    text = ""
+    for family in FAMILIES:
+        group = sorted((row for row in rows if row.family == family), key=lambda row: row.model)
+        if group:
+            text += f"Networks of {family}:\n\n"
+            text += format_table(columns, [row.cells() for row in group])
+        for name in names:
+            known = [row.ratios[name] for row in group if not isnan(row.ratios[name])]
+            if known:
+                text += f"\n{name}: median {median(known):.2f}, largest {max(known):.2f}\n"
+        text += "\n" if group else ""
+    slow = [row for row in rows if row.ratios[ours] > SLOW]
+    if slow:
+        columns = ("model", "nodes of a type", "number", "time", "us a node", "G products/s")
+        text += f"Above {SLOW} times the time of LiteRT:\n\n"
+        text += format_table(columns, [*chain(*(row.groups() for row in slow))])
     return text + "".join(f"\n{message}\n" for row in rows for message in row.messages)
 
 
@@ -173,7 +234,7 @@ def draw_chart(rows: Sequence[Row], names: Sequence[str]) -> str:
         )
         for name, colour in zip(names, COLOURS * len(names), strict=False):
             if not isnan(row.ratios[name]):
-                title = f"{name}: {row.profile.top}"
+                title = f"{name}: {row.top}"
                 bars.append(draw_bar(row.ratios[name], scale, (left, y), colour, title))
             y += height
         y += 6
@@ -207,18 +268,22 @@ def main() -> None:
     add("--threads", type=int, default=1, help="of each inference (default 1)")
     add("--timeout", type=float, default=600, help="seconds each conversion may take")
     add("--least", type=float, default=0, help="leave out what LiteRT runs in fewer milliseconds")
+    add("--target", default="onnxruntime", help="the --target of our conversions")
     add("--html", type=Path, help="also write a bar chart of the ratios to this file")
     options = parser.parse_args()
-    race = Race(
-        dict([named_command(OURS), *(options.command or [])]), options.runs, options.timeout
-    )
+    ours = named_command(f"{OURS} --target {shlex.quote(options.target)}")
+    race = Race(dict([ours, *(options.command or [])]), options.runs, options.timeout)
+    runtime = "openvino" if options.target == "openvino" else "onnxruntime"
     models = find_models(options.models)
     if missing := [str(model) for model in models if not model.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
-    measured = (measure(race, model, options.threads) for model in models)
-    rows = [row for row in measured if isnan(row.litert) or row.litert >= options.least]
+    threads, least = options.threads, options.least
+    measured = (
+        measure(race, m, threads, runtime) for m in models if not is_short(m, threads, least)
+    )
+    rows = [row for row in measured if isnan(row.litert) or row.litert >= least]
     names = list(race.commands)
-    sys.stdout.write(format_table(rows, names))
+    sys.stdout.write(format_report(rows, names))
     if options.html:
         options.html.write_text(draw_chart(rows, names))
 

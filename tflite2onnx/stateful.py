@@ -36,12 +36,13 @@ class Stateful:
     `state` has the arrays that the next run is fed, by the names of the inputs. For an input that
     is missing in it the model uses the initial value. It may be saved, and assigned later. If the
     inputs are required, `state` starts with the initial values in the metadata of the model.
+    `session` is the session itself.
 
     A model without state runs as in the session itself.
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         text = session.get_modelmeta().custom_metadata_map.get(STATES, "[]")
         states = json.loads(text)
         self._input_of = {each["output"]: each["name"] for each in states}
@@ -59,7 +60,7 @@ class Stateful:
         """
         names = self._own if output_names is None else list(output_names)
         requested = list(dict.fromkeys((*names, *self._input_of)))
-        arrays = self._session.run(requested, {**self.state, **feeds})
+        arrays = self.session.run(requested, {**self.state, **feeds})
         values = dict(zip(requested, arrays, strict=True))
         self.state = {name: values[output] for output, name in self._input_of.items()}
         return [values[name] for name in names]

@@ -17,6 +17,7 @@ from PIL import Image
 from tests.support import Build
 from tests.support.small import chain, network
 from tests.verification.test_inner_tensors import build_deep, damage_model, wrong_pad
+from tests.verification.test_latency import TIME
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.cli.verdict import outputs, tensor_lines
@@ -49,7 +50,7 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
     """The model is converted for the comparison and not written."""
     assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
     out, err = capsys.readouterr()
-    head, output, processor, *counts = out.splitlines()
+    head, output, processor, *counts, time = out.splitlines()
     assert re.fullmatch(r"LiteRT and ONNX Runtime on 3 samples( \(the worst: seed [012]\))?:", head)
     assert output.startswith("soft  largest difference ")
     assert output.endswith(" dB  right")
@@ -58,6 +59,7 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
         "4 tensors, in order of execution: 4 right, 0 differ, 0 wrong",
         "4 operators, each on LiteRT's own inputs: 0 wrong",
     ]
+    assert re.fullmatch(rf"time: {TIME}", time)
     assert err == ""
     assert [p.name for p in Path().iterdir()] == [model]
 

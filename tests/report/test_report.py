@@ -21,8 +21,10 @@ from tests.support import Build
 from tests.support.browser import evaluate_script
 from tests.support.small import chain, network
 from tests.verification.test_inner_tensors import build_deep, damage_model, wrong_pad
+from tests.verification.test_latency import TIME
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
+from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.errors import OutputError
 from tflite2onnx.report import facts, page, svg, write_report
 from tflite2onnx.report.facts import Facts
@@ -77,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("unet_float32", "mobilenet_int8"):
         model = MODELS / f"{name}.tflite"
         result = convert(model)
-        report = verify(model, result, per_operator=True)
+        report = verify_and_measure(model, result, per_operator=True)
         write_report(path / f"{name}.html", model, result, report)
     wrong = damage_model(convert(build_deep()), wrong_pad)
     write_report(path / "wrong.html", build_deep(), wrong, verify(build_deep(), wrong))
@@ -124,6 +126,7 @@ def test_sections_of_integers(folder: Path) -> None:
         "seed 0",
     ):
         assert words in text, words
+    assert re.search(rf"Time {TIME}", text)
 
 
 def test_sections_of_floats(folder: Path) -> None:
@@ -181,6 +184,7 @@ def test_a_foreign_model() -> None:
     found = facts(data, result, verify(data, result, tensors=False))
     text = " ".join(Tree(page(found)).text)
     assert "Only the outputs are compared" in text
+    assert "Latency" not in text  # it is not measured
     assert "Conv" in text
 
 

@@ -22,15 +22,37 @@ def test_table_and_chart(tmp_path: Path) -> None:
     fails = f"rival={sys.executable} -c \"print('no')\" {{tflite}} {{onnx}}"
     result = run_latency(str(folder), "--command", fails, "--html", str(chart))
     assert result.returncode == 0, result.stderr
-    head, _, row, *rest = result.stdout.splitlines()
+    title, _, head, _, row, *rest = result.stdout.splitlines()
+    assert title == "Networks of floats:"
     assert head == "| model | LiteRT ms | tflite2onnx x | rival x | nodes | reorders | time |"
     name, time, ratio, rival, nodes, _, top = (cell.strip() for cell in row.strip("|").split("|"))
-    assert (name, rival) == ("keywords.tflite", "-")
+    assert (name, rival) == ("keywords", "-")
     assert min(float(time), float(ratio), int(nodes)) > 0
     assert "Conv" in top
     assert any(line.startswith("tflite2onnx: median") for line in rest)
     assert any("no output: no" in line for line in rest)
     assert chart.read_text().count("<rect") == 1
+
+
+def test_families_and_slow_nodes() -> None:
+    """Each family has a table; convolutions of slow models are grouped by their windows."""
+    names = [f"keywords_{types}" for types in ("float32", "int8", "int16x8")]
+    result = run_latency(*(str(ASSETS / f"{name}.tflite") for name in names))
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if line.endswith(":")] == [
+        "Networks of floats:",
+        "Networks of 8-bit integers:",
+        "Networks of other types:",
+        "Above 1.1 times the time of LiteRT:",
+    ]
+    for name in names:
+        assert any(line.startswith(f"| {name} | ") for line in lines)
+    (windows,) = (line for line in lines if line.startswith("| keywords_float32 | Conv 1x5 | 1 |"))
+    *_, share, microseconds, products = (cell.strip() for cell in windows.strip("|").split("|"))
+    assert share.endswith("%")
+    assert min(float(microseconds), float(products)) > 0
+    (integers,) = (line for line in lines if line.startswith("| keywords_int8 | QLinearConv"))
+    assert integers.endswith(" - |")  # ONNX Runtime's profile does not have the packed weights
 
 
 def test_small_models_and_missing_files(tmp_path: Path) -> None:

@@ -26,9 +26,10 @@ from tflite2onnx.cli import main
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.options import ActivationType, WeightType
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.verification import Report, Verdict, inner_tensors, onnx_model, processor
+from tflite2onnx.utils import processor
+from tflite2onnx.utils.processor import describe_sets, instruction_sets
+from tflite2onnx.verification import Report, Verdict, inner_tensors, onnx_model
 from tflite2onnx.verification.inner_tensors import match_places
-from tflite2onnx.verification.processor import describe_sets, instruction_sets
 from tflite2onnx.verification.runtimes import session_of
 
 MODELS = Path(__file__).parents[2] / "assets/models"

@@ -434,11 +434,14 @@ def _print_verification(options: argparse.Namespace, model: str, report: Report 
 
 
 def _verify_result(options: argparse.Namespace, model: str | bytes, result: Result) -> Report:
-    """Verify a conversion, tensor by tensor if a report page is requested."""
-    from tflite2onnx.verification import verify  # noqa: PLC0415 - slow to import
+    """Verify a conversion; tensor by tensor, and with its latency, if a page is requested."""
+    from tflite2onnx.cli.latency import verify_and_measure  # noqa: PLC0415 - slow to import
+    from tflite2onnx.verification import verify  # noqa: PLC0415 - likewise
 
     chosen = read_verification_options(options)
-    return verify(model, result, tensors=options.report is not None, **chosen)
+    if options.report is None:
+        return verify(model, result, tensors=False, **chosen)
+    return verify_and_measure(model, result, **chosen)
 
 
 def _write_report_on_success(

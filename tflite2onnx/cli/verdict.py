@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from tflite2onnx.utils.console import columns, count, print_error
+from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
-from tflite2onnx.verification.processor import describe_sets
 
 OK, DIFFERENT = 0, 2
 _MOST = 10  # largest number of tensors listed
@@ -47,7 +47,7 @@ def outputs(report: Report) -> list[str]:
 
 
 def tensor_lines(report: Report) -> list[str]:
-    """Return the findings for the tensors between the operators, each with its verdict."""
+    """Return the findings for the tensors between the operators, and the latency if measured."""
     lines = _tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
         lines.append(
@@ -56,7 +56,7 @@ def tensor_lines(report: Report) -> list[str]:
     if report.closed:
         codes = ", ".join(f"{number} {code}" for code, number in Counter(report.closed).items())
         lines.append(f"tensors inside sub-graphs are not compared, only the results of {codes}")
-    return lines
+    return [*lines, *([] if report.latency is None else [f"time: {report.latency}"])]
 
 
 def _tensors(report: Report) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tflite2onnx.bundle import files_of, is_bundle, read_bundle
+from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.cli.places import STANDARD
 from tflite2onnx.cli.progress import show_progress
 from tflite2onnx.cli.standard_streams import hide_information, source_of
@@ -36,6 +37,9 @@ exceeds the limits, each operator also runs on LiteRT's own inputs, and its resu
 number of steps that its kernel is known to differ by. The first wrong operator is the place to
 look. The tensors between the operators are outputs of separate runs, because ONNX Runtime would
 fuse them away.
+
+The last line of the result has the time of an inference in both runtimes, on one thread, and the
+two types of nodes that take the most time in ONNX Runtime.
 
 Each tensor has one of three verdicts. "right": it is within the limits. "wrong": its operator
 exceeds its limits on LiteRT's own inputs. "differs": it exceeds the limits because earlier tensors
@@ -145,9 +149,11 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
 
 
 def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedModel) -> Report:
-    """Verify a model."""
+    """Verify a model, and measure its latency if the result is shown."""
+    shown = options.json or options.report is not None or not options.quiet
+    run: Callable[..., Report] = verify_and_measure if shown else verify
     with show_progress("tensors", quiet=options.quiet) as progress:
-        return verify(
+        return run(
             model,
             converted,
             per_operator=options.per_operator,

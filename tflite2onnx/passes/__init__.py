@@ -124,6 +124,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     eliminate_dead_operators,  # the layers that were chained
     # The planner may save Transposes.
     apply_if_present("TRANSPOSE", "patterns.multiply_pixels"),
+    # Transpose is slow if the last axis and another one move.
+    apply_if_present("BATCH_MATMUL", "patterns.swap_products"),
     # Pad of channels leaves the blocked layout of convolutions.
     apply_if_present("PAD", "patterns.convolve_padded_channels"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.

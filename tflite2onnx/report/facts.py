@@ -1,14 +1,12 @@
-"""The data of a report: conversion, graph, optimized graph of ONNX Runtime, and latency."""
+"""The data of a report: conversion, graph, and optimized graph of ONNX Runtime."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 import onnx
@@ -19,34 +17,10 @@ from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 from tflite2onnx.result import Result
-from tflite2onnx.tensor import Array
 from tflite2onnx.verification import Report
-from tflite2onnx.verification.entry_point import (
-    cut_entry_point,
-    move_signature_first,
-    resize_entry_point,
-)
-from tflite2onnx.verification.inputs import random_inputs, store_inputs
+from tflite2onnx.verification.entry_point import extract_entry_point
 from tflite2onnx.verification.onnx_model import ConvertedModel, locate_tensors, open_model
-from tflite2onnx.verification.runtimes import (
-    ModelFile,
-    as_verify_error,
-    interpreter_of,
-    package,
-    run_litert,
-)
-
-# The time in seconds for which a runtime is timed, and the number of runs that is enough.
-_SECONDS, _RUNS = 0.5, 50
-
-
-@dataclass(frozen=True)
-class Latency:
-    """The median latency of an inference in milliseconds, and the number of runs."""
-
-    name: str
-    milliseconds: float
-    runs: int
+from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, package
 
 
 @dataclass(frozen=True)
@@ -71,7 +45,6 @@ class Facts:
     report: Report
     strip: Strip
     kinds: Mapping[str, tuple[int, int]]
-    latencies: tuple[Latency, ...]
     storage: tuple[StorageInfo, ...] = ()
 
 
@@ -82,17 +55,12 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
         VerifyError: a runtime cannot run its model.
     """
     ends = open_model(converted)
-    entry_point = cut_entry_point(move_signature_first(model, ends.signature), ends.part)
-    source, shapes = read_model(entry_point), [end.tflite_shape for end in ends.inputs]
-    if [tensor.shape for tensor in source.graphs[0].inputs] != shapes:
-        entry_point = resize_entry_point(entry_point, shapes)
+    shapes = [end.tflite_shape for end in ends.inputs]
+    source = read_model(extract_entry_point(model, ends.signature, ends.part, shapes))
     skeleton = locate_tensors(model, converted, ends)
     proto = skeleton.proto
     transposes, moved = skeleton.transposes
     (opset,) = [each.version for each in proto.opset_import if not each.domain] or [0]
-    interpreter = interpreter_of(entry_point, "AUTO")
-    arrays = random_inputs(interpreter, report.seed)
-    feeds = store_inputs(ends.inputs, arrays, interpreter.get_input_details())
     data = skeleton.serialize()
     name = "model" if isinstance(model, bytes) else Path(os.fspath(model)).name
     before, after = _count_node_types(proto), _count_optimized_nodes(data)
@@ -111,10 +79,6 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
         report,
         build_strip(proto, skeleton.tensors),
         {kind: (before[kind], after[kind]) for kind in sorted(before | after)},
-        (
-            _measure_latency("LiteRT", lambda: run_litert(interpreter, arrays)),
-            _measure_latency("ONNX Runtime", _single_thread_inference(data, feeds)),
-        ),
         tuple(skeleton.storage),
     )
 
@@ -141,24 +105,3 @@ def _count_optimized_nodes(data: bytes) -> Counter[str]:
         with as_verify_error("ONNX Runtime"):
             runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
             return _count_node_types(onnx.load(path, load_external_data=False))
-
-
-def _single_thread_inference(data: bytes, feeds: Mapping[str, Array]) -> Callable[[], object]:
-    """Return an inference on one thread, the default of LiteRT."""
-    runtime = package("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    with as_verify_error("ONNX Runtime"):
-        session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(feeds))
-
-
-def _measure_latency(name: str, run: Callable[[], object]) -> Latency:
-    run()
-    seconds: list[float] = []
-    while len(seconds) < _RUNS and (sum(seconds) < _SECONDS or not seconds):
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    return Latency(name, 1000 * median(seconds), len(seconds))

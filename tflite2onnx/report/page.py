@@ -8,12 +8,13 @@ from importlib.resources import files
 from string import Template
 
 from tflite2onnx.report import svg
-from tflite2onnx.report.facts import Facts, Latency
+from tflite2onnx.report.facts import Facts
 from tflite2onnx.report.html import bars, paragraph, section, table, text
 from tflite2onnx.utils.console import count
+from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
 from tflite2onnx.verification.inner_tensors import MOST_STEPS
-from tflite2onnx.verification.processor import describe_sets
+from tflite2onnx.verification.latency import Latency
 from tflite2onnx.version import VERSION
 
 _WORST = 12  # tensors in the table
@@ -37,7 +38,7 @@ def page(facts: Facts) -> str:
             _graph(facts),
             _kinds_section(facts),
             _storage_section(facts),
-            _latency_section(facts.latencies),
+            _latency_section(facts.report.latency),
             _footer(facts),
         )
         if part
@@ -64,6 +65,7 @@ def _head(facts: Facts) -> str:
         ("Transposes", f"{facts.transposes:,}, {_bytes(facts.bytes_moved)} moved"),
         ("Compared", _describe_extent(report)),
         ("Processor", describe_sets(report.processor)),
+        *([] if report.latency is None else [("Time", report.latency)]),
     ]
     cells = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries)
     return (
@@ -280,15 +282,15 @@ def _storage_section(facts: Facts) -> str:
     return section("Storage", paragraph(words, "soft"), table(head, rows))
 
 
-def _latency_section(latencies: Sequence[Latency]) -> str:
-    slowest = max((each.milliseconds for each in latencies), default=0) or 1
-    rows = [
-        (each.name, each.milliseconds / slowest, f"{each.milliseconds:.3g} ms")
-        for each in latencies
-    ]
+def _latency_section(latency: Latency | None) -> str:
+    if latency is None:
+        return ""
+    times = {"LiteRT": latency.litert, "ONNX Runtime": latency.onnx_runtime}
+    slowest = max(times.values())
+    rows = [(name, each / slowest, f"{each:.3g} ms") for name, each in times.items()]
     words = (
-        "An inference on this machine, in one thread: the median of up to"
-        f" {max(each.runs for each in latencies)} runs. LiteRT runs its fastest kernels (XNNPACK)."
+        "The time of an inference on this machine, in one thread. LiteRT runs its fastest kernels"
+        " (XNNPACK)."
     )
     return section("Latency", paragraph(words, "soft"), bars(rows))
 

@@ -20,7 +20,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from tflite2onnx.convert import convert
@@ -48,7 +48,7 @@ from tflite2onnx.verification.onnx_model import (
 )
 from tflite2onnx.verification.results import Report
 from tflite2onnx.verification.runner import Found, Progress, Run
-from tflite2onnx.verification.runtimes import ModelFile, interpreter_of
+from tflite2onnx.verification.runtimes import ModelFile, interpreter_of, session_of
 from tflite2onnx.writer import Skeleton
 
 SAMPLES = 2
@@ -212,7 +212,7 @@ class _Both:
             other = _Both(
                 self._source,
                 self._converted,
-                open_model(self._converted, optimize=False),
+                open_model(self._converted, partial(session_of, optimize=False)),
                 self._tolerance,
                 lambda *_: None,
                 optimize=False,

@@ -77,6 +77,18 @@ def cut_entry_point(model: ModelFile, part: Mapping[str, Sequence[str]]) -> Mode
     return bytes(data)
 
 
+def extract_entry_point(
+    model: ModelFile,
+    signature: str | None,
+    part: Mapping[str, Sequence[str]],
+    shapes: Sequence[Shape],
+) -> ModelFile:
+    """Return the part of a model that was converted, with inputs of the converted shapes."""
+    entry_point = cut_entry_point(move_signature_first(model, signature), part)
+    declared = [tensor.shape for tensor in read_model(entry_point).graphs[0].inputs]
+    return entry_point if declared == shapes else resize_entry_point(entry_point, shapes)
+
+
 def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:
     """Return a model whose main sub-graph has inputs of these shapes, as `convert` resizes them.
 

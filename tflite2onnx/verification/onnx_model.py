@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -57,23 +57,25 @@ class OpenedModel(NamedTuple):
         return next(iter(self.signatures), None)
 
 
-def open_model(converted: ConvertedModel, *, optimize: bool = True) -> OpenedModel:
+def open_model(
+    converted: ConvertedModel, open_session: Callable[[str | bytes], Any] = session_of
+) -> OpenedModel:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
 
-    Without `optimize`, ONNX Runtime's optimizations are disabled.
+    `open_session` opens the path or the bytes of a file; see `session_of`.
 
     Raises:
         VerifyError: the model cannot be read, ONNX Runtime cannot run it, or its metadata do not
             contain the layouts.
     """
     if isinstance(converted, Result):
-        session = _session_of_result(converted, optimize=optimize)
+        session = _session_of_result(converted, open_session)
         return _build_opened_model(session, converted.inputs, converted.outputs)
     if isinstance(converted, onnx.ModelProto):
         with as_verify_error("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
     file = converted if isinstance(converted, bytes) else _check_readable(converted)
-    session = session_of(file, optimize=optimize)
+    session = open_session(file)
     properties = session.get_modelmeta().custom_metadata_map
     inputs = _read_endpoints(properties.get(INPUTS))
     return _build_opened_model(session, inputs, _read_endpoints(properties.get(OUTPUTS)))
@@ -101,13 +103,13 @@ def _build_opened_model(
     return OpenedModel(inputs, outputs, Stateful(session), *facts)
 
 
-def _session_of_result(result: Result, *, optimize: bool) -> Any:
+def _session_of_result(result: Result, open_session: Callable[[str | bytes], Any]) -> Any:
     if result.size <= LARGEST_FILE:
-        return session_of(result.skeleton.serialize(), optimize=optimize)
+        return open_session(result.skeleton.serialize())
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         path = f"{directory}/model.onnx"
         result.save(path)
-        return session_of(path, optimize=optimize)
+        return open_session(path)
 
 
 def _read_endpoints(text: str | None) -> list[Endpoint]:

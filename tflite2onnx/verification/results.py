@@ -9,8 +9,9 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from tflite2onnx.utils.processor import instruction_sets
 from tflite2onnx.verification.inner_tensors import TensorComparison
-from tflite2onnx.verification.processor import instruction_sets
+from tflite2onnx.verification.latency import Latency
 from tflite2onnx.verification.tolerance import Difference
 
 _KERNELS = (
@@ -47,7 +48,7 @@ class Report:
     `storage` has, for each tensor that exceeds its limits, how its operator reads and writes (see
     `quantize.describe_operator`). `processor` maps instruction sets to whether the processor has
     them, None if this is unknown. `sample_names` has the file of each sample, or the seed of its
-    random numbers.
+    random numbers. `latency` is the time of an inference; the command line measures it.
     """
 
     outputs: tuple[Difference, ...]
@@ -61,6 +62,7 @@ class Report:
     storage: Mapping[str, str] = field(default_factory=dict)
     processor: Mapping[str, bool | None] = field(default_factory=instruction_sets)
     sample_names: tuple[str, ...] = ()
+    latency: Latency | None = None
 
     @property
     def ok(self) -> bool:
@@ -140,6 +142,7 @@ class Report:
             "storage": dict(self.storage),
             "right_unoptimized": self.right_unoptimized,
             "processor": dict(self.processor),
+            "latency": self.latency and self.latency.to_dict(),
         }
 
     def _with_verdict(self, compared: TensorComparison) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tflite2onnx.verification.inputs import (
 )
 from tflite2onnx.verification.onnx_model import OpenedModel
 from tflite2onnx.verification.runtimes import (
+    FASTEST_KERNELS,
     PLAIN_KERNELS,
     ModelFile,
     inner_tensor,
@@ -49,7 +50,7 @@ Progress = Callable[[int, int], None]
 Found = tuple[dict[str, Difference], dict[bool, dict[str, TensorComparison]]]
 _Each = TypeVar("_Each", Difference, TensorComparison)
 
-_OTHER_KERNELS = ("BUILTIN_REF", "AUTO")
+_OTHER_KERNELS = ("BUILTIN_REF", FASTEST_KERNELS)
 # Kernels whose tensors between operators can be read, unlike those of XNNPACK.
 _OPEN_KERNELS = "BUILTIN_REF"
 

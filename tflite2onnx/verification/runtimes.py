@@ -18,6 +18,7 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification.tolerance import QUANTIZED
 
 PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+FASTEST_KERNELS = "AUTO"  # those of LiteRT's default delegate, XNNPACK, on one thread
 ModelFile = str | os.PathLike[str] | bytes
 
 
@@ -68,16 +69,27 @@ def is_quantized(interpreter: Any) -> bool:
     )
 
 
-def session_of(model: str | bytes, *, arena: bool = True, optimize: bool = True) -> Any:
+def session_of(
+    model: str | bytes,
+    *,
+    arena: bool = True,
+    optimize: bool = True,
+    threads: int = 0,
+    profile: str = "",
+) -> Any:
     """Return an onnxruntime.InferenceSession, for a path or the bytes of a file.
 
     Without `arena`, the session keeps no memory between runs. Without `optimize`, each node runs in
-    a kernel of its own.
+    a kernel of its own. `threads` is the number of threads of a node, 0 for all that the processor
+    has. With `profile`, the start of a path, the session records the time of each node.
     """
     runtime = package("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only: warnings are about nodes that are optimized away
     options.enable_cpu_mem_arena = arena
+    options.intra_op_num_threads = threads
+    if profile:
+        options.enable_profiling, options.profile_file_prefix = True, profile
     if not optimize:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     with as_verify_error("ONNX Runtime"):

@@ -1,0 +1,203 @@
+"""The time of an inference in LiteRT and in ONNX Runtime, and the nodes that take the time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.tensor import Array
+from tflite2onnx.verification.entry_point import extract_entry_point
+from tflite2onnx.verification.inputs import sample, store_inputs
+from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
+from tflite2onnx.verification.runtimes import (
+    FASTEST_KERNELS,
+    ModelFile,
+    as_verify_error,
+    interpreter_of,
+    run_litert,
+    run_onnx,
+    session_of,
+)
+
+SHOWN = 2  # types of nodes in the text
+_TURN = 10e-3  # the least seconds of a turn: one inference may be too short to time
+_TURNS, _SECONDS = 20, 0.5
+_PROFILED_RUNS, _PROFILED_SECONDS = 10, 0.2
+_PARENTS = ("If", "Loop", "Scan")  # the time of these nodes contains that of the nodes inside them
+_ENDS = ("input", "output")
+
+Inference = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class NodeTime:
+    """A node that ONNX Runtime runs: its type, its seconds in a run, and the shapes of its data."""
+
+    kind: str
+    seconds: float
+    inputs: tuple[tuple[int, ...], ...] = ()
+    outputs: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The milliseconds of an inference on one thread, in LiteRT and in ONNX Runtime.
+
+    `shares` are the types of the nodes that ONNX Runtime runs, each with its part of the time of
+    all nodes, the largest part first.
+    """
+
+    litert: float
+    onnx_runtime: float
+    shares: tuple[tuple[str, float], ...]
+
+    def __str__(self) -> str:
+        """Return the times, and the types of nodes that take the most time."""
+        most = ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in self.shares[:SHOWN])
+        return (
+            f"LiteRT {self.litert:.3g} ms, ONNX Runtime {self.onnx_runtime:.3g} ms"
+            f"{f' ({most})' if most else ''}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the latency as numbers and strings."""
+        return {
+            "litert_ms": self.litert,
+            "onnx_runtime_ms": self.onnx_runtime,
+            "shares": dict(self.shares),
+        }
+
+
+def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) -> Latency | None:
+    """Measure an inference of both models, on one thread and on random inputs.
+
+    LiteRT runs its fastest kernels (XNNPACK). This takes about a second, or four inferences of each
+    model if they take longer.
+
+    Returns:
+        The latency; None if a runtime cannot run its model.
+    """
+    for tame in (False, True):
+        with suppress(ConversionError):
+            return _measure_inputs(model, converted, seed, tame=tame)
+    return None
+
+
+def _measure_inputs(
+    model: ModelFile, converted: ConvertedModel, seed: int, *, tame: bool
+) -> Latency:
+    """Measure both models on one kind of random inputs; see `sample`."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        opened = open_model(
+            converted, partial(session_of, threads=1, profile=f"{directory}/profile")
+        )
+        shapes = [end.tflite_shape for end in opened.inputs]
+        entry_point = extract_entry_point(model, opened.signature, opened.part, shapes)
+        interpreter = interpreter_of(entry_point, FASTEST_KERNELS)
+        arrays = sample(interpreter, seed, {}, tame=tame)
+        feeds = store_inputs(opened.inputs, arrays, interpreter.get_input_details())
+        feeds |= opened.session.state
+        session: Any = opened.session.session
+        nodes = profile_nodes(session, feeds)
+    run_litert(interpreter, arrays)
+    runs = (interpreter.invoke, partial(session.run, None, feeds))
+    litert, onnx_runtime = (find_quartile(times) for times in measure_turns(runs))
+    return Latency(1e3 * litert, 1e3 * onnx_runtime, find_shares(nodes))
+
+
+def profile_nodes(session: Any, feeds: Mapping[str, Array]) -> list[NodeTime]:
+    """Run a session that profiles, and return its nodes; afterwards the session profiles no more.
+
+    The time of a node is the median of its executions, times their number in a run.
+    """
+    start, runs = time.perf_counter(), 0
+    while runs < _PROFILED_RUNS and (not runs or time.perf_counter() - start < _PROFILED_SECONDS):
+        run_onnx(session, feeds)
+        runs += 1
+    with as_verify_error("ONNX Runtime"):
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    found = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            found[event["args"]["op_name"], event["name"]].append(event)
+    return [
+        NodeTime(
+            kind,
+            1e-6 * median(event["dur"] for event in each) * len(each) / runs,
+            *(_read_shapes(each[0]["args"].get(f"{end}_type_shape", ())) for end in _ENDS),
+        )
+        for (kind, _), each in found.items()
+        if kind not in _PARENTS
+    ]
+
+
+def _read_shapes(typed: Iterable[Mapping[str, Sequence[int]]]) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes in a list of {type: shape}."""
+    return tuple(tuple(shape) for each in typed for shape in each.values())
+
+
+def find_shares(nodes: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
+    """Return each type of nodes with its part of the time of all nodes, the largest part first."""
+    spent: dict[str, float] = defaultdict(float)
+    for node in nodes:
+        spent[node.kind] += node.seconds
+    whole = sum(spent.values()) or 1
+    shares = ((kind, seconds / whole) for kind, seconds in spent.items())
+    return tuple(sorted(shares, key=lambda pair: -pair[1]))
+
+
+def measure_turns(
+    runs: Sequence[Inference],
+    turns: int = _TURNS,
+    *,
+    seconds: float = _SECONDS,
+    clock: Callable[[], float] | None = None,
+) -> list[list[float]]:
+    """Return the seconds of an inference in each turn, for inferences that have already run once.
+
+    The inferences take turns (A B C A B C ...), so that other programs affect all of them alike.
+    The first turn gives the number of inferences in each further turn. It counts only if no time
+    is left for a second turn. If a turn has several inferences, one more runs before them: it finds
+    the data of another model in the caches of the processor. `clock` is by default the time of the
+    process, which does not count the time of other processes.
+    """
+    now = clock or _process_clock()
+    times: list[list[float]] = [[] for _ in runs]
+    start = time.perf_counter()
+    for turn in range(1 + turns):
+        if turn and time.perf_counter() - start > seconds:
+            break
+        for run, each in zip(runs, times, strict=True):
+            each.append(_measure_mean(run, round(_TURN / max(each[0], 1e-9)) if turn else 1, now))
+    return [each[1:] or each for each in times]
+
+
+def _process_clock() -> Callable[[], float]:
+    """Return the clock of the process, or the wall clock if that of the process is too coarse."""
+    fine = time.get_clock_info("process_time").resolution <= _TURN / 100
+    return time.process_time if fine else time.perf_counter
+
+
+def _measure_mean(run: Inference, count: int, clock: Callable[[], float]) -> float:
+    """Return the mean seconds of a run over `count` runs, and at least one run."""
+    if count > 1:
+        run()
+    start = clock()
+    for _ in range(max(1, count)):
+        run()
+    return (clock() - start) / max(1, count)
+
+
+def find_quartile(times: Sequence[float]) -> float:
+    """Return the lower quartile, which other programs change less than the median."""
+    return sorted(times)[len(times) // 4]
