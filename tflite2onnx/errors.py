@@ -78,7 +78,7 @@ class FixedSizeError(OperatorError):
         return FixedSizeError(self.reason, place, self.axes)
 
 
-# What Python and numpy raise for contradictory operands.
+# The exceptions that Python and numpy raise for contradictory operands.
 _CONTRADICTIONS = (
     ArithmeticError,
     AttributeError,

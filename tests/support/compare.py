@@ -123,7 +123,8 @@ def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
     names = [each.name for each in result.model.graph.input if each.name not in constants]
     if not len(names) == len(result.inputs) == len(inputs):
         raise AssertionError(
-            f"{len(inputs)} inputs in TFLite; in ONNX {names}, of {len(result.inputs)}"
+            f"the ONNX model and the result must have {len(inputs)} inputs, got {names} and"
+            f" {len(result.inputs)}"
         )
     arrays = [in_pairs(value) for value in inputs]
     return {
@@ -171,7 +172,10 @@ def _faults(
 ) -> Iterable[str]:
     infos = result.model.graph.output[: len(result.outputs)]  # states come after them
     if not len(want) == len(have) == len(result.outputs):
-        yield f"{len(want)} outputs in TFLite; in ONNX {len(have)}, of {len(result.outputs)}"
+        yield (
+            f"the ONNX model and the result must have {len(want)} outputs, got {len(have)} and"
+            f" {len(result.outputs)}"
+        )
         return
     for place, (port, info) in enumerate(zip(result.outputs, infos, strict=True)):
         made = _in_tflite_order(port, have[place])

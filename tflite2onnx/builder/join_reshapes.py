@@ -44,8 +44,8 @@ class _Chains:
         self._types = types
         self._kept = kept
         self._shapes: dict[Value, Shape] = {}
-        self._source: dict[Value, Value] = {}  # the value before the chain
-        self._equal: dict[Value, Value] = {}  # the same, if the shape is the same, too
+        self._source: dict[Value, Value] = {}  # the input of the chain
+        self._equal: dict[Value, Value] = {}  # the input of the chain, if it has the same shape
 
     def join(self, node: Node, make_ints: Callable[[Sequence[int]], Value]) -> Node:
         """Return a node that reads the values before chains, as far as shapes are known."""
