@@ -97,7 +97,7 @@ def test_check_sees_wrong_ports() -> None:
         check(addition_in_tflite(), convert=lambda _: Result(result.model, [Port((0,))]))
     with pytest.raises(AssertionError, match="must have 1 outputs, got 1 and 0"):
         check(addition_in_tflite(), convert=lambda _: Result(result.model, result.inputs))
-    with pytest.raises(AssertionError, match="1 inputs in TFLite"):
+    with pytest.raises(AssertionError, match="must have 1 inputs, got"):
         check(addition_in_tflite(), convert=lambda _: Result(result.model))
 
 

@@ -404,7 +404,7 @@ def integer_svdf(form: Form, *, rank: int = 2, bias: bool = True, dtype: str = "
 
 
 def integer_basic_lstm(outputs: int = 4) -> bytes:
-    """Build LSTM with the kernel BASIC, uint8 data and an int16 cell; `outputs` of its 4 are used."""
+    """Build LSTM with the kernel BASIC, uint8 data, an int16 cell and this number of outputs."""
     m = IntegerModel()
     near: TensorFields = {"dtype": "uint8", "scale": 1 / 128, "zero_point": 128}
     cell: TensorFields = {"dtype": "int16", "scale": 2**-11}
