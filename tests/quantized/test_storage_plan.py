@@ -74,6 +74,51 @@ def test_records_of_hybrid_products() -> None:
     assert reads == [{"real numbers"}, {"quantized at run time", "as stored"}]
 
 
+def read_records(data: bytes, **options: Any) -> dict[str, set[str]]:
+    """Return how each operator reads its operands, by the types in both files."""
+    found: dict[str, set[str]] = {}
+    for row in convert(data, **options).skeleton.storage:
+        types = f"{row.tflite.partition(',')[0]} as {row.onnx.partition(',')[0]}"
+        found.setdefault(f"{row.operator.partition(' ')[0]} {types}".strip(), set()).add(row.read)
+    return found
+
+
+def test_records_of_tables() -> None:
+    """HARD_SWISH looks stored integers up, unless real numbers are asked for."""
+    fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
+    m = Build()
+    m.output(*m.op("HARD_SWISH", [m.input([2], **fields)], [m.tensor([2], **fields)]))
+    data = m.bytes()
+    assert read_records(data)["HARD_SWISH int8 as uint8"] == {"as stored"}
+    floats = read_records(data, quantization="float")
+    assert floats == {"HARD_SWISH int8 as float32": {"real numbers in the file"}}
+
+
+def test_records_of_recurrent_layers() -> None:
+    """Weights of float data are folded, vectors real; SVDF moves its state, the LSTM rounds it."""
+    form = cells.Form(weights="int8", peephole=True)
+    code = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    assert read_records(cells.lstm(form)) == {
+        f"{code} int8 as int8": {"real numbers, dequantized at load"},
+        f"{code} int8 as float32": {"real numbers in the file"},
+    }
+    integers = read_records(cells.integer_lstm(cells.Form(peephole=True)))
+    assert integers[f"{code} int8 as uint8"] >= {"real numbers"}
+    assert integers[f"{code} int16 as float32"] == {"real numbers in the file"}
+    svdf = read_records(cells.integer_svdf(cells.Form(), dtype="int8"))
+    assert svdf["SVDF int8 as uint8"] == {"real numbers", "as stored"}
+
+
+def test_only_the_plan_reads_options() -> None:
+    """Operators, the driver and the builder read records; the tables read the options."""
+    package = ROOT / "tflite2onnx"
+    sources = [package / "emit.py", *package.glob("builder/*.py"), *package.rglob("op/**/*.py")]
+    names = ("float_only", "int8_as_uint8", "plan.weights", "AlreadyStored")
+    texts = {source: source.read_text() for source in sources}
+    assert len(texts) > 100
+    assert not [(s, name) for s, text in texts.items() for name in names if name in text]
+
+
 def test_blocks() -> None:
     """The record gives the number of block scales."""
     scales = Quantization(np.ones((32, 2), np.float32), np.zeros((32, 2), np.int64), 1, 32)
