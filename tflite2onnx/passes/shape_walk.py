@@ -64,7 +64,8 @@ class ShapeWalk:
     The constructor takes the dimensions of dynamic axes of the inputs (`opened`), and dimensions
     that replace other dimensions, to which they are equal (`same`). Without `opened` all sizes are
     integers, and sizes that are known at run time only are those that the file declares. If not
-    `strict`, tensors whose shape cannot be inferred keep their declared shape.
+    `strict`, tensors whose shape cannot be inferred keep their declared shape; if `strict`,
+    operators also check integer sizes.
 
     Attributes:
         shapes: the tensors with their inferred shapes, by the tensors of the graph.
@@ -120,8 +121,18 @@ class ShapeWalk:
                 operator = self._operator_of(here)
             if self._is_open and isinstance(operator, DynamicShape):
                 self._add_facts(op, operator)
+            if self._strict and not self._is_open:
+                self._check(op, operator)
             constants = self._evaluate(here, operator)
             self.known |= dict(zip(op.outputs, constants or outputs, strict=True))
+
+    @staticmethod
+    def _check(op: Op, operator: Operator) -> None:
+        try:
+            with as_operator_error():
+                operator.check()
+        except OperatorError as error:
+            raise ClashError(error, op) from error
 
     def _add_facts(self, op: Op, operator: DynamicShape) -> None:
         try:
