@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.dynamic_axes import Finding, judge_dynamic_axes
 from tests.conformance.rows import ROWS
-from tests.conformance.rows.fixed import ENLARGED, FIXED, NO_SIZES, TOGETHER, UNSAFE
+from tests.conformance.rows.fixed import DECLARED, ENLARGED, FIXED, NO_SIZES, TOGETHER, UNSAFE
 from tests.golden.isolated import run_isolated
 
 CODES = [code for code, row in ROWS.items() if not row.referred]
@@ -25,4 +25,4 @@ def test_dynamic_axes(code: str) -> None:
 
 def test_tables_are_of_these_operators() -> None:
     known = {*CODES}
-    assert {*FIXED, *UNSAFE, *TOGETHER, *ENLARGED, *NO_SIZES} <= known
+    assert {*FIXED, *UNSAFE, *DECLARED, *TOGETHER, *ENLARGED, *NO_SIZES} <= known

@@ -218,6 +218,11 @@ CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
         [m.constant(np.int32(0)), size_of(m, x, 1), m.constant(np.int32(1))],
         [[1]],
     ),
+    "range down": lambda m, x, y: m.op(
+        "RANGE",
+        [compute(m, "SUB", size_of(m, x, 1), 1), *map(m.constant, map(np.int32, (-1, -1)))],
+        [[1]],
+    ),
     "broadcast to": lambda m, x, y: m.op(
         "BROADCAST_TO", [m.constant(weights(1, 1, 2)), pack(m, 4, size_of(m, x, 1), 2)], [[1, 1, 1]]
     ),

@@ -38,8 +38,8 @@ from tflite2onnx.utils.dimension import (
     symbols_of,
 )
 
-# Large enough for any window, and divisible by powers of 2.
-_ROOM = 4096
+# Sizes in place of 1: of an image, and with room for any window. Divisible by 3, 5 and powers of 2.
+_ENLARGED = (480, 7680)
 BATCH = "batch"
 
 
@@ -134,23 +134,23 @@ def _dynamic_axes(graph: Graph) -> list[Place]:
 def _enlarge_inputs(graph: Graph, operator_of: OperatorOf) -> Graph:
     """Return the graph with larger inputs if it does not run at the declared sizes.
 
-    A dynamic size is declared as 1, but no window of a spectrogram fits into a single sample.
+    A dynamic size is declared as 1, but no window of a spectrogram fits into a single sample, and
+    no reflected padding into a single row.
     """
-    places = [(t, axis) for t in graph.inputs for axis in t.dynamic_axes if t.shape[axis] == 1]
-    room = {place for place in places if place[1]}
-    if not room:
-        return graph
-    larger = {
-        t: replace(t, shape=tuple(_ROOM if (t, i) in room else n for i, n in enumerate(t.shape)))
-        for t in graph.inputs
-    }
-    for each in (graph, graph.replace_tensors(larger)):
-        walk = ShapeWalk(each, operator_of, strict=True)
+    places = {(t, i) for t in graph.inputs for i in t.dynamic_axes if i and t.shape[i] == 1}
+    for size in (1, *_ENLARGED) if places else ():
+        larger = {
+            t: replace(
+                t, shape=tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
+            )
+            for t in graph.inputs
+        }
+        walk = ShapeWalk(graph.replace_tensors(larger), operator_of, strict=True)
         try:
             walk.walk()
         except OperatorError:
             continue
-        return each if each is graph else each.replace_tensors(walk.shapes)
+        return graph if size == 1 else graph.replace_tensors(larger).replace_tensors(walk.shapes)
     return graph
 
 

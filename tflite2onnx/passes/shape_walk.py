@@ -41,9 +41,6 @@ Place = tuple[Tensor, int]  # an axis of a tensor of the graph
 OperatorOf = Callable[[Op], Operator]
 
 _MOST_ELEMENTS = 256  # of a tensor that is computed from sizes
-# The sizes of the samples grow by multiples of the first number, so that sizes after many divisions
-# grow too and even sizes stay even, and by small numbers, which show roundings.
-_STEPS = (128, 1)
 
 
 class ClashError(OperatorError):
@@ -64,7 +61,8 @@ class ShapeWalk:
     The constructor takes the dimensions of dynamic axes of the inputs (`opened`), and dimensions
     that replace other dimensions, to which they are equal (`same`). Without `opened` all sizes are
     integers, and sizes that are known at run time only are those that the file declares. If not
-    `strict`, tensors whose shape cannot be inferred keep their declared shape.
+    `strict`, tensors whose shape cannot be inferred keep their declared shape; if `strict`,
+    operators also check integer sizes.
 
     Attributes:
         shapes: the tensors with their inferred shapes, by the tensors of the graph.
@@ -120,8 +118,18 @@ class ShapeWalk:
                 operator = self._operator_of(here)
             if self._is_open and isinstance(operator, DynamicShape):
                 self._add_facts(op, operator)
+            if self._strict and not self._is_open:
+                self._check(op, operator)
             constants = self._evaluate(here, operator)
             self.known |= dict(zip(op.outputs, constants or outputs, strict=True))
+
+    @staticmethod
+    def _check(op: Op, operator: Operator) -> None:
+        try:
+            with as_operator_error():
+                operator.check()
+        except OperatorError as error:
+            raise ClashError(error, op) from error
 
     def _add_facts(self, op: Op, operator: DynamicShape) -> None:
         try:
@@ -150,18 +158,11 @@ class ShapeWalk:
 
     def _infer(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
         here = operator.op
-        try:
-            with as_operator_error():
-                shapes: Sequence[OutputShape | None] | None = operator.infer_outputs()
-        except UnequalError:
-            raise
-        except OperatorError:
-            if next(_dimensions(here), None) is None:
-                raise
-            shapes = _infer_from_samples(here, self._operator_of)
+        with as_operator_error():
+            inferred = operator.infer_outputs()
         # Operators that were registered for an earlier version return None; the next values of
         # internal states, which are the last outputs, have the declared shapes.
-        shapes = (shapes or ())[: len(here.outputs)]
+        shapes: Sequence[OutputShape | None] = (inferred or ())[: len(here.outputs)]
         named: dict[Unknown, Dim] = {}
         with as_operator_error():
             return tuple(
@@ -274,50 +275,3 @@ def _dimensions(op: Op) -> Iterator[Dimension]:
             yield from each_dimension(tensor.data)
     for tensor in (t for graph in op.graphs for t in (*graph.inputs, *graph.outputs)):
         yield from each_dimension(tensor.shape)
-
-
-def _infer_from_samples(op: Op, operator_of: OperatorOf) -> Sequence[OutputShape]:
-    """Return shapes of the outputs whose formula is none of dimensions, by trying several sizes.
-
-    A size that is the same for all sizes of the inputs is fixed; other sizes are unknown.
-    """
-    symbols = sorted({s for dimension in _dimensions(op) for s in dimension.symbols})
-    samples: list[Mapping[str, int]] = [{}]
-    for step in _STEPS:
-        pairs = enumerate(symbols)
-        samples.append({s.name: s.value + step * (2 * i + 2) + (step == 1) for i, s in pairs})
-    shapes: list[Sequence[OutputShape]] = []
-    for values in samples:
-        try:
-            with as_operator_error():
-                shapes.append(operator_of(_at_sizes(op, values)).infer_outputs())
-        except OperatorError:
-            if not values:
-                raise
-    if len(shapes) < 2:  # only the declared sizes are valid
-        raise OperatorError(f"it has no valid output shape at other sizes than {symbols}")
-    if len({tuple(map(len, each)) for each in shapes}) > 1:
-        raise OperatorError(f"the ranks of its outputs must not depend on the sizes {symbols}")
-    return [
-        [sizes[0] if len({*sizes}) == 1 else Unknown() for sizes in zip(*each, strict=True)]
-        for each in zip(*shapes, strict=True)
-    ]
-
-
-def _at_sizes(op: Op, values: Mapping[str, int]) -> Op:
-    """Return an operator with integers in place of the dimensions of its inputs."""
-
-    def fix(tensor: Tensor) -> Tensor:
-        shape = tuple(evaluate(size, values) for size in tensor.shape)
-        data = tensor.data
-        if has_dimensions(data) and data is not None:
-            numbers = [evaluate(element, values) for element in data.reshape(-1)]
-            data = np.asarray(numbers, tensor.dtype.numpy).reshape(data.shape)
-        return replace(tensor, shape=shape, data=data)
-
-    inputs = tuple(None if t is None else fix(t) for t in op.inputs)
-    graphs = tuple(
-        replace(g, inputs=tuple(map(fix, g.inputs)), outputs=tuple(map(fix, g.outputs)))
-        for g in op.graphs
-    )
-    return replace(op, inputs=inputs, graphs=graphs)

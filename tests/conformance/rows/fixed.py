@@ -76,6 +76,8 @@ UNSAFE: dict[str, dict[str, str]] = {
     "BROADCAST_ARGS": {"0.0": _RANK, "1.0": _RANK},
     "aeq.hadamard_rotation": {"0.0": _PAST_END, "0.1": _PAST_END},
 }
+# Operators with sub-graphs, whose inputs have the sizes in the file.
+DECLARED = frozenset({"WHILE"})
 # Operators whose operands have equal sizes, but LiteRT runs them with others, too.
 TOGETHER = frozenset(
     {"ATAN2", "MATRIX_SET_DIAG", "NumericVerify", "STABLEHLO_SHIFT_LEFT",

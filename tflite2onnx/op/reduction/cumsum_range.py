@@ -13,7 +13,7 @@ from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, U
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_type, integer
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
-from tflite2onnx.utils.dimension import UndecidedError, is_known
+from tflite2onnx.utils.dimension import is_known
 
 _TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 
@@ -66,9 +66,10 @@ class Range(DynamicShape, Foldable):
         numbers = [self.input(i).data.reshape(-1)[0] for i in range(3)]  # type: ignore[union-attr]
         if not all(map(is_known, numbers)):
             start, limit, step = numbers
-            if not is_known(step) or step <= 0:
-                raise UndecidedError("the step of a range of dynamic length must be positive")
-            return [(-((start - limit) // step),)]
+            if not is_known(step):
+                return [(Unknown(),)]
+            sign = 1 if step > 0 else -1
+            return [(-((start - limit) * sign // (step * sign)),)]
         return [(self._count,)]
 
     def check(self) -> None:
