@@ -43,7 +43,8 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime-vnni": {"forms": "fastest", "states": "optional", "weights": "int8"},
     "portable": _PORTABLE,
     "openvino": {**_PORTABLE, "activations": "int8", "weights": "int8"},
-    "opencv": {**_PORTABLE, "activations": "int8", "weights": "int8"},
+    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8.
+    "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8"},
     "tvm": _PORTABLE,
     "web": {"forms": "fastest", "states": "required"},
     # TensorRT takes no zero points other than 0, which TFLite's activations have.

@@ -113,6 +113,32 @@ def test_fuse_pads_into_convolutions() -> None:
     check_pass(fuse_pads_into_convolutions, read_graph(m), before, after, "padding", "pads")
 
 
+def test_fuse_transposed_pads_into_convolutions() -> None:
+    """The TRANSPOSE before the convolution is that of the input of PAD."""
+    m = Build()
+    pads = m.constant(int32([[0, 0], [0, 0], [1, 0], [2, 1]]))
+    (x,) = m.op("PAD", [m.input([1, 2, 7, 5]), pads], [[1, 2, 8, 8]])
+    (image,) = m.op("TRANSPOSE", [x, m.constant(int32([0, 2, 3, 1]))], [[1, 8, 8, 2]])
+    inputs = [image, m.constant(np.ones((1, 3, 3, 2), np.float32))]
+    m.output(*m.op("CONV_2D", inputs, [[1, 6, 6, 1]], padding="VALID", stride_h=1, stride_w=1))
+    before = """
+        inputs %0: float32[1,2,7,5]
+        %1: float32[1,2,8,8] = PAD(%0, [[0, 0], [0, 0], [1, 0], [2, 1]])
+        %2: float32[1,8,8,2] = TRANSPOSE(%1, [0, 2, 3, 1])
+        %3: float32[1,6,6,1] = CONV_2D(%2, constant[1,3,3,2], padding=VALID)
+        return %3
+    """
+    after = """
+        inputs %0: float32[1,2,7,5]
+        %1: float32[1,2,8,8] = PAD(%0, [[0, 0], [0, 0], [1, 0], [2, 1]])
+        %2: float32[1,8,8,2] = TRANSPOSE(%1, [0, 2, 3, 1])
+        %3: float32[1,7,5,2] = TRANSPOSE(%0, [0, 2, 3, 1])
+        %4: float32[1,6,6,1] = CONV_2D(%3, constant[1,3,3,2], padding=EXPLICIT, pads=(1,2,0,1))
+        return %4
+    """
+    check_pass(fuse_pads_into_convolutions, read_graph(m), before, after, "padding", "pads")
+
+
 def test_fuse_list_assignment() -> None:
     """The slices stay until dead operators are eliminated."""
     m = Build()

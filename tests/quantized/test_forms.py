@@ -24,6 +24,7 @@ from tests.quantized.test_products import (
 from tests.support import Build, check, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
+from tflite2onnx.options import WeightType
 
 if TYPE_CHECKING:
     from tests.support import Converted
@@ -147,3 +148,18 @@ def test_16_bits_in_older_opsets(shape: str) -> None:
     for opset in (13, 20):
         model = check_layer(layer, opset=opset).model
         assert model.opset_import[0].version == opset
+
+
+@pytest.mark.parametrize(("weights", "dequantized"), [("uint8", 2), ("int8", 3)])
+def test_shared_constants(weights: WeightType, dequantized: int) -> None:
+    """Two layers read one DequantizeLinear of a constant, but for int8 weights."""
+    m = Build()
+    x = m.input([2, 3], dtype="int8", scale=0.5)
+    w = m.constant(np.arange(-7, 8, dtype=np.int8).reshape(5, 3), scale=0.25)
+    b = m.constant(np.arange(5, dtype=np.int32), scale=0.125)
+    for _ in range(2):
+        m.output(*m.op("FULLY_CONNECTED", [x, w, b], [[2, 5]], dtype="int8", scale=1.9))
+    graph = convert(m.bytes(), weights=weights).model.graph
+    held = {each.name for each in graph.initializer}
+    kinds = [node.op_type for node in graph.node if set(node.input) <= held]
+    assert kinds == ["DequantizeLinear"] * dequantized

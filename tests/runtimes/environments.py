@@ -90,8 +90,9 @@ RUNTIMES = {
     for runtime in (
         _onnxruntime("1.17.3", "numpy<2", target="portable"),
         OLDEST,
+        _onnxruntime("1.19.2", "numpy<2", target="portable"),
         _onnxruntime("1.22.1"),
-        _onnxruntime("1.31.1"),
+        _onnxruntime("1.32.0"),
         WEB,
         OPENVINO,
         REFERENCE,

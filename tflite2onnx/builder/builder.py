@@ -177,6 +177,7 @@ class Builder(QdqNodes):
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
+        self._read: dict[tuple[Value, Order, bytes], Value] = {}  # constants of other types
 
     @property
     def canonical(self) -> bool:
@@ -247,12 +248,7 @@ class Builder(QdqNodes):
             value = self._fetch(tensor, order, storage, shape)
             if planned.reading not in (Reading.DEQUANTIZED, Reading.FOLDED):
                 return value
-            if storage.dtype is DType.INT8 and value.data is not None:
-                value = self.own_constant(value.data, storage.dtype, value.name)
-            # Each reader has a DequantizeLinear of its own. ONNX Runtime would repeat a shared one
-            # with the same constants (EnsureUniqueDQForNodeUnit), and then rejects the model with
-            # session.x64quantprecision.
-            return self.dequantize(value, *_in_shape(tensor, order, storage, shape))
+            return self._dequantize(value, *_in_shape(tensor, order, storage, shape))
 
         return View(tensor, order, planned, letters, make)
 
@@ -279,7 +275,31 @@ class Builder(QdqNodes):
         """Return a transposed constant; float16 weights that are read as float32 are cast."""
         if data.dtype == tensor.dtype.numpy or tensor.dtype is DType.STRING:
             return self.stored_constant(data, tensor.dtype, target, tensor.name)
-        return self.cast(self.constant(data, name=tensor.name), tensor.dtype)
+        value = self.constant(data, name=tensor.name)
+        key = (value, (), tensor.dtype.label.encode())
+        if key not in self._read:
+            self._read[key] = self.cast(value, tensor.dtype)
+        return self._read[key]
+
+    def _dequantize(self, value: Value, storage: Storage, order: Order) -> Value:
+        """Return the float32 numbers that stored integers stand for, for one more reader.
+
+        ONNX Runtime repeats a DequantizeLinear of several readers with the same constants
+        (EnsureUniqueDQForNodeUnit), and then rejects the model with session.x64quantprecision if
+        the zero point may be int8. Only constants of other types have one node for all readers.
+        """
+        quantization = storage.quantization
+        if value.data is None or quantization is None:
+            return self.dequantize(value, storage, order)
+        if storage.dtype is DType.INT8:
+            own = self.own_constant(value.data, storage.dtype, value.name)
+            return self.dequantize(own, storage, order)
+        # One bias has different scales in different products.
+        scales = quantization.scale.tobytes() + quantization.zero_point.tobytes()
+        key = (value, order, scales)
+        if key not in self._read:
+            self._read[key] = self.dequantize(value, storage, order)
+        return self._read[key]
 
     def _real_constant(
         self, tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None

@@ -15,17 +15,19 @@ padding is the paddings minus the crops, if:
 if:
 
 1. the convolution has padding VALID or explicit pads;
-2. PAD pads height and width only, by constants that are not negative, and keeps the scale.
+2. PAD pads height and width only, by constants that are not negative, and keeps the scale;
+3. the convolution reads the output of PAD, or a TRANSPOSE of it, as in networks made by PyTorch.
 
 ONNX Runtime does the second fusion for float models, but not for quantized models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op, Options, Readers
+from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
@@ -85,35 +87,53 @@ def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None
 
 def fuse_pads_into_convolutions(graph: Graph) -> Graph:
     """Return the graph with explicit pads in convolutions; PAD stays for other readers."""
-    pads = [op for op in graph.every_op() if op.is_builtin("PAD") or _pads_zeros(op)]
-    makers: dict[Tensor | None, Op] = {t: op for op in pads for t in op.outputs[:1]}
-    return graph.rewrite(lambda op: (_absorb_pad(op, makers),))
+    makers: dict[Tensor | None, Op] = {t: op for op in graph.every_op() for t in op.outputs[:1]}
+    return graph.rewrite(lambda op: _absorb_pad(op, makers))
 
 
 def _pads_zeros(op: Op) -> bool:
-    """Return whether an operator is PADV2 with a constant that stands for 0."""
+    """Return whether an operator is PAD, or PADV2 with a constant that stands for 0."""
     value = op.inputs[2] if op.is_builtin("PADV2") and op.inputs[2:] else None
     if value is None or value.data is None or value.data.size != 1:
-        return False
+        return op.is_builtin("PAD") and bool(op.inputs[1:])
     zero = 0 if value.quantization is None else value.quantization.zero_point[0]
     return bool(value.data.flat[0] == zero)
 
 
-def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> Op:
-    """Return a convolution that reads the input of the PAD before it, if it can."""
+def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> tuple[Op, ...]:
+    """Return a convolution that reads the input of the PAD before it, if it can.
+
+    If there is a TRANSPOSE between the two, a TRANSPOSE of the input of PAD comes first.
+    """
     pads = op.is_builtin(*_CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
-    first = makers.get(op.inputs[0]) if pads and op.inputs else None
-    x = first.inputs[0] if first and first.inputs[1:] else None
-    if first is None or x is None or x.rank != _IMAGE or not same_scale(x, first.outputs[0]):
-        return op
+    wide = op.inputs[0] if pads and op.inputs else None
+    last = makers.get(wide)
+    turn = last if last and last.is_builtin("TRANSPOSE") and last.inputs[1:] else None
+    first = makers.get(turn.inputs[0]) if turn else last
+    x = first.inputs[0] if first and _pads_zeros(first) else None
+    if first is None or x is None or wide is None or x.rank != _IMAGE:
+        return (op,)
+    order = _constant_integers(turn.inputs[1]) if turn else [*range(_IMAGE)]
     edges = _constant_integers(first.inputs[1])
-    if len(edges) != 2 * _IMAGE or min(edges) < 0 or any(edges[:2] + edges[-2:]):
-        return op
-    top, bottom, left, right = edges[2:-2]
+    if len(edges) != 2 * _IMAGE or min(edges) < 0 or sorted(order) != [*range(_IMAGE)]:
+        return (op,)
+    batch, (top, bottom), (left, right), channels = (edges[2 * i : 2 * i + 2] for i in order)
+    alike = same_scale(x, first.outputs[0]) and same_scale(x, wide)
+    if not alike or any(batch + channels):
+        return (op,)
     own = op.options.get("pads", (0, 0, 0, 0))
     added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
     options = Options({**op.options, "padding": "EXPLICIT", "pads": added})
-    return replace(op, inputs=(x, *op.inputs[1:]), options=options)
+    y = _transpose(x, order) if turn else x
+    moves = (replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)),) if turn else ()
+    return *moves, replace(op, inputs=(y, *op.inputs[1:]), options=options)
+
+
+def _transpose(x: Tensor, order: Sequence[int]) -> Tensor:
+    """Return the tensor that has the axes of another in this order."""
+    shape = tuple(x.shape[i] for i in order)
+    symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}
+    return replace(new_tensor(x, "transpose", shape), symbols=symbols)
 
 
 def _constant_integers(tensor: Tensor | None) -> list[int]:
