@@ -167,9 +167,9 @@ def measure_turns(
 
     The inferences take turns (A B C A B C ...), so that other programs affect all of them alike.
     The first turn gives the number of inferences in each further turn. It counts only if no time
-    is left for a second turn. If a turn has several inferences, one more runs before them: it finds
-    the data of another model in the caches of the processor. `clock` is by default the time of the
-    process, which does not count the time of other processes.
+    is left for a second turn. If a turn has several inferences, one more runs before them, because
+    it finds the data of another model in the caches of the processor. `clock` is by default the
+    time of the process, which does not count the time of other processes.
     """
     now = clock or _process_clock()
     times: list[list[float]] = [[] for _ in runs]
