@@ -268,6 +268,7 @@ def main() -> None:
     add("--threads", type=int, default=1, help="of each inference (default 1)")
     add("--timeout", type=float, default=600, help="seconds each conversion may take")
     add("--least", type=float, default=0, help="leave out what LiteRT runs in fewer milliseconds")
+    add("--only", choices=FAMILIES, help="measure the models of one table only")
     add("--target", default="onnxruntime", help="the --target of our conversions")
     add("--html", type=Path, help="also write a bar chart of the ratios to this file")
     options = parser.parse_args()
@@ -279,7 +280,9 @@ def main() -> None:
         parser.error(f"no such file: {', '.join(missing)}")
     threads, least = options.threads, options.least
     measured = (
-        measure(race, m, threads, runtime) for m in models if not is_short(m, threads, least)
+        measure(race, m, threads, runtime)
+        for m in models
+        if options.only in {None, find_family(m)} and not is_short(m, threads, least)
     )
     rows = [row for row in measured if isnan(row.litert) or row.litert >= least]
     names = list(race.commands)

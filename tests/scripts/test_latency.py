@@ -56,7 +56,8 @@ def test_families_and_slow_nodes() -> None:
 
 
 def test_small_models_and_missing_files(tmp_path: Path) -> None:
-    result = run_latency(str(ASSETS / "keywords_float32.tflite"), "--least", "1000")
-    assert "keywords" not in result.stdout
+    for options in (("--least", "1000"), ("--only", "8-bit integers")):
+        result = run_latency(str(ASSETS / "keywords_float32.tflite"), *options)
+        assert (result.returncode, result.stdout) == (0, "")
     result = run_latency(str(tmp_path / "missing.tflite"))
     assert "no such file" in result.stderr

@@ -13,11 +13,11 @@ from onnx import numpy_helper
 
 from tests.support import Build
 from tests.support.control import apply_operator, count_rounds, counter, loop
-from tests.support.small import network
+from tests.support.small import convolve, network
 from tflite2onnx import Report, convert, verify
 from tflite2onnx.errors import OptionError
 from tflite2onnx.op import OPERATORS
-from tflite2onnx.options import ActivationType, IoLayout, NameSource
+from tflite2onnx.options import ActivationType, Forms, IoLayout, NameSource
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification import inner_tensors
 from tflite2onnx.verification.inner_tensors import InnerTensors, match_places
@@ -206,6 +206,22 @@ def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
     report = verify(data, result.skeleton.serialize())
     assert report == verify(data, result)
     assert len(report.tensors) == 4
+
+
+@pytest.mark.parametrize("forms", ["fastest", "canonical"])
+def test_a_file_in_other_forms(forms: Forms) -> None:
+    """PRELU behind a convolution has two forms with other nodes."""
+    m = Build()
+    x = convolve(m, m.input((1, 5, 7, 3), name="x"), 8, "convolved")
+    slopes = m.constant(np.linspace(0.1, 0.5, 8, dtype=np.float32).reshape(1, 1, 8))
+    (y,) = m.op("PRELU", [x, slopes], [m.tensor(x.shape, name="rectified")])
+    m.output(convolve(m, y, 8, "y"))
+    result = convert(m.bytes(), forms=forms)
+    kinds = {node.op_type for node in result.model.graph.node}
+    assert ("PRelu" in kinds) == (forms == "canonical")
+    report = verify(m.bytes(), result.skeleton.serialize())
+    assert report == verify(m.bytes(), result)
+    assert "rectified" in {tensor.name for tensor in report.tensors}
 
 
 @pytest.mark.parametrize("names", ["tensor", "signature"])

@@ -138,6 +138,11 @@ def test_turns() -> None:
     assert found == [[1, 1, 1]] * 2
     assert counts == {"a": 4, "b": 4}
     assert [len(times) for times in measure_turns(runs, 3, seconds=0)] == [1, 1]
+    counts.update(a=0, b=0)
+    milliseconds = (tick / 1000 for tick in range(1000))
+    first, _ = measure_turns(runs, 1, clock=lambda: next(milliseconds))
+    assert first == pytest.approx([0.0001])
+    assert counts == {"a": 12, "b": 12}  # one, then ten that are timed, after one that is not
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="without fork the latency is measured in this process")

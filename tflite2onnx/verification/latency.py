@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -165,19 +166,20 @@ def measure_turns(
 ) -> list[list[float]]:
     """Return the seconds of an inference in each turn, for inferences that have already run once.
 
-    The inferences take turns (A B C A B C ...), so that other programs affect all of them alike.
-    The first turn gives the number of inferences in each further turn. It counts only if no time
-    is left for a second turn. If a turn has several inferences, one more runs before them: it finds
-    the data of another model in the caches of the processor. `clock` is by default the time of the
-    process, which does not count the time of other processes.
+    The inferences take turns, so that other programs affect all of them alike, each time in another
+    random order: the caches that an inference finds depend on the one before it. If a turn has
+    several inferences, one more runs before them for the same reason. The first turn gives the
+    number of inferences in each further turn. It counts only if no time is left for a second turn.
+    `clock` is by default the time of the process, which does not count that of other processes.
     """
     now = clock or _process_clock()
     times: list[list[float]] = [[] for _ in runs]
+    pairs, order = list(zip(runs, times, strict=True)), Random(0)  # noqa: S311 - no secret
     start = time.perf_counter()
     for turn in range(1 + turns):
         if turn and time.perf_counter() - start > seconds:
             break
-        for run, each in zip(runs, times, strict=True):
+        for run, each in order.sample(pairs, len(pairs)):
             each.append(_measure_mean(run, round(_TURN / max(each[0], 1e-9)) if turn else 1, now))
     return [each[1:] or each for each in times]
 

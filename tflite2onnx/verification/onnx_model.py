@@ -18,7 +18,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
-from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS
+from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
@@ -28,6 +28,7 @@ from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, sessio
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
+_FORMS: tuple[Forms, ...] = ("fastest", "canonical")
 _Pairs = Sequence[tuple[Tensor, Endpoint]]
 ConvertedModel = Result | onnx.ModelProto | ModelFile
 
@@ -163,9 +164,10 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
     inputs, outputs = _pair_tensors(model, ends)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", {tensor.name: end.layout for tensor, end in (*inputs, *outputs)}))
-    for (signature, names), (quantization, activations, weights), (io_layout, layouts) in product(
-        _candidate_namings(ends), kinds, ways
-    ):
+    for forms, (signature, names), (quantization, activations, weights), (
+        io_layout,
+        layouts,
+    ) in product(_FORMS, _candidate_namings(ends), kinds, ways):
         try:
             result = convert(
                 model,
@@ -176,6 +178,7 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
                 quantization=quantization,
                 activations=activations,
                 weights=weights,
+                forms=forms,
                 names=names,
                 static=static,
                 shapes=_chosen_shapes(inputs, static=static),
