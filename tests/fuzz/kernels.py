@@ -28,6 +28,8 @@ _LOWEST_WEIGHT = 0x80  # the bits of -128
 # operator that computes the operand is allowed to differ by.
 _AMPLIFIERS = {"DIV", "EXP", "LOG", "POW", "RSQRT"}
 _LARGEST_INT16 = 1 << 15
+# Activations that cut the range of sums of rounded data, whose errors are parts of the whole range.
+_CUTS = {"RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"}
 
 
 def find_undefined_operators(
@@ -59,8 +61,13 @@ def find_amplifiers(data: bytes) -> str:
     found = (
         op.code
         for op in operators_of(model)
-        if op.code in _AMPLIFIERS
-        and any(t in computed and (rounds or t.quantization is not None) for t in op.inputs if t)
+        if (op.options.get("fused_activation_function") in _CUTS and _integer_weights(op))
+        or (
+            op.code in _AMPLIFIERS
+            and any(
+                t in computed and (rounds or t.quantization is not None) for t in op.inputs if t
+            )
+        )
     )
     return next(found, "")
 

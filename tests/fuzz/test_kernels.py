@@ -112,10 +112,16 @@ def test_amplified_steps() -> None:
 
 def test_amplified_rounding() -> None:
     """Of float data that LiteRT rounds to multiply them by integers."""
-    for scale, amplifier in ((0.5, "RSQRT"), (None, "")):
+    for scale, function, amplifier in (
+        (0.5, "NONE", "RSQRT"),
+        (None, "NONE", ""),
+        (0.5, "RELU6", "FULLY_CONNECTED"),
+        (None, "RELU6", ""),
+    ):
         m = Build()
         w = m.constant(np.ones((1, 3), np.int8 if scale else np.float32), scale=scale)
-        (x,) = m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]])
+        operands = [m.input([2, 3]), w, None]
+        (x,) = m.op("FULLY_CONNECTED", operands, [[2, 1]], fused_activation_function=function)
         m.output(*m.op("RSQRT", [x], [[2, 1]]))
         assert find_amplifiers(m.bytes()) == amplifier
 
