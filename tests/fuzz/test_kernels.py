@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from tests.conformance.table import Bound
 from tests.fuzz.bounds import bound_of_file
 from tests.fuzz.extremes import find_extremes
 from tests.fuzz.kernels import find_amplifiers
-from tests.support import Build
+from tests.support import Build, pack
 
 ZEROS = [[np.zeros(3, np.float32)]]
 
@@ -62,6 +63,8 @@ def test_shifts_of_div() -> None:
         ("EXP", "int16", (1e-5, 1.0), False),
         ("EXP", "int16", (1e-3, 1e-4), True),
         ("EXP", "int8", (0.1, 1e-4), False),
+        ("LOG", "int16", (1e-4, 1e-4), True),
+        ("LOG", "int8", (0.1, 0.1), False),
         ("NEG", "int8", (1.0, 1.0), False),
         ("NEG", "int8", (1.0, 1e-5), True),
     ],
@@ -95,6 +98,34 @@ def test_rows_of_one_element(width: int, *, is_undefined: bool) -> None:
     lengths = m.constant(np.array([4, width], np.int32))
     m.output(*m.op("RFFT2D", [m.input([4, 2]), lengths], [[4, width // 2 + 1]], dtype="complex64"))
     assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("batches", "is_undefined"), [([1, 2], False), ([2, 1], True)])
+def test_axes_of_batches(batches: list[int], *, is_undefined: bool) -> None:
+    m = Build()
+    w = m.constant(np.ones((3, 5), np.int8), scale=0.5)
+    made = m.op("BATCH_MATMUL", [m.input([*batches, 4, 3]), w], [[*batches, 4, 5]])
+    m.output(*made)
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("dtype", "is_undefined"), [("float32", False), ("int32", True)])
+def test_powers(dtype: str, *, is_undefined: bool) -> None:
+    m = Build()
+    operands = m.input([3], dtype=dtype), m.constant(np.array(2, dtype))
+    m.output(*m.op("POW", [*operands], [[3]], dtype=dtype))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("size", "is_longer"), [(3, False), (5, True)])
+def test_bytes_of_packed_elements(size: int, *, is_longer: bool) -> None:
+    """Three bytes hold five elements of 4 bits."""
+    m = Build()
+    m.output(*m.op("CAST", [m.constant(np.zeros(size, np.int8))], [[size]]))
+    model = schema.ModelT.InitFromPackedBuf(m.bytes())
+    tensor = model.subgraphs[0].tensors[model.subgraphs[0].operators[0].inputs[0]]
+    tensor.type, tensor.shape = schema.TensorType.INT4, [5]
+    assert bool(find_extremes(pack(model))) is is_longer
 
 
 def test_subnormal_numbers() -> None:

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from tests.conformance.rows import ROWS
-from tests.op.test_refused import ChangeableModel, change_scale, change_shape, change_type, option
+from tests.op.test_refused import (
+    ChangeableModel,
+    change_scale,
+    change_shape,
+    change_type,
+    option,
+    remove_scale,
+)
 from tests.support.facts import TENSOR_TYPES
 
 Change = Callable[[ChangeableModel], None]
@@ -108,6 +115,7 @@ CASES: list[tuple[str, str, dict[str, Any], Change, str]] = [
         "8 bits or more",
     ),
     ("LSTM", "int8 by int8", {}, change_zero_point(2), ZERO_POINT),
+    ("RNN", "float32 by int8", {}, remove_scale(1), "must have a scale"),
     ("LSTM", "int8 by int8", {}, change_scale(19, 0.0007), "a power of two as its scale"),
     ("SOFTMAX", "quantized int16", {}, option("beta", -1.0), "must not be negative"),
     ("BUCKETIZE", "int32", {}, option("boundaries", [1.0, float("nan")]), "must be sorted"),
