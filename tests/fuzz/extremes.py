@@ -26,10 +26,11 @@ from tflite2onnx.tensor import DType, Tensor
 
 _LARGEST_FLOAT, _SMALLEST_FLOAT = 1e6, float(np.finfo(np.float32).tiny)
 _LARGEST_INTEGER = 1 << 20  # the largest value of a bias or of an operand of arithmetic
-_WIDTHS = {
-    code: np.dtype(carrier(name)).itemsize
+_PACKED = {"int4": 0.5, "uint4": 0.5, "int2": 0.25}
+_WIDTHS = {  # in bytes
+    code: _PACKED.get(name) or np.dtype(carrier(name)).itemsize
     for name, code in TENSOR_TYPES.items()
-    if name not in ("string", "resource", "variant", "int4", "int2", "uint4")
+    if name not in ("string", "resource", "variant")
 }
 _SCALES = 1e-9, 1e4
 _READ_SPARSE = {"DENSIFY", "FULLY_CONNECTED"}
@@ -64,7 +65,8 @@ def _find_contradictions(model: schema.Model) -> Iterator[str]:
             size = model.Buffers(tensor.Buffer()).DataLength()
             shape = tensor.ShapeAsNumpy() if tensor.ShapeLength() else np.ones(1)
             wide = _WIDTHS.get(tensor.Type(), 0)
-            if size and (i in computed or (wide and size > int(np.prod(shape)) * wide)):
+            most = np.ceil(np.prod(shape, dtype=float) * wide)
+            if size and (i in computed or (wide and size > most)):
                 yield f"tensor {i}"
             if size and tensor.Type() == schema.TensorType.BOOL:
                 data = model.Buffers(tensor.Buffer()).DataAsNumpy()

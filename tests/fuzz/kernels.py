@@ -4,7 +4,8 @@ The vector kernels that multiply float data by int8 weights negate weights, whic
 for (DotProdInt8x4x4 in sse_tensor_utils.cc). The kernel of DIV for integers has no divisor 0, and
 shifts by more bits than a word has if a quotient is small (DivElementwise in div.h). The kernel of
 REDUCE_PROD multiplies rounded products in 32 bits. The library fft2d, which computes RFFT2D,
-transforms rows of 2 elements or more.
+transforms rows of 2 elements or more. BATCH_MATMUL of float data by integers takes the scales of
+other rows if it has two axes of batches (batch_matmul.h).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _LOWEST_WEIGHT = 0x80  # the bits of -128
 # operator that computes the operand is allowed to differ by.
 _AMPLIFIERS = {"DIV", "EXP", "LOG", "POW", "RSQRT"}
 _LARGEST_INT16 = 1 << 15
+# Activations that cut the range of sums of rounded data, whose errors are parts of the whole range.
+_CUTS = {"RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"}
 
 
 def find_undefined_operators(
@@ -41,6 +44,8 @@ def find_undefined_operators(
         _wraps_product,
         _saturates_table,
         _transforms_single_columns,
+        _takes_scales_of_others,
+        _is_integer_power,
     )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
@@ -59,8 +64,13 @@ def find_amplifiers(data: bytes) -> str:
     found = (
         op.code
         for op in operators_of(model)
-        if op.code in _AMPLIFIERS
-        and any(t in computed and (rounds or t.quantization is not None) for t in op.inputs if t)
+        if (op.options.get("fused_activation_function") in _CUTS and _integer_weights(op))
+        or (
+            op.code in _AMPLIFIERS
+            and any(
+                t in computed and (rounds or t.quantization is not None) for t in op.inputs if t
+            )
+        )
     )
     return next(found, "")
 
@@ -121,10 +131,12 @@ def _wraps_product(op: Op) -> bool:
 
 
 def _saturates_table(op: Op) -> bool:
-    """Return whether an entry of EXP's table of 513 numbers is cut to the largest int16.
+    """Return whether an entry of the table of 513 numbers is cut to a limit of int16.
 
-    The kernel interpolates between entries.
+    The kernels of EXP and LOG interpolate between entries. The logarithm of 0 is always cut.
     """
+    if op.code == "LOG" and op.outputs[0].dtype is DType.INT16:
+        return True
     if op.code != "EXP" or op.outputs[0].dtype is not DType.INT16 or not _scales(op):
         return False
     source, target = _scales(op)
@@ -143,6 +155,21 @@ def _transforms_single_columns(op: Op) -> bool:
     """Return whether RFFT2D transforms rows of one element."""
     lengths = op.inputs[1] if op.code == "RFFT2D" and len(op.inputs) > 1 else None
     return lengths is not None and lengths.data is not None and 1 in lengths.data.ravel()[1:]
+
+
+def _takes_scales_of_others(op: Op) -> bool:
+    """Return whether BATCH_MATMUL multiplies rounded float data with two axes of batches.
+
+    The reference kernel takes the scales of rows from another batch if the first axis is not 1.
+    """
+    outer = op.inputs[0].shape[:-3] if op.code == "BATCH_MATMUL" and op.inputs[0] else ()
+    return any(size != 1 for size in outer) and bool(_integer_weights(op))
+
+
+def _is_integer_power(op: Op) -> bool:
+    """Return whether POW raises integers that are not constant, whose power may overflow."""
+    base = op.inputs[0] if op.code == "POW" and op.inputs else None
+    return base is not None and base.dtype.is_integer and base.data is None
 
 
 def operators_of(model: Model) -> Iterator[Op]:

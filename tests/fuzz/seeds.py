@@ -48,8 +48,9 @@ _NAMES = (
 )
 
 
-# Differences of one step add up in several operators.
-_OF_NETWORKS = Bound(0.05, 8)
+# Differences of one step add up in several operators. A mobilenet of 27 operators, some of whose
+# outputs have finer steps than their inputs, differs by 5 steps, and with other weights by 11.
+_OF_NETWORKS = Bound(0.05, 16)
 
 
 class Seed(NamedTuple):

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from tests.conformance.table import Bound
 from tests.fuzz.bounds import bound_of_file
 from tests.fuzz.extremes import find_extremes
 from tests.fuzz.kernels import find_amplifiers
-from tests.support import Build
+from tests.support import Build, pack
 
 ZEROS = [[np.zeros(3, np.float32)]]
 
@@ -62,6 +63,8 @@ def test_shifts_of_div() -> None:
         ("EXP", "int16", (1e-5, 1.0), False),
         ("EXP", "int16", (1e-3, 1e-4), True),
         ("EXP", "int8", (0.1, 1e-4), False),
+        ("LOG", "int16", (1e-4, 1e-4), True),
+        ("LOG", "int8", (0.1, 0.1), False),
         ("NEG", "int8", (1.0, 1.0), False),
         ("NEG", "int8", (1.0, 1e-5), True),
     ],
@@ -97,6 +100,34 @@ def test_rows_of_one_element(width: int, *, is_undefined: bool) -> None:
     assert bool(find_extremes(m.bytes())) is is_undefined
 
 
+@pytest.mark.parametrize(("batches", "is_undefined"), [([1, 2], False), ([2, 1], True)])
+def test_axes_of_batches(batches: list[int], *, is_undefined: bool) -> None:
+    m = Build()
+    w = m.constant(np.ones((3, 5), np.int8), scale=0.5)
+    made = m.op("BATCH_MATMUL", [m.input([*batches, 4, 3]), w], [[*batches, 4, 5]])
+    m.output(*made)
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("dtype", "is_undefined"), [("float32", False), ("int32", True)])
+def test_powers(dtype: str, *, is_undefined: bool) -> None:
+    m = Build()
+    operands = m.input([3], dtype=dtype), m.constant(np.array(2, dtype))
+    m.output(*m.op("POW", [*operands], [[3]], dtype=dtype))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("size", "is_longer"), [(3, False), (5, True)])
+def test_bytes_of_packed_elements(size: int, *, is_longer: bool) -> None:
+    """Three bytes hold five elements of 4 bits."""
+    m = Build()
+    m.output(*m.op("CAST", [m.constant(np.zeros(size, np.int8))], [[size]]))
+    model = schema.ModelT.InitFromPackedBuf(m.bytes())
+    tensor = model.subgraphs[0].tensors[model.subgraphs[0].operators[0].inputs[0]]
+    tensor.type, tensor.shape = schema.TensorType.INT4, [5]
+    assert bool(find_extremes(pack(model))) is is_longer
+
+
 def test_subnormal_numbers() -> None:
     m = Build()
     m.output(*m.op("ADD", [m.input([2]), m.constant(np.array([1e-40, 0], np.float32))], [[2]]))
@@ -112,10 +143,16 @@ def test_amplified_steps() -> None:
 
 def test_amplified_rounding() -> None:
     """Of float data that LiteRT rounds to multiply them by integers."""
-    for scale, amplifier in ((0.5, "RSQRT"), (None, "")):
+    for scale, function, amplifier in (
+        (0.5, "NONE", "RSQRT"),
+        (None, "NONE", ""),
+        (0.5, "RELU6", "FULLY_CONNECTED"),
+        (None, "RELU6", ""),
+    ):
         m = Build()
         w = m.constant(np.ones((1, 3), np.int8 if scale else np.float32), scale=scale)
-        (x,) = m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]])
+        operands = [m.input([2, 3]), w, None]
+        (x,) = m.op("FULLY_CONNECTED", operands, [[2, 1]], fused_activation_function=function)
         m.output(*m.op("RSQRT", [x], [[2, 1]]))
         assert find_amplifiers(m.bytes()) == amplifier
 

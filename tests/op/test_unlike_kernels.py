@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from tests.conformance.rows import ROWS
-from tests.op.test_refused import ChangeableModel, change_shape, change_type
+from tests.op.test_refused import (
+    ChangeableModel,
+    change_scale,
+    change_shape,
+    change_type,
+    option,
+    remove_scale,
+)
 from tests.support.facts import TENSOR_TYPES
 
 Change = Callable[[ChangeableModel], None]
@@ -106,6 +113,18 @@ CASES: list[tuple[str, str, dict[str, Any], Change, str]] = [
         {},
         change_every_type("float64", "uint4"),
         "8 bits or more",
+    ),
+    ("LSTM", "int8 by int8", {}, change_zero_point(2), ZERO_POINT),
+    ("RNN", "float32 by int8", {}, remove_scale(1), "must have a scale"),
+    ("LSTM", "int8 by int8", {}, change_scale(19, 0.0007), "a power of two as its scale"),
+    ("SOFTMAX", "quantized int16", {}, option("beta", -1.0), "must not be negative"),
+    ("BUCKETIZE", "int32", {}, option("boundaries", [1.0, float("nan")]), "must be sorted"),
+    (
+        "SQUEEZE",
+        "complex64",
+        {"dims": "[1, 3], [2, 5]"},
+        option("squeezeDims", [1]),
+        "the shape of its output must be",
     ),
     ("BITCAST", "int64", {"other": "uint16"}, change_type(0, "complex128"), "as many bits"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +11,7 @@ import onnx
 
 from tests.support.inputs import random_inputs
 from tests.support.runtimes import reference, session
+from tflite2onnx.stateful import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,7 +121,9 @@ def _order(port: object, rank: int) -> list[int]:
 
 def _feeds(result: Converted, inputs: Sequence[Array]) -> dict[str, Array]:
     """Return the inputs in the layouts of the ONNX model, matched by position."""
-    constants = {each.name for each in result.model.graph.initializer}
+    metadata = {each.key: each.value for each in result.model.metadata_props}
+    states = {each["name"] for each in json.loads(metadata.get(STATES, "[]"))}
+    constants = {each.name for each in result.model.graph.initializer} | states
     names = [each.name for each in result.model.graph.input if each.name not in constants]
     if not len(names) == len(result.inputs) == len(inputs):
         raise AssertionError(

@@ -99,9 +99,19 @@ def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
         cls = registry.find_class_of(op) or builtin
     except OperatorError as error:  # reported later, with all other problems
         return unsupported.Unsupported(op, str(error))
+    if cls is not None and cls is builtin and _reads_packed_elements(op):
+        return unsupported.Unsupported(
+            op, "elements of a TensorFlow operator must have 8 bits or more"
+        )
     if cls is not None:
         return cls(op)
     return unsupported.Kept(op) if keep and op.custom else unsupported.Unsupported(op, why)
+
+
+def _reads_packed_elements(op: Op) -> bool:
+    """Return whether a Flex operator has operands of less than 8 bits, which TensorFlow has not."""
+    operands = (t for t in (*op.inputs, *op.outputs) if t is not None)
+    return op.code.startswith("Flex") and any(0 < t.dtype.bits < 8 for t in operands)
 
 
 def has_converter(op: Op) -> bool:

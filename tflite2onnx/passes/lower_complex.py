@@ -28,6 +28,7 @@ from tflite2onnx.errors import (
     collect_errors,
 )
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -129,6 +130,11 @@ class _PairRewriter(Rewriter):
     def reshape_pairs(self) -> None:
         """Add a RESHAPE of pairs."""
         y = self.output
+        (shape,) = operator_for(self.source).infer_outputs()
+        if all(isinstance(size, int) for size in shape) and (*shape, _PAIR) != y.shape:
+            raise OperatorError(
+                f"the shape of its output must be {list(shape)}, got {list(y.shape[:-1])}"
+            )
         self.op("RESHAPE", self.inputs[0], output=y, new_shape=y.shape)
 
     def extend_constants(self, *extensions: tuple[int, Sequence[int]]) -> None:

@@ -150,12 +150,6 @@ def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
         raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
 
 
-def expect_bytes(tensor: Tensor) -> None:
-    """Raise OperatorError if elements of a tensor have less than 8 bits."""
-    if tensor.dtype.bits < 8:
-        raise OperatorError(f"{tensor.name} must have 8 bits or more, got {tensor.dtype.label}")
-
-
 def expect_type_option(tensor: Tensor, number: object) -> None:
     """Raise OperatorError if an option names int32 or int64, and a tensor has the other type."""
     if _TYPE_NUMBERS.get(number, tensor.dtype) is not tensor.dtype:

@@ -30,7 +30,7 @@ class Bucketize(DynamicShape):
         expect_type(x, (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64))
         expect_type(self.output, (DType.INT32,))
         boundaries = tuple(self.options.boundaries or ())
-        if any(a > b for a, b in pairwise(boundaries)):
+        if not all(a <= b for a, b in pairwise(boundaries)):  # not a number is neither
             raise OperatorError(f"boundaries must be sorted, got {list(boundaries)}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

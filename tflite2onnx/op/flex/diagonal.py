@@ -15,7 +15,6 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Outp
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
-    expect_bytes,
     expect_type,
     ints,
 )
@@ -41,7 +40,6 @@ class _Diagonals(Operator):
     @cached_property
     def _range(self) -> tuple[int, int]:
         """The lowest and the highest diagonal; 0 is the main diagonal."""
-        expect_bytes(self.input(0))
         numbers = ints(self, self.place_of_k) if self.op.code[-2:] in _ALIGNED else [0]
         if len(numbers) not in (1, 2) or numbers[0] > numbers[-1]:
             raise OperatorError(f"k must be one diagonal, or a lowest and a highest, got {numbers}")

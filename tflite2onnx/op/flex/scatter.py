@@ -12,7 +12,6 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Outp
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
-    expect_bytes,
     expect_type,
     integer,
     ints,
@@ -47,7 +46,6 @@ class FlexTensorScatter(DynamicShape):
     def check(self) -> None:
         x, indices, updates = (self.input(i) for i in range(3))
         expect_type(indices, _INDICES)
-        expect_bytes(x)
         if self.reductions[self.op.code] is not None:
             expect_type(x, _ADDED)
         depth = indices.shape[-1] if indices.rank else 0

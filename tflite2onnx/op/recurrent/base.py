@@ -25,6 +25,7 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.rules import Reading, weight_storage
 from tflite2onnx.quantization.storage import (
+    QUANTIZED,
     REAL,
     Storage,
     decode_constant,
@@ -79,6 +80,8 @@ def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
     """Raise OperatorError unless a tensor is None, or constant and of one of these shapes."""
     if tensor is not None and tensor.dtype not in _STORED:
         raise OperatorError(f"{tensor.name} must be weights or biases, got {tensor.dtype.label}")
+    if tensor is not None and tensor.dtype in QUANTIZED and not is_quantized(tensor):
+        raise OperatorError(f"{tensor.name} must have a scale")
     if tensor is not None and constant_elements(tensor).shape not in shapes:
         raise OperatorError(
             f"the shape of {tensor.name} must be {list(shapes[0])}, got {list(tensor.shape)}"

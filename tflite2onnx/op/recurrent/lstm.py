@@ -14,13 +14,13 @@ from typing import ClassVar, NamedTuple
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect_type
+from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
 from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real
-from tflite2onnx.tensor import DType
+from tflite2onnx.tensor import DType, Tensor
 
 # TFLite's order of gates, and the offset of each group of inputs from the first weights.
 _GATES = "ifco"
@@ -98,6 +98,9 @@ class UnidirectionalLstm(Recurrent):
             for vector in (gate.peephole, gate.normalization):
                 expect_constant(vector, row)
             expect_constant(gate.auxiliary, (n, other.shape[-1] if other else 0))
+        if x.dtype is DType.INT8:
+            for weights in self._list_weights(cell):
+                expect_symmetric(weights)
         if len({gate.normalization is None for gate in cell.gates.values()}) > 1:
             raise OperatorError("all of its gates must have a layer normalization, or none")
         expect_constant(cell.projection, (h, n))
@@ -114,6 +117,15 @@ class UnidirectionalLstm(Recurrent):
             )
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
+
+    @staticmethod
+    def _list_weights(cell: Cell) -> list[Tensor]:
+        """Return the matrices and vectors that the kernel multiplies by."""
+        weights = [cell.projection]
+        for gate in cell.gates.values():
+            vectors = gate.peephole, gate.normalization
+            weights += [gate.weights, gate.recurrent, gate.auxiliary, *vectors]
+        return [tensor for tensor in weights if tensor is not None]
 
     def _cell(self, slots: Slots) -> Cell:
         gates = {letter: self._gate(slots, letter) for letter in ORDER}

@@ -20,6 +20,7 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 # The inputs of four gates in TFLite's order, then the input of the projection.
 _INTERMEDIATES = 5
 _HIDDEN = 4
+_EXPONENT_ERROR = 1e-3  # CheckedLog2 in kernel_util.cc
 
 
 def grids(
@@ -49,6 +50,7 @@ def grids(
             f"h, c and output must be int8, int16 and int8, got {h.dtype.label}, {c.dtype.label} "
             f"and {y.dtype.label}"
         )
+    _check_cell_scale(c)
     hidden = _quantization(intermediates[_HIDDEN])
     if not _quantization(h).same_as(y.quantization) or not (
         projected or hidden.same_as(y.quantization)
@@ -75,6 +77,13 @@ def grids(
         hidden_limits=None if fits else ((low - opposite) * step, (high - opposite) * step),
         output=Storage(DType.INT8, _quantization(y)),
     )
+
+
+def _check_cell_scale(c: Tensor) -> None:
+    """Raise OperatorError unless the kernel, which shifts by the logarithm, reads the scale."""
+    exponent = np.log2(_quantization(c).scale[0])
+    if _quantization(c).zero_point.any() or abs(exponent - np.rint(exponent)) > _EXPONENT_ERROR:
+        raise OperatorError(f"{c.name} must have a power of two as its scale, and the zero point 0")
 
 
 def _quantization(tensor: Tensor) -> Quantization:

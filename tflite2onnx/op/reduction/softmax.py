@@ -49,6 +49,13 @@ class Softmax(LastAxis):
         "SOFTMAX int16": 30
     }  # the kernel interpolates exponentials in a table
 
+    def check(self) -> None:
+        super().check()
+        if self.input(0).dtype is DType.INT16 and self.options.beta < 0:
+            raise OperatorError(  # the kernel multiplies by a positive factor
+                f"beta must not be negative for int16, got {self.options.beta:g}"
+            )
+
     @property
     def quantization(self) -> Real:
         target = self.output.quantization
