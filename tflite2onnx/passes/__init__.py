@@ -122,6 +122,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Gemm adds its third input without another node.
     apply_if_present("FULLY_CONNECTED", "patterns.chain_products"),
     eliminate_dead_operators,  # the layers that were chained
+    # ONNX has no PACK and UNPACK.
+    apply_if_present("PACK UNPACK", "patterns.flatten_packs"),
     # The planner may save Transposes.
     apply_if_present("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.

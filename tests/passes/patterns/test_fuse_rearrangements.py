@@ -49,11 +49,14 @@ def shuffle(m: Build, x: Tensor) -> list[Tensor]:
 
 def shuffle_and_split(m: Build, x: Tensor) -> list[Tensor]:
     """As onnx2tf writes PyTorch's ShuffleNet."""
+    _, size, _, channels = x.shape
+    half = channels // 2
     first = transpose(m, x, 0, 3, 1, 2)
-    pairs = transpose(m, reshape(m, first, 6, 2, 16), 1, 0, 2)
-    halves = reshape(m, pairs, 2, 1, 6, 4, 4)
+    pairs = transpose(m, reshape(m, first, half, 2, size * size), 1, 0, 2)
+    halves = reshape(m, pairs, 2, 1, half, size, size)
+    shape = [1, half, size, size]
     parts = [
-        m.op("GATHER", [halves, m.constant(np.array(i, np.int32))], [[1, 6, 4, 4]], axis=0)[0]
+        m.op("GATHER", [halves, m.constant(np.array(i, np.int32))], [shape], axis=0)[0]
         for i in range(2)
     ]
     return [transpose(m, part, 0, 2, 3, 1) for part in parts]

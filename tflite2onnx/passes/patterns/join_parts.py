@@ -73,12 +73,14 @@ def _find_axis(op: Op) -> int | None:
     if whole is None or not whole.rank:
         return None
     place = _AXIS.get(op.code)
-    if place is None:
-        return int(op.options.get("axis", 0)) % whole.rank
-    axis = op.inputs[place]
-    if axis is None or axis.data is None or axis.data.size != 1:
+    axis = None if place is None else op.inputs[place]
+    if axis is not None and axis.data is not None and axis.data.size == 1:
+        number = int(axis.data.reshape(()))
+    elif place is None:
+        number = int(op.options.get("axis", 0))
+    else:
         return None
-    return int(axis.data.reshape(())) % whole.rank
+    return number % whole.rank if -whole.rank <= number < whole.rank else None
 
 
 def _are_alike(x: Tensor, y: Tensor) -> bool:

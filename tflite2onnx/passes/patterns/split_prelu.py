@@ -14,7 +14,9 @@ takes 0.4 of the time. A PRELU is replaced if
 
 Where x is not negative, the result is exact. Elsewhere both terms are rounded, so that the error is
 at most the rounding of x or of a x, whichever is larger: 1e-7 of the range for any slope. Minus
-infinity gives NaN if a slope is positive.
+infinity gives NaN unless the slope is above 1, and plus infinity gives NaN if the slope is 1. The
+form relu(x) - sign(a) relu(-|a| x) has neither case, but a node more: face landmarks take 1.13
+times as long.
 """
 
 from __future__ import annotations

@@ -1,0 +1,210 @@
+"""The time and the nodes of computations that a model spells out, with and without their pass.
+
+Each row is a small model in the spelling of an exporter. It is converted twice, without the pass
+and with it, and both models run in turn in one process, on one thread of ONNX Runtime::
+
+    python scripts/benchmark_patterns.py
+    python scripts/benchmark_patterns.py softmax lstm
+
+The words select the rows whose names begin with one of them. The tenth percentile of many short
+turns counts: other programs on the machine take part of the processor.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+import onnxruntime as ort
+
+import tflite2onnx
+from tests.passes.patterns import test_flatten_packs as packs
+from tests.passes.patterns import test_fuse_rearrangements as rearrangements
+from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
+from tests.passes.patterns.normalizations import test_fuse_normalizations as layers
+from tests.passes.patterns.normalizations import test_fuse_rms_normalizations as rms
+from tests.passes.patterns.normalizations import test_fuse_softmax as softmax
+from tests.support import Build, keras
+from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import passes
+
+TURNS, SECONDS = 150, 0.001
+Row = tuple[str, Callable[[], bytes]]
+
+
+def spell_shuffle(size: int, channels: int, *, splits: bool) -> bytes:
+    """Return the channel shuffle of ShuffleNet between convolutions, as Keras or PyTorch has it."""
+    m, image = Build(), (1, size, size)
+    x = rearrangements.convolve(m, m.input([*image, channels]), channels)
+    shape = (*image, 2, channels // 2)
+    parts = (
+        rearrangements.shuffle_and_split(m, x)
+        if splits
+        else [rearrangements.rearrange(m, x, shape, (0, 1, 2, 4, 3), *image, channels)]
+    )
+    m.output(*(rearrangements.convolve(m, part, channels) for part in parts))
+    return m.bytes()
+
+
+def spell_pixel_shuffle(size: int, channels: int) -> bytes:
+    """Return a convolution whose channels become pixels of blocks of 2 by 2."""
+    m, c = Build(), channels // 4
+    x = rearrangements.convolve(m, m.input([1, size, size, 8]), channels)
+    shape, end = (1, size, size, c, 2, 2), (1, 2 * size, 2 * size, c)
+    m.output(rearrangements.rearrange(m, x, shape, (0, 1, 4, 2, 5, 3), *end))
+    return m.bytes()
+
+
+def spell_groups(size: int, channels: int, count: int) -> bytes:
+    """Return Keras's GroupNormalization."""
+    m = layers.Spelled([1, 2, 4])
+    x = m.input([1, size, size, channels])
+    split = [count, channels // count]
+    y = groups.keras(m, groups.reshape(m, x, [1, size, size, *split]), [1, 1, 1, *split])
+    m.output(groups.reshape(m, y, [1, size, size, channels]))
+    return m.bytes()
+
+
+def unroll_layer(cell: str, times: int, units: int) -> bytes:
+    """Return an unrolled recurrent layer, whose items have as many numbers as it has units."""
+    with patch.object(keras, "UNITS", units):
+        m, form = Build(), keras.Keras(cell, batch=1)
+        states = [m.input([1, units]) for _ in range(form.states)]
+        x = m.input([times, 1, units])
+        for item in m.op("UNPACK", [x], [[1, units]] * times, axis=0, num=times):
+            states = keras.Cell(form, m).step(item, states[0], states[1:])
+        m.output(*states)
+    return m.bytes()
+
+
+NORMALIZATIONS = "patterns.normalizations"
+STEPS = "recurrent.raise_recurrent_steps"
+REARRANGEMENTS = "patterns.fuse_rearrangements"
+ROWS: dict[str, Row] = {
+    **{
+        f"softmax, {shape}": (
+            f"{NORMALIZATIONS}.fuse_softmax",
+            lambda shape=shape: softmax.spell(softmax.softmax, [*shape]),
+        )
+        for shape in ((1, 1000), (64, 64))
+    },
+    "log-softmax, (1, 1000)": (
+        f"{NORMALIZATIONS}.fuse_softmax",
+        lambda: softmax.spell(softmax.log_softmax, [1, 1000]),
+    ),
+    **{
+        f"RMS normalization, {shape}": (
+            f"{NORMALIZATIONS}.fuse_rms_normalizations",
+            lambda shape=shape: rms.spell(rms.reshape_sum, [*shape]),
+        )
+        for shape in ((1, 64), (64, 256), (128, 2048))
+    },
+    **{
+        f"group normalization, {size}": (
+            f"{NORMALIZATIONS}.fuse_group_normalizations",
+            lambda size=size: spell_groups(*size),
+        )
+        for size in ((8, 32, 8), (32, 64, 8))
+    },
+    **{
+        f"channel shuffle, {'PyTorch' if splits else 'Keras'}, {size}": (
+            REARRANGEMENTS,
+            lambda size=size, splits=splits: spell_shuffle(*size, splits=splits),
+        )
+        for splits in (False, True)
+        for size in ((28, 116), (14, 232))
+    },
+    **{
+        f"pixel shuffle, {size}": (REARRANGEMENTS, lambda size=size: spell_pixel_shuffle(*size))
+        for size in ((32, 12), (24, 48))
+    },
+    **{
+        f"PACK of {count}": (
+            "patterns.flatten_packs",
+            lambda count=count: packs.pack_negated([1, 64], 1, count),
+        )
+        for count in (2, 16)
+    },
+    **{
+        f"{cell}, {times} steps, {units} units": (
+            STEPS,
+            lambda cell=cell, times=times, units=units: unroll_layer(cell, times, units),
+        )
+        for cell in ("LSTM", "GRU")
+        for times, units in ((1, 64), (1, 128), (2, 64), (4, 64), (16, 64))
+    },
+}
+
+
+def convert_without(path: str, data: bytes) -> bytes:
+    """Convert a model without the pass of a path."""
+    found = passes.find_pass
+
+    def find_other(each: str) -> Callable[[object], object]:
+        return (lambda value: value) if each == path else found(each)
+
+    with patch.object(passes, "find_pass", find_other):
+        return convert_model(data)
+
+
+def convert_model(data: bytes) -> bytes:
+    """Convert a model with static sizes."""
+    return tflite2onnx.convert(data, static=True).model.SerializeToString()
+
+
+def prepare_run(model: bytes) -> Callable[[], object]:
+    """Return a function that runs a model on random inputs."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(model, options, ["CPUExecutionProvider"])
+    binding, generator = session.io_binding(), np.random.default_rng(0)
+    for each in session.get_inputs():
+        binding.bind_cpu_input(each.name, generator.standard_normal(each.shape, np.float32))
+    for each in session.get_outputs():
+        binding.bind_output(each.name)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def measure_seconds(runs: list[Callable[[], object]]) -> list[float]:
+    """Return the time of each of some functions, which run in turns."""
+    counts = []
+    for run in runs:
+        run()
+        begin = time.perf_counter()
+        run()
+        counts.append(max(1, int(SECONDS / (time.perf_counter() - begin))))
+    turns: list[list[float]] = [[] for _ in runs]
+    for _ in range(TURNS):
+        for run, count, times in zip(runs, counts, turns, strict=True):
+            begin = time.perf_counter()
+            for _ in range(count):
+                run()
+            times.append((time.perf_counter() - begin) / count)
+    return [float(np.quantile(times, 0.1)) for times in turns]
+
+
+def measure_row(name: str) -> str:
+    """Return a row of the table."""
+    path, build = ROWS[name]
+    data = build()
+    models = [convert_without(path, data), convert_model(data)]
+    before, after = measure_seconds([prepare_run(model) for model in models])
+    nodes = [sum(count_optimized_nodes(model).values()) for model in models]
+    share = f"{after / before:.2f}"
+    return (
+        f"| {name} | {before * 1e6:.1f} | {after * 1e6:.1f} | {share} | {nodes[0]} | {nodes[1]} |"
+    )
+
+
+def main(words: list[str]) -> None:
+    """Print the table."""
+    print("| computation | µs without | µs with | x | nodes without | nodes with |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name in ROWS:
+        if not words or name.lower().startswith(tuple(words)):
+            print(measure_row(name), flush=True)
+
+
+if __name__ == "__main__":
+    main([word.lower() for word in sys.argv[1:]])

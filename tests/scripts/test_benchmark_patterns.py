@@ -1,0 +1,37 @@
+"""scripts/benchmark_patterns.py: a pass for each row, and fewer nodes with it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fusions import count_optimized_nodes
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
+    return import_module("benchmark_patterns")
+
+
+def test_each_pass_removes_nodes(script: Any) -> None:
+    paths = {path: name for name, (path, _) in script.ROWS.items()}
+    for path, name in paths.items():
+        data = script.ROWS[name][1]()
+        models = [script.convert_without(path, data), script.convert_model(data)]
+        before, after = (sum(count_optimized_nodes(model).values()) for model in models)
+        assert after < before, name
+
+
+def test_table(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(script, "TURNS", 2)
+    script.main(["pack of 2"])
+    *_, row = capsys.readouterr().out.splitlines()
+    assert row.startswith("| PACK of 2 | ")
+    assert row.endswith(" | 5 | 4 |")

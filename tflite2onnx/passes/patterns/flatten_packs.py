@@ -1,0 +1,79 @@
+"""PACK becomes CONCATENATION and RESHAPE, and UNPACK becomes RESHAPE and SPLIT.
+
+ONNX has neither operator. Each part of PACK needs an Unsqueeze, each part of UNPACK a Squeeze; the
+other form has two nodes for any number of parts. ONNX Runtime takes 0.9 of the time for 2 parts and
+0.7 for 16. An operator is replaced if
+
+1. it has at least two parts, of static shapes of one to three axes and of one quantization;
+2. the new axis is not the last one: then the parts are not consecutive along another axis;
+3. no part is the result of a RESHAPE or of an operator that becomes one, or is read by one: the
+   Unsqueeze and the Reshape need no node together. Parts are not constant either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.op import rules_for
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.tensor import Tensor
+
+_AXES = range(1, 4)
+_PARTS = 2
+_RESHAPES = ("EXPAND_DIMS", "GRU", "RESHAPE", "SQUEEZE", "UNPACK", "PACK")
+_RECURRENT = "UNIDIRECTIONAL_SEQUENCE_"
+
+
+def flatten_packs(graph: Graph) -> Graph:
+    """Return the graph with CONCATENATION and SPLIT in place of PACK and UNPACK."""
+    makers = {t: op for op in graph.every_op() for t in op.outputs}
+    readers = Readers(graph)
+
+    def flatten(op: Op) -> list[Op]:
+        if op.is_builtin("PACK"):
+            parts = [t for t in op.inputs if t is not None]
+            near = [makers.get(t) for t in parts]
+            whole = op.outputs[0]
+        elif op.is_builtin("UNPACK") and op.inputs[0] is not None:
+            parts, whole = [*op.outputs], op.inputs[0]
+            near = [readers.find_only_reader(t) for t in parts]
+        else:
+            return [op]
+        reshaped = any(each is not None and _reshapes(each) for each in near)
+        # The converters of invalid operators raise errors.
+        return [op] if reshaped or rules_for(op) is None else _flatten(op, whole, parts)
+
+    return graph.rewrite(flatten)
+
+
+def _reshapes(op: Op) -> bool:
+    """Return whether an operator becomes a node besides a Reshape, or a Reshape only."""
+    return op.is_builtin(*_RESHAPES) or op.code.startswith(_RECURRENT)
+
+
+def _flatten(op: Op, whole: Tensor, parts: list[Tensor]) -> list[Op]:
+    """Return the operators that replace PACK or UNPACK; the operator unless 1 and 2 hold."""
+    axis, first = int(op.options.get("axis", 0)), parts[0]
+    axis += whole.rank if axis < 0 else 0
+    if len(parts) < _PARTS or first.rank not in _AXES or not 0 <= axis < first.rank:
+        return [op]
+    if any(t.symbols or 0 in t.shape or t.data is not None for t in (whole, *parts)):
+        return [op]
+    scale = whole.quantization
+    same = all(
+        t.quantization is scale is None or (scale is not None and scale.same_as(t.quantization))
+        for t in parts
+    )
+    if not same or any(t.dtype is not whole.dtype for t in parts):
+        return [op]
+    rw, shape = Rewriter(op), list(first.shape)
+    shape[axis] *= len(parts)
+    flat = replace(whole, name=f"{whole.name}/flat", shape=(*shape,), shape_signature=(), data=None)
+    if op.code == "PACK":
+        rw.op("CONCATENATION", *parts, output=flat, axis=axis, fused_activation_function="NONE")
+        rw.op("RESHAPE", flat, output=whole, new_shape=whole.shape)
+        return rw.ops
+    rw.op("RESHAPE", whole, output=flat, new_shape=flat.shape)
+    split = replace(op, code="SPLIT", inputs=(int32_constant("axis", axis), flat))
+    return [*rw.ops, split]
