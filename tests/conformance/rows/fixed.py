@@ -14,7 +14,6 @@ _VARIABLE = "the variable, which LiteRT does not resize, has the size"
 _RANK = "the number of axes of the output depends on the size"
 _NODES = "not converted: the nodes have the size as a constant"
 _PAST_END = "LiteRT's kernel writes past the end of a buffer of the size in the file"
-_SMALLER = "LiteRT's kernel compares the sizes of the operands and reads past the smaller"
 
 _RECURRENT = ("LSTM", "RNN", "SVDF")
 _SEQUENCES = tuple(f"{way}DIRECTIONAL_SEQUENCE_{cell}" for way in ("UNI", "BI")
@@ -78,7 +77,7 @@ UNSAFE: dict[str, dict[str, str]] = {
 }
 # Operators with sub-graphs, whose inputs have the sizes in the file.
 DECLARED = frozenset({"WHILE"})
-# Operators whose operands have equal sizes, but LiteRT runs them with others, too.
+# Operators whose operands have equal sizes, which LiteRT does not compare: it reads past the end.
 TOGETHER = frozenset(
     {"ATAN2", "MATRIX_SET_DIAG", "NumericVerify", "STABLEHLO_SHIFT_LEFT",
      "TFLite_Detection_PostProcess"}
