@@ -29,6 +29,7 @@ _LOWEST_WEIGHT = 0x80  # the bits of -128
 # operator that computes the operand is allowed to differ by.
 _AMPLIFIERS = {"DIV", "EXP", "LOG", "POW", "RSQRT"}
 _LARGEST_INT16 = 1 << 15
+_COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"}
 # Activations that cut the range of sums of rounded data, whose errors are parts of the whole range.
 _CUTS = {"RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"}
 
@@ -46,6 +47,7 @@ def find_undefined_operators(
         _transforms_single_columns,
         _takes_scales_of_others,
         _is_integer_power,
+        _compares_large_steps,
     )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
@@ -170,6 +172,16 @@ def _is_integer_power(op: Op) -> bool:
     """Return whether POW raises integers that are not constant, whose power may overflow."""
     base = op.inputs[0] if op.code == "POW" and op.inputs else None
     return base is not None and base.dtype.is_integer and base.data is None
+
+
+def _compares_large_steps(op: Op) -> bool:
+    """Return whether a comparison reads integers of 8 bits with a scale of 1 or more.
+
+    The kernel asserts that it shifts products to the right (comparisons.h).
+    """
+    narrow = [t for t in op.inputs if t is not None and t.dtype in (DType.INT8, DType.UINT8)]
+    scales = [t.quantization.scale.max() for t in narrow if t.quantization is not None]
+    return op.code in _COMPARISONS and any(scale >= 1 for scale in scales)
 
 
 def operators_of(model: Model) -> Iterator[Op]:

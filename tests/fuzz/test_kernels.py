@@ -117,6 +117,14 @@ def test_powers(dtype: str, *, is_undefined: bool) -> None:
     assert bool(find_extremes(m.bytes())) is is_undefined
 
 
+@pytest.mark.parametrize(("scale", "is_undefined"), [(0.5, False), (1.5, True)])
+def test_comparisons(scale: float, *, is_undefined: bool) -> None:
+    m = Build()
+    operands = [integers(m, "int8", each) for each in (scale, 0.5)]
+    m.output(*m.op("LESS", operands, [[3]], dtype="bool"))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
 @pytest.mark.parametrize(("size", "is_longer"), [(3, False), (5, True)])
 def test_bytes_of_packed_elements(size: int, *, is_longer: bool) -> None:
     """Three bytes hold five elements of 4 bits."""

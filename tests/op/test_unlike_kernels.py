@@ -126,6 +126,7 @@ CASES: list[tuple[str, str, dict[str, Any], Change, str]] = [
         option("squeezeDims", [1]),
         "the shape of its output must be",
     ),
+    ("STRIDED_SLICE", "int8", {"box": "offset"}, change_shape(0, 5, 7, 1), "if offset is set"),
     ("BITCAST", "int64", {"other": "uint16"}, change_type(0, "complex128"), "as many bits"),
 ]
 

@@ -242,6 +242,7 @@ def test_a_diagonal_of_integers() -> None:
     (operator,) = model.subgraphs[0].operators
     diagonal = model.subgraphs[0].tensors[operator.inputs[8]]
     diagonal.type = schema.TensorType.INT8
+    diagonal.quantization = schema.QuantizationParametersT(scale=[0.5], zeroPoint=[0])
     model.buffers[diagonal.buffer].data = model.buffers[diagonal.buffer].data[:11]
     assert "float32, got int8" in refusal(pack(model, []))
 

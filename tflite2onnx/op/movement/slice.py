@@ -268,6 +268,10 @@ class StridedSlice(DynamicShape, Foldable):
             requested = slice(None, 1) if o.begin_mask & bit else slice(begin, begin + 1 or None)
             return _Part(axis, range(start, start + 1), requested, shrinks=True)
         end += start if o.offset else 0
+        if o.offset and not o.end_mask & bit and end > size:
+            raise OperatorError(  # the kernel reads beyond it
+                f"the end of axis {axis} must be {size} at most if offset is set, got {end}"
+            )
         stop = last if o.end_mask & bit else _clamp_index(end, size, low, high)
         requested = slice(
             None if o.begin_mask & bit or (begin == 0 and step > 0) else begin,
