@@ -31,11 +31,11 @@ def flatten_packs(graph: Graph) -> Graph:
     readers = Readers(graph)
 
     def flatten(op: Op) -> list[Op]:
-        if op.is_builtin("PACK"):
+        if op.is_builtin("PACK") and op.outputs:
             parts = [t for t in op.inputs if t is not None]
             near = [makers.get(t) for t in parts]
             whole = op.outputs[0]
-        elif op.is_builtin("UNPACK") and op.inputs[0] is not None:
+        elif op.is_builtin("UNPACK") and op.inputs and op.inputs[0] is not None:
             parts, whole = [*op.outputs], op.inputs[0]
             near = [readers.find_only_reader(t) for t in parts]
         else:
