@@ -158,11 +158,11 @@ class SpaceToBatch(_Batches):
         return [(batch * prod(self._block), *rest)]
 
     def check(self) -> None:
+        expect_type(self.output, (self.input(0).dtype,))
         if self.has_data_dependent_shape:
             self._check_dynamic()
             return
-        x, _ = self.input(0), self._sizes
-        expect_type(self.output, (x.dtype,))
+        _ = self._sizes
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
