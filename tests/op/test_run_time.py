@@ -209,9 +209,10 @@ def test_what_cannot_follow() -> None:
     """A model that needs a dynamic size as a constant is refused."""
     m = Build()
     x, shape = m.input([210]), m.input([4], dtype="int32")
-    (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None, None, None, 3])])
-    m.output(*m.op("SPLIT", [m.constant(1), y], [m.tensor([None, None, None, 3])], num_splits=1))
-    with pytest.raises(ConversionError, match=r"SPLIT .* needs the size of axis 1"):
+    (y,) = m.op("RESHAPE", [x, shape], [m.tensor([None] * 4)])
+    code = "LOCAL_RESPONSE_NORMALIZATION"
+    m.output(*m.op(code, [y], [m.tensor([None] * 4)], radius=1, bias=1.0))
+    with pytest.raises(ConversionError, match=f"{code} .* needs the size of axis 3"):
         convert(m.bytes())
 
 

@@ -271,14 +271,14 @@ def test_detections_of_declared_single_boxes() -> None:
     check_sizes(network, [[1, 9, 4]], [[1, 40, 4]], [[1, 3, 4]])
 
 
-@pytest.mark.parametrize("code", ["WHERE", "UNIQUE"])
-def test_data_dependent_size_with_a_static_signature(code: str) -> None:
+@pytest.mark.parametrize(("code", "columns"), [("WHERE", 1), ("WHERE", -1), ("UNIQUE", 0)])
+def test_data_dependent_size_with_a_static_signature(code: str, columns: int) -> None:
     """A file cannot know the number of elements: the dimension is dynamic whatever it declares."""
 
     def network(m: Build) -> None:
         x = m.input([6])
         if code == "WHERE":
-            made = m.tensor([3, 1], shape_signature=[3, 1], dtype="int64")
+            made = m.tensor([3, 1], shape_signature=[3, columns], dtype="int64")
             m.output(*m.op("WHERE", [x], [made]))
             return
         made = m.tensor([3], shape_signature=[3])

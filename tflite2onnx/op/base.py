@@ -36,6 +36,10 @@ class Unknown:
     """A size that is known at run time only; the same object in several shapes is one size."""
 
 
+class DataDependentSize(Unknown):
+    """A size that depends on the data of a run: no file can know it, whatever the file declares."""
+
+
 # Integers, dimensions (see `dimension`) and unknown sizes.
 OutputShape = Sequence[Any]
 

@@ -17,7 +17,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
-from tflite2onnx.op.base import Operator, OutputShape, Unknown
+from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -182,9 +182,10 @@ class ShapeWalk:
             declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
             # A signature without any dynamic axis does not tell these axes from the others.
             signed = len(tensor.shape_signature) == len(shape) and tensor.dynamic_axes
+            fixed = signed and axis not in tensor.dynamic_axes
             if not self._is_open:
                 named.setdefault(size, declared or 1)
-            elif signed and axis not in tensor.dynamic_axes:
+            elif fixed and not isinstance(size, DataDependentSize):
                 named.setdefault(size, declared)
             else:
                 symbol = Symbol(f"{origin.name}_{axis}", declared or 1, least=0)

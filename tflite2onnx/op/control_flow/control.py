@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
+from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape
 from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType, Shape, Tensor
@@ -154,7 +154,7 @@ def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | Non
 
 def _common_shape(one: OutputShape, other: OutputShape) -> OutputShape:
     """Return the sizes that two shapes of one rank have in common; the others are unknown."""
-    return [a if a == b else Unknown() for a, b in zip(one, other, strict=True)]
+    return [a if a == b else DataDependentSize() for a, b in zip(one, other, strict=True)]
 
 
 def _frame(tensor: Tensor, *operands: int) -> Frame:

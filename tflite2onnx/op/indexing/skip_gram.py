@@ -7,7 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import (
+    Builder,
+    Category,
+    DataDependentSize,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+)
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
@@ -47,7 +55,7 @@ class SkipGram(DynamicShape):
         return list(extend_gram((0,)))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(Unknown(),)]
+        return [(DataDependentSize(),)]
 
     def check(self) -> None:
         x = self.input(0)

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import (
+    Builder,
+    Category,
+    DataDependentSize,
+    OperatorError,
+    OutputShape,
+    Value,
+    View,
+)
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers, Moves
@@ -42,7 +50,7 @@ class Where(DynamicShape, Foldable):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
-        return [(Unknown() if x.data is None else np.count_nonzero(x.data), x.rank)]
+        return [(DataDependentSize() if x.data is None else np.count_nonzero(x.data), x.rank)]
 
     def check(self) -> None:
         x = self.input(0)
@@ -69,7 +77,7 @@ class Unique(DynamicShape):
     dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(Unknown(),), self.input(0).shape]
+        return [(DataDependentSize(),), self.input(0).shape]
 
     def check(self) -> None:
         x = self.input(0)
