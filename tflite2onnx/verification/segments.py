@@ -3,7 +3,8 @@
 A runtime keeps every output until the end of the run. If all tensors of a network were outputs of
 one model, all would be in memory at once. With pieces, only the outputs of one piece are.
 
-ONNX Runtime does not fuse away a value that is an output, so the pieces have fewer fusions.
+ONNX Runtime does not fuse away a value that is an output, so the pieces have fewer fusions. Nodes
+that decode a constant are in every piece that reads it: fusions need them beside their readers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tflite2onnx.writer import Skeleton, nbytes
 MOST_BYTES = 1 << 27  # limit of the total size of the outputs of a piece
 _MOST_WEIGHTS = 1 << 30  # bytes in one piece, which must fit into a protobuf
 _COMPUTED = "/computed"
+_DECODE = ("Cast", "DequantizeLinear")
 
 
 class Segment(NamedTuple):
@@ -72,7 +74,15 @@ class _Cutter:
         # Inputs of a piece must have a known type.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
         self._reads = [_input_names(node) for node in self._nodes]
-        self._last = {name: i for i, names in enumerate(self._reads) for name in names}
+        # The index of the node that decodes a constant, by the name of its output.
+        stored = (self._small.keys() | self._large.keys()) - self._inputs
+        self._decoded = {
+            node.output[0]: i
+            for i, node in enumerate(self._nodes)
+            if node.op_type in _DECODE and self._reads[i] <= stored
+        }
+        reads = ((i, name) for i, names in enumerate(self._reads) for name in names)
+        self._last = {name: i for i, name in reads if name not in self._decoded}
 
     def segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
@@ -83,7 +93,7 @@ class _Cutter:
                 yield i
                 room, weights = most, _MOST_WEIGHTS
             live |= {name for name in node.output if self._last.get(name, -1) > i}
-            live -= {name for name in self._reads[i] if self._last[name] == i}
+            live -= {name for name in self._reads[i] if self._last.get(name) == i}
             room -= sum(self._value_bytes(name) for name in node.output if name in self._seen)
             weights -= sum(self._weight(name) for name in self._reads[i])
         yield len(self._nodes)
@@ -99,9 +109,11 @@ class _Cutter:
 
     def segment(self, start: int, end: int) -> Segment:
         """Return the piece with these nodes."""
-        nodes = self._nodes[start:end]
+        decoded = {self._decoded.get(n, end) for names in self._reads[start:end] for n in names}
+        places = [*sorted(i for i in decoded if i < start), *range(start, end)]
+        nodes = [self._nodes[i] for i in places]
         made = dict.fromkeys(name for node in nodes for name in node.output if name)
-        read = dict.fromkeys(name for names in self._reads[start:end] for name in names)
+        read = dict.fromkeys(name for i in places for name in self._reads[i])
         constants = [n for n in read if n in self._small or n in self._large]
         seen = [name for name in made if name in self._seen]
         renamed = {name: name + _COMPUTED for name in seen} if self._alone else {}
