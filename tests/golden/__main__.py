@@ -60,9 +60,12 @@ def _judge_numbers(data: bytes, result: Result) -> str:
 
 
 def _write_text(case: Case, result: Result) -> None:
+    """Write the text of a model's graph, or remove a text that is no longer recorded."""
     if is_pictured(case, result):
         case.golden.parent.mkdir(parents=True, exist_ok=True)
         case.golden.write_text(dump(result.model))
+    else:
+        case.golden.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
