@@ -1,5 +1,6 @@
 """Convert TensorFlow Lite (LiteRT) models to ONNX."""
 
+import gc
 import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ from tflite2onnx.utils.interrupts import end_on_interrupt, is_program
 
 if is_program():  # whose modules take a while to load
     end_on_interrupt()
+    gc.disable()  # a collection takes longer than a small conversion, and modules are not garbage
 
 from tflite2onnx.bundle import convert_bundle
 from tflite2onnx.convert import convert

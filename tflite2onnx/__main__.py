@@ -1,7 +1,5 @@
 """`python -m tflite2onnx`."""
 
-import sys
+from tflite2onnx.cli import run_program
 
-from tflite2onnx.cli import entry
-
-sys.exit(entry())
+run_program()

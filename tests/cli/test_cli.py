@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import logging
@@ -487,6 +488,9 @@ def test_the_module_is_the_program(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m").write_bytes(network())
     monkeypatch.setattr(sys, "argv", ["anything", *words])
+    # The program ends its process, which is that of the tests here.
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)
     with pytest.raises(SystemExit) as caught:
         runpy.run_module("tflite2onnx", run_name="__main__")
     assert caught.value.code == status

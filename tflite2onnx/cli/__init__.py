@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import logging
 import os
 import signal
@@ -12,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from tflite2onnx.cli.parsers import COMMANDS, parser_of
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.utils.child_process import CAN_FORK, run_in_child
+from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
 from tflite2onnx.utils.console import describe_bug, print_error, print_lines
 from tflite2onnx.utils.interrupts import raise_on_interrupt
 from tflite2onnx.utils.suggestions import suggest_names
@@ -23,8 +26,16 @@ from tflite2onnx.utils.suggestions import suggest_names
 _FAILED, _INTERRUPTED = 1, 130
 
 
+def run_program() -> NoReturn:
+    """Run the command line, and end the process with the exit status."""
+    gc.enable()  # see `tflite2onnx/__init__.py`
+    status = entry()
+    atexit._run_exitfuncs()  # noqa: SLF001 - of packages with classes of operators
+    exit_at_once(status)
+
+
 def entry() -> int:
-    """Run the command line as a program.
+    """Run the command line as a program, and return the exit status.
 
     Commands that run LiteRT do so in a child process, so that a crash is reported as an error.
     With some models, published ones included, the kernels of LiteRT write out of bounds.

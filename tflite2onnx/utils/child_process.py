@@ -45,9 +45,14 @@ def _run_and_exit(main: Callable[[], int]) -> NoReturn:
         status = main()
     except SystemExit as error:  # argparse raises it for wrong usage
         status = int(error.code or 0)
+    exit_at_once(status)  # destructors of a damaged library would run
+
+
+def exit_at_once(status: int) -> NoReturn:
+    """End the process without freeing what it holds, which takes longer than many conversions."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # skips Python's finalization, where destructors of a damaged library may run
+    os._exit(status)
 
 
 _Handler = Callable[[int, FrameType | None], object]
