@@ -5,21 +5,27 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support import Build
 from tflite2onnx import passes
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes import apply_if_present, find_pass
+from tflite2onnx.passes import apply_if_present, apply_if_valid, find_pass
 from tflite2onnx.reader.model import read_model
 
 
 def list_paths() -> list[str]:
-    """Return the paths of passes in calls of `apply_if_present`."""
+    """Return the paths of passes in the tuples."""
     tree = ast.parse(Path(str(passes.__file__)).read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "apply_if_present"]
-    return [ast.literal_eval(call.args[1]) for call in named]
+    names = ("apply_if_present", "apply_if_valid")
+    named = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in names]
+    return [
+        str(ast.literal_eval(call.args[1]))
+        for call in named
+        if len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+    ]
 
 
 @pytest.mark.parametrize("path", list_paths())
@@ -49,3 +55,21 @@ def test_a_pass_runs_for_operators_and_activations(prefixes: str) -> None:
     """A code that begins with one of the prefixes is enough, and so is an activation."""
     with pytest.raises(ModuleNotFoundError, match="missing"):
         apply_if_present(prefixes, "missing")(read_graph("RELU6"))
+
+
+def test_contradictory_operands_stop_a_pattern() -> None:
+    """The axes of a MEAN are not a number: the pass leaves the graph to the operator's check."""
+    m = Build()
+    x = m.input([2, 3])
+    (squares,) = m.op("MUL", [x, x], [[2, 3]])
+    (mean,) = m.op(
+        "MEAN", [squares, m.constant(np.array([np.nan], np.float32))], [[2, 1]], keep_dims=True
+    )
+    (shifted,) = m.op("ADD", [mean, m.constant(np.array([1e-6], np.float32))], [[2, 1]])
+    (root,) = m.op("RSQRT", [shifted], [[2, 1]])
+    m.output(*m.op("MUL", [x, root], [[2, 3]]))
+    graph = read_model(m.bytes()).graphs[0]
+    path = "patterns.normalizations.fuse_rms_normalizations"
+    with pytest.raises(ValueError, match="NaN"):
+        apply_if_present("RSQRT", path)(graph)
+    assert apply_if_valid("RSQRT", path)(graph) is graph

@@ -11,6 +11,7 @@ from functools import partial, reduce
 from importlib import import_module
 from typing import TypeAlias, TypeVar
 
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model
 from tflite2onnx.passes.dynamic_shapes import infer_custom_shapes, infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
@@ -44,6 +45,23 @@ def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
         return find_pass(path)(value) if present else value
 
     return run_if_present
+
+
+def apply_if_valid(prefixes: str, path: str) -> Callable[[T], T]:
+    """Return a pass as `apply_if_present` does; operands that contradict each other stop it.
+
+    The graph then stays as it is: the conversion of the operators raises the error with its reason.
+    """
+    change: Callable[[T], T] = apply_if_present(prefixes, path)
+
+    def run_if_valid(value: T) -> T:
+        try:
+            with as_operator_error():
+                return change(value)
+        except OperatorError:
+            return value
+
+    return run_if_valid
 
 
 def find_pass(path: str) -> Callable[[T], T]:
@@ -88,23 +106,23 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # As above, where the iterations are unrolled.
-    apply_if_present("TANH", "recurrent.raise_recurrent_steps"),
+    apply_if_valid("TANH", "recurrent.raise_recurrent_steps"),
     # Unrolled layers unpack sequences and pack them again.
-    apply_if_present("UNPACK SPLIT", "patterns.join_parts"),
+    apply_if_valid("UNPACK SPLIT", "patterns.join_parts"),
     # Images with axes split and merged again would need Transposes.
-    apply_if_present("TRANSPOSE", "patterns.fuse_rearrangements"),
+    apply_if_valid("TRANSPOSE", "patterns.fuse_rearrangements"),
     # ONNX has operators for activations and normalizations.
-    apply_if_present(
+    apply_if_valid(
         "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",
         "patterns.fuse_activations",
     ),
-    apply_if_present("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
+    apply_if_valid("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
     # Before the normalizations between two RESHAPE.
-    apply_if_present("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
-    apply_if_present("MEAN", "patterns.normalizations.fuse_normalizations"),
-    apply_if_present("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
+    apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
+    apply_if_valid("MEAN", "patterns.normalizations.fuse_normalizations"),
+    apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
     # After the patterns, which contain products by constants.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     align,  # the layout planner needs operands with corresponding axes
@@ -120,20 +138,20 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Gemm adds its third input without another node.
-    apply_if_present("FULLY_CONNECTED", "patterns.chain_products"),
+    apply_if_valid("FULLY_CONNECTED", "patterns.chain_products"),
     eliminate_dead_operators,  # the layers that were chained
     # ONNX has no PACK and UNPACK.
-    apply_if_present("PACK UNPACK", "patterns.flatten_packs"),
+    apply_if_valid("PACK UNPACK", "patterns.flatten_packs"),
     # The planner may save Transposes.
-    apply_if_present("TRANSPOSE", "patterns.multiply_pixels"),
+    apply_if_valid("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.
-    apply_if_present("BATCH_MATMUL", "patterns.swap_products"),
+    apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
     # Pad of channels leaves the blocked layout of convolutions.
-    apply_if_present("PAD", "patterns.convolve_padded_channels"),
+    apply_if_valid("PAD", "patterns.convolve_padded_channels"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    apply_if_present("PRELU", "patterns.split_prelu"),
+    apply_if_valid("PRELU", "patterns.split_prelu"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D", "patterns.pad_channels"),
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", "patterns.pad_channels"),
 )
 
 

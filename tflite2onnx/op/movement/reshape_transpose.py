@@ -121,6 +121,7 @@ class Reshape(DynamicShape, Foldable):
         x, y = self.input(0), self.output
         if self.has_data_dependent_shape:
             self._check_dynamic()
+            expect_type(y, (x.dtype,))
             if y.symbols:
                 return
             if y.dynamic_axes:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
@@ -51,6 +52,8 @@ class Softmax(LastAxis):
 
     def check(self) -> None:
         super().check()
+        if self.input(0).dtype is DType.INT16:  # the kernel writes 16 bits whatever the output is
+            expect_type(self.output, (DType.INT16,))
         if self.input(0).dtype is DType.INT16 and self.options.beta < 0:
             raise OperatorError(  # the kernel multiplies by a positive factor
                 f"beta must not be negative for int16, got {self.options.beta:g}"
