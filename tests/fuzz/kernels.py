@@ -27,7 +27,7 @@ _LARGEST_QUOTIENT = 1 << 15
 _LOWEST_WEIGHT = 0x80  # the bits of -128
 # Operators whose result may change by many steps if an operand changes by one step, which the
 # operator that computes the operand is allowed to differ by.
-_AMPLIFIERS = {"DIV", "EXP", "LOG", "POW", "RSQRT"}
+_AMPLIFIERS = {"CAST", "DIV", "EXP", "LOG", "POW", "RSQRT"}
 _LARGEST_INT16 = 1 << 15
 _COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"}
 # Activations that cut the range of sums of rounded data, whose errors are parts of the whole range.
@@ -135,13 +135,15 @@ def _wraps_product(op: Op) -> bool:
 def _saturates_table(op: Op) -> bool:
     """Return whether an entry of the table of 513 numbers is cut to a limit of int16.
 
-    The kernels of EXP and LOG interpolate between entries. The logarithm of 0 is always cut.
+    The kernels of EXP, GELU and LOG interpolate between entries. The logarithm of 0 is always cut.
     """
     if op.code == "LOG" and op.outputs[0].dtype is DType.INT16:
         return True
-    if op.code != "EXP" or op.outputs[0].dtype is not DType.INT16 or not _scales(op):
+    if op.code not in ("EXP", "GELU") or op.outputs[0].dtype is not DType.INT16 or not _scales(op):
         return False
     source, target = _scales(op)
+    if op.code == "GELU":  # of the largest number, which it returns
+        return bool(source.scale[0] > target.scale[0])
     return bool(source.scale[0] * _LARGEST_INT16 > np.log(target.scale[0] * _LARGEST_INT16))
 
 

@@ -13,7 +13,7 @@ from tflite2onnx.op.common.fixed_point import Slopes, slopes
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node, nodes
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
-from tflite2onnx.quantization.storage import BOUNDS
+from tflite2onnx.quantization.storage import BOUNDS, is_quantized
 from tflite2onnx.tensor import DType
 
 
@@ -95,6 +95,11 @@ class LeakyRelu(Elementwise):
         "LEAKY_RELU": ElementwiseRule(node("LeakyRelu"), "float32")
     }
     codes = tuple(rows)
+
+    def check(self) -> None:
+        super().check()
+        if is_quantized(self.output) and not np.isfinite(self.options.alpha):
+            raise OperatorError(f"alpha must be finite for integers, got {self.options.alpha:g}")
 
     @property
     def slopes(self) -> Slopes | None:

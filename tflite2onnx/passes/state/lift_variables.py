@@ -157,7 +157,7 @@ class _Walk:
         self.written: dict[Variable, Op] = {}
         self.known: dict[Tensor, Tensor] = around.known if around else {}
         steps = {
-            "CALL_ONCE": lambda _: None,
+            "CALL_ONCE": self._check_first_call,
             "READ_VARIABLE": self._read_variable,
             "ASSIGN_VARIABLE": self._assign,
         }
@@ -170,6 +170,11 @@ class _Walk:
                     if running is not None and before is not None:
                         self._keep_values_after_end(op, running, before)
                     running = self._continues_after(op, running, goes_on)
+
+    def _check_first_call(self, _: Op) -> None:
+        """Raise OperatorError if initial values would replace values that the same run assigned."""
+        if any(isinstance(variable, Resource) for variable in self.written):
+            raise OperatorError("it must come before the operators that assign to variables")
 
     def current_tensor(self, tensor: Tensor) -> Tensor:
         """Return the tensor in place of a tensor; for a variable, of its current value."""
