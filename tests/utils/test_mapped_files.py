@@ -41,3 +41,12 @@ def test_arrays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         file = io.BytesIO()
         write_elements(file, array)
         assert file.getvalue() == array.tobytes()
+
+
+def test_broadcast_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array that repeats its elements is copied in pieces."""
+    monkeypatch.setattr(mapped_files, "_PIECE_BYTES", 48)
+    array = np.broadcast_to(np.arange(3, dtype=np.float32), (11, 3))
+    file = io.BytesIO()
+    write_elements(file, array)
+    assert file.getvalue() == array.tobytes()

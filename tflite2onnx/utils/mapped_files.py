@@ -18,6 +18,12 @@ def write_elements(file: BinaryIO, array: Array) -> None:
     Pages of a mapped file count as memory of the process once they are read. They are given back
     after each piece, so that a file of any size is copied in little memory.
     """
+    if array.nbytes > _PIECE_BYTES and not array.flags.c_contiguous:
+        # A broadcast array takes memory only when it is copied.
+        rows = max(1, len(array) * _PIECE_BYTES // array.nbytes)
+        for start in range(0, len(array), rows):
+            write_elements(file, np.ascontiguousarray(array[start : start + rows]))
+        return
     elements = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     owner = _mapping(elements)
     for start in range(0, elements.size, _PIECE_BYTES):

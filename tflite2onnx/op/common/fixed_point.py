@@ -56,7 +56,7 @@ def slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     source, target = x.quantization, y.quantization
     if x.dtype is not y.dtype or not are_narrow(x, y) or source is None or target is None:
         return None
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):  # a scale may be 0
         steep = source.scale[0] / target.scale[0]
         flat = steep * np.float32(alpha)
     least = 2.0**-_BITS
@@ -79,7 +79,7 @@ def reciprocal(y: Tensor) -> np.float32 | None:
     if not are_narrow(y) or y.quantization is None:
         return None
     scale = y.quantization.scale[0]
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):  # a scale may be 0
         return None if np.frexp(scale)[0] == 0.5 else np.float32(1) / scale
 
 
@@ -115,7 +115,7 @@ def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization
     if len({t.dtype for t in (a, b, y)}) > 1 or not are_narrow(a, b, y):
         return ()
     *inputs, output = (t.quantization for t in (a, b, y) if t.quantization)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):  # a scale may be 0
         slopes = [each.scale[0] / output.scale[0] for each in inputs]
     if not all(_LEAST_TERM <= slope < _LARGEST_TERM for slope in slopes):
         return ()
