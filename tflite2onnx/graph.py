@@ -145,6 +145,16 @@ class Graph:
         """The codes of all operators, and of the activations that they apply."""
         return frozenset(code for op in self.every_op() for code in (op.code, op.activation))
 
+    @cached_property
+    def producers(self) -> Mapping[Tensor, Op]:
+        """The operators by the tensors that they compute, in sub-graphs too."""
+        return {tensor: op for op in self.every_op() for tensor in op.outputs}
+
+    @cached_property
+    def readers(self) -> Readers:
+        """The operators by the tensors that they read, in sub-graphs too."""
+        return Readers(self)
+
     def every_op(self) -> Iterator[Op]:
         """Yield all operators; the operators of sub-graphs follow the operator that runs them."""
         for op in self.ops:
@@ -195,14 +205,17 @@ class Graph:
     ) -> Graph:
         """Return the graph with each operator replaced by the result of `change`, nested ones too.
 
-        Outputs are replaced by `known`, to which `change` may add tensors, after all operators.
+        Outputs are replaced by `known`, to which `change` may add tensors, after all operators. If
+        nothing changes, this is the graph itself, which keeps its `producers` and `readers`.
         """
         known = {} if known is None else known
         ops = []
         for op in (each for old in self.ops for each in change(old)):
             graphs = tuple(graph.rewrite(change, known) for graph in op.graphs)
-            ops.append(replace(op, graphs=graphs) if graphs else op)
+            ops.append(op if graphs == op.graphs else replace(op, graphs=graphs))
         outputs = tuple(known.get(t, t) for t in self.outputs)
+        if (*ops,) == self.ops and outputs == self.outputs:
+            return self
         return replace(self, ops=tuple(ops), outputs=outputs)
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op, Options, Readers
+from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
@@ -40,12 +40,11 @@ def fuse_dilated_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of the three operators."""
     every = list(graph.every_op())
     makers: dict[Tensor | None, Op] = {t: op for op in every for t in op.outputs[:1]}
-    readers = Readers(graph)
     fused: dict[Op, Op | None] = {}
     for op in every:
         convolution = _fuse_convolution(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
         # SPACE_TO_BATCH_ND stays: it may have other readers.
-        if convolution is not None and readers.find_only_reader(op.inputs[0]) is op:
+        if convolution is not None and graph.readers.find_only_reader(op.inputs[0]) is op:
             fused[op] = convolution
             fused[makers[op.inputs[0]]] = None
     return graph.rewrite(lambda op: [each for each in (fused.get(op, op),) if each is not None])

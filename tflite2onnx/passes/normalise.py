@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tflite2onnx.errors import OperatorError, as_unsupported
-from tflite2onnx.graph import Graph, Op, Options, Readers, copy_op
+from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.passes.fold_constants import is_replacement
@@ -110,13 +110,12 @@ def keep_axes(graph: Graph) -> Graph:
     every = list(graph.every_op())
     reshapes = [op for op in every if op.is_builtin("RESHAPE") and op.inputs]
     sources = {t: op.inputs[0] for op in reshapes for t in op.outputs[:1]}
-    readers = Readers(graph)
     changed: dict[Op, Op] = {}
     for op in every:
-        after = readers.find_only_reader(op.outputs[0]) if op.outputs else None
+        after = graph.readers.find_only_reader(op.outputs[0]) if op.outputs else None
         if after is not None:
             changed |= _keep_axes_of(op, sources, after)
-    absorbed = {readers.find_only_reader(op.outputs[0]) for op in changed}
+    absorbed = {graph.readers.find_only_reader(op.outputs[0]) for op in changed}
     return graph.rewrite(lambda op: () if op in absorbed else (changed.get(op, op),))
 
 

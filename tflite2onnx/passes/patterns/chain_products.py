@@ -49,14 +49,14 @@ def _chain(op: Op, matcher: Matcher) -> list[Op]:
 
 def _find_layers(op: Op, matcher: Matcher) -> tuple[Op | None, Op | None, Tensor | None]:
     """Return the layers of a sum, the second without a bias; and a constant that is added too."""
-    makers = [matcher.makers.get(t) for t in op.inputs if t is not None]
+    producers = [matcher.graph.producers.get(t) for t in op.inputs if t is not None]
     constants = [t for t in op.inputs if t is not None and t.data is not None]
-    inner = next((each for each in makers if each is not None and each.is_builtin("ADD")), None)
+    inner = next((each for each in producers if each is not None and each.is_builtin("ADD")), None)
     if constants and inner is not None and _is_bias(constants[0], op, inner, matcher):
         first, second, bias = _find_layers(inner, matcher)
         plain = bias is None and not any(each and _has_bias(each) for each in (first, second))
         return (first, second, constants[0]) if plain else (None, None, None)
-    first, second = (*makers, None, None)[:2]
+    first, second = (*producers, None, None)[:2]
     for layer in (first, second):
         if layer is None or first is second or not _is_row_product(layer, op, matcher):
             return None, None, None
@@ -70,7 +70,7 @@ def _is_bias(constant: Tensor, op: Op, inner: Op, matcher: Matcher) -> bool:
     """Return whether an ADD adds one number for each column to the sum of `inner`."""
     total = inner.outputs[0]
     fits = is_float(constant) and constant.elements == total.elements == total.shape[-1]
-    once = matcher.readers.find_only_reader(total) is op
+    once = matcher.graph.readers.find_only_reader(total) is op
     return fits and once and inner.activation == "NONE" and total.sizes == op.outputs[0].sizes
 
 
@@ -80,7 +80,7 @@ def _is_row_product(op: Op, reader: Op, matcher: Matcher) -> bool:
         return False
     constants, y = [t for t in op.inputs[1:] if t is not None], op.outputs[0]
     fixed = all(t.data is not None and is_float(t) for t in constants)
-    once = matcher.readers.find_only_reader(y) is reader
+    once = matcher.graph.readers.find_only_reader(y) is reader
     row = y.rank == _MATRIX and y.shape[0] == 1 and y.sizes == reader.outputs[0].sizes
     return fixed and once and row and is_float(y) and not y.symbols
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
@@ -27,17 +27,15 @@ _RECURRENT = "UNIDIRECTIONAL_SEQUENCE_"
 
 def flatten_packs(graph: Graph) -> Graph:
     """Return the graph with CONCATENATION and SPLIT in place of PACK and UNPACK."""
-    makers = {t: op for op in graph.every_op() for t in op.outputs}
-    readers = Readers(graph)
 
     def flatten(op: Op) -> list[Op]:
         if op.is_builtin("PACK") and op.outputs:
             parts = [t for t in op.inputs if t is not None]
-            near = [makers.get(t) for t in parts]
+            near = [graph.producers.get(t) for t in parts]
             whole = op.outputs[0]
         elif op.is_builtin("UNPACK") and op.inputs and op.inputs[0] is not None:
             parts, whole = [*op.outputs], op.inputs[0]
-            near = [readers.find_only_reader(t) for t in parts]
+            near = [graph.readers.find_only_reader(t) for t in parts]
         else:
             return [op]
         reshaped = any(each is not None and _reshapes(each) for each in near)

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import is_float
 from tflite2onnx.tensor import Array, Tensor
 
@@ -35,13 +35,12 @@ _BIAS = 2  # the input
 
 def fold_into_products(graph: Graph) -> Graph:
     """Return the graph with constants folded into filters and biases."""
-    readers = Readers(graph)
     products: dict[Tensor, Op] = {}
     folded: dict[Op, Op] = {}
 
     def find_products(op: Op) -> None:
         folds = op.is_builtin(*_FOLDED) and op.outputs
-        whole = _fold(op, products, readers) if folds else None
+        whole = _fold(op, products, graph) if folds else None
         if whole is not None:
             folded[op] = whole
         current = whole or op
@@ -54,7 +53,7 @@ def fold_into_products(graph: Graph) -> Graph:
     return graph.rewrite(lambda op: (folded.get(op, op),)) if folded else graph
 
 
-def _fold(op: Op, products: dict[Tensor, Op], readers: Readers) -> Op | None:
+def _fold(op: Op, products: dict[Tensor, Op], graph: Graph) -> Op | None:
     """Return the product with the constant of an operator, None unless the conditions hold."""
     x, constant = (*op.inputs, None, None)[:2]
     if x is not None and x.data is not None and not op.is_builtin("SUB"):
@@ -62,7 +61,7 @@ def _fold(op: Op, products: dict[Tensor, Op], readers: Readers) -> Op | None:
     if x is None or constant is None or constant.data is None or x not in products:
         return None
     product, y = products[x], op.outputs[0]
-    read_once = readers.find_only_reader(x) is op
+    read_once = graph.readers.find_only_reader(x) is op
     operands = [t for t in (*product.inputs, constant, y) if t is not None]
     if not (read_once and product.activation == "NONE" and all(map(is_float, operands))):
         return None

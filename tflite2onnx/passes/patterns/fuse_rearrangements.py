@@ -80,7 +80,7 @@ class _Mover:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._makers = {t: op for op in graph.every_op() for t in op.outputs}
+        self._producers = graph.producers
         self._images = find_images(graph)
         self._budget = _BUDGET
 
@@ -105,7 +105,7 @@ class _Mover:
         yield op
         tensor = op.inputs[_data_input(op)]
         while tensor is not None and tensor not in self._images:
-            before = self._makers.get(tensor)
+            before = self._producers.get(tensor)
             if before is None or not before.is_builtin(*_MOVES):
                 return
             yield before

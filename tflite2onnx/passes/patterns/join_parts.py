@@ -34,16 +34,15 @@ def join_parts(graph: Graph) -> Graph:
     """Return the graph with copies in place of operators that undo each other."""
     if graph.codes.isdisjoint(_JOINS):
         return graph
-    makers = {t: op for op in graph.every_op() for t in op.outputs}
-    return graph.rewrite(lambda op: _copy_parts(op, makers) or [op])
+    return graph.rewrite(lambda op: _copy_parts(op, graph) or [op])
 
 
-def _copy_parts(op: Op, makers: dict[Tensor, Op]) -> list[Op]:
+def _copy_parts(op: Op, graph: Graph) -> list[Op]:
     """Return the copies that replace an operator; empty unless the conditions hold."""
     if not op.is_builtin(*_INVERSES):
         return []
     sources = _data(op)
-    first = makers.get(sources[0]) if sources and sources[0] is not None else None
+    first = graph.producers.get(sources[0]) if sources and sources[0] is not None else None
     if first is None or not first.is_builtin(*_INVERSES[op.code]):
         return []
     joins = op.code in _JOINS

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
 
@@ -52,11 +52,10 @@ class Match(NamedTuple):
 
 
 class Matcher:
-    """The operators of a graph by the tensors that they compute and read."""
+    """Finds the operators of a graph that match patterns."""
 
     def __init__(self, graph: Graph) -> None:
-        self.makers = {t: op for op in graph.every_op() for t in op.outputs}
-        self.readers = Readers(graph)
+        self.graph = graph
 
     def match(self, op: Op, pattern: Pattern, *, activated: bool = False) -> Match | None:
         """Return the match of a pattern with the operators that end in this operator.
@@ -77,7 +76,7 @@ class Matcher:
         """Return whether only operators of the match read what the operators before `last` make."""
         ops = {*found.ops, last}
         made = [t for op in found.ops if op is not last for t in op.outputs]
-        return all(self.readers.are_among(ops, t) for t in made)
+        return all(self.graph.readers.are_among(ops, t) for t in made)
 
     def _match_tensor(self, tensor: Tensor, pattern: Pattern, found: Match) -> Iterator[Match]:
         if isinstance(pattern, str):
@@ -86,7 +85,7 @@ class Matcher:
             if _is_number(tensor, pattern):
                 yield found
         else:
-            op = self.makers.get(tensor)
+            op = self.graph.producers.get(tensor)
             if op is not None and op.outputs[0] is tensor and is_float(tensor):
                 yield from self._match_op(op, pattern, found)
 

@@ -19,12 +19,12 @@ BATCH_MATMUL becomes TRANSPOSE(BATCH_MATMUL(b, a)) if
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from operator import mul
 
-from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import is_float
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
@@ -32,12 +32,10 @@ from tflite2onnx.tensor import Tensor
 
 def swap_products(graph: Graph) -> Graph:
     """Return the graph with products whose operands are swapped; see above for the conditions."""
-    makers = {t: op for op in graph.every_op() for t in op.outputs}
-    readers = Readers(graph)
-    return graph.rewrite(lambda op: _swap(op, makers, readers))
+    return graph.rewrite(lambda op: _swap(op, graph))
 
 
-def _swap(op: Op, makers: Mapping[Tensor, Op], readers: Readers) -> Sequence[Op]:
+def _swap(op: Op, graph: Graph) -> Sequence[Op]:
     """Return the operators of the swapped product; the operator itself unless the conditions hold.
 
     Sizes that are dynamic cannot be split.
@@ -47,9 +45,9 @@ def _swap(op: Op, makers: Mapping[Tensor, Op], readers: Readers) -> Sequence[Op]
     (a, b), y = op.inputs[:2], op.outputs[0]
     if a is None or b is None or not (is_float(a) and is_float(b)) or b.data is not None:
         return [op]
-    if y.symbols or not (_is_moved(a, makers) and _is_moved(b, makers)):
+    if y.symbols or not (_is_moved(a, graph) and _is_moved(b, graph)):
         return [op]
-    if not _has_rows_last(y, readers):
+    if not _has_rows_last(y, graph):
         return [op]
     rewriter, (*batch, rows, columns) = Rewriter(op), y.shape
     swapped = rewriter.op(
@@ -68,20 +66,20 @@ def _swap(op: Op, makers: Mapping[Tensor, Op], readers: Readers) -> Sequence[Op]
     return rewriter.ops
 
 
-def _is_moved(tensor: Tensor, makers: Mapping[Tensor, Op]) -> bool:
+def _is_moved(tensor: Tensor, graph: Graph) -> bool:
     """Return whether a tensor is constant, or a TRANSPOSE computes its elements."""
-    op = makers.get(tensor)
+    op = graph.producers.get(tensor)
     if op is not None and op.is_builtin("RESHAPE"):
-        op = makers.get(op.inputs[0]) if op.inputs[0] is not None else None
+        op = graph.producers.get(op.inputs[0]) if op.inputs[0] is not None else None
     return tensor.data is not None or (op is not None and op.is_builtin("TRANSPOSE"))
 
 
-def _has_rows_last(product: Tensor, readers: Readers) -> bool:
+def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     """Return whether only a TRANSPOSE reads a product, and puts one of its rows' axes last."""
-    tensor, reader = product, readers.find_only_reader(product)
+    tensor, reader = product, graph.readers.find_only_reader(product)
     if reader is not None and reader.is_builtin("RESHAPE"):
         tensor = reader.outputs[0]
-        reader = readers.find_only_reader(tensor)
+        reader = graph.readers.find_only_reader(tensor)
     if reader is None or not reader.is_builtin("TRANSPOSE"):
         return False
     order = reader.inputs[1] if len(reader.inputs) > 1 else None

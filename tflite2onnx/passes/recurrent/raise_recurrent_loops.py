@@ -18,7 +18,7 @@ one matrix for each gate, in ONNX's order of gates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,14 +34,13 @@ from tflite2onnx.tensor import DType, Tensor
 
 def raise_recurrent_loops(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of loops that are recurrent layers."""
-    around = {t: op for op in graph.every_op() for t in op.outputs}
 
     def rewrite_op(op: Op) -> list[Op]:
         if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_for(op) is None:
             return [op]
         try:
             with as_operator_error(), np.errstate(all="ignore"):  # parameters may be infinite
-                return _replace_loop(_Loop(op, around)) or [op]
+                return _replace_loop(_Loop(op, graph)) or [op]
         except OperatorError:  # the conversion of the loop raises its own errors
             return [op]
 
@@ -67,11 +66,10 @@ class _Layer(NamedTuple):
 class _Loop:
     """A loop with counters: `rounds` is the number of iterations, or the name of a dynamic size.
 
-    `limit` is the tensor that ends the count. `around` are the producers of all tensors of the
-    model.
+    `limit` is the tensor that ends the count. `graph` is the graph of the whole model.
     """
 
-    def __init__(self, op: Op, around: Mapping[Tensor, Op]) -> None:
+    def __init__(self, op: Op, graph: Graph) -> None:
         (body,) = op.graphs
         self.op, self.body = op, body
         firsts = [t for t in op.inputs[1:] if t is not None]
@@ -81,7 +79,7 @@ class _Loop:
         self.producers = self.formulas.producers
         self.counters = {v.now: v for v in self.variables if self._counts(v)}
         self.limit: Tensor | None = None
-        self._around = around
+        self._graph = graph
         self.rounds = self._count_rounds()
 
     def _counts(self, variable: _Variable) -> bool:
@@ -119,8 +117,10 @@ class _Loop:
         """Return the difference of a limit and a start, None if it is unknown."""
         if limit.data is not None:
             return int(limit.data.max()) - start
-        op = self._around.get(limit)
-        shape = self._around.get(op.inputs[0]) if op and op.inputs and op.inputs[0] else None
+        op = self._graph.producers.get(limit)
+        shape = (
+            self._graph.producers.get(op.inputs[0]) if op and op.inputs and op.inputs[0] else None
+        )
         operator = rules_for(op) if op else None
         if (
             op is None

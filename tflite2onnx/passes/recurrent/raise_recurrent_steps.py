@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Options, Readers, copy_op
+from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Matrix, Sum
@@ -142,9 +142,9 @@ class _Replacement:
     def __init__(self, graph: Graph, formulas: Formulas) -> None:
         self.layers: list[_Layer] = []
         self._graph = graph
-        self._makers = {t: op for op in graph.ops for t in op.outputs}
+        self._producers = dict(formulas.producers)
         self._tensors: dict[Formula, list[Tensor]] = {}
-        for tensor in (*graph.inputs, *self._makers):
+        for tensor in (*graph.inputs, *self._producers):
             self._tensors.setdefault(formulas.formula_of(tensor), []).append(tensor)
 
     def add(self, chain: Sequence[_Step]) -> bool:
@@ -182,8 +182,8 @@ class _Replacement:
         if source is None:
             return None
         target = replace(like, name=f"{source.name}/item", data=None)
-        copies.append(copy_op(self._makers.get(source, self._graph.ops[0]), source, target))
-        self._makers[target] = copies[-1]
+        copies.append(copy_op(self._producers.get(source, self._graph.ops[0]), source, target))
+        self._producers[target] = copies[-1]
         return target
 
     def _depends(self, tensors: Iterable[Tensor], made: set[Tensor]) -> bool:
@@ -193,7 +193,7 @@ class _Replacement:
             tensor = waiting.pop()
             if tensor in made:
                 return True
-            op = self._makers.get(tensor)
+            op = self._producers.get(tensor)
             if tensor not in seen and op is not None:
                 waiting += [t for t in op.inputs if t is not None]
             seen.add(tensor)
@@ -201,14 +201,15 @@ class _Replacement:
 
     def _join_items(self, items: Sequence[Tensor], item: Tensor, copies: list[Op]) -> Tensor:
         """Return the items as a sequence [time, batch, numbers]."""
-        maker = self._makers.get(items[0])
-        source = maker.inputs[0] if maker is not None and maker.is_builtin("UNPACK") else None
-        whole = maker is not None and maker.outputs == tuple(items)
-        axis = maker.options.get("axis", 0) if maker is not None else 0
+        producer = self._producers.get(items[0])
+        unpack = producer if producer is not None and producer.is_builtin("UNPACK") else None
+        source = unpack.inputs[0] if unpack is not None else None
+        whole = producer is not None and producer.outputs == tuple(items)
+        axis = producer.options.get("axis", 0) if producer is not None else 0
         target = _sequence_tensor(item, len(items), f"{items[0].name}/sequence")
         if source is not None and whole and source.sizes == target.sizes and axis in (0, -3):
             return source
-        near = maker or self._graph.ops[0]
+        near = producer or self._graph.ops[0]
         if source is not None and whole and axis in (1, -2):
             turn = int32_constant("permutation", (1, 0, 2))
             copies.append(Op("TRANSPOSE", near.index, (source, turn), (target,)))
@@ -217,7 +218,7 @@ class _Replacement:
         else:
             options = Options({"axis": 0, "values_count": len(items)})
             copies.append(Op("PACK", near.index, tuple(items), (target,), options))
-        self._makers[target] = copies[-1]
+        self._producers[target] = copies[-1]
         return target
 
     def _replace(
@@ -233,7 +234,7 @@ class _Replacement:
         ends = [replace(t, name=f"{t.name}/end") for t in outputs]
         op = Op(cell.code, last.index, inputs, (sequence, *ends), Options(cell.options))
         self.layers.append(_Layer(op, before, every, outputs))
-        self._makers |= dict.fromkeys((*every, *outputs, *op.outputs), op)
+        self._producers |= dict.fromkeys((*every, *outputs, *op.outputs), op)
 
     def make_graph(self) -> Graph:
         """Return the graph with the layers.
@@ -244,9 +245,9 @@ class _Replacement:
         made = {t for layer in self.layers for t in (*layer.every, *layer.outputs)}
         rest = [op for op in self._graph.ops if made.isdisjoint(op.outputs)]
         graph = self._with_ops(rest, unpacks=[True] * len(self.layers))
-        readers = Readers(graph)
         unpacks = [
-            any(not readers.are_among((), t) for t in layer.every[:-1]) for layer in self.layers
+            any(not graph.readers.are_among((), t) for t in layer.every[:-1])
+            for layer in self.layers
         ]
         return self._with_ops(rest, unpacks)
 
@@ -280,12 +281,12 @@ def _sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:
 
 def _sort_ops(ops: Sequence[Op]) -> tuple[Op, ...]:
     """Return operators in order of execution, which changes as little as possible."""
-    makers = {t: op for op in ops for t in op.outputs}
+    producers = {t: op for op in ops for t in op.outputs}
     done: dict[Op, None] = {}
     for op in ops:
         waiting = [op]
         while waiting:
-            needed = [makers[t] for t in waiting[-1].inputs if t in makers]
+            needed = [producers[t] for t in waiting[-1].inputs if t in producers]
             missing = [each for each in needed if each not in done]
             if missing:
                 waiting += missing

@@ -32,12 +32,11 @@ _PARTS = 3  # before the item, the item, after it
 
 def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
-    producers = {t: op for op in graph.every_op() for t in op.outputs}
 
     def change(op: Op) -> list[Op]:
         try:
             with as_operator_error():
-                return _fuse_update(op, producers) or [op]
+                return _fuse_update(op, graph.producers) or [op]
         except OperatorError:  # the conversion of the operator raises it again
             return [op]
 

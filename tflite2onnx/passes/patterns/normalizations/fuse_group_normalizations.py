@@ -41,8 +41,8 @@ def fuse_group_normalizations(graph: Graph) -> Graph:
 def _fuse_groups(op: Op, matcher: Matcher) -> Op:
     """Return GROUP_NORMALIZATION; the operator itself unless the conditions hold."""
     y = op.inputs[0] if op.is_builtin("RESHAPE") and op.inputs else None
-    last = matcher.makers.get(y) if y is not None and y.rank == _GROUPED else None
-    if last is None or matcher.readers.find_only_reader(y) is not op:
+    last = matcher.graph.producers.get(y) if y is not None and y.rank == _GROUPED else None
+    if last is None or matcher.graph.readers.find_only_reader(y) is not op:
         return op
     for pattern in PATTERNS.get(last.code, ()):
         found = matcher.match(last, pattern, activated=True)
@@ -54,7 +54,7 @@ def _fuse_groups(op: Op, matcher: Matcher) -> Op:
 
 def _normalize_groups(op: Op, last: Op, found: Match, matcher: Matcher) -> Op | None:
     x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
-    split = matcher.makers.get(x)
+    split = matcher.graph.producers.get(x)
     image = split.inputs[0] if split is not None and split.is_builtin("RESHAPE") else None
     if image is None or image.rank != _IMAGE or image.sizes != op.outputs[0].sizes:
         return None

@@ -82,31 +82,31 @@ def _ones(x: Tensor) -> Tensor | None:
 
 def _find_mean_square(root: Op, matcher: Matcher) -> _MeanSquare | None:
     """Return what a root is taken of, None unless conditions 1 to 3 hold."""
-    addition = _maker(root.inputs[0], matcher)
+    addition = _find_producer(root.inputs[0], matcher)
     mean, epsilon = _split_constant(addition, "ADD")
-    reduction, share = _maker(mean, matcher), 1.0
+    reduction, share = _find_producer(mean, matcher), 1.0
     if reduction is not None and reduction.is_builtin("MUL", "DIV"):
         total, number = _split_constant(reduction, reduction.code)
         share = 1 / number if number and reduction.code == "DIV" else number or 0
-        reduction = _maker(total, matcher)
+        reduction = _find_producer(total, matcher)
     if reduction is None or epsilon is None or not reduction.is_builtin("MEAN", "SUM"):
         return None
     squares, axes = (*reduction.inputs, None)[:_BINARY]
-    x = _find_squared(matcher.makers.get(squares) if squares else None)
+    x = _find_squared(matcher.graph.producers.get(squares) if squares else None)
     if x is None or axes is None or axes.data is None or not x.rank or not x.elements:
         return None
     expected = 1.0 if reduction.code == "MEAN" else 1 / x.shape[-1]
     last_axis = [int(axis) % x.rank for axis in axes.data.flat] == [x.rank - 1]
     fits = last_axis and is_float(x) and abs(share - expected) <= _CLOSE * expected
-    once = matcher.readers.find_only_reader(squares) is reduction
+    once = matcher.graph.readers.find_only_reader(squares) is reduction
     return _MeanSquare(x, epsilon) if fits and once else None
 
 
-def _maker(tensor: Tensor | None, matcher: Matcher) -> Op | None:
+def _find_producer(tensor: Tensor | None, matcher: Matcher) -> Op | None:
     """Return the operator that computes a tensor before any RESHAPE; no other operator reads it."""
     op = None
-    while tensor is not None and matcher.readers.find_only_reader(tensor) is not None:
-        op = matcher.makers.get(tensor)
+    while tensor is not None and matcher.graph.readers.find_only_reader(tensor) is not None:
+        op = matcher.graph.producers.get(tensor)
         if op is None or not op.is_builtin("RESHAPE"):
             return op
         tensor = op.inputs[0]
@@ -142,7 +142,7 @@ def _next_product(op: Op, code: str, matcher: Matcher) -> tuple[Op | None, Tenso
     The output is the second operand of DIV.
     """
     tensor = op.outputs[0]
-    reader = matcher.readers.find_only_reader(tensor) if op.activation == "NONE" else None
+    reader = matcher.graph.readers.find_only_reader(tensor) if op.activation == "NONE" else None
     if reader is None or not reader.is_builtin(code) or len(reader.inputs) != _BINARY:
         return None, None
     first, second = reader.inputs
