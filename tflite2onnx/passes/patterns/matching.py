@@ -24,7 +24,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.quantization.storage import BOUNDS
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 T = TypeVar("T")
 Pattern: TypeAlias = "str | float | tuple[str | float | Pattern, ...]"
@@ -36,6 +36,7 @@ _KEEPS_AXES = (
 )
 _IMAGE = 4  # axes
 _COMMUTE = ("ADD", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
+_REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")
 _CLOSE = 1e-6  # relative difference of numbers
 
 
@@ -49,6 +50,11 @@ class Match(NamedTuple):
         """Return the only element of a constant, None if there is another number of elements."""
         data = self.tensors[name].data
         return None if data is None or data.size != 1 else float(data.reshape(()))
+
+    def keeps_axes(self) -> bool:
+        """Return whether all reductions keep the axes along which they reduce, with the size 1."""
+        reductions = (op for op in self.ops if op.code in _REDUCTIONS)
+        return all(op.options.get("keep_dims") for op in reductions)
 
 
 class Matcher:
@@ -130,6 +136,15 @@ def list_codes(pattern: Pattern) -> Iterator[object]:
         yield pattern[0]
         for argument in pattern[1:]:
             yield from list_codes(argument)
+
+
+def normalize_axes(axes: Array, rank: int) -> set[int]:
+    """Return the axes of a constant as numbers from 0 on; negative axes count from the last.
+
+    Raises:
+        ValueError, OverflowError: an axis is not finite.
+    """
+    return {int(axis) % rank for axis in axes.flat}
 
 
 def is_float(tensor: Tensor) -> bool:

@@ -25,7 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import is_float
+from tflite2onnx.passes.patterns.matching import is_float, normalize_axes
 from tflite2onnx.tensor import Array, Tensor
 
 _ALIGNMENT = 4
@@ -114,7 +114,7 @@ def _averages_pixels(op: Op) -> bool:
     axes = op.inputs[1].data if op.is_builtin("MEAN") and op.inputs[1:] and op.inputs[1] else None
     if axes is None or not op.options.get("keep_dims") or op.outputs[0].rank != _IMAGE:
         return False
-    return axes.dtype.kind == "i" and {int(axis) % _IMAGE for axis in axes.flat} == {1, 2}
+    return axes.dtype.kind == "i" and normalize_axes(axes, _IMAGE) == {1, 2}
 
 
 def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Match, Matcher, is_float
+from tflite2onnx.passes.patterns.matching import Match, Matcher, is_float, normalize_axes
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import PATTERNS
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
@@ -58,11 +58,10 @@ def _normalize_groups(op: Op, last: Op, found: Match, matcher: Matcher) -> Op | 
     image = split.inputs[0] if split is not None and split.is_builtin("RESHAPE") else None
     if image is None or image.rank != _IMAGE or image.sizes != op.outputs[0].sizes:
         return None
-    keeps = all(each.options.get("keep_dims") for each in found.ops if each.code == "MEAN")
-    if axes is None or epsilon is None or not keeps or not is_float(image) or 0 in image.shape:
+    if axes is None or epsilon is None or not is_float(image) or 0 in image.shape:
         return None
     splits = x.sizes[:3] == image.sizes[:3] and x.sizes == last.outputs[0].sizes
-    if {int(axis) % _GROUPED for axis in axes.flat} != _AXES or not splits:
+    if not found.keeps_axes() or normalize_axes(axes, _GROUPED) != _AXES or not splits:
         return None
     names = [name for name in ("scale#", "bias#") if name in found.tensors]
     known = {name: _join_groups(found.tensors[name], x) for name in names}

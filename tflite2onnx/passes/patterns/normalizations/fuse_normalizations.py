@@ -29,6 +29,7 @@ from tflite2onnx.passes.patterns.matching import (
     Pattern,
     group_by_last_code,
     is_float,
+    normalize_axes,
 )
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
@@ -93,8 +94,8 @@ def _normalization(op: Op, found: Match) -> list[Op] | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
     x, y, axes = found.tensors["x"], op.outputs[0], found.tensors["axes#"].data
     epsilon = found.number("epsilon#")
-    keeps = all(each.options.get("keep_dims") for each in found.ops if each.code == "MEAN")
-    if not (keeps and is_float(x) and x.sizes == y.sizes and epsilon is not None) or 0 in x.shape:
+    fits = found.keeps_axes() and is_float(x) and x.sizes == y.sizes and 0 not in x.shape
+    if not fits or epsilon is None:
         return None
     if axes is None or not axes.size or not x.rank or axes.dtype.kind != "i":
         return None
@@ -105,7 +106,7 @@ def _normalization(op: Op, found: Match) -> list[Op] | None:
     if len([p for p in parameters if p is not None]) < len(given):
         return None
     rw = Rewriter(op)
-    over = sorted({int(axis) % x.rank for axis in axes.flat})
+    over = sorted(normalize_axes(axes, x.rank))
     rw.op(
         "NORMALIZATION",
         x,

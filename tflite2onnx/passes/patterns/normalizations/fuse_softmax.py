@@ -16,7 +16,14 @@ takes 0.5 to 0.6 of the time for rows of 10 to 1000 numbers: one node instead of
 from __future__ import annotations
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Match, Matcher, Pattern, is_float, list_codes
+from tflite2onnx.passes.patterns.matching import (
+    Match,
+    Matcher,
+    Pattern,
+    is_float,
+    list_codes,
+    normalize_axes,
+)
 from tflite2onnx.passes.rewriter import as_builtin
 
 _SHIFTED: Pattern = ("SUB", "x", ("REDUCE_MAX", "x", "axes#"))
@@ -49,8 +56,8 @@ def fuse_softmax(graph: Graph) -> Graph:
 def _is_softmax(op: Op, found: Match) -> bool:
     """Return whether conditions 1 and 2 hold."""
     x, axes = found.tensors["x"], found.tensors["axes#"].data
-    reductions = [each for each in found.ops if each.code in ("REDUCE_MAX", "SUM")]
     if not (is_float(x) and x.rank and x.sizes == op.outputs[0].sizes) or 0 in x.shape:
         return False
-    keeps = all(each.options.get("keep_dims") for each in reductions)
-    return keeps and axes is not None and {int(axis) % x.rank for axis in axes.flat} == {x.rank - 1}
+    if axes is None or not found.keeps_axes():
+        return False
+    return normalize_axes(axes, x.rank) == {x.rank - 1}
