@@ -70,6 +70,11 @@ def same_scale(a: Tensor, b: Tensor) -> bool:
     return a.quantization is not None and a.quantization.same_as(b.quantization)
 
 
+def same_quantization(a: Quantization | None, b: Quantization | None) -> bool:
+    """Return whether neither is quantized, or both map stored integers to the same numbers."""
+    return a is b if a is None or b is None else a.same_as(b)
+
+
 def move_zero_point(own: Storage, dtype: DType) -> Storage:
     """Return the storage of the same real numbers as int8 or uint8."""
     if own.quantization is None or own.dtype is dtype:

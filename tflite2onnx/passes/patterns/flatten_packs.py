@@ -17,6 +17,7 @@ from dataclasses import replace
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
 _AXES = range(1, 4)
@@ -58,11 +59,7 @@ def _flatten(op: Op, whole: Tensor, parts: list[Tensor]) -> list[Op]:
         return [op]
     if any(t.symbols or 0 in t.shape or t.data is not None for t in (whole, *parts)):
         return [op]
-    scale = whole.quantization
-    same = all(
-        t.quantization is scale is None or (scale is not None and scale.same_as(t.quantization))
-        for t in parts
-    )
+    same = all(same_quantization(whole.quantization, t.quantization) for t in parts)
     if not same or any(t.dtype is not whole.dtype for t in parts):
         return [op]
     rw, shape = Rewriter(op), list(first.shape)

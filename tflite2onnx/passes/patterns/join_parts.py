@@ -17,6 +17,7 @@ They are replaced by copies, which need no node, if
 from __future__ import annotations
 
 from tflite2onnx.graph import Graph, Op, copy_op
+from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
 _INVERSES = {
@@ -84,8 +85,5 @@ def _find_axis(op: Op) -> int | None:
 
 def _are_alike(x: Tensor, y: Tensor) -> bool:
     """Return whether a copy of x is y."""
-    if x.quantization is None or y.quantization is None:
-        same = x.quantization is y.quantization
-    else:
-        same = x.quantization.same_as(y.quantization)
-    return same and x.sizes == y.sizes and x.dtype is y.dtype
+    same = x.sizes == y.sizes and x.dtype is y.dtype
+    return same and same_quantization(x.quantization, y.quantization)

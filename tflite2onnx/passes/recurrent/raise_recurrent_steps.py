@@ -29,6 +29,7 @@ from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Matrix, Sum
 from tflite2onnx.passes.rewriter import int32_constant
+from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Array, Tensor
 
 _STATE = 2  # axes
@@ -116,9 +117,7 @@ def _follows(one: RecurrentCell, other: RecurrentCell) -> bool:
 def _are_equal(one: Matrix | Array | None, other: Matrix | Array | None) -> bool:
     if isinstance(one, Matrix) and isinstance(other, Matrix):
         same = one.dtype is other.dtype and np.array_equal(one.data, other.data)
-        if one.quantization is None or other.quantization is None:
-            return same and one.quantization is other.quantization
-        return same and one.quantization.same_as(other.quantization)
+        return same and same_quantization(one.quantization, other.quantization)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return np.array_equal(one, other)
     return one is other
