@@ -31,7 +31,7 @@ from tflite2onnx.passes.patterns.matching import (
     is_float,
     normalize_axes,
 )
-from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
 _MOST = 1 << 16  # channels of a scale or a bias that is one number in the file
@@ -78,24 +78,23 @@ PATTERNS = group_by_last_code(dict.fromkeys(_patterns()), lambda pattern: patter
 def fuse_normalizations(graph: Graph) -> Graph:
     """Return the graph with NORMALIZATION in place of the operators that compute it."""
     matcher = Matcher(graph)
-    return graph.rewrite(lambda op: _fuse_normalization(op, matcher))
+    return graph.rewrite(lambda op: (_fuse_normalization(op, matcher),))
 
 
-def _fuse_normalization(op: Op, matcher: Matcher) -> list[Op]:
+def _fuse_normalization(op: Op, matcher: Matcher) -> Op:
     for pattern in PATTERNS.get(op.code, ()):
         found = matcher.match(op, pattern, activated=True)
-        made = _normalization(op, found) if found is not None else None
+        made = _make_normalization(op, found) if found is not None else None
         if made is not None:
             return made
-    return [op]
+    return op
 
 
-def _normalization(op: Op, found: Match) -> list[Op] | None:
+def _make_normalization(op: Op, found: Match) -> Op | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
-    x, y, axes = found.tensors["x"], op.outputs[0], found.tensors["axes#"].data
-    epsilon = found.number("epsilon#")
-    fits = found.keeps_axes() and is_float(x) and x.sizes == y.sizes and 0 not in x.shape
-    if not fits or epsilon is None:
+    x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
+    fits = is_float(x) and x.sizes == op.outputs[0].sizes and 0 not in x.shape
+    if not fits or epsilon is None or not found.keeps_axes():
         return None
     if axes is None or not axes.size or not x.rank or axes.dtype.kind != "i":
         return None
@@ -105,18 +104,12 @@ def _normalization(op: Op, found: Match) -> list[Op] | None:
     given = [t for t in (found.tensors.get(name) for name in ("scale#", "bias#")) if t is not None]
     if len([p for p in parameters if p is not None]) < len(given):
         return None
-    rw = Rewriter(op)
-    over = sorted(normalize_axes(axes, x.rank))
-    rw.op(
-        "NORMALIZATION",
-        x,
-        *parameters,
-        output=y,
-        axes=over,
-        epsilon=epsilon,
-        fused_activation_function=op.activation,
-    )
-    return rw.ops
+    options = {
+        "axes": sorted(normalize_axes(axes, x.rank)),
+        "epsilon": epsilon,
+        "fused_activation_function": op.activation,
+    }
+    return as_builtin(op, "NORMALIZATION", x, *parameters, **options)
 
 
 def spread_along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
