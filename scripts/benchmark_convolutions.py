@@ -13,12 +13,11 @@ on one thread. The lower quartile of the processor times counts.
 """
 
 import sys
-import time
-from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import onnxruntime as ort
+from inference import Inference, measure_inferences, open_onnx_runtime
 
 import tflite2onnx
 from tests.support import Build, Tensor
@@ -30,7 +29,7 @@ LAYERS = (
     " dense,1024,1024,1 dense,512,512,64"
 )
 STEP = 16  # the channels of a block of ONNX Runtime's depthwise kernels
-TURNS, SECONDS = 40, 0.002
+TURNS = 40
 Weights: TypeAlias = Literal["auto", "int8", "uint8"]
 FIELDS: dict[str, Any] = {"dtype": "uint8", "scale": 0.02, "zero_point": 128}
 
@@ -84,47 +83,21 @@ def add_weights(m: Build, shape: tuple[int, ...], axis: int) -> tuple[Tensor, Te
     return m.constant(integers, scale=scales.tolist(), axis=axis), b
 
 
-def open_model(model: bytes, weights: Weights) -> Callable[[], object]:
-    """Return a function that runs a model."""
-    data = tflite2onnx.convert(model, weights=weights).skeleton.serialize()
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    (x,) = session.get_inputs()
-    feeds = {x.name: np.random.default_rng(1).integers(0, 256, x.shape).astype(np.uint8)}
-    return lambda: session.run(None, feeds)
-
-
-def measure(runs: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the lower quartile of the processor times of each model, in seconds."""
-    start = time.process_time()
-    for run in runs.values():
-        run()
-    count = max(1, int(SECONDS * len(runs) / (time.process_time() - start)))
-    times: dict[str, list[float]] = {form: [] for form in runs}
-    for _ in range(TURNS):
-        for form, run in runs.items():
-            start = time.process_time()
-            for _ in range(count):
-                run()
-            times[form].append((time.process_time() - start) / count)
-    return {form: sorted(each)[TURNS // 4] for form, each in times.items()}
-
-
 def main() -> None:
     """Print a row for each layer: microseconds, and the ratios of the forms."""
     print(f"ONNX Runtime {ort.__version__} | int8 | uint8 / int8 | padded, int8 | padded, uint8")
     for layer in sys.argv[1:] or LAYERS.split():
         kind, *sizes = layer.split(",")
         channels, outputs, size = map(int, sizes)
-        runs: dict[str, Callable[[], object]] = {}
+        runs: dict[str, Inference] = {}
         unsigned: Weights = "uint8" if kind == "single" else "auto"
         types: tuple[Weights, ...] = "int8", unsigned
         for padded in (False, True) if kind in ("first", "depthwise") else (False,):
             model = build_model(kind, channels, outputs, size, padded=padded)
             for weights in types:
-                runs[weights + ", padded" * padded] = open_model(model, weights)
-        times = measure(runs)
+                data = tflite2onnx.convert(model, weights=weights).skeleton.serialize()
+                runs[weights + ", padded" * padded] = open_onnx_runtime(data, 1)
+        times = dict(zip(runs, measure_inferences([*runs.values()], TURNS), strict=True))
         plain = times["int8"], times[unsigned]
         cells = [f"{plain[0] * 1e6:.0f} us", f"{plain[1] / plain[0]:.2f} x"]
         for weights, time_unpadded in zip(types, plain, strict=True):

@@ -6,17 +6,15 @@ and with it, and both models run in turn in one process, on one thread of ONNX R
     python scripts/benchmark_patterns.py
     python scripts/benchmark_patterns.py softmax lstm
 
-The words select the rows whose names begin with one of them. The tenth percentile of many short
-turns counts: other programs on the machine take part of the processor.
+The words select the rows whose names begin with one of them. The lower quartile of the processor
+times counts.
 """
 
 import sys
-import time
 from collections.abc import Callable
 from unittest.mock import patch
 
-import numpy as np
-import onnxruntime as ort
+from inference import bind_onnx_runtime, measure_inferences
 
 import tflite2onnx
 from tests.passes.patterns import test_flatten_packs as packs
@@ -29,7 +27,7 @@ from tests.support import Build, keras
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import passes
 
-TURNS, SECONDS = 150, 0.001
+TURNS = 40
 Row = tuple[str, Callable[[], bytes]]
 
 
@@ -153,43 +151,12 @@ def convert_model(data: bytes) -> bytes:
     return tflite2onnx.convert(data, static=True).model.SerializeToString()
 
 
-def prepare_run(model: bytes) -> Callable[[], object]:
-    """Return a function that runs a model on random inputs."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(model, options, ["CPUExecutionProvider"])
-    binding, generator = session.io_binding(), np.random.default_rng(0)
-    for each in session.get_inputs():
-        binding.bind_cpu_input(each.name, generator.standard_normal(each.shape, np.float32))
-    for each in session.get_outputs():
-        binding.bind_output(each.name)
-    return lambda: session.run_with_iobinding(binding)
-
-
-def measure_seconds(runs: list[Callable[[], object]]) -> list[float]:
-    """Return the time of each of some functions, which run in turns."""
-    counts = []
-    for run in runs:
-        run()
-        begin = time.perf_counter()
-        run()
-        counts.append(max(1, int(SECONDS / (time.perf_counter() - begin))))
-    turns: list[list[float]] = [[] for _ in runs]
-    for _ in range(TURNS):
-        for run, count, times in zip(runs, counts, turns, strict=True):
-            begin = time.perf_counter()
-            for _ in range(count):
-                run()
-            times.append((time.perf_counter() - begin) / count)
-    return [float(np.quantile(times, 0.1)) for times in turns]
-
-
 def measure_row(name: str) -> str:
     """Return a row of the table."""
     path, build = ROWS[name]
     data = build()
     models = [convert_without(path, data), convert_model(data)]
-    before, after = measure_seconds([prepare_run(model) for model in models])
+    before, after = measure_inferences([bind_onnx_runtime(model) for model in models], TURNS)
     nodes = [sum(count_optimized_nodes(model).values()) for model in models]
     share = f"{after / before:.2f}"
     return (

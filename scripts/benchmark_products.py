@@ -7,15 +7,14 @@ dequantized at load, DequantizeLinear and MatMul, and data that is quantized at 
     python scripts/benchmark_products.py 1x512x512 64x64x64
 
 A size is rows x features x outputs. The forms run in turn in one process, on one thread. The
-smallest time of each form counts.
+lower quartile of the processor times counts.
 """
 
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
 import onnxruntime as ort
+from inference import measure_inferences, open_onnx_runtime
 
 import tflite2onnx
 from tests.support import Build
@@ -28,7 +27,7 @@ SIZES = (
 ALWAYS, NEVER = 0, 1 << 62
 # The thresholds (`rules.SMALL`, `rules.WORTHWHILE`) with which each form is chosen.
 FORMS = {"real": (NEVER, NEVER), "dequantized": (ALWAYS, NEVER), "at run time": (ALWAYS, ALWAYS)}
-ROUNDS, SECONDS = 30, 0.001
+TURNS = 30
 
 
 def build_model(rows: int, features: int, outputs: int) -> bytes:
@@ -41,19 +40,14 @@ def build_model(rows: int, features: int, outputs: int) -> bytes:
     return m.bytes()
 
 
-def open_form(model: bytes, form: str, x: np.ndarray) -> Callable[[], object]:
-    """Return a function that runs the model in a form."""
+def convert_form(model: bytes, form: str) -> bytes:
+    """Convert a model in a form."""
     known = rules.SMALL, rules.WORTHWHILE
     rules.SMALL, rules.WORTHWHILE = FORMS[form]
     try:
-        data = tflite2onnx.convert(model).skeleton.serialize()
+        return tflite2onnx.convert(model).skeleton.serialize()
     finally:
         rules.SMALL, rules.WORTHWHILE = known
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    feeds = {session.get_inputs()[0].name: x}
-    return lambda: session.run(None, feeds)
 
 
 def main() -> None:
@@ -61,21 +55,10 @@ def main() -> None:
     print(f"ONNX Runtime {ort.__version__}", *FORMS, sep=" | ")
     for size in sys.argv[1:] or SIZES.split():
         rows, features, outputs = map(int, size.split("x"))
-        x = np.random.default_rng(1).standard_normal((rows, features)).astype(np.float32)
         model = build_model(rows, features, outputs)
-        runs = {form: open_form(model, form, x) for form in FORMS}
-        start = time.perf_counter()
-        runs["real"]()
-        count = max(1, int(SECONDS / (time.perf_counter() - start)))
-        least = dict.fromkeys(runs, float("inf"))
-        for _ in range(ROUNDS):
-            for form, run in runs.items():
-                run()
-                start = time.perf_counter()
-                for _ in range(count):
-                    run()
-                least[form] = min(least[form], (time.perf_counter() - start) / count)
-        cells = (f"{t * 1e6:.1f} us, {t / least['real']:.2f} x" for t in least.values())
+        runs = [open_onnx_runtime(convert_form(model, form), 1) for form in FORMS]
+        times = measure_inferences(runs, TURNS)
+        cells = (f"{t * 1e6:.1f} us, {t / times[0]:.2f} x" for t in times)
         print(size, *cells, sep=" | ", flush=True)
 
 

@@ -21,46 +21,70 @@ def infer(
     they are wall time.
     """
     measure_turns = import_module("tflite2onnx.verification.latency").measure_turns
-    loaded = [load(path, threads, runtime) for path in paths]
+    loaded = [load_model(path, threads, runtime) for path in paths]
     runs = [run for run in loaded if not isinstance(run, str)]
     clock = None if threads == 1 else time.perf_counter
     times = iter(measure_turns(runs, turns, seconds=inf, clock=clock))
     return [((), run) if isinstance(run, str) else (tuple(next(times)), "") for run in loaded]
 
 
-def load(path: Path, threads: int, runtime: str) -> Inference | str:
+def measure_inferences(runs: Sequence[Inference], turns: int) -> list[float]:
+    """Return the lower quartile of the processor seconds of inferences, which run in turns."""
+    latency = import_module("tflite2onnx.verification.latency")
+    for run in runs:
+        run()
+    return [*map(latency.find_quartile, latency.measure_turns(runs, turns, seconds=inf))]
+
+
+def load_model(path: Path, threads: int, runtime: str) -> Inference | str:
     """Return an inference that has run once, or the last line of the runtime's error."""
-    loaders = {"onnxruntime": onnx_runtime, "openvino": openvino}
+    loaders = {"onnxruntime": open_onnx_runtime, "openvino": open_openvino}
     try:
-        run = (litert if path.suffix == ".tflite" else loaders[runtime])(path, threads)
+        run = (open_litert if path.suffix == ".tflite" else loaders[runtime])(path, threads)
         run()
     except Exception as error:  # noqa: BLE001 - a runtime may raise anything
         return str(error).strip().rpartition("\n")[2] or type(error).__name__
     return run
 
 
-def onnx_runtime(path: Path, threads: int) -> Inference:
+def open_onnx_runtime(model: Path | bytes, threads: int) -> Inference:
     """Return an inference of an ONNX model on the CPU."""
+    session = open_session(model, threads)
+    return partial(session.run, None, make_feeds(session))
+
+
+def bind_onnx_runtime(model: bytes) -> Inference:
+    """Return an inference on one thread whose inputs and outputs have memory already."""
+    session = open_session(model, 1)
+    binding = session.io_binding()
+    for name, array in make_feeds(session).items():
+        binding.bind_cpu_input(name, array)
+    for port in session.get_outputs():
+        binding.bind_output(port.name)
+    return partial(session.run_with_iobinding, binding)
+
+
+def open_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401 - onnxruntime is imported late
+    """Return a session of ONNX Runtime for an ONNX model, a file or its bytes."""
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
-    return partial(session.run, None, onnx_feeds(session))
+    return runtime.InferenceSession(model, options, ["CPUExecutionProvider"])
 
 
-def onnx_feeds(session: Any) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is imported late
+def make_feeds(session: Any) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is imported late
     """Return random inputs for a session; dynamic sizes are 1."""
     kinds = {"float": "float32", "double": "float64"}
     feeds = {}
     for port in session.get_inputs():
         kind = port.type.removeprefix("tensor(").removesuffix(")")
         shape = [size if isinstance(size, int) else 1 for size in port.shape]
-        feeds[port.name] = random_array(shape, kinds.get(kind, kind))
+        feeds[port.name] = make_array(shape, kinds.get(kind, kind))
     return feeds
 
 
-def openvino(path: Path, threads: int) -> Inference:
+def open_openvino(path: Path, threads: int) -> Inference:
     """Return an inference of an ONNX model in OpenVINO's CPU plugin, with floats of 32 bits."""
     core: Any = import_module("openvino").Core()
     # A pinned thread waits for other programs on its core.
@@ -72,23 +96,23 @@ def openvino(path: Path, threads: int) -> Inference:
     request = core.compile_model(path, "CPU", options).create_infer_request()
     for i, port in enumerate(request.model_inputs):
         sizes = [1 if size.is_dynamic else size.get_length() for size in port.partial_shape]
-        array = random_array(sizes, port.element_type.to_dtype().name)
+        array = make_array(sizes, port.element_type.to_dtype().name)
         request.set_input_tensor(i, import_module("openvino").Tensor(array))
     return partial(request.infer)
 
 
-def litert(path: Path, threads: int) -> Inference:
+def open_litert(path: Path, threads: int) -> Inference:
     """Return an inference of a TFLite model, with the default delegate of LiteRT."""
     package = import_module("ai_edge_litert.interpreter")
     interpreter: Any = package.Interpreter(str(path), num_threads=threads)
     interpreter.allocate_tensors()
     for port in interpreter.get_input_details():
-        array = random_array(port["shape"], port["dtype"].__name__)
+        array = make_array(port["shape"], port["dtype"].__name__)
         interpreter.set_tensor(port["index"], array)
     return partial(interpreter.invoke)
 
 
-def random_array(shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - numpy is imported late
+def make_array(shape: Sequence[int], kind: str) -> Any:  # noqa: ANN401 - numpy is imported late
     """Return a random array of a shape and a type, the same in every call.
 
     Floats are from 0 to 1, integers of 8 and 16 bits take all their values, others are 0 or 1.

@@ -51,7 +51,7 @@ from benchmark import (
     inferences,
     named_command,
 )
-from inference import infer, onnx_feeds
+from inference import infer, make_feeds
 
 from tflite2onnx.inspection import scheme
 from tflite2onnx.reader.model import read_model
@@ -137,7 +137,7 @@ def count_products(nodes: Sequence[NodeTime]) -> float:
 def profile_model(path: Path) -> tuple[NodeTime, ...]:
     """Run an ONNX model on one thread, and return the times of its nodes."""
     session = session_of(str(path), threads=1, profile=str(path.with_suffix("")))
-    return tuple(profile_nodes(session, onnx_feeds(session)))
+    return tuple(profile_nodes(session, make_feeds(session)))
 
 
 def find_family(model: Path) -> str:

@@ -118,13 +118,13 @@ def test_latency_of_what_the_commands_make(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["float32", "int8", "uint8", "int16", "int64", "bool"])
 def test_inputs_of_inferences(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(SCRIPT.parent)
-    array = import_module("inference").random_array([13, 1000], kind)
+    array = import_module("inference").make_array([13, 1000], kind)
     assert (array.dtype, array.shape) == (kind, (13, 1000))
     narrow = kind in {"int8", "uint8", "int16"}
     limits = np.iinfo(kind) if narrow else np.iinfo(np.int8)
     assert array.min() == pytest.approx(limits.min if narrow else 0, abs=limits.max / 1000)
     assert array.max() == pytest.approx(limits.max if narrow else 1, abs=limits.max / 1000)
-    assert (array == import_module("inference").random_array([13, 1000], kind)).all()
+    assert (array == import_module("inference").make_array([13, 1000], kind)).all()
 
 
 def test_copied_weights_take_little_memory() -> None:
