@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -90,6 +90,11 @@ class Quantization:
     def per_axis(self) -> bool:
         """True if there is more than one scale."""
         return self.scale.size > 1
+
+    @property
+    def key(self) -> Hashable:
+        """The scales and zero points as a key of a dictionary."""
+        return self.scale.tobytes(), self.zero_point.tobytes()
 
     def same_as(self, other: Quantization | None) -> bool:
         """Return whether both map stored integers to the same real values."""

@@ -176,8 +176,8 @@ class Builder(QdqNodes):
         self._around = around
         self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
-        self._real: dict[tuple[Hashable, Order, bytes, Sizes | None], Value] = {}
-        self._read: dict[tuple[Value, Order, bytes], Value] = {}  # constants of other types
+        self._real: dict[tuple[Hashable, Order, Hashable, Sizes | None], Value] = {}
+        self._read: dict[tuple[Hashable, ...], Value] = {}  # constants of other types
 
     @property
     def canonical(self) -> bool:
@@ -276,7 +276,7 @@ class Builder(QdqNodes):
         if data.dtype == tensor.dtype.numpy or tensor.dtype is DType.STRING:
             return self.stored_constant(data, tensor.dtype, target, tensor.name)
         value = self.constant(data, name=tensor.name)
-        key = (value, (), tensor.dtype.label.encode())
+        key = (value, tensor.dtype)
         if key not in self._read:
             self._read[key] = self.cast(value, tensor.dtype)
         return self._read[key]
@@ -295,8 +295,7 @@ class Builder(QdqNodes):
             own = self.own_constant(value.data, storage.dtype, value.name)
             return self.dequantize(own, storage, order)
         # One bias has different scales in different products.
-        scales = quantization.scale.tobytes() + quantization.zero_point.tobytes()
-        key = (value, order, scales)
+        key = (value, order, quantization.key)
         if key not in self._read:
             self._read[key] = self.dequantize(value, storage, order)
         return self._read[key]
@@ -311,8 +310,7 @@ class Builder(QdqNodes):
         if self._around is not None:
             return self._around._real_constant(tensor, order, storage, shape)  # noqa: SLF001 - same class
         # One bias has different scales in different products.
-        scales = quantization.scale.tobytes() + quantization.zero_point.tobytes()
-        key = (_identity(tensor), order, scales, shape)
+        key = (_identity(tensor), order, quantization.key, shape)
         if key not in self._real:
             stored = encode_constant(tensor.data, tensor.dtype, storage)
             data = decode_constant(stored, quantization).transpose(order)
