@@ -49,7 +49,7 @@ SIMPLIFIERS: dict[str, Callable[..., onnx.ModelProto]] = {
 }
 
 
-def graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def list_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs of a node."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -62,7 +62,7 @@ def count_nodes(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> 
     known -= {each.name for each in graph.input}
     found: Counter[Kind] = Counter()
     for node in graph.node:
-        nested = list(graphs(node))
+        nested = list(list_graphs(node))
         constant = not nested and set(node.input) <= known | {""} and bool(node.input)
         if constant or node.op_type == "Constant":
             known |= set(node.output)

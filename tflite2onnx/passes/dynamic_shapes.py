@@ -139,19 +139,23 @@ def _enlarge_inputs(graph: Graph, operator_of: OperatorOf) -> Graph:
     """
     places = {(t, i) for t in graph.inputs for i in t.dynamic_axes if i and t.shape[i] == 1}
     for size in (1, *_ENLARGED) if places else ():
-        larger = {
-            t: replace(
-                t, shape=tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
-            )
-            for t in graph.inputs
-        }
-        walk = ShapeWalk(graph.replace_tensors(larger), operator_of, strict=True)
+        each = graph if size == 1 else _set_sizes(graph, places, size)
+        walk = ShapeWalk(each, operator_of, strict=True)
         try:
             walk.walk()
         except OperatorError:
             continue
-        return graph if size == 1 else graph.replace_tensors(larger).replace_tensors(walk.shapes)
+        return graph if size == 1 else each.replace_tensors(walk.shapes)
     return graph
+
+
+def _set_sizes(graph: Graph, places: Collection[Place], size: int) -> Graph:
+    """Return the graph with one size for some axes of its inputs."""
+    shapes = {
+        t: tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
+        for t in graph.inputs
+    }
+    return graph.replace_tensors({t: replace(t, shape=shape) for t, shape in shapes.items()})
 
 
 def _dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:

@@ -52,12 +52,11 @@ class Softmax(LastAxis):
 
     def check(self) -> None:
         super().check()
-        if self.input(0).dtype is DType.INT16:  # the kernel writes 16 bits whatever the output is
-            expect_type(self.output, (DType.INT16,))
-        if self.input(0).dtype is DType.INT16 and self.options.beta < 0:
-            raise OperatorError(  # the kernel multiplies by a positive factor
-                f"beta must not be negative for int16, got {self.options.beta:g}"
-            )
+        if self.input(0).dtype is not DType.INT16:
+            return
+        expect_type(self.output, (DType.INT16,))  # the kernel writes 16 bits for any output type
+        if self.options.beta < 0:  # the kernel multiplies by a positive factor
+            raise OperatorError(f"beta must not be negative for int16, got {self.options.beta:g}")
 
     @property
     def quantization(self) -> Real:
