@@ -7,6 +7,7 @@ from itertools import count
 from textwrap import dedent
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.tensor import Tensor
 
 _FEW = 8  # the number of elements of a constant that are shown
@@ -73,3 +74,8 @@ def check_pass(
     """Compare a graph before and after a pass with expected texts; see `write_graph`."""
     assert write_graph(graph, *options) == dedent(before).strip()
     assert write_graph(change(graph), *options) == dedent(after).strip()
+
+
+def eliminate_dead_after(change: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
+    """Return a pass followed by `eliminate_dead_operators`."""
+    return lambda graph: eliminate_dead_operators(change(graph))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.support import Build, Tensor, check
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.fold_into_products import fold_into_products
 from tflite2onnx.reader.model import read_model
+
+fold = eliminate_dead_after(fold_into_products)
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 FILTERS = {
@@ -39,10 +39,6 @@ def model(
         (y,) = m.op(name, [y, other], [y.shape], fused_activation_function="RELU")
     m.output(y)
     return m.bytes()
-
-
-def fold(graph: Graph) -> Graph:
-    return eliminate_dead_operators(fold_into_products(graph))
 
 
 def test_before_and_after() -> None:

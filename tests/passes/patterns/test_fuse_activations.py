@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.support import Build, Tensor, check
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
 from tflite2onnx.reader.model import read_model
+
+fuse = eliminate_dead_after(fuse_activations)
 
 SHAPE = [2, 3, 5]
 
@@ -135,7 +135,7 @@ SPELLINGS = [
 @pytest.mark.parametrize(("spelling", "code", "node"), SPELLINGS)
 def test_one_operator(spelling: Spelling, code: str, node: str) -> None:
     data = spell(spelling)
-    graph = eliminate_dead_operators(fuse_activations(read_model(data).graphs[0]))
+    graph = fuse(read_model(data).graphs[0])
     assert [op.code for op in graph.ops] == [code]
     result = check(data, opset=20)
     assert [each.op_type for each in result.model.graph.node] == [node]
@@ -165,11 +165,8 @@ def test_before_and_after() -> None:
         return %1
     """
 
-    def change(graph: Graph) -> Graph:
-        return eliminate_dead_operators(fuse_activations(graph))
-
     graph = read_model(spell(hard_sigmoid)).graphs[0]
-    check_pass(change, graph, before, after, "fused_activation_function", "alpha", "beta")
+    check_pass(fuse, graph, before, after, "fused_activation_function", "alpha", "beta")
 
 
 def other_slope(m: Spelled, x: Tensor) -> Tensor:

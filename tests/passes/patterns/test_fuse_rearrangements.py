@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.support import Build, Tensor, check
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns import fuse_rearrangements as module
 from tflite2onnx.passes.patterns.fuse_rearrangements import fuse_rearrangements
 from tflite2onnx.reader.model import read_model
+
+fuse = eliminate_dead_after(fuse_rearrangements)
 
 SIZE, CHANNELS = 4, 12
 
@@ -87,10 +87,6 @@ def spell(spelling: Spelling, *, behind: bool = True) -> bytes:
     x = convolve(m, x, CHANNELS) if behind else x
     m.output(*(convolve(m, y, 5) for y in spelling(m, x)))
     return m.bytes()
-
-
-def fuse(graph: Graph) -> Graph:
-    return eliminate_dead_operators(fuse_rearrangements(graph))
 
 
 def test_before_and_after() -> None:

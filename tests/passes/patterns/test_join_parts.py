@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.support import Build, Tensor, check
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.join_parts import join_parts
 from tflite2onnx.reader.model import read_model
+
+join = eliminate_dead_after(join_parts)
 
 
 def unpack(m: Build, x: Tensor, axis: int = 1) -> list[Tensor]:
@@ -43,10 +43,6 @@ def concatenate(m: Build, parts: list[Tensor], axis: int = 1, **options: Any) ->
     shape = [*parts[0].shape]
     shape[axis] = sum(part.shape[axis] for part in parts)
     return m.op("CONCATENATION", [*parts], [shape], axis=axis, **options)[0]
-
-
-def join(graph: Graph) -> Graph:
-    return eliminate_dead_operators(join_parts(graph))
 
 
 def finish(m: Build, *outputs: Tensor) -> bytes:

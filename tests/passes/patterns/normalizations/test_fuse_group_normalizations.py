@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.passes.patterns.normalizations.test_fuse_normalizations import (
     Spelled,
     without_parameters,
@@ -15,12 +15,12 @@ from tests.passes.patterns.normalizations.test_fuse_normalizations import (
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.normalizations.fuse_group_normalizations import (
     fuse_group_normalizations,
 )
 from tflite2onnx.reader.model import read_model
+
+fuse = eliminate_dead_after(fuse_group_normalizations)
 
 GROUPS = 2
 
@@ -61,10 +61,6 @@ def spell(
     if twice:
         m.output(y)
     return m.bytes()
-
-
-def fuse(graph: Graph) -> Graph:
-    return eliminate_dead_operators(fuse_group_normalizations(graph))
 
 
 def test_before_and_after() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.support import Build, Tensor, check
 from tflite2onnx import convert
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import fuse_normalizations
 from tflite2onnx.reader.model import read_model
+
+fuse = eliminate_dead_after(fuse_normalizations)
 
 EPSILON = np.float32(1e-3)
 
@@ -104,10 +104,6 @@ def spell(spelling: Spelling, shape: list[int], axes: list[int], **options: Any)
     m = Spelled(axes, **options)
     m.output(spelling(m, m.input(shape)))
     return m.bytes()
-
-
-def fuse(graph: Graph) -> Graph:
-    return eliminate_dead_operators(fuse_normalizations(graph))
 
 
 def nodes(data: bytes, **options: Any) -> list[str]:

@@ -7,17 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.passes.patterns.normalizations.test_fuse_normalizations import EPSILON, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.normalizations.fuse_rms_normalizations import (
     fuse_rms_normalizations,
 )
 from tflite2onnx.reader.model import read_model
+
+fuse = eliminate_dead_after(fuse_rms_normalizations)
 
 Spelling = Callable[[Spelled, Tensor], Tensor]
 
@@ -68,10 +68,6 @@ def spell(spelling: Spelling, shape: list[int], axis: int = -1) -> bytes:
     m = Spelled([axis])
     m.output(spelling(m, m.input(shape)))
     return m.bytes()
-
-
-def fuse(graph: Graph) -> Graph:
-    return eliminate_dead_operators(fuse_rms_normalizations(graph))
 
 
 def test_before_and_after() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.support import Build, Tensor, check
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.normalizations.fuse_softmax import fuse_softmax
 from tflite2onnx.reader.model import read_model
+
+fuse = eliminate_dead_after(fuse_softmax)
 
 
 class Rows(Build):
@@ -66,10 +66,6 @@ def spell(spelling: Spelling, shape: list[int], axis: int = -1, *, keeps: bool =
     m = Rows(axis, keeps=keeps)
     m.output(spelling(m, m.input(shape)))
     return m.bytes()
-
-
-def fuse(graph: Graph) -> Graph:
-    return eliminate_dead_operators(fuse_softmax(graph))
 
 
 def test_before_and_after() -> None:
