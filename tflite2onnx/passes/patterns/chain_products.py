@@ -26,11 +26,11 @@ def chain_products(graph: Graph) -> Graph:
     """Return the graph with sums of dense layers computed by one of the layers."""
     matcher = Matcher(graph)
     return graph.rewrite(
-        lambda op: _chain(op, matcher) if op.is_builtin("ADD") and op.outputs else [op]
+        lambda op: _chain_layers(op, matcher) if op.is_builtin("ADD") and op.outputs else [op]
     )
 
 
-def _chain(op: Op, matcher: Matcher) -> list[Op]:
+def _chain_layers(op: Op, matcher: Matcher) -> list[Op]:
     """Return the two layers, or ADD itself unless the conditions hold.
 
     If the sum is added to a constant, both sums are replaced at the second ADD.

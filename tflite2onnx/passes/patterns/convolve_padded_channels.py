@@ -34,12 +34,12 @@ def convolve_padded_channels(graph: Graph) -> Graph:
 
     def change(op: Op) -> list[Op]:
         pads = op.is_builtin("PAD") and ends.isdisjoint(op.outputs)
-        return _convolve(op, images) if pads else [op]
+        return _replace_pad(op, images) if pads else [op]
 
     return graph.rewrite(change)
 
 
-def _convolve(op: Op, images: set[Tensor]) -> list[Op]:
+def _replace_pad(op: Op, images: set[Tensor]) -> list[Op]:
     """Return the convolution; PAD itself unless the conditions hold."""
     match op.inputs, op.outputs:
         case [[Tensor(rank=4) as x, Tensor(data=np.ndarray() as pads)], [Tensor(rank=4) as y]] if (

@@ -39,19 +39,19 @@ def flatten_packs(graph: Graph) -> Graph:
             near = [graph.readers.find_only_reader(t) for t in parts]
         else:
             return [op]
-        reshaped = any(each is not None and _reshapes(each) for each in near)
+        reshaped = any(each is not None and _becomes_reshape(each) for each in near)
         # The converters of invalid operators raise errors.
-        return [op] if reshaped or rules_for(op) is None else _flatten(op, whole, parts)
+        return [op] if reshaped or rules_for(op) is None else _flatten_pack(op, whole, parts)
 
     return graph.rewrite(flatten)
 
 
-def _reshapes(op: Op) -> bool:
+def _becomes_reshape(op: Op) -> bool:
     """Return whether an operator becomes a node besides a Reshape, or a Reshape only."""
     return op.is_builtin(*_RESHAPES) or op.code.startswith(_RECURRENT)
 
 
-def _flatten(op: Op, whole: Tensor, parts: list[Tensor]) -> list[Op]:
+def _flatten_pack(op: Op, whole: Tensor, parts: list[Tensor]) -> list[Op]:
     """Return the operators that replace PACK or UNPACK; the operator unless 1 and 2 hold."""
     axis, first = int(op.options.get("axis", 0)), parts[0]
     axis += whole.rank if axis < 0 else 0

@@ -40,7 +40,7 @@ def fold_into_products(graph: Graph) -> Graph:
 
     def find_products(op: Op) -> None:
         folds = op.is_builtin(*_FOLDED) and op.outputs
-        whole = _fold(op, products, graph) if folds else None
+        whole = _fold_constant(op, products, graph) if folds else None
         if whole is not None:
             folded[op] = whole
         current = whole or op
@@ -53,7 +53,7 @@ def fold_into_products(graph: Graph) -> Graph:
     return graph.rewrite(lambda op: (folded.get(op, op),)) if folded else graph
 
 
-def _fold(op: Op, products: dict[Tensor, Op], graph: Graph) -> Op | None:
+def _fold_constant(op: Op, products: dict[Tensor, Op], graph: Graph) -> Op | None:
     """Return the product with the constant of an operator, None unless the conditions hold."""
     x, constant = (*op.inputs, None, None)[:2]
     if x is not None and x.data is not None and not op.is_builtin("SUB"):
@@ -69,14 +69,14 @@ def _fold(op: Op, products: dict[Tensor, Op], graph: Graph) -> Op | None:
     if weights is None or weights.data is None or not weights.shape or x.sizes != y.sizes:
         return None
     channels = weights.shape[_CHANNELS[product.code]]
-    vector = _channel_vector(constant, y) if y.shape[-1:] == (channels,) else None
+    vector = _spread_over_channels(constant, y) if y.shape[-1:] == (channels,) else None
     bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
     if vector is None or (bias is not None and bias.data is None):
         return None
-    return _with_constant(op, product, weights, bias, vector)
+    return _combine_constants(op, product, weights, bias, vector)
 
 
-def _channel_vector(constant: Tensor, y: Tensor) -> Array | None:
+def _spread_over_channels(constant: Tensor, y: Tensor) -> Array | None:
     """Return a constant as [C], None if it varies along another axis than the last."""
     channels = y.shape[-1] if y.rank else 0
     if constant.data is None or constant.rank > y.rank or constant.elements not in (1, channels):
@@ -87,7 +87,7 @@ def _channel_vector(constant: Tensor, y: Tensor) -> Array | None:
     return np.ascontiguousarray(np.broadcast_to(data, (channels,)))
 
 
-def _with_constant(
+def _combine_constants(
     op: Op, product: Op, weights: Tensor, bias: Tensor | None, vector: Array
 ) -> Op | None:
     """Return the product with a constant that is added or multiplied; condition 4 may fail."""

@@ -63,46 +63,48 @@ class _Rule(NamedTuple):
     patterns: tuple[Pattern, ...]
 
 
-def _without_options(_: Match) -> _Function:
+def _take_no_options(_: Match) -> _Function:
     return _Function({})
 
 
-def _slopes(found: Match) -> Array:
+def _read_slopes(found: Match) -> Array:
     data = found.tensors["slope#"].data
     return np.zeros(0) if data is None else data
 
 
-def _leaky_below(found: Match) -> _Function | None:
-    return _leaky(found) if np.all(_slopes(found) <= 1) else None
+def _take_slope_up_to_one(found: Match) -> _Function | None:
+    return _take_slope(found) if np.all(_read_slopes(found) <= 1) else None
 
 
-def _leaky_above(found: Match) -> _Function | None:
-    return _leaky(found) if np.all(_slopes(found) >= 1) else None
+def _take_slope_from_one(found: Match) -> _Function | None:
+    return _take_slope(found) if np.all(_read_slopes(found) >= 1) else None
 
 
-def _leaky(found: Match) -> _Function | None:
+def _take_slope(found: Match) -> _Function | None:
     """Return LEAKY_RELU if all slopes are equal."""
-    slopes = _slopes(found)
+    slopes = _read_slopes(found)
     same = slopes.size > 0 and np.all(slopes == slopes.flat[0])
     return _Function({"alpha": float(slopes.flat[0])}) if same else None
 
 
-def _slopes_below(found: Match) -> _Function | None:
+def _take_slopes_up_to_one(found: Match) -> _Function | None:
     slope = found.tensors["slope#"]
-    return _Function({}, (slope,)) if np.all(_slopes(found) <= 1) else None
+    return _Function({}, (slope,)) if np.all(_read_slopes(found) <= 1) else None
 
 
-def _negated_slopes(found: Match) -> _Function:
+def _negate_slopes(found: Match) -> _Function:
     slope = found.tensors["slope#"]
-    return _Function({}, (replace(slope, name=f"{slope.name}/negative", data=-_slopes(found)),))
+    return _Function(
+        {}, (replace(slope, name=f"{slope.name}/negative", data=-_read_slopes(found)),)
+    )
 
 
-def _line(found: Match) -> _Function | None:
+def _take_line(found: Match) -> _Function | None:
     alpha, beta = found.number("alpha#"), found.number("beta#")
     return None if alpha is None or beta is None else _Function({"alpha": alpha, "beta": beta})
 
 
-def _products(a: Pattern, b: Pattern, c: Pattern) -> tuple[Pattern, ...]:
+def _group_product(a: Pattern, b: Pattern, c: Pattern) -> tuple[Pattern, ...]:
     """Return the products of three factors, which are grouped in three ways."""
     return tuple(("MUL", ("MUL", *pair), rest) for *pair, rest in permutations((a, b, c)))
 
@@ -122,24 +124,24 @@ _ERF: tuple[Pattern, ...] = tuple(
 )
 
 
-def _gelu(squashed: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-    return tuple(p for each in squashed for p in _products("x", 0.5, ("ADD", each, 1)))
+def _spell_gelu(squashed: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+    return tuple(p for each in squashed for p in _group_product("x", 0.5, ("ADD", each, 1)))
 
 
 # The first rule that matches counts.
 _RULES = (
-    _Rule("LEAKY_RELU", _leaky_below, (("MAXIMUM", "x", ("MUL", "x", "slope#")),)),
-    _Rule("LEAKY_RELU", _leaky_above, (("MINIMUM", "x", ("MUL", "x", "slope#")),)),
-    _Rule("LEAKY_RELU", _leaky, (("PRELU", "x", "slope#"),)),
-    _Rule("PRELU", _slopes_below, (("MAXIMUM", "x", ("MUL", "x", "slope#")),)),
+    _Rule("LEAKY_RELU", _take_slope_up_to_one, (("MAXIMUM", "x", ("MUL", "x", "slope#")),)),
+    _Rule("LEAKY_RELU", _take_slope_from_one, (("MINIMUM", "x", ("MUL", "x", "slope#")),)),
+    _Rule("LEAKY_RELU", _take_slope, (("PRELU", "x", "slope#"),)),
+    _Rule("PRELU", _take_slopes_up_to_one, (("MAXIMUM", "x", ("MUL", "x", "slope#")),)),
     _Rule(
         "PRELU",
-        _negated_slopes,
+        _negate_slopes,
         (("ADD", ("RELU", "x"), ("MUL", ("RELU", ("NEG", "x")), "slope#")),),
     ),
     _Rule(
         "RELU6",
-        _without_options,
+        _take_no_options,
         (
             ("MINIMUM", ("MAXIMUM", "x", 0), 6),
             ("MAXIMUM", ("MINIMUM", "x", 6), 0),
@@ -148,9 +150,9 @@ _RULES = (
     ),
     _Rule(
         "HARD_SWISH",
-        _without_options,
+        _take_no_options,
         (
-            *_products("x", _GATE, 1 / 6),
+            *_group_product("x", _GATE, 1 / 6),
             ("DIV", ("MUL", "x", _GATE), 6),
             ("MUL", "x", ("DIV", _GATE, 6)),
         ),
@@ -162,7 +164,7 @@ _RULES = (
     ),
     _Rule(
         "HARD_SIGMOID",
-        _line,
+        _take_line,
         (
             ("MAXIMUM", ("MINIMUM", _LINE, 1), 0),
             ("MINIMUM", ("MAXIMUM", _LINE, 0), 1),
@@ -170,9 +172,9 @@ _RULES = (
             ("RELU_0_TO_1", _LINE),
         ),
     ),
-    _Rule("GELU", lambda _: _Function({"approximate": True}), _gelu(_TANH)),
-    _Rule("GELU", lambda _: _Function({"approximate": False}), _gelu(_ERF)),
-    _Rule("RELU", _without_options, (("MAXIMUM", "x", 0),)),
+    _Rule("GELU", lambda _: _Function({"approximate": True}), _spell_gelu(_TANH)),
+    _Rule("GELU", lambda _: _Function({"approximate": False}), _spell_gelu(_ERF)),
+    _Rule("RELU", _take_no_options, (("MAXIMUM", "x", 0),)),
 )
 
 

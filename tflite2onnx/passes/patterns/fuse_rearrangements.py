@@ -90,7 +90,7 @@ class _Mover:
         if y is None or y.rank != _IMAGE or y.symbols or y in self._images:
             return op
         chain = list(self._walk_back(op))
-        x = chain[-1].inputs[_data_input(chain[-1])]
+        x = chain[-1].inputs[_find_data_input(chain[-1])]
         codes = {each.code for each in chain}
         if x is None or x not in self._images or not codes.issuperset(_ENDS) or x.symbols:
             return op
@@ -103,16 +103,16 @@ class _Mover:
     def _walk_back(self, op: Op) -> Iterator[Op]:
         """Yield an operator and the operators before it that move elements, the last one first."""
         yield op
-        tensor = op.inputs[_data_input(op)]
+        tensor = op.inputs[_find_data_input(op)]
         while tensor is not None and tensor not in self._images:
             before = self._producers.get(tensor)
             if before is None or not before.is_builtin(*_MOVES):
                 return
             yield before
-            tensor = before.inputs[_data_input(before)]
+            tensor = before.inputs[_find_data_input(before)]
 
 
-def _data_input(op: Op) -> int:
+def _find_data_input(op: Op) -> int:
     return 1 if op.code == "SPLIT" else 0
 
 
@@ -126,7 +126,7 @@ def _find_places(chain: Sequence[Op], x: Tensor, y: Tensor) -> Array | None:
         if operator is None or len(known) < len(arrays):
             return None
         results = evaluate_op(operator, known)
-        tensor = y if after is None else after.inputs[_data_input(after)] or y
+        tensor = y if after is None else after.inputs[_find_data_input(after)] or y
         if len(results) != len(op.outputs):
             return None
         places = results[op.outputs.index(tensor)]
@@ -149,17 +149,19 @@ def _make_move(op: Op, x: Tensor, y: Tensor, places: Array) -> Op | None:
     blocks = next(found, None)
     if blocks is None:
         return None
-    return as_builtin(op, blocks.code, x, block_size=_block(x, y.shape), mode=blocks.mode)
+    return as_builtin(
+        op, blocks.code, x, block_size=_compute_block_size(x, y.shape), mode=blocks.mode
+    )
 
 
-def _block(x: Tensor, shape: Sequence[int]) -> int:
+def _compute_block_size(x: Tensor, shape: Sequence[int]) -> int:
     """Return the height of the blocks of x that are pixels or channels of a shape."""
     return max(shape[1] // x.shape[1], x.shape[1] // shape[1], 1)
 
 
 def _moves_blocks(blocks: _Blocks, x: Tensor, places: Array) -> bool:
     """Return whether the elements are at the places to which an operator moves them."""
-    r, (n, h, w, c) = _block(x, places.shape), x.shape
+    r, (n, h, w, c) = _compute_block_size(x, places.shape), x.shape
     if blocks.code == "DEPTH_TO_SPACE":
         c //= r * r
         expected = (n, h * r, w * r, c)

@@ -42,12 +42,14 @@ def _copy_parts(op: Op, graph: Graph) -> list[Op]:
     """Return the copies that replace an operator; empty unless the conditions hold."""
     if not op.is_builtin(*_INVERSES):
         return []
-    sources = _data(op)
+    sources = _list_data(op)
     first = graph.producers.get(sources[0]) if sources and sources[0] is not None else None
     if first is None or not first.is_builtin(*_INVERSES[op.code]):
         return []
     joins = op.code in _JOINS
-    whole, parts = (_data(first), first.outputs) if joins else (first.outputs, _data(first))
+    whole, parts = (
+        (_list_data(first), first.outputs) if joins else (first.outputs, _list_data(first))
+    )
     if (sources if joins else (sources[0],)) != (tuple(parts) if joins else whole):
         return []
     pairs = list(zip(whole if joins else parts, op.outputs, strict=False))
@@ -60,7 +62,7 @@ def _copy_parts(op: Op, graph: Graph) -> list[Op]:
     return [copy_op(op, x, y) for x, y in pairs if x is not None]
 
 
-def _data(op: Op) -> tuple[Tensor | None, ...]:
+def _list_data(op: Op) -> tuple[Tensor | None, ...]:
     """Return the inputs that are split or joined."""
     return (
         op.inputs[1:2] if op.code == "SPLIT" else op.inputs[: 1 if op.code == "SPLIT_V" else None]
@@ -69,7 +71,7 @@ def _data(op: Op) -> tuple[Tensor | None, ...]:
 
 def _find_axis(op: Op) -> int | None:
     """Return the axis along which an operator splits or joins, None if it is not constant."""
-    whole = op.outputs[0] if op.code in _JOINS else _data(op)[0]
+    whole = op.outputs[0] if op.code in _JOINS else _list_data(op)[0]
     if whole is None or not whole.rank:
         return None
     place = _AXIS.get(op.code)

@@ -86,7 +86,7 @@ class Matcher:
 
     def _match_tensor(self, tensor: Tensor, pattern: Pattern, found: Match) -> Iterator[Match]:
         if isinstance(pattern, str):
-            yield from _bind(pattern, tensor, found)
+            yield from _bind_name(pattern, tensor, found)
         elif isinstance(pattern, (int, float)):
             if _is_number(tensor, pattern):
                 yield found
@@ -165,7 +165,7 @@ def find_images(graph: Graph) -> set[Tensor]:
     return images
 
 
-def _bind(name: str, tensor: Tensor, found: Match) -> Iterator[Match]:
+def _bind_name(name: str, tensor: Tensor, found: Match) -> Iterator[Match]:
     known = found.tensors.get(name)
     if known is None:
         if tensor.data is not None or not name.endswith("#"):

@@ -28,35 +28,35 @@ _STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
 
 def multiply_pixels(graph: Graph) -> Graph:
     """Return the graph with FULLY_CONNECTED in place of convolutions beside a TRANSPOSE."""
-    near = _tensors_near_transpose(list(graph.every_op()))
-    return graph.rewrite(lambda op: (_multiply(op, near),)) if near else graph
+    near = _find_tensors_near_transpose(list(graph.every_op()))
+    return graph.rewrite(lambda op: (_multiply_pixels(op, near),)) if near else graph
 
 
-def _tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
+def _find_tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
     """Return the images that operators other than convolutions connect with a TRANSPOSE."""
     neighbours: dict[Tensor, list[Op]] = {}
     waiting: list[Op] = []
     for op in ops:
         if not op.is_builtin(*CONVOLUTIONS):
-            for tensor in _images(op):
+            for tensor in _list_images(op):
                 neighbours.setdefault(tensor, []).append(op)
-        if op.is_builtin("TRANSPOSE") and _images(op):
+        if op.is_builtin("TRANSPOSE") and _list_images(op):
             waiting.append(op)
     found: set[Tensor] = set()
     while waiting:
-        for tensor in _images(waiting.pop()):
+        for tensor in _list_images(waiting.pop()):
             if tensor not in found:
                 found.add(tensor)
                 waiting += neighbours.get(tensor, [])
     return found
 
 
-def _images(op: Op) -> list[Tensor]:
+def _list_images(op: Op) -> list[Tensor]:
     operands = (*op.inputs[:_IMAGE], *op.outputs)
     return [t for t in operands if t is not None and t.rank == _IMAGE and t.data is None]
 
 
-def _multiply(op: Op, near: set[Tensor]) -> Op:
+def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
     """Return FULLY_CONNECTED; the operator itself unless the conditions hold."""
     if (
         not op.is_builtin("CONV_2D")

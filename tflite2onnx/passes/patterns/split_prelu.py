@@ -32,28 +32,28 @@ from tflite2onnx.tensor import Array, Tensor
 def split_prelu(graph: Graph) -> Graph:
     """Return the graph with depthwise convolutions in place of PRELU."""
     images = find_images(graph)
-    return graph.rewrite(lambda op: _split(op, images) if op.is_builtin("PRELU") else [op])
+    return graph.rewrite(lambda op: _split_op(op, images) if op.is_builtin("PRELU") else [op])
 
 
-def _split(op: Op, images: set[Tensor]) -> list[Op]:
+def _split_op(op: Op, images: set[Tensor]) -> list[Op]:
     """Return the operators that replace PRELU; PRELU itself unless the conditions hold."""
     match op.inputs, op.outputs:
         case [[Tensor(rank=4) as x, Tensor() as alpha], [Tensor() as y]] if (
             x in images and is_float(x) and is_float(y) and x.sizes == y.sizes
         ):
-            slopes = _slopes(x, alpha)
+            slopes = _read_slopes(x, alpha)
         case _:
             return [op]
     if slopes is None:
         return [op]
     rw = Rewriter(op)
-    bend = _scale(rw, x, -np.abs(1 - slopes), "bend", "RELU")
-    bend = _scale(rw, bend, np.sign(1 - slopes), "signed")
+    bend = _scale_channels(rw, x, -np.abs(1 - slopes), "bend", "RELU")
+    bend = _scale_channels(rw, bend, np.sign(1 - slopes), "signed")
     rw.op("ADD", bend, x, output=y, fused_activation_function="NONE")
     return rw.ops
 
 
-def _slopes(x: Tensor, alpha: Tensor) -> Array | None:
+def _read_slopes(x: Tensor, alpha: Tensor) -> Array | None:
     """Return one slope for each channel, None if condition 3 does not hold."""
     channels = x.shape[-1]
     if alpha.data is None or not is_float(alpha) or alpha.shape[-1:] != (channels,):
@@ -63,7 +63,9 @@ def _slopes(x: Tensor, alpha: Tensor) -> Array | None:
     return alpha.data.astype(np.float32).reshape(1, 1, 1, channels)
 
 
-def _scale(rw: Rewriter, x: Tensor, factors: Array, name: str, activation: str = "NONE") -> Tensor:
+def _scale_channels(
+    rw: Rewriter, x: Tensor, factors: Array, name: str, activation: str = "NONE"
+) -> Tensor:
     """Add a depthwise convolution that multiplies each channel by a factor."""
     y = rw.source.outputs[0]
     return rw.convolve("DEPTHWISE_CONV_2D", x, factors, like=y, name=name, activation=activation)

@@ -32,10 +32,10 @@ from tflite2onnx.tensor import Tensor
 
 def swap_products(graph: Graph) -> Graph:
     """Return the graph with products whose operands are swapped; see above for the conditions."""
-    return graph.rewrite(lambda op: _swap(op, graph))
+    return graph.rewrite(lambda op: _swap_operands(op, graph))
 
 
-def _swap(op: Op, graph: Graph) -> Sequence[Op]:
+def _swap_operands(op: Op, graph: Graph) -> Sequence[Op]:
     """Return the operators of the swapped product; the operator itself unless the conditions hold.
 
     Sizes that are dynamic cannot be split.

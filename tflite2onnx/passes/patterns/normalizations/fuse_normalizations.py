@@ -61,7 +61,7 @@ def _spell_normalizations() -> Iterator[tuple[Pattern, Pattern]]:
         yield product, ("ADD", product, "bias#")
 
 
-def _patterns() -> Iterator[Pattern]:
+def _list_patterns() -> Iterator[Pattern]:
     """Yield the patterns, the largest first."""
     pairs = list(_spell_normalizations())
     for plain, biased in pairs:
@@ -72,7 +72,7 @@ def _patterns() -> Iterator[Pattern]:
 
 
 # The names are x, axes#, epsilon#, scale#, bias#.
-PATTERNS = group_by_last_code(dict.fromkeys(_patterns()), lambda pattern: pattern)
+PATTERNS = group_by_last_code(dict.fromkeys(_list_patterns()), lambda pattern: pattern)
 
 
 def fuse_normalizations(graph: Graph) -> Graph:

@@ -58,24 +58,24 @@ def _find_normalization(root: Op, matcher: Matcher) -> dict[Op, Op]:
     if inner is None or root.outputs[0].sizes != (*inner.x.sizes[:-1], 1):
         return {}
     x, code = inner.x, "MUL" if root.code == "RSQRT" else "DIV"
-    last, other = _next_product(root, code, matcher)
+    last, other = _find_next_product(root, code, matcher)
     scale = spread_along_last_axis(other, x) if code == "MUL" else None
     if last is not None and scale is not None:
-        last, other = _next_product(last, code, matcher)
+        last, other = _find_next_product(last, code, matcher)
     if last is None or other is not x:
         return {}
     if scale is None:
-        after, other = _next_product(last, "MUL", matcher)
+        after, other = _find_next_product(last, "MUL", matcher)
         scale = spread_along_last_axis(other, x)
         last = last if after is None or scale is None else after
-    scale = scale or _ones(x)
+    scale = scale or _make_ones(x)
     if scale is None or not is_float(last.outputs[0]) or last.outputs[0].sizes != x.sizes:
         return {}
     options = {"epsilon": inner.epsilon, "fused_activation_function": last.activation}
     return {last: as_builtin(last, "RMS_NORMALIZATION", x, scale, **options)}
 
 
-def _ones(x: Tensor) -> Tensor | None:
+def _make_ones(x: Tensor) -> Tensor | None:
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
     return spread_along_last_axis(one, x)
 
@@ -136,7 +136,7 @@ def _find_squared(op: Op | None) -> Tensor | None:
     return op.inputs[0] if squares else None
 
 
-def _next_product(op: Op, code: str, matcher: Matcher) -> tuple[Op | None, Tensor | None]:
+def _find_next_product(op: Op, code: str, matcher: Matcher) -> tuple[Op | None, Tensor | None]:
     """Return the only reader of an operator's output if it has a code, and its other operand.
 
     The output is the second operand of DIV.
