@@ -49,21 +49,24 @@ def _fuse_update(op: Op, producers: Mapping[Tensor, Op]) -> list[Op]:
     if not (op.is_builtin("CONCATENATION") and len(parts) == _PARTS and op.activation == "NONE"):
         return []
     before, item, after = parts
-    head, tail = _slice(producers.get(before)), _slice(producers.get(after))
+    head, tail = _read_slice(producers.get(before)), _read_slice(producers.get(after))
     (result,) = op.outputs
     if head is None or tail is None or head[0] is not tail[0] or not _is_along_first(op):
         return []
     items = head[0]
     if not all(t.dtype is items.dtype and same_scale(t, items) for t in (*parts, result)):
         return []
-    sizes, one = _sizes(items), _sizes(item)
+    sizes, one = _list_sizes(items), _list_sizes(item)
     if (
         one[:1] != (1,)
         or not _can_be_equal(one[1:], sizes[1:])
-        or not _can_be_equal(_sizes(result), sizes)
+        or not _can_be_equal(_list_sizes(result), sizes)
     ):
         return []
-    first, last = _leading_number(head[2], producers, -1), _leading_number(tail[1], producers, 0)
+    first, last = (
+        _find_leading_number(head[2], producers, -1),
+        _find_leading_number(tail[1], producers, 0),
+    )
     whole = _is_filled_with(head[1], 0) and _is_filled_with(tail[2], -1)
     if first is None or last is None or not whole or not _is_successor(first, last, producers):
         return []
@@ -74,7 +77,7 @@ def _fuse_update(op: Op, producers: Mapping[Tensor, Op]) -> list[Op]:
     return rw.ops
 
 
-def _sizes(tensor: Tensor) -> tuple[int | None, ...]:
+def _list_sizes(tensor: Tensor) -> tuple[int | None, ...]:
     """Return the shape, with None for dynamic axes."""
     dynamic = tensor.dynamic_axes
     return tuple(None if axis in dynamic else size for axis, size in enumerate(tensor.shape))
@@ -91,7 +94,7 @@ def _is_along_first(op: Op) -> bool:
     return bool(axis in (0, -rank))
 
 
-def _slice(op: Op | None) -> Sequence[Tensor] | None:
+def _read_slice(op: Op | None) -> Sequence[Tensor] | None:
     """Return the inputs of SLICE (data, begin, size); None for other operators."""
     inputs = [t for t in op.inputs if t is not None] if op and op.is_builtin("SLICE") else []
     return inputs if len(inputs) == _PARTS else None
@@ -101,7 +104,9 @@ def _is_filled_with(tensor: Tensor, number: int) -> bool:
     return tensor.data is not None and bool((tensor.data == number).all())
 
 
-def _leading_number(tensor: Tensor, producers: Mapping[Tensor, Op], rest: int) -> Tensor | None:
+def _find_leading_number(
+    tensor: Tensor, producers: Mapping[Tensor, Op], rest: int
+) -> Tensor | None:
     """Return the first of several int32 numbers, if all others are the constant `rest`."""
     op = producers.get(tensor)
     if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:

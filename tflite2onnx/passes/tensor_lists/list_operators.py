@@ -17,7 +17,7 @@ from tflite2onnx.tensor import DType, Shape, Tensor
 Size: TypeAlias = "int | tuple[Tensor, int]"
 
 
-def operand(op: Op, number: int) -> Tensor:
+def find_operand(op: Op, number: int) -> Tensor:
     """Return input i, or output ~i, which must be present."""
     operands, index = (op.inputs, number) if number >= 0 else (op.outputs, ~number)
     tensor = operands[index] if index < len(operands) else None
@@ -39,13 +39,13 @@ class ListRewriter(Rewriter):
 
     def input(self, index: int) -> Tensor:
         """Return an input, which must be present."""
-        return operand(self.source, index)
+        return find_operand(self.source, index)
 
     def output(self, index: int = 0) -> Tensor:
         """Return an output."""
-        return operand(self.source, ~index)
+        return find_operand(self.source, ~index)
 
-    def int32(
+    def add_int32(
         self,
         code: str,
         *inputs: Tensor,
@@ -79,19 +79,19 @@ class ListRewriter(Rewriter):
             offset=False,
         )
 
-    def size(self, x: Tensor, axis: int, output: Tensor | None = None) -> Tensor:
+    def find_size(self, x: Tensor, axis: int, output: Tensor | None = None) -> Tensor:
         """Add operators that compute the size of an axis, a scalar."""
         number = output or Tensor(f"{self.output().name}/size", (), DType.INT32)
         shape = self.op("SHAPE", x, like=number, shape=(x.rank,), out_type=number.dtype)
         return self.slice_items(shape, axis, axis + 1, number, one=True)
 
-    def scalar(self, number: Tensor) -> Tensor:
+    def drop_axes(self, number: Tensor) -> Tensor:
         """Return a tensor of one element without its axes."""
         if number.rank == 0:
             return number
-        return self.int32("RESHAPE", number, name="number", shape=(), new_shape=())
+        return self.add_int32("RESHAPE", number, name="number", shape=(), new_shape=())
 
-    def row(self, item: Tensor, output: Tensor | None = None) -> Tensor:
+    def add_row(self, item: Tensor, output: Tensor | None = None) -> Tensor:
         """Add an operator that makes a list of one item."""
         row = output or replace(
             item,
@@ -111,18 +111,18 @@ def _fill_list(rw: ListRewriter, count: Tensor) -> None:
             f"the items of a list must be numbers or bools, got {items.dtype.label}"
         )
     sizes = [
-        int32_constant("number", size) if isinstance(size, int) else rw.size(*size)
+        int32_constant("number", size) if isinstance(size, int) else rw.find_size(*size)
         for size in rw.sizes
     ]
-    shape = rw.int32("PACK", count, *sizes, name="dims", shape=(1 + len(sizes),), axis=0)
+    shape = rw.add_int32("PACK", count, *sizes, name="dims", shape=(1 + len(sizes),), axis=0)
     rw.op("FILL", shape, constant("zero", np.zeros((), items.dtype.numpy), items), output=items)
 
 
-def _reserve(rw: ListRewriter) -> None:
-    _fill_list(rw, rw.scalar(rw.input(1)))
+def _reserve_items(rw: ListRewriter) -> None:
+    _fill_list(rw, rw.drop_axes(rw.input(1)))
 
 
-def _empty(rw: ListRewriter) -> None:
+def _make_empty_list(rw: ListRewriter) -> None:
     _fill_list(rw, int32_constant("number", 0))
 
 
@@ -136,28 +136,28 @@ def _set_item(rw: ListRewriter) -> None:
     if rw.source.options.get("resize_if_index_out_of_bounds"):
         raise OperatorError("its option resize_if_index_out_of_bounds must be false, got true")
     if rw.single:
-        rw.row(item, rw.output())
+        rw.add_row(item, rw.output())
         return
     zeros = int32_constant("numbers", [0] * len(rw.sizes))
-    first = rw.int32("RESHAPE", index, name="index", shape=(1,), new_shape=(1,))
-    starts = rw.int32("CONCATENATION", first, zeros, name="starts", shape=(items.rank,), axis=0)
-    rw.op("DYNAMIC_UPDATE_SLICE", items, rw.row(item), starts, output=rw.output())
+    first = rw.add_int32("RESHAPE", index, name="index", shape=(1,), new_shape=(1,))
+    starts = rw.add_int32("CONCATENATION", first, zeros, name="starts", shape=(items.rank,), axis=0)
+    rw.op("DYNAMIC_UPDATE_SLICE", items, rw.add_row(item), starts, output=rw.output())
 
 
 def _get_item(rw: ListRewriter) -> None:
-    index = rw.scalar(rw.input(1))
+    index = rw.drop_axes(rw.input(1))
     rw.op("GATHER", rw.input(0), index, output=rw.output(), axis=0, batch_dims=0)
 
 
-def _gather(rw: ListRewriter) -> None:
+def _gather_items(rw: ListRewriter) -> None:
     rw.op("GATHER", rw.input(0), rw.input(1), output=rw.output(), axis=0, batch_dims=0)
 
 
-def _push_back(rw: ListRewriter) -> None:
-    rw.op("CONCATENATION", rw.input(0), rw.row(rw.input(1)), output=rw.output(), axis=0)
+def _push_item(rw: ListRewriter) -> None:
+    rw.op("CONCATENATION", rw.input(0), rw.add_row(rw.input(1)), output=rw.output(), axis=0)
 
 
-def _pop_back(rw: ListRewriter) -> None:
+def _pop_item(rw: ListRewriter) -> None:
     rw.slice_items(rw.input(0), -1, None, rw.output(1), one=True)
     rw.slice_items(rw.input(0), 0, -1, rw.output())
 
@@ -169,16 +169,16 @@ def _concatenate_items(rw: ListRewriter) -> None:
         raise OperatorError("the items that it concatenates must have rows of one fixed shape")
     shape = [-1, *(size for size in rw.sizes[1:] if isinstance(size, int))]
     rw.op("RESHAPE", items, int32_constant("numbers", shape), output=rw.output(), new_shape=shape)
-    count = rw.int32("PACK", rw.size(items, 0), name="count", shape=(1,), axis=0)
+    count = rw.add_int32("PACK", rw.find_size(items, 0), name="count", shape=(1,), axis=0)
     size = Tensor(f"{rows.name}/size", (), rows.dtype)
-    rw.op("FILL", count, rw.size(items, 1, size), output=rows)
+    rw.op("FILL", count, rw.find_size(items, 1, size), output=rows)
 
 
-def _length(rw: ListRewriter) -> None:
-    rw.size(rw.input(0), 0, rw.output())
+def _count_items(rw: ListRewriter) -> None:
+    rw.find_size(rw.input(0), 0, rw.output())
 
 
-def _element_shape(rw: ListRewriter) -> None:
+def _make_item_shape(rw: ListRewriter) -> None:
     items, y = rw.input(0), rw.output()
     shape = rw.op("SHAPE", items, like=y, name="list", shape=(items.rank,), out_type=y.dtype)
     rw.slice_items(shape, 1, None, y)
@@ -206,18 +206,18 @@ class Form:
 
 
 FORMS: Mapping[str, Form] = {
-    "FlexTensorListReserve": Form(_reserve, (~0,), shape=0),
-    "FlexEmptyTensorList": Form(_empty, (~0,), shape=0, resizes=True),
+    "FlexTensorListReserve": Form(_reserve_items, (~0,), shape=0),
+    "FlexEmptyTensorList": Form(_make_empty_list, (~0,), shape=0, resizes=True),
     "FlexTensorListFromTensor": Form(_reuse_tensor, (~0,), stack=0, shape=1),
     "FlexTensorListSetItem": Form(_set_item, (0, ~0), item=2),
     "FlexTensorListGetItem": Form(_get_item, (0,), item=~0, shape=2),
-    "FlexTensorListGather": Form(_gather, (0,), stack=~0, shape=2),
+    "FlexTensorListGather": Form(_gather_items, (0,), stack=~0, shape=2),
     "FlexTensorListStack": Form(_reuse_tensor, (0,), stack=~0, shape=1),
-    "FlexTensorListPushBack": Form(_push_back, (0, ~0), item=1, resizes=True),
-    "FlexTensorListPopBack": Form(_pop_back, (0, ~0), item=~1, shape=1, resizes=True),
+    "FlexTensorListPushBack": Form(_push_item, (0, ~0), item=1, resizes=True),
+    "FlexTensorListPopBack": Form(_pop_item, (0, ~0), item=~1, shape=1, resizes=True),
     "FlexTensorListConcatV2": Form(_concatenate_items, (0,)),
-    "FlexTensorListLength": Form(_length, (0,)),
-    "FlexTensorListElementShape": Form(_element_shape, (0,)),
+    "FlexTensorListLength": Form(_count_items, (0,)),
+    "FlexTensorListElementShape": Form(_make_item_shape, (0,)),
 }
 COUNTED = ("FlexTensorListReserve",)  # lists with a number of items
 MAKERS = (*COUNTED, "FlexEmptyTensorList")  # operators that make a new list

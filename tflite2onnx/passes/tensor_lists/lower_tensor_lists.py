@@ -29,7 +29,7 @@ from tflite2onnx.passes.tensor_lists.list_operators import (
     Form,
     ListRewriter,
     Size,
-    operand,
+    find_operand,
 )
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import evaluate, has_dimensions, is_known
@@ -54,11 +54,11 @@ class _List:
     def find_sizes(self, known: Known, inputs: Sequence[Tensor]) -> tuple[Size, ...]:
         """Return the sizes of an item; `known` are tensors with inferred shapes."""
         return tuple(
-            self._size_along(axis, known, inputs) if size is None else size
+            self._find_size(axis, known, inputs) if size is None else size
             for axis, size in enumerate(self.sizes)
         )
 
-    def _size_along(self, axis: int, known: Known, inputs: Sequence[Tensor]) -> Size:
+    def _find_size(self, axis: int, known: Known, inputs: Sequence[Tensor]) -> Size:
         item = self.item
         if item is None:
             return 1
@@ -80,11 +80,11 @@ def lower_tensor_lists(graph: Graph) -> Graph:
     if not used or any(map(has_converter, used)):
         return graph
     with as_operator_error():
-        return _tensors_of_lists(graph)
+        return _replace_lists(graph)
 
 
-def _tensors_of_lists(graph: Graph) -> Graph:
-    lists = _lists(graph)
+def _replace_lists(graph: Graph) -> Graph:
+    lists = _find_lists(graph)
     known: Known = {}
     sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
     for _ in sizes:  # item sizes of one list may depend on item sizes of others
@@ -103,7 +103,7 @@ def _find_form(op: Op) -> Form | None:
 # Find the lists
 
 
-def _lists(graph: Graph) -> dict[Tensor, _List]:
+def _find_lists(graph: Graph) -> dict[Tensor, _List]:
     """Return the lists by their variant tensors."""
     ends = (t for t in (*graph.inputs, *graph.outputs) if t.dtype is DType.VARIANT)
     above: dict[Tensor, Tensor] = {}
@@ -115,18 +115,18 @@ def _lists(graph: Graph) -> dict[Tensor, _List]:
                 )
         for op in graph.every_op():
             with errors.at(op.place):
-                for one, *others in _linked_lists(op):
+                for one, *others in _link_lists(op):
                     root = _find_root(above, one)
                     above.update((_find_root(above, other), root) for other in others)
     uses: dict[Tensor, list[Op]] = {}
     for op, form in ((op, _find_form(op)) for op in graph.every_op()):
         if form is not None:
-            uses.setdefault(_find_root(above, operand(op, form.lists[0])), []).append(op)
+            uses.setdefault(_find_root(above, find_operand(op, form.lists[0])), []).append(op)
     known = {}
     with collect_errors() as errors:
         for root, ops in uses.items():
             with errors.at(ops[0].place):
-                known[root] = _list(ops)
+                known[root] = _describe_list(ops)
     return {
         t: known[_find_root(above, t)] for t in {**above, **known} if _find_root(above, t) in known
     }
@@ -138,11 +138,11 @@ def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
+def _link_lists(op: Op) -> Iterator[Sequence[Tensor]]:
     """Yield groups of variant tensors of an operator; the tensors of a group are one list."""
     form = _find_form(op)
     if form is not None:
-        yield [operand(op, number) for number in form.lists]
+        yield [find_operand(op, number) for number in form.lists]
         return
     rows: Iterator[Sequence[Tensor | None]]
     if op.is_builtin("WHILE"):
@@ -163,15 +163,15 @@ def _linked_lists(op: Op) -> Iterator[Sequence[Tensor]]:
     yield from (row for row in lists if any(t.dtype is DType.VARIANT for t in row))
 
 
-def _list(ops: Sequence[Op]) -> _List:
+def _describe_list(ops: Sequence[Op]) -> _List:
     """Return a list, described by the operators on it."""
     pairs = [(op, form) for op, form in ((op, _find_form(op)) for op in ops) if form is not None]
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
-    inputs = [(operand(op, n), more) for op, n, more in numbers if n >= 0]
-    outputs = [operand(op, n) for op, n, _ in numbers if n < 0]
+    inputs = [(find_operand(op, n), more) for op, n, more in numbers if n >= 0]
+    outputs = [find_operand(op, n) for op, n, _ in numbers if n < 0]
     types = {t.dtype for t in (*(t for t, _ in inputs), *outputs)}
-    shapes = [operand(op, form.shape).data for op, form in pairs if form.shape is not None]
+    shapes = [find_operand(op, form.shape).data for op, form in pairs if form.shape is not None]
     written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
     ranks = {t.rank - more for t, more in inputs} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
@@ -189,7 +189,7 @@ def _list(ops: Sequence[Op]) -> _List:
 
 
 def _holds_one_item(maker: Op) -> bool:
-    count = operand(maker, 1).data if maker.code in COUNTED else None
+    count = find_operand(maker, 1).data if maker.code in COUNTED else None
     return count is not None and bool((count == 1).all())
 
 
@@ -203,21 +203,23 @@ def _lower_graph(
     known: Known,
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
-    tensors = {t: _tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
+    tensors = {t: _make_tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
     for op, form in ((op, _find_form(op)) for op in graph.every_op()):
         if form is not None:
-            first = operand(op, form.lists[0])
+            first = find_operand(op, form.lists[0])
             each = lists[first]
             tensors |= _reshape_reads(op, form, sizes[each])
             if op.code in MAKERS:
-                tensors[first] = _tensor(first, each.dtype, sizes[each], _count(op, known))
+                tensors[first] = _make_tensor(
+                    first, each.dtype, sizes[each], _count_items(op, known)
+                )
     of = {tensors[t]: each for t, each in lists.items()}
 
     def change(op: Op) -> list[Op]:
         form = _find_form(op)
         if form is not None:
             with errors.at(op.place):
-                each = of[operand(op, form.lists[0])]
+                each = of[find_operand(op, form.lists[0])]
                 rw = ListRewriter(op, sizes[each], each.single)
                 form.rule(rw)
                 return rw.ops
@@ -229,18 +231,18 @@ def _lower_graph(
         return graph.replace_tensors(tensors).rewrite(change)
 
 
-def _tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
+def _make_tensor(like: Tensor, dtype: DType, sizes: Sequence[Size], count: int = -1) -> Tensor:
     """Return a list as a tensor; `count` is -1 if the number of items depends on data."""
     signature = (count, *(size if isinstance(size, int) else -1 for size in sizes))
     shape = tuple(1 if size == -1 else size for size in signature)
     return Tensor(like.name, shape, dtype, shape_signature=signature)
 
 
-def _count(maker: Op, known: Known) -> int:
+def _count_items(maker: Op, known: Known) -> int:
     """Return the number of items of a new list, -1 if it depends on data."""
     if maker.code not in COUNTED:
         return 0
-    number = operand(maker, 1)
+    number = find_operand(maker, 1)
     data = known.get(number, number).data
     if data is None or data.size != 1 or has_dimensions(data):
         return -1
@@ -252,8 +254,8 @@ def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Te
     changed = {}
     for number, first in ((form.item, 1), (form.stack, 0)):
         if number is not None and number < 0:
-            read = operand(op, number)
-            like = _tensor(read, read.dtype, sizes)
+            read = find_operand(op, number)
+            like = _make_tensor(read, read.dtype, sizes)
             shape, signature = like.shape[first:], like.shape_signature[first:]
             if read.rank != len(shape):
                 changed[read] = replace(read, shape=shape, shape_signature=signature)
