@@ -203,6 +203,6 @@ def test_a_cast_to_its_own_type_makes_nothing() -> None:
     m.output(again, whole)
     graph = read_model(m.bytes()).graphs[0]
     known = Formulas(graph.ops)
-    made = [known.producer(t) for t in graph.outputs]
+    made = [known.find_producer(t) for t in graph.outputs]
     assert [op and op.code for op in made] == ["TANH", "CAST"]
     assert isinstance(known.formula_of(graph.outputs[0]), Applied)

@@ -48,7 +48,7 @@ class RecurrentCell(NamedTuple):
 
     def make_parameters(self, name: str) -> list[Tensor | None]:
         """Return the parameters as constants with a name."""
-        return [_constant(name, each) for each in self.parameters]
+        return [_make_constant(name, each) for each in self.parameters]
 
     def fits(self, item: Sizes, states: Sequence[Sizes]) -> bool:
         """Return whether the matrices fit items and states of these shapes, [batch, numbers]."""
@@ -79,7 +79,7 @@ def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
         for gates in match_pattern(_UPDATE, parts["z'"], parts):
             yield from _find_gru(result, gates)
     for parts in match_pattern(_RNN, result, known):
-        gate = _gate(parts["g"], h)
+        gate = _find_gate(parts["g"], h)
         if gate is not None:
             options = {"fused_activation_function": "TANH", "time_major": True}
             parameters = (gate.weights, gate.recurrent, gate.bias)
@@ -89,7 +89,7 @@ def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
 
 def _find_lstm(result: Formula, parts: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
     h = parts["h"]
-    gates = _gates([parts[letter] for letter in "ifgo"], h)
+    gates = _find_gates([parts[letter] for letter in "ifgo"], h)
     if gates:
         options = {
             "fused_activation_function": "TANH",
@@ -110,17 +110,17 @@ def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[Recurre
     h, candidate = parts["h"], parts["g"]
     change = Change(h, result)
     for after in match_pattern(_RESET_AFTER, candidate, parts):
-        gates = _gates([after["z"], after["r"]], h)
+        gates = _find_gates([after["z"], after["r"]], h)
         of_x, of_h = after["gx"], after["gh"]
         if not (isinstance(of_x, Sum) and isinstance(of_h, Sum) and list(of_h.products) == [h]):
             continue
-        inner = _gate(Sum({**of_h.products, **of_x.products}, of_x.bias), h)
+        inner = _find_gate(Sum({**of_h.products, **of_x.products}, of_x.bias), h)
         if gates and inner and list(of_x.products) == [gates[0].x]:
             yield _make_gru(change, [*gates, inner], [of_x.bias, of_h.bias], after=True)
     for source in candidate.products if isinstance(candidate, Sum) else ():
         for before in match_pattern(_RESET, source, parts):
-            gates = _gates([before["z"], before["r"]], h)
-            inner = _gate(candidate, source)
+            gates = _find_gates([before["z"], before["r"]], h)
+            inner = _find_gate(candidate, source)
             if gates and inner and inner.x is gates[0].x:
                 yield _make_gru(change, [*gates, inner], [inner.bias, 0 * inner.bias], after=False)
 
@@ -136,7 +136,7 @@ def _make_gru(
     return RecurrentCell("GRU", inner.x, parameters, [change], {"reset_after": after})
 
 
-def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
+def _make_constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
     if parameter is None:
         return None
     if isinstance(parameter, Matrix):
@@ -145,14 +145,14 @@ def _constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
     return Tensor(name, parameter.shape, DType.FLOAT32, parameter)
 
 
-def _gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
+def _find_gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
     """Return gates that all read the same item; empty if a formula is not a gate."""
-    gates = [gate for gate in (_gate(formula, h) for formula in formulas) if gate is not None]
+    gates = [gate for gate in (_find_gate(formula, h) for formula in formulas) if gate is not None]
     same = len(gates) == len(formulas) and all(gate.x is gates[0].x for gate in gates)
     return gates if same else []
 
 
-def _gate(formula: Formula, h: Formula) -> _Gate | None:
+def _find_gate(formula: Formula, h: Formula) -> _Gate | None:
     if not isinstance(formula, Sum) or len(formula.products) != 2 or h not in formula.products:
         return None
     (x,) = formula.products.keys() - {h}

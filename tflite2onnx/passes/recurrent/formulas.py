@@ -54,7 +54,7 @@ class Matrix(NamedTuple):
     dtype: DType
     quantization: Quantization | None = None
 
-    def rows(self, indices: Array) -> Matrix:
+    def select_rows(self, indices: Array) -> Matrix:
         """Return some of the rows."""
         quantization = self.quantization
         if quantization is not None and quantization.per_axis:
@@ -70,9 +70,11 @@ class Sum:
     products: Mapping[Formula, Matrix]
     bias: Array
 
-    def rows(self, indices: Array) -> Sum:
+    def select_columns(self, indices: Array) -> Sum:
         """Return some of the columns."""
-        return Sum({s: m.rows(indices) for s, m in self.products.items()}, self.bias[indices])
+        return Sum(
+            {s: m.select_rows(indices) for s, m in self.products.items()}, self.bias[indices]
+        )
 
 
 Formula: TypeAlias = Atom | Applied | Sum
@@ -98,13 +100,13 @@ class Formulas:
         self._known: dict[Tensor, Formula] = {}
         for op in ops:  # in order of execution, which keeps recursion shallow
             for tensor in op.outputs:
-                self._known[tensor] = self._formula(op, tensor) or Atom(tensor)
+                self._known[tensor] = self._make_formula(op, tensor) or Atom(tensor)
 
     def formula_of(self, tensor: Tensor) -> Formula:
         """Return the formula of a tensor."""
         return self._known.setdefault(tensor, Atom(tensor))
 
-    def producer(self, tensor: Tensor) -> Op | None:
+    def find_producer(self, tensor: Tensor) -> Op | None:
         """Return the producer of a tensor, before any CAST to the same dtype."""
         op = self.producers.get(tensor)
         while op is not None and op.is_builtin("CAST") and op.inputs[0] is not None:
@@ -113,30 +115,30 @@ class Formulas:
             op = self.producers.get(op.inputs[0])
         return op
 
-    def _within_budget(self, elements: int) -> bool:
+    def _take_budget(self, elements: int) -> bool:
         """Take elements from the budget, and return whether it was enough."""
         self._left -= elements
         return self._left >= 0
 
-    def _formula(self, op: Op, output: Tensor) -> Formula | None:
+    def _make_formula(self, op: Op, output: Tensor) -> Formula | None:
         inputs = [t for t in op.inputs if t is not None]
         product = op.code in _PRODUCTS
         real = _is_real(output) and (product or not any(t.quantization for t in inputs))
         if op.custom or op.activation != "NONE" or not real or not inputs:
             return None
         if product:
-            return self._product_formula(op, inputs)
+            return self._make_product_formula(op, inputs)
         if op.code == "CAST" and inputs[0].dtype is output.dtype:
             return self.formula_of(inputs[0])
         if op.code == "SUB" and _is_one(inputs[0]) and inputs[1].elements == output.elements:
             return Applied("ONE_MINUS", (self.formula_of(inputs[1]),))
         if op.code in _ELEMENTWISE:
-            return self._elementwise_formula(op, inputs, output)
-        return self._columns_formula(op, inputs, output) if op.code in _MOVES else None
+            return self._make_elementwise_formula(op, inputs, output)
+        return self._make_columns_formula(op, inputs, output) if op.code in _MOVES else None
 
-    def _product_formula(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
+    def _make_product_formula(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
         x, weights = inputs[:2]
-        matrix = None if op.options.get("adj_x") else self._matrix(op, weights)
+        matrix = None if op.options.get("adj_x") else self._make_matrix(op, weights)
         if matrix is None or not _is_real(x) or x.shape[-1:] != matrix.data.shape[1:]:
             return None
         bias = np.zeros(len(matrix.data), np.float32)
@@ -147,7 +149,7 @@ class Formulas:
         source = self.formula_of(x)
         return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
 
-    def _matrix(self, op: Op, weights: Tensor) -> Matrix | None:
+    def _make_matrix(self, op: Op, weights: Tensor) -> Matrix | None:
         """Return constant weights, if the operator does not quantize its inputs."""
         operator, quantization = rules_for(op), weights.quantization
         if (
@@ -167,16 +169,16 @@ class Formulas:
         data = weights.data.T if turned else weights.data
         return (
             Matrix(data, weights.dtype, quantization)
-            if self._within_budget(sum(data.shape))
+            if self._take_budget(sum(data.shape))
             else None
         )
 
-    def _elementwise_formula(
+    def _make_elementwise_formula(
         self, op: Op, inputs: Sequence[Tensor], output: Tensor
     ) -> Formula | None:
         formulas = [self.formula_of(t) for t in inputs]
         if op.code == "ADD":
-            if not self._within_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
+            if not self._take_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
                 return None
             for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
                 if isinstance(a, Sum) and constant.data is not None:
@@ -187,11 +189,13 @@ class Formulas:
             op.code, (*formulas,)
         )
 
-    def _columns_formula(self, op: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
+    def _make_columns_formula(
+        self, op: Op, inputs: Sequence[Tensor], output: Tensor
+    ) -> Formula | None:
         """Return the formula of an operator that cuts out columns, or leaves columns in place."""
         moving = [t for t in inputs if t.data is None]
         operator = rules_for(op)
-        if operator is None or len(moving) != 1 or not self._within_budget(moving[0].elements):
+        if operator is None or len(moving) != 1 or not self._take_budget(moving[0].elements):
             return None
         formula, shape = self.formula_of(moving[0]), moving[0].shape
         columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
@@ -209,7 +213,7 @@ class Formulas:
         if not isinstance(formula, Sum) or not first.size or first.max() >= columns:
             return None
         cut = sum(len(first) * matrix.data.shape[1] for matrix in formula.products.values())
-        return formula.rows(first) if self._within_budget(cut) else None
+        return formula.select_columns(first) if self._take_budget(cut) else None
 
 
 def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:

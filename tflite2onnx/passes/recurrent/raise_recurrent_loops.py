@@ -98,14 +98,14 @@ class _Loop:
         begins = self.op.inputs[0]
         nexts = {v.next: v for v in self.counters.values()}
         ends: list[int | str | None] = []
-        for test in self._conditions(self.body.outputs[0]):
+        for test in self._list_conditions(self.body.outputs[0]):
             op = self.producers.get(test)
             counter = nexts.get(op.inputs[0]) if op and op.inputs[0] else None
             limit = op.inputs[1] if op and op.is_builtin("LESS") and op.inputs[1:] else None
             if counter is None or limit is None:
                 return 0
             self.limit = limit
-            ends.append(self._end(limit, _start(counter)))
+            ends.append(self._count_from(limit, _read_start(counter)))
         if begins is None or begins.data is None or not begins.data.all():
             return 0
         counts = [end for end in ends if isinstance(end, int)]
@@ -113,7 +113,7 @@ class _Loop:
             return max(min(counts), 1)
         return (ends[0] or 0) if len(set(ends)) == 1 else 0
 
-    def _end(self, limit: Tensor, start: int) -> int | str | None:
+    def _count_from(self, limit: Tensor, start: int) -> int | str | None:
         """Return the difference of a limit and a start, None if it is unknown."""
         if limit.data is not None:
             return int(limit.data.max()) - start
@@ -137,7 +137,7 @@ class _Loop:
         places = evaluate_op(operator, [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
-    def _conditions(self, condition: Tensor) -> list[Tensor]:
+    def _list_conditions(self, condition: Tensor) -> list[Tensor]:
         """Return the conditions that must all be true for another iteration."""
         tests, left, seen = [], [condition], set[Tensor]()
         while left:
@@ -153,7 +153,7 @@ class _Loop:
             left += [t for t in operands if t is not None]
         return tests
 
-    def last_count(self, start: int) -> Tensor | None:
+    def find_last_count(self, start: int) -> Tensor | None:
         """Return the last value of a counter, None if it is not a tensor."""
         if isinstance(self.rounds, str):
             return None if start else self.limit
@@ -168,23 +168,23 @@ class _Loop:
         before, after = self.formulas.formula_of(variable.now), self.formula_of(variable)
         return before is change.before and after is change.after
 
-    def sequence(self, item: Formula) -> Tensor | None:
+    def find_sequence(self, item: Formula) -> Tensor | None:
         """Return the sequence outside the loop whose next item a formula is, None if it is not."""
         op = self.producers.get(item.tensor) if isinstance(item, Atom) else None
         if op is None or not op.is_builtin("GATHER") or op.options.get("batch_dims"):
             return None
         sequence, index = op.inputs[:2]
         counter = self.counters.get(index) if index is not None else None
-        if sequence is None or counter is None or _start(counter) != 0:
+        if sequence is None or counter is None or _read_start(counter) != 0:
             return None
         inside = sequence in self.producers or sequence in self.body.inputs
         axis = op.options.get("axis", 0) % max(sequence.rank, 1)
         fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
         return sequence if fits and not inside and axis == 0 else None
 
-    def written_item(self, variable: _Variable) -> Formula | None:
+    def find_written_item(self, variable: _Variable) -> Formula | None:
         """Return the item that each iteration writes to a list, None for other variables."""
-        op = self.formulas.producer(variable.next)
+        op = self.formulas.find_producer(variable.next)
         if op is None or not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
             return None
         items, item, starts = op.inputs
@@ -205,14 +205,14 @@ class _Loop:
             first = reshape.inputs[0] if reshape and reshape.is_builtin("RESHAPE") else None
         if first is None or zeros is None or zeros.data is None or zeros.data.any():
             return False
-        return _start(self.counters[first]) == 0
+        return _read_start(self.counters[first]) == 0
 
 
 def _is_number(tensor: Tensor) -> bool:
     return tensor.elements == 1 and tensor.dtype is DType.INT32
 
 
-def _start(counter: _Variable) -> int:
+def _read_start(counter: _Variable) -> int:
     return 0 if counter.first.data is None else int(counter.first.data.max())
 
 
@@ -226,7 +226,7 @@ def _replace_loop(loop: _Loop) -> list[Op]:
 def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
     op, cell, state = loop.op, layer.cell, layer.states[0]
-    sequence = loop.sequence(cell.item)
+    sequence = loop.find_sequence(cell.item)
     states = [each.now.sizes for each in layer.states]
     if sequence is None or not cell.fits(sequence.sizes[1:], states):
         return []
@@ -238,7 +238,7 @@ def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
         symbols={axis: size for axis, size in enumerate(sizes) if isinstance(size, str)},
     )
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
-    sources = [_source(loop, layer, variable, every, ends) for variable in loop.variables]
+    sources = [_find_source(loop, layer, variable, every, ends) for variable in loop.variables]
     pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if x is not None]
     if len(pairs) < len(sources) or any(x.elements != y.elements for x, y in pairs):
         return []
@@ -248,16 +248,16 @@ def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     return [recurrent, *(copy_op(op, source, target) for source, target in pairs)]
 
 
-def _source(
+def _find_source(
     loop: _Loop, layer: _Layer, variable: _Variable, every: Tensor, ends: Sequence[Tensor]
 ) -> Tensor | None:
     """Return the last value of a variable, None if the layer does not compute it."""
     if variable.now in loop.counters:
-        return loop.last_count(_start(variable))
+        return loop.find_last_count(_read_start(variable))
     if variable in layer.states:
         return ends[layer.states.index(variable)]
     result = loop.formula_of(layer.states[0])
-    if loop.written_item(variable) is result:
+    if loop.find_written_item(variable) is result:
         return every
     return ends[0] if loop.formula_of(variable) is result else None
 

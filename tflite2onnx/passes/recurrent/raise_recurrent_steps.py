@@ -163,12 +163,12 @@ class _Replacement:
             and len(found) == len(items) + len(starts)
             and all(t.sizes == h.sizes for t in outputs)
             and cells[0].fits(item.sizes, [h.sizes for _ in starts])
-            and not self._depends(found, {*every, *outputs})
+            and not self._depends_on(found, {*every, *outputs})
         )
         if fits:
             sequence = self._join_items(found[: len(items)], item, before)
             inputs = (sequence, *cells[0].make_parameters(h.name), *found[len(items) :])
-            self._replace(chain[-1].op, cells[0], inputs, before, every, outputs)
+            self._replace_chain(chain[-1].op, cells[0], inputs, before, every, outputs)
         return fits
 
     def _find_tensor(self, formula: Formula, like: Tensor, copies: list[Op]) -> Tensor | None:
@@ -185,7 +185,7 @@ class _Replacement:
         self._producers[target] = copies[-1]
         return target
 
-    def _depends(self, tensors: Iterable[Tensor], made: set[Tensor]) -> bool:
+    def _depends_on(self, tensors: Iterable[Tensor], made: set[Tensor]) -> bool:
         """Return whether one of some tensors is computed from a tensor that a layer would make."""
         waiting, seen = list(tensors), set[Tensor]()
         while waiting:
@@ -205,7 +205,7 @@ class _Replacement:
         source = unpack.inputs[0] if unpack is not None else None
         whole = producer is not None and producer.outputs == tuple(items)
         axis = producer.options.get("axis", 0) if producer is not None else 0
-        target = _sequence_tensor(item, len(items), f"{items[0].name}/sequence")
+        target = _make_sequence_tensor(item, len(items), f"{items[0].name}/sequence")
         if source is not None and whole and source.sizes == target.sizes and axis in (0, -3):
             return source
         near = producer or self._graph.ops[0]
@@ -220,7 +220,7 @@ class _Replacement:
         self._producers[target] = copies[-1]
         return target
 
-    def _replace(
+    def _replace_chain(
         self,
         last: Op,
         cell: RecurrentCell,
@@ -229,7 +229,7 @@ class _Replacement:
         every: Sequence[Tensor],
         outputs: Sequence[Tensor],
     ) -> None:
-        sequence = _sequence_tensor(every[0], len(every), f"{outputs[0].name}/sequence")
+        sequence = _make_sequence_tensor(every[0], len(every), f"{outputs[0].name}/sequence")
         ends = [replace(t, name=f"{t.name}/end") for t in outputs]
         op = Op(cell.code, last.index, inputs, (sequence, *ends), Options(cell.options))
         self.layers.append(_Layer(op, before, every, outputs))
@@ -272,7 +272,7 @@ def _suits_one_step(cell: RecurrentCell, h: Tensor) -> bool:
     return h.shape[0] <= _MOST_ROWS and all(each.quantization is None for each in matrices)
 
 
-def _sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:
+def _make_sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:
     symbols = {axis + 1: size for axis, size in item.symbols.items()}
     shape = (times, *item.shape)
     return replace(item, name=name, shape=shape, shape_signature=(), symbols=symbols)
