@@ -3,7 +3,7 @@
 1. `read_model` reads the file: operators over tensors, with TFLite's names.
 2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
    graph that is converted; `MODEL_PASSES` over the whole model;
-   `inline_subgraphs` makes one graph of an entry point, and `entry_point_passes` run over it.
+   `inline_subgraphs` makes one graph of an entry point, and `list_entry_point_passes` run over it.
 3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
    the user wants the forms that are fastest in ONNX Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
@@ -58,7 +58,7 @@ from tflite2onnx.passes import (
     MODEL_PASSES,
     NORMALISING_PASSES,
     apply_passes,
-    entry_point_passes,
+    list_entry_point_passes,
 )
 from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import (
@@ -271,7 +271,7 @@ def convert_model(
     graph, words = resize_inputs(
         inline_subgraphs(model, index), options.shapes, options.batch, aliases
     )
-    graph = apply_passes(entry_point_passes(model, index), graph)
+    graph = apply_passes(list_entry_point_passes(model, index), graph)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_dynamic_axes(graph, words, options, planner)
@@ -358,7 +358,7 @@ def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> li
     index, _ = find_signature(model, options.signature)
     model = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(model, index)
-    passes = entry_point_passes(model, index)
+    passes = list_entry_point_passes(model, index)
     return [
         InputAxis(tensor, axis, _find_fixing_reason(graph, passes, tensor, axis, options))
         for tensor in graph.inputs

@@ -10,7 +10,7 @@ from tests.passes.graph_text import check_pass
 from tests.support import Build
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
-from tflite2onnx.passes.fold_constants import fold
+from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
 from tflite2onnx.passes.fuse_convolutions import (
     fuse_dilated_convolutions,
@@ -18,7 +18,7 @@ from tflite2onnx.passes.fuse_convolutions import (
 )
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.lower_complex import lower_complex
-from tflite2onnx.passes.normalise import absorb_flatten, align, keep_axes
+from tflite2onnx.passes.normalise import absorb_flatten, align_axes, keep_axes
 from tflite2onnx.passes.tensor_lists.fuse_list_assignment import fuse_list_assignment
 from tflite2onnx.reader.model import read_model
 
@@ -225,7 +225,7 @@ def test_align() -> None:
         %4: float32[2,5,3] = MUL(%3, [[[1.0, 1.0, 1.0]]])
         return %4
     """
-    check_pass(align, read_graph(m), before, after)
+    check_pass(align_axes, read_graph(m), before, after)
 
 
 def test_keep_axes() -> None:
@@ -284,7 +284,7 @@ def test_fold() -> None:
         inputs %0: float32[2,3]
         return [3, 5]
     """
-    check_pass(fold, read_graph(m), before, after)
+    check_pass(fold_operators, read_graph(m), before, after)
 
 
 def test_fold_hash_tables() -> None:

@@ -18,11 +18,11 @@ from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import NORMALISING_PASSES, apply_passes
 from tflite2onnx.passes import fold_constants as folding
 from tflite2onnx.passes import normalise as normalising
-from tflite2onnx.passes.fold_constants import fold
+from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.normalise import (
     absorb_flatten,
-    align,
-    densify,
+    align_axes,
+    densify_constants,
     eliminate_dead_operators,
 )
 from tflite2onnx.quantization.declarations import Moves
@@ -103,7 +103,7 @@ def in_int8(like: Tensor, scale: float) -> Tensor:
     return replace(like, dtype=DType.INT8, quantization=quantization(scale))
 
 
-# densify
+# densify_constants
 
 
 def test_sparse_half_precision_weights() -> None:
@@ -138,15 +138,15 @@ def test_sparse_half_precision_weights() -> None:
 )
 def test_what_is_no_densify_stays(odd: Op) -> None:
     """An invalid DENSIFY stays, so that a later error names it."""
-    assert codes(densify(graph(odd))) == ["DENSIFY"]
+    assert codes(densify_constants(graph(odd))) == ["DENSIFY"]
 
 
-# fold
+# fold_operators
 
 
 def fold_one(classes: Classes, one: Op, cls: type[Operator] | None) -> Graph:
     classes[one.code] = cls
-    return fold(graph(one))
+    return fold_operators(graph(one))
 
 
 def test_constants_fold(classes: Classes) -> None:
@@ -154,7 +154,7 @@ def test_constants_fold(classes: Classes) -> None:
     a, b = tensor(), tensor()
     chain = graph(op("X", [tensor(FLOATS)], a), op("X", [a], b))
     classes["X"] = stub(lambda x: [x + 1])
-    made = fold(chain)
+    made = fold_operators(chain)
     assert made.ops == ()
     (output,) = made.outputs
     np.testing.assert_array_equal(output.data, FLOATS + 2)
@@ -229,7 +229,7 @@ def test_half_precision_stays_narrow_while_it_is_moved(classes: Classes) -> None
     wide, moved, added = tensor(), tensor(shape=(3, 2)), tensor(shape=(3, 2))
     ops = [op("DEQUANTIZE", [HALF], wide), op("M", [wide], moved), op("A", [moved], added)]
     classes |= {"M": stub(lambda x: [x.T], quantization=Moves()), "A": stub(lambda x: [x + x])}
-    made = fold(graph(*ops, outputs=[wide, moved, added]))
+    made = fold_operators(graph(*ops, outputs=[wide, moved, added]))
     types = [t.data.dtype for t in made.outputs if t.data is not None]
     assert types == [np.float16, np.float16, np.float32]
     assert {t.dtype for t in made.outputs} == {DType.FLOAT32}
@@ -257,13 +257,13 @@ def test_a_small_model_does_not_become_large(
     seed = tensor(np.ones(5, np.float32))
     classes["X"] = stub(lambda x: [np.repeat(x, 10)])
     growing = [op("X", [seed], tensor(shape=(50,))) for _ in range(4)]
-    assert len(fold(graph(*growing)).ops) == 4  # 200 bytes exceed 100 + 4 * 20
+    assert len(fold_operators(graph(*growing)).ops) == 4  # 200 bytes exceed 100 + 4 * 20
     same = [op("X", [seed], tensor(shape=(5,))) for _ in range(12)]
     classes["X"] = stub(lambda x: [x])
-    assert len(fold(graph(*same)).ops) == 3
+    assert len(fold_operators(graph(*same)).ops) == 3
 
 
-# align
+# align_axes
 
 
 def test_constants_are_aligned_now(classes: Classes) -> None:
@@ -273,7 +273,7 @@ def test_constants_are_aligned_now(classes: Classes) -> None:
     y = tensor(shape=(2, 5, 3))
     both = op("X", [tensor(shape=(2, 5, 3)), channels, None], y)
     classes["X"] = stub(shapes=[None, (1, 1, 3), (9,)])
-    (made,) = align(graph(both)).ops
+    (made,) = align_axes(graph(both)).ops
     assert made.inputs[0] is both.inputs[0]
     alpha = made.inputs[1]
     assert alpha is not None
@@ -288,7 +288,7 @@ def test_computed_operands_are_reshaped_once(classes: Classes) -> None:
     x, y = tensor(shape=(3,), quantization=quantization(1)), tensor()
     ops = [op("X", [x, x], y), op("X", [x, y], y)]
     classes["X"] = stub(shapes=[(1, 3), None])
-    made = align(graph(*ops))
+    made = align_axes(graph(*ops))
     assert codes(made) == ["RESHAPE", "X", "X"]
     assert made.ops[0].inputs == (x,)
     assert made.ops[1].inputs[0] is made.ops[2].inputs[0] is made.ops[0].outputs[0]
@@ -296,7 +296,7 @@ def test_computed_operands_are_reshaped_once(classes: Classes) -> None:
 
 def test_unknown_operators_are_left_alone() -> None:
     one = op("X", [tensor(shape=(3,))], tensor())
-    assert align(graph(one)).ops[0].inputs == one.inputs
+    assert align_axes(graph(one)).ops[0].inputs == one.inputs
 
 
 def test_broadcasting_of_differing_ranks() -> None:
@@ -494,5 +494,5 @@ def test_one_output_is_enough() -> None:
 def test_options_of_inserted_operators(classes: Classes) -> None:
     """An inserted RESHAPE has its options as an operator of the file has them."""
     classes["X"] = stub(shapes=[(1, 3)])
-    made = align(graph(op("X", [tensor(shape=(3,))], tensor())))
+    made = align_axes(graph(op("X", [tensor(shape=(3,))], tensor())))
     assert made.ops[0].options == Options({"new_shape": (1, 3)})

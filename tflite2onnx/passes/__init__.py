@@ -15,12 +15,12 @@ from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model
 from tflite2onnx.passes.dynamic_shapes import infer_custom_shapes, infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
-from tflite2onnx.passes.fold_constants import fold
+from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.lower_complex import lower_complex
 from tflite2onnx.passes.normalise import (
     absorb_flatten,
-    align,
-    densify,
+    align_axes,
+    densify_constants,
     eliminate_dead_operators,
     keep_axes,
 )
@@ -84,7 +84,7 @@ MODEL_PASSES: tuple[ModelPass, ...] = (
 )
 
 
-def entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
+def list_entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     return (
         infer_custom_shapes,  # the files of custom operators often declare no shapes
@@ -101,8 +101,8 @@ def entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
 
 # The graph of the entry point, after dynamic axes have names.
 NORMALISING_PASSES: tuple[GraphPass, ...] = (
-    densify,  # the passes below read the elements of constants
-    fold,  # fewer operators for the passes below
+    densify_constants,  # the passes below read the elements of constants
+    fold_operators,  # fewer operators for the passes below
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # As above, where the iterations are unrolled.
@@ -125,7 +125,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
-    align,  # the layout planner needs operands with corresponding axes
+    align_axes,  # the layout planner needs operands with corresponding axes
     keep_axes,  # a RESHAPE between images would need Transposes around it
     absorb_flatten,  # as above, between an image and a dense layer
     # One Conv with a dilation instead of three operators.

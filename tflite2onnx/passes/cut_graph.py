@@ -171,17 +171,21 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables that each operator uses, in its sub-graphs too."""
 
     @cache
-    def own_states(index: int) -> Mapping[Op, set[Hashable]]:
+    def list_states_of(index: int) -> Mapping[Op, set[Hashable]]:
         return _list_own_states(model.graphs[index])
 
-    def subgraph_states(op: Op) -> set[Hashable]:
-        reached = [*_subgraph_indices(model, op)]
+    def list_subgraph_states(op: Op) -> set[Hashable]:
+        reached = [*_list_subgraph_indices(model, op)]
         for index in reached:  # the list grows in the loop
-            inner = (i for each in own_states(index) for i in _subgraph_indices(model, each))
+            inner = (
+                i for each in list_states_of(index) for i in _list_subgraph_indices(model, each)
+            )
             reached += [i for i in dict.fromkeys(inner) if i not in reached]
-        return {state for i in reached for states in own_states(i).values() for state in states}
+        return {state for i in reached for states in list_states_of(i).values() for state in states}
 
-    return {op: {*states, *subgraph_states(op)} for op, states in _list_own_states(graph).items()}
+    return {
+        op: {*states, *list_subgraph_states(op)} for op, states in _list_own_states(graph).items()
+    }
 
 
 def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
@@ -202,7 +206,7 @@ def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
     }
 
 
-def _subgraph_indices(model: Model, op: Op) -> Iterator[int]:
+def _list_subgraph_indices(model: Model, op: Op) -> Iterator[int]:
     """Yield the indices of the sub-graphs that an operator runs."""
     for name, value in op.options.items():
         if "subgraph" in name and not op.custom:

@@ -25,7 +25,7 @@ from tflite2onnx.errors import (
 from tflite2onnx.graph import Graph, Options
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.passes.normalise import densify
+from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.dimension import (
@@ -82,9 +82,9 @@ def infer_dimensions(graph: Graph) -> Known:
     Tensors whose shape cannot be inferred keep their declared shape.
     """
     # Batch sizes are taken to be equal.
-    places = _dynamic_axes(graph)
+    places = _list_dynamic_axes(graph)
     names = {place: axis_name(*place) if place[1] else BATCH for place in places}
-    return ShapeWalk(densify(graph), opened=_dimensions(names)).walk()
+    return ShapeWalk(densify_constants(graph), opened=_make_dimensions(names)).walk()
 
 
 def axis_name(tensor: Tensor, axis: int) -> str:
@@ -108,13 +108,13 @@ def name_dynamic_axes(
             axes have the declared size.
     """
     graph = graph if fixed is None else _enlarge_inputs(graph, operator_of)
-    places = [] if fixed is None else _dynamic_axes(graph)
+    places = [] if fixed is None else _list_dynamic_axes(graph)
     places = [place for place in places if axis_name(*place) not in (fixed or ())]
-    graph = densify(graph)
+    graph = densify_constants(graph)
     if not places and not any(_has_unknown_size(operator_of(op)) for op in graph.every_op()):
         return OpenGraph(graph, {})
     names, walk = _walk(graph, operator_of, places, words or {})
-    return _Naming(graph, walk, names).result()
+    return _Naming(graph, walk, names).make_open_graph()
 
 
 def _has_unknown_size(operator: Operator) -> bool:
@@ -127,7 +127,7 @@ def _has_unknown_size(operator: Operator) -> bool:
         return False
 
 
-def _dynamic_axes(graph: Graph) -> list[Place]:
+def _list_dynamic_axes(graph: Graph) -> list[Place]:
     return [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
 
 
@@ -158,7 +158,7 @@ def _set_sizes(graph: Graph, places: Collection[Place], size: int) -> Graph:
     return graph.replace_tensors({t: replace(t, shape=shape) for t, shape in shapes.items()})
 
 
-def _dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
+def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
     """Return the dimensions of dynamic axes; axes of one name have one dimension."""
     symbols: dict[str, Symbol] = {}
     for (tensor, axis), name in names.items():
@@ -176,7 +176,7 @@ def _walk(
     own = {place: words.get(axis_name(*place), axis_name(*place)) for place in places}
     batches = [place for place in places if place[1] == 0 and axis_name(*place) not in words]
     if len(batches) > 1:
-        walk = ShapeWalk(graph, operator_of, _dimensions(own), strict=True)
+        walk = ShapeWalk(graph, operator_of, _make_dimensions(own), strict=True)
         try:
             walk.walk()
         except ClashError:
@@ -197,29 +197,29 @@ def _walk_with_equal_sizes(
     graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str]
 ) -> ShapeWalk:
     """Return the walk in which sizes are equal that operators require to be equal."""
-    opened, same = _dimensions(names), dict[Dimension, Dim]()
+    opened, same = _make_dimensions(names), dict[Dimension, Dim]()
     order = {dimension: i for i, dimension in enumerate(dict.fromkeys(opened.values()))}
     while True:
         walk = ShapeWalk(graph, operator_of, opened, same, strict=True)
         try:
             walk.walk()
         except ClashError as clash:
-            replaced = _replacement(*clash.dims, order) if clash.dims else None
+            replaced = _find_replacement(*clash.dims, order) if clash.dims else None
             if replaced is None or replaced.keys() <= same.keys():  # nothing new: no end either
-                axes = _axes_of(clash.dims, names)
+                axes = _list_axes(clash.dims, names)
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
             same |= replaced
         else:
             return walk
 
 
-def _axes_of(dims: Sequence[Dim], names: Mapping[Place, str]) -> list[str]:
+def _list_axes(dims: Sequence[Dim], names: Mapping[Place, str]) -> list[str]:
     """Return the names of the axes on which dimensions depend; all axes if there are none."""
     symbols = {symbol.name for dim in dims for symbol in symbols_of(dim)}
     return [axis_name(*place) for place, name in names.items() if not symbols or name in symbols]
 
 
-def _replacement(
+def _find_replacement(
     one: Dim, other: Dim, order: Mapping[Dimension, int]
 ) -> dict[Dimension, Dim] | None:
     """Return which of two dimensions replaces the other; None if they cannot be equal.
@@ -257,10 +257,10 @@ class _Naming:
             self._axes.setdefault(name, set()).add(axis_name(*place))
         self._names: dict[Dimension, str] = {}
 
-    def result(self) -> OpenGraph:
+    def make_open_graph(self) -> OpenGraph:
         """Return the graph with names of dynamic sizes."""
         replaced: dict[Tensor, Tensor] = {}
-        graph = self._graph_with(self._graph, replaced)
+        graph = self._name_graph(self._graph, replaced)
         tensors = tuple(replaced.get(t, t) for t in graph.tensors)
         axes = {
             name: frozenset().union(*(self._axes.get(s.name, ()) for s in dimension.symbols))
@@ -268,7 +268,7 @@ class _Naming:
         }
         return OpenGraph(replace(graph, tensors=tensors), axes)
 
-    def _graph_with(self, graph: Graph, replaced: dict[Tensor, Tensor]) -> Graph:
+    def _name_graph(self, graph: Graph, replaced: dict[Tensor, Tensor]) -> Graph:
         """Return a graph with names of dynamic sizes; `replaced` gets its tensors."""
         replaced |= {t: self._name_sizes(t) for t in graph.inputs}
         ops = []
@@ -277,7 +277,7 @@ class _Naming:
                 replaced |= {t: self._known[t] for t in op.outputs}
             else:
                 replaced |= {t: _declare_sizes(self._name_sizes(t)) for t in op.outputs}
-                graphs = tuple(self._graph_with(inner, replaced) for inner in op.graphs)
+                graphs = tuple(self._name_graph(inner, replaced) for inner in op.graphs)
                 outputs = tuple(replaced[t] for t in op.outputs)
                 here = replace(op.with_inputs(replaced), outputs=outputs, graphs=graphs)
                 options = Options({**op.options, **self._facts.get(op, {})})
@@ -335,7 +335,7 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
             axes.get(tensor.symbols[axis], ()),
         )
         for operator in operators
-        for tensor, axis in _unsupported_axes(operator)
+        for tensor, axis in _find_unsupported_axes(operator)
     ]
     data_dependent = [error for error in errors if not error.axes]
     if data_dependent:
@@ -345,7 +345,7 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
         raise FixedSizeError(errors[0].reason, errors[0].place, every)
 
 
-def _unsupported_axes(operator: Operator) -> Iterator[Place]:
+def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:
     """Yield the dynamic axes of its operands for which an operator cannot be converted."""
     operands = [(i, t) for i, t in enumerate(operator.op.inputs) if t is not None]
     operands += [(~i, t) for i, t in enumerate(operator.op.outputs)]

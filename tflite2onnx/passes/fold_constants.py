@@ -32,7 +32,7 @@ _BYTES = 1 << 24
 _TIMES = 4
 
 
-def fold(graph: Graph) -> Graph:
+def fold_operators(graph: Graph) -> Graph:
     """Return the graph without the operators whose outputs are constant.
 
     A loop variable is not constant, even if its first value is.
@@ -106,7 +106,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
         return []
     try:
         with as_operator_error():
-            arrays = [_constant_elements(t, moves=operator.moves_elements()) for t in op.inputs]
+            arrays = [_decode_constant(t, moves=operator.moves_elements()) for t in op.inputs]
     except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
         return []
     has_dynamic_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
@@ -130,7 +130,7 @@ def _depends_on_constants(op: Op, operator: Operator) -> bool:
     return operator.shape_only or all(t is not None and t.is_constant for t in op.inputs)
 
 
-def _constant_elements(tensor: Tensor | None, *, moves: bool) -> Array | None:
+def _decode_constant(tensor: Tensor | None, *, moves: bool) -> Array | None:
     """Return a constant's elements as an operator reads them, None if they cannot be evaluated.
 
     Quantized constants are not evaluated. Small float types, which numpy stores as bits, and

@@ -39,9 +39,9 @@ class _Table(NamedTuple):
 def fold_hash_tables(model: Model) -> Model:
     """Return the model with (keys, values) in place of the table handles of readers."""
     tables: dict[int, _Table | None] = {}
-    room = _element_budget(model)
-    for graph in _in_execution_order(model):
-        handles = _table_numbers(graph)
+    room = _find_element_budget(model)
+    for graph in _order_graphs(model):
+        handles = _find_table_numbers(graph)
         for op in graph.ops:
             imports = op.is_builtin("HASHTABLE_IMPORT") and op.inputs
             number = handles.get(op.inputs[0]) if imports else None
@@ -50,20 +50,20 @@ def fold_hash_tables(model: Model) -> Model:
                 tables[number] = _import_table(op) if room >= 0 else None
     known = {number: table for number, table in tables.items() if table is not None}
     graphs = (
-        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _table_numbers(graph), known)))
+        replace(graph, ops=tuple(_rewrite_ops(graph.ops, _find_table_numbers(graph), known)))
         for graph in model.graphs
     )
     return model._replace(graphs=tuple(graphs))
 
 
-def _element_budget(model: Model) -> int:
+def _find_element_budget(model: Model) -> int:
     """Return how many elements all tables may have; imports may share the bytes of the file."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
     constants = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
     return _MORE + count_memory([t.data for t in dict.fromkeys(constants) if t.data is not None])
 
 
-def _in_execution_order(model: Model) -> Iterator[Graph]:
+def _order_graphs(model: Model) -> Iterator[Graph]:
     """Yield the graphs in order of execution: first the graphs that CALL_ONCE runs."""
     called = {
         op.options.get("init_subgraph_index")
@@ -75,7 +75,7 @@ def _in_execution_order(model: Model) -> Iterator[Graph]:
     yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
 
 
-def _table_numbers(graph: Graph) -> Mapping[Tensor | None, int]:
+def _find_table_numbers(graph: Graph) -> Mapping[Tensor | None, int]:
     """Return the table number of each handle in a graph."""
     return {
         op.outputs[0]: int(op.options.get("table_id", 0))

@@ -64,7 +64,7 @@ def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None
     steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
     if o.get("padding") != "VALID" or steps != {1} or not _is_exact(first, middle, last):
         return None
-    blocks, edges = ([_constant_integers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
+    blocks, edges = ([_list_integers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
     if blocks[0] != blocks[1] or [len(each) for each in (blocks[0], *edges)] != [2, 4, 4]:
         return None
     top, bottom, left, right = (a - b for a, b in zip(*edges, strict=True))
@@ -112,8 +112,8 @@ def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> tuple[Op, ...]:
     x = first.inputs[0] if first and _pads_zeros(first) else None
     if first is None or x is None or wide is None or x.rank != _IMAGE:
         return (op,)
-    order = _constant_integers(turn.inputs[1]) if turn else [*range(_IMAGE)]
-    edges = _constant_integers(first.inputs[1])
+    order = _list_integers(turn.inputs[1]) if turn else [*range(_IMAGE)]
+    edges = _list_integers(first.inputs[1])
     if len(edges) != 2 * _IMAGE or min(edges) < 0 or sorted(order) != [*range(_IMAGE)]:
         return (op,)
     batch, (top, bottom), (left, right), channels = (edges[2 * i : 2 * i + 2] for i in order)
@@ -123,19 +123,19 @@ def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> tuple[Op, ...]:
     own = op.options.get("pads", (0, 0, 0, 0))
     added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
     options = Options({**op.options, "padding": "EXPLICIT", "pads": added})
-    y = _transpose(x, order) if turn else x
+    y = _transpose_tensor(x, order) if turn else x
     moves = (replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)),) if turn else ()
     return *moves, replace(op, inputs=(y, *op.inputs[1:]), options=options)
 
 
-def _transpose(x: Tensor, order: Sequence[int]) -> Tensor:
+def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
     """Return the tensor that has the axes of another in this order."""
     shape = tuple(x.shape[i] for i in order)
     symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}
     return replace(new_tensor(x, "transpose", shape), symbols=symbols)
 
 
-def _constant_integers(tensor: Tensor | None) -> list[int]:
+def _list_integers(tensor: Tensor | None) -> list[int]:
     if tensor is None or tensor.data is None or not tensor.dtype.is_integer:
         return []
     return [int(number) for number in tensor.data.reshape(-1)]

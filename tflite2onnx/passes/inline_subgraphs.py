@@ -101,7 +101,7 @@ class _Inliner:
         options = op.options
         branches = [int(options.then_subgraph_index), int(options.else_subgraph_index)]
         rw = Rewriter(op)
-        condition = self._scalar(rw, _input(op, 0, DType.BOOL))
+        condition = self._make_scalar(rw, _find_input(op, 0, DType.BOOL))
         return [*rw.ops, *self._build_if(op, condition, branches, op.outputs, place)]
 
     def case(self, op: Op, place: _Place) -> list[Op]:
@@ -109,7 +109,7 @@ class _Inliner:
         if not branches:
             raise OperatorError("it must have branches, got none")
         rw = Rewriter(op)
-        index = self._scalar(rw, _input(op, 0, DType.INT32))
+        index = self._make_scalar(rw, _find_input(op, 0, DType.INT32))
         negative, last = (
             self._new_tensor("negative", DType.BOOL),
             self._new_tensor("branch", DType.INT32),
@@ -138,10 +138,10 @@ class _Inliner:
         rw.op("LESS", index, int32_constant("number", among[middle]), output=lower)
         graphs = []
         for half in (among[:middle], among[middle:]):
-            results = tuple(self._copy(t) for t in outputs)
+            results = tuple(self._copy_tensor(t) for t in outputs)
             ops = self._select_branch(op, index, half, branches, results, place.nested_in(1))
             graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), results, tuple(ops)))
-        return [*rw.ops, _control(op, "IF", (lower,), outputs, graphs)]
+        return [*rw.ops, _make_control(op, "IF", (lower,), outputs, graphs)]
 
     def _build_if(
         self,
@@ -153,23 +153,23 @@ class _Inliner:
     ) -> list[Op]:
         graphs = []
         for branch in branches:
-            results = tuple(self._copy(t) for t in self._size_outputs(outputs, branch))
+            results = tuple(self._copy_tensor(t) for t in self._size_outputs(outputs, branch))
             ops = self._inline_call(op, branch, op.inputs[1:], results, place.nested_in(1))
             graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
-        return [_control(op, "IF", (condition,), outputs, graphs)]
+        return [_make_control(op, "IF", (condition,), outputs, graphs)]
 
     def _size_outputs(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
         """Return outputs with the sizes that they have in a branch; branches may differ."""
         inner = self._graphs[branch].outputs if 0 <= branch < len(self._graphs) else ()
         if [t.rank for t in inner] != [t.rank for t in outputs]:
-            return outputs  # `_callee` raises the error
+            return outputs  # `_find_callee` raises the error
         return [replace(t, shape=i.shape) for t, i in zip(outputs, inner, strict=True)]
 
     def while_(self, op: Op, place: _Place) -> list[Op]:
         number = int(op.options.body_subgraph_index)
-        body = self._callee(number, op.inputs, op.outputs, place)
+        body = self._find_callee(number, op.inputs, op.outputs, place)
         rw = Rewriter(op)
-        inputs = [_input(op, i, t.dtype) for i, t in enumerate(op.outputs)]
+        inputs = [_find_input(op, i, t.dtype) for i, t in enumerate(op.outputs)]
         starts, ends = list(inputs), list(inputs)
         first, targets = [], []
         for i, (source, target) in enumerate(zip(inputs, op.outputs, strict=True)):
@@ -183,8 +183,8 @@ class _Inliner:
                 else target
             )
             first.append(self._reinterpret(rw, source, like))
-            starts[i] = self._copy(replace(like, name=body.inputs[i].name))
-            ends[i] = self._copy(replace(like, name=body.outputs[i].name))
+            starts[i] = self._copy_tensor(replace(like, name=body.inputs[i].name))
+            ends[i] = self._copy_tensor(replace(like, name=body.outputs[i].name))
         if not targets:  # no variable changes: the loop never begins, or never ends
             return rw.ops
         condition = int(op.options.cond_subgraph_index)
@@ -196,7 +196,7 @@ class _Inliner:
         before = tuple(t for t in starts if t not in inputs)
         after = tuple(t for t in ends if t not in inputs)
         graph = Graph(body.name, before, (goes_on, *after), tuple(inner))
-        return [*rw.ops, _control(op, "WHILE", (begins, *first), targets, [graph])]
+        return [*rw.ops, _make_control(op, "WHILE", (begins, *first), targets, [graph])]
 
     # Their parts
 
@@ -213,7 +213,7 @@ class _Inliner:
         Calls of one sub-graph share its constants. Variable tensors are cleared for each call,
         because the kernels release their memory.
         """
-        callee = self._callee(index, inputs, outputs, place)
+        callee = self._find_callee(index, inputs, outputs, place)
         rw = Rewriter(op)
         known: dict[Tensor, Tensor] = {}
         for outer, inner in zip(inputs, callee.inputs, strict=True):
@@ -225,7 +225,7 @@ class _Inliner:
             if tensor in computed and tensor in own and _same_elements(tensor, own[tensor]):
                 known[tensor] = own[tensor]
             elif tensor in computed or (tensor.is_variable and tensor not in known):
-                known[tensor] = self._copy(tensor)
+                known[tensor] = self._copy_tensor(tensor)
         rw.ops += self.expand_ops(callee, place._replace(levels=(*place.levels, index)), known)
         for inner, outer in zip(callee.outputs, outputs, strict=True):
             source = known.get(inner, inner)
@@ -233,7 +233,7 @@ class _Inliner:
                 rw.copy(source, outer)
         return rw.ops
 
-    def _callee(
+    def _find_callee(
         self, index: int, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], place: _Place
     ) -> Graph:
         message = ""
@@ -260,16 +260,16 @@ class _Inliner:
         """Return a tensor with the same stored elements and the shape and scale of `like`."""
         if _same_elements(source, like):
             return source
-        return rw.copy(source, self._copy(like))
+        return rw.copy(source, self._copy_tensor(like))
 
-    def _scalar(self, rw: Rewriter, tensor: Tensor) -> Tensor:
+    def _make_scalar(self, rw: Rewriter, tensor: Tensor) -> Tensor:
         """Return a tensor of one element as a scalar."""
         return self._reinterpret(rw, tensor, Tensor(tensor.name, (), tensor.dtype))
 
     def _new_tensor(self, name: str, dtype: DType) -> Tensor:
-        return self._copy(Tensor(name, (), dtype))
+        return self._copy_tensor(Tensor(name, (), dtype))
 
-    def _copy(self, tensor: Tensor) -> Tensor:
+    def _copy_tensor(self, tensor: Tensor) -> Tensor:
         self.tensors.append(replace(tensor, name=self._names.make_unique(tensor.name)))
         return self.tensors[-1]
 
@@ -302,7 +302,7 @@ def _check_operands(kind: str, operands: Sequence[Tensor | None], callee: Sequen
             raise OperatorError(f"its sub-graph has {', for '.join(pair)}")
 
 
-def _input(op: Op, index: int, dtype: DType) -> Tensor:
+def _find_input(op: Op, index: int, dtype: DType) -> Tensor:
     """Return an input, which must be present and of a dtype."""
     tensor = op.inputs[index] if index < len(op.inputs) else None
     if tensor is None or tensor.dtype is not dtype:
@@ -315,7 +315,7 @@ def _same_elements(outer: Tensor, inner: Tensor) -> bool:
     return same_declared_shape(outer, inner) and same_scale(outer, inner)
 
 
-def _control(
+def _make_control(
     op: Op, code: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], graphs: Sequence[Graph]
 ) -> Op:
     return Op(code, op.index, tuple(inputs), tuple(outputs), graphs=tuple(graphs))

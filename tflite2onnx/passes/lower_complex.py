@@ -46,7 +46,7 @@ def lower_complex(graph: Graph) -> Graph:
         UnsupportedOperators: operators on complex tensors have no rule.
         ModelFileError: the complex constants are far larger than their bytes in the file.
     """
-    numbers = dict.fromkeys(t for t in _tensors(graph) if t.dtype in PARTS)
+    numbers = dict.fromkeys(t for t in _list_tensors(graph) if t.dtype in PARTS)
     if not numbers:
         return graph
     _check_room([t.data for t in numbers if t.data is not None] + [*graph.initial])
@@ -76,7 +76,7 @@ def _split_complex(data: Array) -> Array:
     return np.stack([data.real, data.imag], -1)
 
 
-def _tensors(graph: Graph) -> Iterator[Tensor]:
+def _list_tensors(graph: Graph) -> Iterator[Tensor]:
     yield from graph.tensors
     yield from (*graph.inputs, *graph.outputs)
     for op in graph.ops:
@@ -150,7 +150,7 @@ class _PairRewriter(Rewriter):
 
     def part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
         """Add REAL or IMAG of a tensor of pairs."""
-        return self.op(code, pair, output=_part_tensor(pair, name or code))
+        return self.op(code, pair, output=_make_part(pair, name or code))
 
     def pack_parts(self, *parts: Tensor) -> None:
         """Add a PACK of real parts and imaginary parts."""
@@ -158,28 +158,28 @@ class _PairRewriter(Rewriter):
         self.op("PACK", *parts, output=self.output, axis=axis, values_count=_PAIR)
 
 
-def _part_tensor(pair: Tensor, name: str) -> Tensor:
+def _make_part(pair: Tensor, name: str) -> Tensor:
     """Return a new real tensor with one element for each pair."""
     signature = pair.shape_signature[:-1]
     return Tensor(f"{pair.name}/{name}", pair.shape[:-1], pair.dtype, shape_signature=signature)
 
 
-def _multiply(rw: _PairRewriter) -> None:
+def _multiply_pairs(rw: _PairRewriter) -> None:
     """Multiply: (a + bi) (c + di) = (ac - bd) + (ad + bc) i."""
     if rw.source.activation != "NONE":
         raise OperatorError("its activation function must be NONE for complex numbers")
     (left, right), y = rw.inputs, rw.output
     a, b = (rw.part(code, left, f"left_{code}") for code in ("REAL", "IMAG"))
     c, d = (rw.part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
-    ac = rw.op("MUL", a, c, output=_part_tensor(y, "REAL_REAL"))
-    bd = rw.op("MUL", b, d, output=_part_tensor(y, "IMAG_IMAG"))
-    real = rw.op("SUB", ac, bd, output=_part_tensor(y, "REAL"))
-    ad = rw.op("MUL", a, d, output=_part_tensor(y, "REAL_IMAG"))
-    bc = rw.op("MUL", b, c, output=_part_tensor(y, "IMAG_REAL"))
-    rw.pack_parts(real, rw.op("ADD", ad, bc, output=_part_tensor(y, "IMAG")))
+    ac = rw.op("MUL", a, c, output=_make_part(y, "REAL_REAL"))
+    bd = rw.op("MUL", b, d, output=_make_part(y, "IMAG_IMAG"))
+    real = rw.op("SUB", ac, bd, output=_make_part(y, "REAL"))
+    ad = rw.op("MUL", a, d, output=_make_part(y, "REAL_IMAG"))
+    bc = rw.op("MUL", b, c, output=_make_part(y, "IMAG_REAL"))
+    rw.pack_parts(real, rw.op("ADD", ad, bc, output=_make_part(y, "IMAG")))
 
 
-def _cast(rw: _PairRewriter) -> None:
+def _cast_pairs(rw: _PairRewriter) -> None:
     """Make complex numbers with an imaginary part of 0, or drop the imaginary part."""
     x, y = rw.inputs[0], rw.output
     from_complex, to_complex = (t in rw.pairs for t in (rw.source.inputs[0], rw.source.outputs[0]))
@@ -195,7 +195,7 @@ def _cast(rw: _PairRewriter) -> None:
             f"the shape of its output must be {list(x.shape)}, got {list(y.shape[:-1])}"
         )
     else:
-        real = rw.op("CAST", x, output=_part_tensor(y, "REAL"))
+        real = rw.op("CAST", x, output=_make_part(y, "REAL"))
         column = Tensor(f"{y.name}/column", (*y.shape[:-1], 1), y.dtype)
         rw.op("RESHAPE", real, output=column, new_shape=column.shape)
         pads = np.zeros((y.rank, 2), np.int32)
@@ -203,7 +203,7 @@ def _cast(rw: _PairRewriter) -> None:
         rw.op("PAD", column, int32_constant(f"{y.name}/pads", pads), output=y)
 
 
-def _bitcast(rw: _PairRewriter) -> None:
+def _bitcast_pairs(rw: _PairRewriter) -> None:
     """Keep the operator: the axis of the pairs is that of the words of a complex number."""
     x, y = rw.inputs[0], rw.output
     if y.dtype.bits < x.dtype.bits and rw.source.outputs[0] not in rw.pairs:
@@ -218,7 +218,7 @@ def _read_shape(rw: _PairRewriter) -> None:
     rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
 
 
-def _strided_slice(rw: _PairRewriter) -> None:
+def _slice_pairs(rw: _PairRewriter) -> None:
     """Keep the whole axis of the pairs; its bits in the masks stay 0."""
     o, rank, count = rw.source.options, rw.inputs[0].rank - 1, rw.inputs[1].elements
     # Axes without a range are kept whole too; an ellipsis may stand for these axes.
@@ -228,20 +228,20 @@ def _strided_slice(rw: _PairRewriter) -> None:
     rw.extend_constants((1, [0] * len(ends)), (2, ends), (3, [1] * len(ends)))
 
 
-def _conjugate(rw: _PairRewriter) -> None:
+def _conjugate_pairs(rw: _PairRewriter) -> None:
     """Negate imaginary parts: times (1, -1)."""
     y = rw.output
     signs = constant(f"{y.name}/signs", _SIGNS[y.dtype], y)
     rw.add_changed(code="FlexMul", inputs=(rw.inputs[0], signs), outputs=(y,))
 
 
-def _angle(rw: _PairRewriter) -> None:
+def _compute_angle(rw: _PairRewriter) -> None:
     """Compute the angle: atan2(imaginary part, real part)."""
     real, imaginary = (rw.part(code, rw.inputs[0]) for code in ("REAL", "IMAG"))
     rw.op("ATAN2", imaginary, real, output=rw.source.outputs[0])
 
 
-def _select(rw: _PairRewriter) -> None:
+def _select_pairs(rw: _PairRewriter) -> None:
     condition, x, y = rw.inputs
     shape = (*condition.shape, 1)
     both = Tensor(f"{rw.output.name}/condition", shape, condition.dtype)
@@ -252,14 +252,14 @@ def _select(rw: _PairRewriter) -> None:
 _RULES: dict[str, Callable[[_PairRewriter], None]] = {
     # These operators read or write pairs.
     **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D"), _PairRewriter.keep_operator),
-    "BITCAST": _bitcast,
+    "BITCAST": _bitcast_pairs,
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _PairRewriter.reshape_pairs),
     **dict.fromkeys(("SHAPE", "RANK"), _read_shape),
-    "CAST": _cast,
-    "MUL": _multiply,
-    "SELECT_V2": _select,
+    "CAST": _cast_pairs,
+    "MUL": _multiply_pairs,
+    "SELECT_V2": _select_pairs,
     "SLICE": lambda rw: rw.extend_constants((1, [0]), (2, [_PAIR])),
-    "STRIDED_SLICE": _strided_slice,
+    "STRIDED_SLICE": _slice_pairs,
     "TRANSPOSE": lambda rw: rw.extend_constants((1, [rw.inputs[0].rank - 1])),
     "BROADCAST_TO": lambda rw: rw.extend_constants((1, [_PAIR])),
 }
@@ -278,10 +278,10 @@ _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
         ),
         _PairRewriter.keep_operator,
     ),
-    "FlexAngle": _angle,
+    "FlexAngle": _compute_angle,
     "FlexComplex": lambda rw: rw.pack_parts(*rw.inputs),
-    "FlexConj": _conjugate,
-    "FlexMul": _multiply,
+    "FlexConj": _conjugate_pairs,
+    "FlexMul": _multiply_pairs,
 }
 
 

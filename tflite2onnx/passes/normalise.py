@@ -1,7 +1,7 @@
 """Bring operators into fewer forms, before layouts are planned (see `NORMALISING_PASSES`).
 
-1. `densify`: sparse constants become dense, and DENSIFY is removed.
-2. `align`: inputs of lower rank get leading axes of size 1, so that axes correspond.
+1. `densify_constants`: sparse constants become dense, and DENSIFY is removed.
+2. `align_axes`: inputs of lower rank get leading axes of size 1, so that axes correspond.
 3. `keep_axes`: FULLY_CONNECTED on each pixel of an image keeps the axes of the image, if the only
    reader is a RESHAPE that restores the axes.
 4. `absorb_flatten`: FULLY_CONNECTED reads the input of a flattening RESHAPE; its weights get the
@@ -27,7 +27,7 @@ _MATRIX = 2  # axes
 _IMAGE = 4
 
 
-def densify(graph: Graph) -> Graph:
+def densify_constants(graph: Graph) -> Graph:
     """Replace sparse constants by dense ones.
 
     Raises:
@@ -54,7 +54,7 @@ def densify(graph: Graph) -> Graph:
 _Shaped = dict[tuple[Tensor, Shape], Tensor]
 
 
-def align(graph: Graph, around: _Shaped | None = None) -> Graph:
+def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
     """Return the graph with leading axes for broadcast inputs: in constants, else by RESHAPE.
 
     `around` are the reshaped tensors of the graphs around this one, which sub-graphs may read. The
@@ -74,7 +74,7 @@ def align(graph: Graph, around: _Shaped | None = None) -> Graph:
                 if tensor.data is None:
                     ops.append(copy_op(op, tensor, aligned[key]))
             inputs[i] = aligned[key]
-        graphs = tuple(align(inner, aligned) for inner in op.graphs)
+        graphs = tuple(align_axes(inner, aligned) for inner in op.graphs)
         ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
@@ -184,11 +184,11 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor 
 
 def eliminate_dead_operators(graph: Graph) -> Graph:
     """Return the graph without the operators whose outputs nothing reads."""
-    ops, _ = _live_ops(graph)
+    ops, _ = _find_live_ops(graph)
     return replace(graph, ops=ops)
 
 
-def _live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
+def _find_live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
     """Return the operators that are needed, and all tensors that these operators read."""
     alive: set[Tensor] = set(graph.outputs)
     live = []
@@ -197,7 +197,7 @@ def _live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
             continue
         graphs = []
         for inner in op.graphs:
-            ops, read = _live_ops(inner)
+            ops, read = _find_live_ops(inner)
             graphs.append(replace(inner, ops=ops))
             alive |= read
         live.append(replace(op, graphs=tuple(graphs)) if graphs else op)

@@ -37,9 +37,9 @@ def resize_inputs(
     for tensor in graph.inputs:
         sizes = by_name.get(tensor.name)
         if sizes is None and batch is not None and _has_batch(tensor):
-            sizes = (batch, *_declared_sizes(tensor)[1:])
+            sizes = (batch, *_list_declared_sizes(tensor)[1:])
         if sizes is not None:
-            resized[tensor] = _resize(tensor, sizes)
+            resized[tensor] = _resize_input(tensor, sizes)
             words |= {
                 axis_name(tensor, axis): size
                 for axis, size in enumerate(sizes)
@@ -62,12 +62,12 @@ def _has_batch(tensor: Tensor) -> bool:
     return tensor.rank > 0 and (0 in tensor.dynamic_axes or tensor.shape[0] == 1)
 
 
-def _declared_sizes(tensor: Tensor) -> tuple[Size, ...]:
+def _list_declared_sizes(tensor: Tensor) -> tuple[Size, ...]:
     """Return the sizes that the file declares, "?" for dynamic ones."""
     return tuple("?" if i in tensor.dynamic_axes else n for i, n in enumerate(tensor.shape))
 
 
-def _resize(tensor: Tensor, sizes: Sequence[Size]) -> Tensor:
+def _resize_input(tensor: Tensor, sizes: Sequence[Size]) -> Tensor:
     """Return an input with these sizes; a dynamic size keeps the declared size as an example."""
     if len(sizes) != tensor.rank and tensor.rank:
         raise OptionError(

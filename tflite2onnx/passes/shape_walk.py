@@ -92,7 +92,7 @@ class ShapeWalk:
             tuple(self._opened.get((t, axis), size) for axis, size in enumerate(t.shape))
             for t in self._graph.inputs
         ]
-        self._begin(self._graph.inputs, shapes)
+        self._set_inputs(self._graph.inputs, shapes)
         self.walk_ops(self._graph.ops)
         return self.known
 
@@ -105,7 +105,7 @@ class ShapeWalk:
                     here = self._walk_subgraphs(here) if op.graphs else here
                 operator = self._operator_of(here)
                 with as_operator_error():
-                    outputs = self._infer(op, operator)
+                    outputs = self._infer_outputs(op, operator)
             except OperatorError as error:
                 if isinstance(error, ClashError):
                     raise
@@ -119,12 +119,12 @@ class ShapeWalk:
             if self._is_open and isinstance(operator, DynamicShape):
                 self._add_facts(op, operator)
             if self._strict and not self._is_open:
-                self._check(op, operator)
-            constants = self._evaluate(here, operator)
+                self._check_op(op, operator)
+            constants = self._evaluate_op(here, operator)
             self.known |= dict(zip(op.outputs, constants or outputs, strict=True))
 
     @staticmethod
-    def _check(op: Op, operator: Operator) -> None:
+    def _check_op(op: Op, operator: Operator) -> None:
         try:
             with as_operator_error():
                 operator.check()
@@ -140,23 +140,23 @@ class ShapeWalk:
 
     # Shapes
 
-    def _begin(self, tensors: Sequence[Tensor], shapes: Sequence[Sequence[Dim]]) -> None:
+    def _set_inputs(self, tensors: Sequence[Tensor], shapes: Sequence[Sequence[Dim]]) -> None:
         """Set the shapes of inputs."""
         for tensor, sizes in zip(tensors, shapes, strict=True):
-            self.shapes[tensor] = self.known[tensor] = self._resize(tensor, sizes)
+            self.shapes[tensor] = self.known[tensor] = self._resize_tensor(tensor, sizes)
 
-    def _resize(self, tensor: Tensor, sizes: Sequence[Dim]) -> Tensor:
-        shape = tuple(self._unify(size) for size in sizes)
+    def _resize_tensor(self, tensor: Tensor, sizes: Sequence[Dim]) -> Tensor:
+        shape = tuple(self._unify_size(size) for size in sizes)
         # In a walk the sizes of a tensor may be dimensions.
         return tensor if shape == tensor.shape else replace(tensor, shape=shape)  # type: ignore[arg-type]
 
-    def _unify(self, size: Dim) -> Dim:
+    def _unify_size(self, size: Dim) -> Dim:
         """Return the dimension that replaces a dimension."""
         while isinstance(size, Dimension) and size in self._same:
             size = self._same[size]
         return int(size) if isinstance(size, np.integer) else size
 
-    def _infer(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
+    def _infer_outputs(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
         here = operator.op
         with as_operator_error():
             inferred = operator.infer_outputs()
@@ -166,7 +166,9 @@ class ShapeWalk:
         named: dict[Unknown, Dim] = {}
         with as_operator_error():
             return tuple(
-                t if shape is None else self._resize(t, self._name_unknown(origin, t, shape, named))
+                t
+                if shape is None
+                else self._resize_tensor(t, self._name_unknown(origin, t, shape, named))
                 for origin, t, shape in zip_longest(op.outputs, here.outputs, shapes)
             )
 
@@ -219,7 +221,7 @@ class ShapeWalk:
                 shapes[graph][i] = tuple(sizes)
 
     def _walk_subgraph(self, graph: Graph, shapes: Sequence[Sequence[Dim]]) -> Graph:
-        self._begin(graph.inputs, shapes)
+        self._set_inputs(graph.inputs, shapes)
         self.walk_ops(graph.ops)
         return replace(
             graph,
@@ -229,11 +231,11 @@ class ShapeWalk:
 
     # Elements
 
-    def _evaluate(self, op: Op, operator: Operator) -> list[Tensor]:
+    def _evaluate_op(self, op: Op, operator: Operator) -> list[Tensor]:
         """Return the outputs with their elements; empty if the elements are not known."""
         if any(has_dimensions(t.shape) for t in op.outputs):
             return []
-        if next(_dimensions(op), None) is not None:
+        if next(_find_dimensions(op), None) is not None:
             return self._evaluate_dimensions(op, operator)
         constants = fold_operator(op, operator, self._room)
         self._room -= sum(t.nbytes for t in constants)
@@ -250,16 +252,16 @@ class ShapeWalk:
             with as_operator_error():
                 results = operator.evaluate(*(np.empty(0) if a is None else a for a in arrays))
                 pairs = zip(op.outputs, results or (), strict=True)
-                return [replace(t, data=self._elements(t, array)) for t, array in pairs]
+                return [replace(t, data=self._store_elements(t, array)) for t, array in pairs]
         except OperatorError:  # the elements depend on dynamic sizes in another way
             return []
 
-    def _elements(self, tensor: Tensor, array: Array) -> Array:
+    def _store_elements(self, tensor: Tensor, array: Array) -> Array:
         values = np.asarray(array, object)
         if values.shape != tensor.shape or values.size > _MOST_ELEMENTS:
             raise OperatorError(f"{tensor.name} must have the shape {list(tensor.shape)}")
         flat = np.empty(values.size, object)
-        flat[:] = [self._unify(value) for value in values.reshape(-1)]
+        flat[:] = [self._unify_size(value) for value in values.reshape(-1)]
         return array_of(flat.reshape(values.shape), tensor.dtype.numpy)
 
 
@@ -268,7 +270,7 @@ def _is_integer(tensor: Tensor) -> bool:
     return plain and tensor.quantization is None
 
 
-def _dimensions(op: Op) -> Iterator[Dimension]:
+def _find_dimensions(op: Op) -> Iterator[Dimension]:
     """Yield the dimensions in the shapes and in the elements of the inputs of an operator."""
     for tensor in op.inputs:
         if tensor is not None:

@@ -135,7 +135,7 @@ class Dequantize(DynamicShape):
 
 
 class Densify(Operator):
-    """DENSIFY: the dense form of a sparse constant; `densify` folds valid constants."""
+    """DENSIFY: the dense form of a sparse constant; `densify_constants` folds valid constants."""
 
     codes = ("DENSIFY",)
     category = Category.TRANSPARENT

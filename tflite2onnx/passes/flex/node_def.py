@@ -37,29 +37,29 @@ def decode(data: bytes) -> NodeDef:
     """
     try:
         op, attributes = "", {}
-        for number, _, value in _fields(data):
+        for number, _, value in _read_fields(data):
             if number == _OP:
                 op = value.decode()
             elif number == _ATTRIBUTES:
-                entry = {number: value for number, _, value in _fields(value)}
-                attributes[entry[_KEY].decode()] = _attribute(entry.get(_VALUE, b""))
+                entry = {number: value for number, _, value in _read_fields(value)}
+                attributes[entry[_KEY].decode()] = _read_attribute(entry.get(_VALUE, b""))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error) as error:
         raise NodeDefError(f"not a valid NodeDef: {error}") from error
     return NodeDef(op, attributes)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+def _read_fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
     """Yield number, wire type and value of each field of a message."""
     place = 0
     while place < len(data):
-        tag, place = _varint(data, place)
+        tag, place = _read_varint(data, place)
         wire = tag & 7
         if wire == _VARINT:
-            value, place = _varint(data, place)
+            value, place = _read_varint(data, place)
             yield tag >> 3, wire, value
             continue
         if wire == _BYTES:
-            size, place = _varint(data, place)
+            size, place = _read_varint(data, place)
         elif wire in (_DOUBLE, _FLOAT):
             size = 8 if wire == _DOUBLE else 4
         else:
@@ -72,7 +72,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         place += size
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     value = 0
     for i in range(_MOST_BYTES):
         byte = data[place + i]
@@ -82,22 +82,22 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     raise ValueError(f"a number must have at most {_MOST_BYTES} bytes")
 
 
-def _attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
+def _read_attribute(data: bytes) -> Any:  # noqa: ANN401 - of any of the kinds above
     """Return an AttrValue; None for other kinds, such as a tensor."""
     found = None
-    for number, wire, value in _fields(data):
+    for number, wire, value in _read_fields(data):
         if number == _LIST:
-            found = [item for field in _fields(value) for item in _items(*field)]
+            found = [item for field in _read_fields(value) for item in _list_items(*field)]
         else:
-            items = _items(number, wire, value)
+            items = _list_items(number, wire, value)
             found = items[0] if items else None
     return found
 
 
-def _items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401 - as read
+def _list_items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401 - as read
     """Return the values of a field; AttrValue and its lists have the same field numbers."""
     if number == _TEXT:
-        return [_text(value)]
+        return [_read_text(value)]
     if number == _REAL:
         return [item for (item,) in struct.iter_unpack("<f", value)]
     if number not in (_INTEGER, _TRUTH, _TYPE):
@@ -110,11 +110,11 @@ def _items(number: int, wire: int, value: Any) -> list[Any]:  # noqa: ANN401 - a
 def _unpack_varints(data: bytes) -> Iterator[int]:
     place = 0
     while place < len(data):
-        value, place = _varint(data, place)
+        value, place = _read_varint(data, place)
         yield value
 
 
-def _text(raw: bytes) -> str | bytes:
+def _read_text(raw: bytes) -> str | bytes:
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -102,11 +102,11 @@ def rule_with_axis_input(code: str, place: int, option: str = "axis") -> Rule:
     return rule
 
 
-def conv_2d(op: Op) -> Sequence[Op] | None:
+def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
     """Conv2D and DepthwiseConv2dNative: TFLite's weights have another order of axes."""
     if op.options.get("padding") == "EXPLICIT":
         return _pad_first(op)
-    window = _window(op)
+    window = _translate_window(op)
     weights = op.inputs[1] if len(op.inputs) == 2 else None
     if window is None or weights is None or weights.rank != 4:
         return None
@@ -114,22 +114,22 @@ def conv_2d(op: Op) -> Sequence[Op] | None:
     rw = Rewriter(op)
     if op.code.endswith("Native"):
         shape = (1, height, width, channels * filters)
-        turned = _reshape(rw, weights, shape)
+        turned = _add_reshape(rw, weights, shape)
         code = "DEPTHWISE_CONV_2D"
     else:
         shape = (filters, height, width, channels)
-        turned = _transpose(rw, weights, (3, 0, 1, 2), shape)
+        turned = _add_transpose(rw, weights, (3, 0, 1, 2), shape)
         code = "CONV_2D"
     return [*rw.ops, as_builtin(op, code, op.inputs[0], turned, **window)]
 
 
-def _reshape(rw: Rewriter, x: Tensor, shape: Shape) -> Tensor:
+def _add_reshape(rw: Rewriter, x: Tensor, shape: Shape) -> Tensor:
     return rw.op(
         "RESHAPE", x, int32_constant(f"{x.name}/shape", shape), like=x, shape=shape, new_shape=shape
     )
 
 
-def _transpose(rw: Rewriter, x: Tensor, order: Sequence[int], shape: Shape) -> Tensor:
+def _add_transpose(rw: Rewriter, x: Tensor, order: Sequence[int], shape: Shape) -> Tensor:
     return rw.op("TRANSPOSE", x, int32_constant(f"{x.name}/order", order), like=x, shape=shape)
 
 
@@ -145,11 +145,11 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
     rw = Rewriter(op)
     padded = rw.op("PAD", x, paddings, like=x, shape=shape)
     options = Options({**op.options, "padding": "VALID"})
-    convolution = conv_2d(replace(op, inputs=(padded, *op.inputs[1:]), options=options))
+    convolution = rewrite_conv_2d(replace(op, inputs=(padded, *op.inputs[1:]), options=options))
     return None if convolution is None else [*rw.ops, *convolution]
 
 
-def _window(op: Op) -> Mapping[str, Any] | None:
+def _translate_window(op: Op) -> Mapping[str, Any] | None:
     """Return TFLite's options of a 2-D convolution or pool, None if TFLite cannot express them."""
     attributes = op.options
     strides, dilations = (attributes.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
@@ -170,7 +170,7 @@ def _window(op: Op) -> Mapping[str, Any] | None:
     }
 
 
-def conv_3d(op: Op) -> Sequence[Op] | None:
+def rewrite_conv_3d(op: Op) -> Sequence[Op] | None:
     """Conv3D and Conv3DBackpropInputV2: TFLite has scalar options in place of lists."""
     attributes, axes, code = op.options, "dhw", "CONV_3D"
     count = 2
@@ -190,9 +190,9 @@ def conv_3d(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, code, **options)]
 
 
-def pool_2d(op: Op) -> Sequence[Op] | None:
+def rewrite_pool_2d(op: Op) -> Sequence[Op] | None:
     """MaxPool and AvgPool: TFLite has scalar options in place of lists."""
-    window, kernel = _window(op), op.options.get("ksize", [])
+    window, kernel = _translate_window(op), op.options.get("ksize", [])
     if window is None or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
         return None
     code = "MAX_POOL_2D" if "Max" in op.code else "AVERAGE_POOL_2D"
@@ -218,17 +218,17 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
 
 def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
     """Conv2DBackpropInput: TRANSPOSE_CONV, whose weights have another order of axes."""
-    window = _window(op)
+    window = _translate_window(op)
     sizes, weights, x = op.inputs if len(op.inputs) == _OPERANDS else (None, None, None)
     if window is None or weights is None or weights.rank != 4:
         return None
     height, width, out, channels = weights.shape
     rw = Rewriter(op)
-    turned = _transpose(rw, weights, (2, 0, 1, 3), (out, height, width, channels))
+    turned = _add_transpose(rw, weights, (2, 0, 1, 3), (out, height, width, channels))
     return [*rw.ops, as_builtin(op, "TRANSPOSE_CONV", sizes, turned, x, **window)]
 
 
-def with_bias(op: Op) -> Sequence[Op] | None:
+def rewrite_bias_add(op: Op) -> Sequence[Op] | None:
     """BiasAdd: the bias belongs to the last axis, or to axis 1 of an NCHW image."""
     x, bias = op.inputs if len(op.inputs) == 2 else (None, None)
     add = replace(op, code="FlexAddV2", options=Options())
@@ -239,7 +239,7 @@ def with_bias(op: Op) -> Sequence[Op] | None:
     if x is None or bias is None:
         return None
     rw = Rewriter(op)
-    turned = _reshape(rw, bias, (bias.elements, *[1] * (x.rank - 2)))
+    turned = _add_reshape(rw, bias, (bias.elements, *[1] * (x.rank - 2)))
     return [*rw.ops, replace(add, inputs=(x, turned))]
 
 
@@ -285,7 +285,7 @@ def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "GATHER", x, order, axis=0, batch_dims=0)]
 
 
-def table(op: Op) -> Sequence[Op] | None:
+def rewrite_table(op: Op) -> Sequence[Op] | None:
     """HashTableV2: the number of a table in TFLite is a hash of its TensorFlow name."""
     name = str(op.options.get("shared_name", ""))
     if not name:
@@ -337,7 +337,7 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     return rw.ops
 
 
-def table_size(op: Op) -> Sequence[Op] | None:
+def rewrite_table_size(op: Op) -> Sequence[Op] | None:
     """LookupTableSizeV2: a scalar; TFLite's operator returns a list of one number."""
     if len(op.outputs) != 1:
         return None

@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from tflite2onnx.passes.flex.rewrites import (
     Rule,
     Same,
-    conv_2d,
-    conv_3d,
-    pool_2d,
     rewrite_batch_norm,
+    rewrite_bias_add,
     rewrite_clip_by_value,
+    rewrite_conv_2d,
+    rewrite_conv_3d,
     rewrite_conv_backprop,
     rewrite_fake_quantization,
     rewrite_format_permute,
     rewrite_identity_n,
+    rewrite_pool_2d,
     rewrite_reverse,
+    rewrite_table,
+    rewrite_table_size,
     rule_with_axis_input,
     rule_with_block_size,
-    table,
-    table_size,
-    with_bias,
 )
 from tflite2onnx.tensor import DType
 
@@ -61,7 +61,7 @@ _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: D
 _FAR = (DType.FLOAT64, DType.INT64)
 
 
-def _types_except(*types: DType) -> tuple[DType, ...]:
+def _exclude_types(*types: DType) -> tuple[DType, ...]:
     return tuple(dtype for dtype in DType if dtype not in types)
 
 
@@ -77,7 +77,7 @@ RULES: Mapping[str, Rule] = {
     "Range": Same("RANGE"),
     "Shape": Same("SHAPE"),
     "Rank": Same("RANK"),
-    "ZerosLike": Same("ZEROS_LIKE", stays=_types_except(DType.FLOAT32, DType.INT32, DType.INT64)),
+    "ZerosLike": Same("ZEROS_LIKE", stays=_exclude_types(DType.FLOAT32, DType.INT32, DType.INT64)),
     # Parts
     "Slice": Same("SLICE"),
     "StridedSlice": Same(
@@ -184,7 +184,7 @@ RULES: Mapping[str, Rule] = {
         through=_WRAPS,
         stays=_DOUBLE,
     ),
-    "AddN": Same("ADD_N", stays=_types_except(DType.FLOAT32, DType.INT32)),
+    "AddN": Same("ADD_N", stays=_exclude_types(DType.FLOAT32, DType.INT32)),
     "Atan2": Same("ATAN2", fixed={"broadcasts": True}),
     "Bucketize": Same("BUCKETIZE", {"boundaries": "boundaries"}, fixed={"boundaries": []}),
     "ClipByValue": rewrite_clip_by_value,
@@ -218,10 +218,10 @@ RULES: Mapping[str, Rule] = {
     "VarHandleOp": Same("VAR_HANDLE", _NAMED),
     "ReadVariableOp": Same("READ_VARIABLE"),
     "AssignVariableOp": Same("ASSIGN_VARIABLE"),
-    "HashTableV2": table,
+    "HashTableV2": rewrite_table,
     "LookupTableFindV2": Same("HASHTABLE_FIND"),
     "LookupTableImportV2": Same("HASHTABLE_IMPORT"),
-    "LookupTableSizeV2": table_size,
+    "LookupTableSizeV2": rewrite_table_size,
     # Images and windows
     "FusedBatchNorm": rewrite_batch_norm,
     "FusedBatchNormV2": rewrite_batch_norm,
@@ -242,12 +242,12 @@ RULES: Mapping[str, Rule] = {
         through={DType.INT64: DType.INT32},
     ),
     "Conv2DBackpropInput": rewrite_conv_backprop,
-    "Conv2D": conv_2d,
-    "DepthwiseConv2dNative": conv_2d,
-    "Conv3D": conv_3d,
-    "Conv3DBackpropInputV2": conv_3d,
-    "MaxPool": pool_2d,
-    "AvgPool": pool_2d,
+    "Conv2D": rewrite_conv_2d,
+    "DepthwiseConv2dNative": rewrite_conv_2d,
+    "Conv3D": rewrite_conv_3d,
+    "Conv3DBackpropInputV2": rewrite_conv_3d,
+    "MaxPool": rewrite_pool_2d,
+    "AvgPool": rewrite_pool_2d,
     "MaxPool3D": Same(
         "MaxPool3D",
         {name: name for name in ("ksize", "strides", "padding")},
@@ -260,6 +260,6 @@ RULES: Mapping[str, Rule] = {
         {"data_format": "NDHWC"},
         custom=True,
     ),
-    "BiasAdd": with_bias,
-    "BiasAddV1": with_bias,
+    "BiasAdd": rewrite_bias_add,
+    "BiasAddV1": rewrite_bias_add,
 }

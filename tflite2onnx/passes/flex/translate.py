@@ -63,7 +63,7 @@ def _translate_graph(graph: Graph) -> Graph:
             new = replace(op, code=EARLIER_NAMES[op.code], custom=False, options=Options())
             ops.append(op if has_converter(op) else new)
             continue
-        known = replace(op, options=Options(_attributes(op)))
+        known = replace(op, options=Options(_read_attributes(op)))
         rule = RULES.get(op.code.removeprefix(PREFIX))
         ops += (None if rule is None or has_converter(op) else _apply_rule(rule, known)) or [known]
     return replace(graph, ops=tuple(ops))
@@ -78,7 +78,7 @@ def _apply_rule(rule: Rule, op: Op) -> Sequence[Op] | None:
         return None
 
 
-def _attributes(op: Op) -> Mapping[str, Any]:
+def _read_attributes(op: Op) -> Mapping[str, Any]:
     """Return the attributes of the NodeDef, empty if the options have no valid NodeDef."""
     try:
         options = flexbuffer.decode(op.custom_options)

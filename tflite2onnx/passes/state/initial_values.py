@@ -9,8 +9,8 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.fold_constants import fold
-from tflite2onnx.passes.normalise import densify
+from tflite2onnx.passes.fold_constants import fold_operators
+from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -56,7 +56,7 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
     if not ops:
         return {}
     outputs = tuple(op.outputs[0] for op in ops)
-    folded = fold(densify(replace(graph, ops=ops, outputs=outputs)))
+    folded = fold_operators(densify_constants(replace(graph, ops=ops, outputs=outputs)))
     found = (
         (variable, result.data if result.data is not None else _decode_source(op))
         for op, variable, result in zip(ops, outputs, folded.outputs, strict=True)

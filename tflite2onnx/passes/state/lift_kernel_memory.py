@@ -43,7 +43,7 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     """
     custom = [op for op in graph.every_op() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
-    found = {op: _internal_state(op, names) for op in custom}
+    found = {op: _make_internal_state(op, names) for op in custom}
     states, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
     if not (states or goes_on):
         return LiftedMemory(graph)
@@ -65,7 +65,7 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     return LiftedMemory(changed, frozenset(states), frozenset(goes_on))
 
 
-def _internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
+def _make_internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     """Return the memory of an operator, and the tensor for whether the run goes on after it."""
     operator = operator_for(op)
     if not isinstance(operator, HasInternalState):

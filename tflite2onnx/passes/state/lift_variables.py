@@ -30,9 +30,9 @@ from typing import NamedTuple, TypeAlias
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
 from tflite2onnx.op.control_flow.variables import RESOURCES
-from tflite2onnx.passes.fold_constants import fold
+from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.normalise import densify
+from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.state.initial_values import cleared_elements, computed_once
 from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
@@ -84,13 +84,13 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
         UnsupportedOperators: a variable is unknown, or a value has another dtype or size.
     """
     graph, memory, goes_on = lift_kernel_memory(graph)
-    if not any(op.is_builtin(*RESOURCES) or _variables(op) for op in graph.every_op()):
+    if not any(op.is_builtin(*RESOURCES) or _list_variables(op) for op in graph.every_op()):
         return graph
     lasting = memory.union(model.graphs[index].tensors)
-    return _Explicit(model, graph, index, lasting).graph(goes_on)
+    return _Explicit(model, graph, index, lasting).make_graph(goes_on)
 
 
-def _variables(op: Op) -> list[Tensor]:
+def _list_variables(op: Op) -> list[Tensor]:
     return [t for t in (*op.inputs, *op.outputs) if t is not None and t.is_variable]
 
 
@@ -98,7 +98,7 @@ def _writes_to_inputs(op: Op) -> bool:
     return op.custom or op.is_builtin(*_WRITERS)
 
 
-def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
+def _find_handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
     """Return the resources of the handles; equal names are one variable."""
     return {
         op.outputs[0]: Resource(
@@ -109,12 +109,14 @@ def _handles(ops: Iterable[Op]) -> dict[Tensor, Resource]:
     }
 
 
-def _variable_uses(graph: Graph, around: Mapping[Tensor, Resource] | None = None) -> Iterator[Use]:
+def _find_variable_uses(
+    graph: Graph, around: Mapping[Tensor, Resource] | None = None
+) -> Iterator[Use]:
     """Yield the reads and writes of variables in a graph and its sub-graphs.
 
     `around` are the handles of the outermost graph, if `graph` is a sub-graph.
     """
-    handles = _handles(graph.every_op()) if around is None else around
+    handles = _find_handles(graph.every_op()) if around is None else around
     for op in graph.every_op():
         resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
         if resource and op.is_builtin("READ_VARIABLE"):
@@ -150,7 +152,7 @@ class _Walk:
         goes_on: frozenset[Tensor] = frozenset(),
     ) -> None:
         self._start, self._names = start, names
-        handles = around.handles if around else _handles(graph.every_op())
+        handles = around.handles if around else _find_handles(graph.every_op())
         self.handles: Mapping[Tensor, Resource] = handles
         self.ops: list[Op] = []
         self.now: dict[Variable, Tensor] = dict(now or {})
@@ -159,17 +161,17 @@ class _Walk:
         steps = {
             "CALL_ONCE": self._check_first_call,
             "READ_VARIABLE": self._read_variable,
-            "ASSIGN_VARIABLE": self._assign,
+            "ASSIGN_VARIABLE": self._assign_variable,
         }
         running: Tensor | None = None
         with collect_errors() as errors:
             for op in graph.ops:
                 before = None if running is None else dict(self.now)
                 with errors.at(_describe_op(op)):
-                    (self._compute if op.custom else steps.get(op.code, self._compute))(op)
+                    (self._add_op if op.custom else steps.get(op.code, self._add_op))(op)
                     if running is not None and before is not None:
                         self._keep_values_after_end(op, running, before)
-                    running = self._continues_after(op, running, goes_on)
+                    running = self._combine_goes_on(op, running, goes_on)
 
     def _check_first_call(self, _: Op) -> None:
         """Raise OperatorError if initial values would replace values that the same run assigned."""
@@ -178,25 +180,25 @@ class _Walk:
 
     def current_tensor(self, tensor: Tensor) -> Tensor:
         """Return the tensor in place of a tensor; for a variable, of its current value."""
-        return self.value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
+        return self.find_value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
 
-    def value(self, variable: Variable) -> Tensor:
+    def find_value(self, variable: Variable) -> Tensor:
         """Return the tensor that holds the current value of a variable."""
         if variable not in self.now:
             self.now[variable] = self._start(variable)
         return self.now[variable]
 
-    def _write(self, variable: Variable, value: Tensor, op: Op) -> None:
+    def _write_variable(self, variable: Variable, value: Tensor, op: Op) -> None:
         self.now[variable], self.written[variable] = value, op
 
-    def _resource(self, op: Op) -> Resource:
+    def _find_resource(self, op: Op) -> Resource:
         handle = op.inputs[0]
         if handle is None or handle not in self.handles:
             raise OperatorError("its handle must come from a VAR_HANDLE")
         return self.handles[handle]
 
     def _read_variable(self, op: Op) -> None:
-        source, (target,) = self.value(self._resource(op)), op.outputs
+        source, (target,) = self.find_value(self._find_resource(op)), op.outputs
         if not target.shape:  # the variable has no fixed shape
             self.known[target] = target = replace(target, shape=source.shape)
         _check_same(source, target)
@@ -205,24 +207,24 @@ class _Walk:
         else:
             self.known[target] = replace(target, data=source.data.reshape(target.shape))
 
-    def _assign(self, op: Op) -> None:
+    def _assign_variable(self, op: Op) -> None:
         _, value = op.inputs
         if value is None:
             raise OperatorError("input 1 is missing")
-        self._write(self._resource(op), self.current_tensor(value), op)
+        self._write_variable(self._find_resource(op), self.current_tensor(value), op)
 
-    def _compute(self, op: Op) -> None:
+    def _add_op(self, op: Op) -> None:
         inputs = [None if t is None else self.current_tensor(t) for t in op.inputs]
         variables = [t for t in op.inputs if t is not None and t.is_variable]
-        outputs = [self._written_tensor(t, op) if t.is_variable else t for t in op.outputs]
+        outputs = [self._make_written_tensor(t, op) if t.is_variable else t for t in op.outputs]
         if _writes_to_inputs(op):
-            outputs += [self._written_tensor(t, op) for t in variables]
+            outputs += [self._make_written_tensor(t, op) for t in variables]
             if len({*variables}) < len(variables):
                 op = replace(op, options=Options({**op.options, "shared_state": True}))
         op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
         self.ops.append(self._rewrite_control_flow(op) if op.graphs else op)
 
-    def _continues_after(
+    def _combine_goes_on(
         self, op: Op, before: Tensor | None, goes_on: frozenset[Tensor]
     ) -> Tensor | None:
         """Return the tensor for whether the run goes on after `op`, None if it always does."""
@@ -250,15 +252,15 @@ class _Walk:
 
     def _rewrite_control_flow(self, op: Op) -> Op:
         """Return control flow with the variables that its sub-graphs write as outputs."""
-        uses = (use for graph in op.graphs for use in _variable_uses(graph, self.handles))
+        uses = (use for graph in op.graphs for use in _find_variable_uses(graph, self.handles))
         written = list(dict.fromkeys(use.variable for use in uses if use.writes))
-        before = [self.value(variable) for variable in written]
+        before = [self.find_value(variable) for variable in written]
         graphs = [
             self._rewrite_subgraph(op, graph, dict(zip(written, before, strict=True)))
             for graph in op.graphs
         ]
         for variable, tensor in zip(written, before, strict=True):
-            self._write(variable, self._new_tensor_like(variable, tensor, "after"), op)
+            self._write_variable(variable, self._new_tensor_like(variable, tensor, "after"), op)
         first = before if op.is_builtin("WHILE") else []
         return replace(
             op,
@@ -274,10 +276,13 @@ class _Walk:
             before_values = {
                 v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()
             }
-        inner = _Walk(graph, self.value, self._names, self, before_values)
+        inner = _Walk(graph, self.find_value, self._names, self, before_values)
         outputs = [inner.current_tensor(t) for t in graph.outputs]
         for variable, tensor in before.items():
-            source, target = inner.value(variable), self._new_tensor_like(variable, tensor, "made")
+            source, target = (
+                inner.find_value(variable),
+                self._new_tensor_like(variable, tensor, "made"),
+            )
             _check_same(source, target)
             inner.ops.append(copy_op(op, source, target, resizes=False))
             outputs.append(target)
@@ -289,10 +294,10 @@ class _Walk:
         name = self._names.make_unique(f"{variable.name or 'variable'}/{what}")
         return replace(tensor, name=name, data=None)
 
-    def _written_tensor(self, variable: Tensor, op: Op) -> Tensor:
+    def _make_written_tensor(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for the value that an operator writes to a variable."""
         value = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
-        self._write(variable, value, op)
+        self._write_variable(variable, value, op)
         return self.now[variable]
 
 
@@ -319,32 +324,32 @@ class _Explicit:
         self._model, self._graph, self._index, self._lasting = model, graph, index, lasting
         self._names = Names(t.name for t in graph.tensors)
         self._inputs = {*graph.inputs}
-        uses = list(_variable_uses(graph))
+        uses = list(_find_variable_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
         # The tensor of a read defines shape and scale; without reads, the tensor of a write.
         uses.sort(key=lambda use: use.writes)
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
-        self._values = _initial_values(model, graph) if resources else {}
+        self._values = _find_initial_values(model, graph) if resources else {}
         once = computed_once(graph)
         self._computed_once: dict[Variable, Array] = {v: once[v] for v in once if v in lasting}
         self._room = _MOST_BYTES
         self._start: dict[Variable, Tensor] = {}
         self._initial: dict[Variable, Array] = {}
 
-    def graph(self, goes_on: frozenset[Tensor] = frozenset()) -> Graph:
+    def make_graph(self, goes_on: frozenset[Tensor] = frozenset()) -> Graph:
         """Return the graph without variables; `goes_on` as for the walk."""
         graph = self._graph
         ops = tuple(op for op in graph.ops if self._computed_once.keys().isdisjoint(op.outputs))
         graph = replace(graph, ops=ops)
-        walk = _Walk(graph, self._initial_tensor, self._names, goes_on=goes_on)
+        walk = _Walk(graph, self._make_initial_tensor, self._names, goes_on=goes_on)
         outputs = tuple(walk.current_tensor(t) for t in graph.outputs)
         lasting = [
             *self._start,
-            *(v for v in self._variables_read_elsewhere() if v not in self._start),
+            *(v for v in self._find_variables_read_elsewhere() if v not in self._start),
         ]
         states = [(v, walk.written[v]) for v in lasting if v in walk.written]
-        ends = [self._state_endpoints(walk, variable, op) for variable, op in states]
+        ends = [self._make_state_endpoints(walk, variable, op) for variable, op in states]
         known = [self._start.get(t, walk.known.get(t, t)) for t in graph.tensors]
         listed = {*graph.tensors}
         added = [t for v, t in self._start.items() if v not in listed]
@@ -355,34 +360,34 @@ class _Explicit:
             ops=tuple(walk.ops),
             tensors=(*known, *added),
             initial=tuple(self._initial[variable] for variable, _ in states),
-            variables=tuple(_name(variable) for variable, _ in states),
+            variables=tuple(_name_variable(variable) for variable, _ in states),
         )
         return _drop_handles(changed)
 
-    def _initial_tensor(self, variable: Variable) -> Tensor:
+    def _make_initial_tensor(self, variable: Variable) -> Tensor:
         """Return the tensor of a variable at the start: an input, or a constant if unwritten."""
         if isinstance(variable, Tensor) and variable in self._inputs:
             return variable
         if isinstance(variable, Tensor) and variable not in self._lasting:
-            return replace(variable, is_variable=False, data=self._initial_elements(variable))
+            return replace(variable, is_variable=False, data=self._find_initial_elements(variable))
         if variable not in self._start:
             if isinstance(variable, Resource):
-                start = self._resource(variable)
+                start = self._make_resource(variable)
             else:
                 start = replace(variable, is_variable=False, shape_signature=())
             if variable in self._computed_once:
                 start = replace(start, data=self._computed_once[variable])
-            data = self._initial_elements(start) if start.data is None else start.data
+            data = self._find_initial_elements(start) if start.data is None else start.data
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
             constant = None if variable in self._written else data
             self._start[variable] = replace(start, data=constant)
         return self._start[variable]
 
-    def _initial_elements(self, variable: Tensor) -> Array:
+    def _find_initial_elements(self, variable: Tensor) -> Array:
         self._room -= variable.nbytes
         return cleared_elements(variable, self._room)
 
-    def _resource(self, variable: Resource) -> Tensor:
+    def _make_resource(self, variable: Resource) -> Tensor:
         """Return a tensor for a resource, with its initial value if there is one."""
         like, name = self._like[variable], variable.name or "variable"
         value = self._values.get(variable)
@@ -402,26 +407,28 @@ class _Explicit:
 
     @cached_property
     def _assigned_variables(self) -> set[Variable]:
-        uses = (use for graph in self._model.graphs for use in _variable_uses(graph))
+        uses = (use for graph in self._model.graphs for use in _find_variable_uses(graph))
         return {use.variable for use in uses if use.writes}
 
-    def _variables_read_elsewhere(self) -> list[Variable]:
+    def _find_variables_read_elsewhere(self) -> list[Variable]:
         """Return the variables that other signatures read."""
         others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
-        uses = (use for i in others for use in _variable_uses(self._model.graphs[i]))
+        uses = (use for i in others for use in _find_variable_uses(self._model.graphs[i]))
         return list(dict.fromkeys(use.variable for use in uses if not use.writes))
 
-    def _state_endpoints(self, walk: _Walk, variable: Variable, op: Op) -> tuple[Tensor, Tensor]:
+    def _make_state_endpoints(
+        self, walk: _Walk, variable: Variable, op: Op
+    ) -> tuple[Tensor, Tensor]:
         """Return the input and the output of a state; `op` is the last operator that writes it."""
         with as_unsupported(_describe_op(op)):
-            before = self._initial_tensor(variable)
+            before = self._make_initial_tensor(variable)
             after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
             _check_same(walk.now[variable], after)
         walk.ops.append(copy_op(op, walk.now[variable], after, resizes=False))
         return before, after
 
 
-def _name(variable: Variable) -> str:
+def _name_variable(variable: Variable) -> str:
     """Return the name of a variable, which is the same for all signatures."""
     container = variable.container if isinstance(variable, Resource) else ""
     return f"{container}/{variable.name}" if container else variable.name
@@ -437,7 +444,7 @@ def _drop_handles(graph: Graph) -> Graph:
     return graph.rewrite(keep_used)
 
 
-def _initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
+def _find_initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
     """Return the values that CALL_ONCE assigns to resources; constants if they can be folded.
 
     Each sub-graph is called once for all signatures; a signature without a CALL_ONCE relies on the
@@ -453,14 +460,14 @@ def _initial_values(model: Model, graph: Graph) -> dict[Resource, Tensor]:
                 index = int(op.options.init_subgraph_index)
                 if index not in called:
                     called.add(index)
-                    assignments = _initial_assignments(model, index, values)
+                    assignments = _find_initial_assignments(model, index, values)
                     for resource, value in assignments.items():
                         if each is graph or resource not in values:
                             values[resource] = value
     return values
 
 
-def _initial_assignments(
+def _find_initial_assignments(
     model: Model, index: int, known: Mapping[Resource, Tensor]
 ) -> dict[Resource, Tensor]:
     """Return the values that a sub-graph assigns to resources."""
@@ -478,4 +485,4 @@ def _initial_assignments(
     walk = _Walk(graph, start, Names(t.name for t in graph.tensors))
     written = {v: walk.now[v] for v in walk.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(walk.ops), outputs=tuple(written.values()))
-    return dict(zip(written, fold(densify(graph)).outputs, strict=True))
+    return dict(zip(written, fold_operators(densify_constants(graph)).outputs, strict=True))
