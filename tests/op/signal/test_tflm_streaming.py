@@ -347,6 +347,15 @@ def test_refuses(
         convert(model(code, np.asarray(x), made, options).bytes())
 
 
+def test_an_input_too_many() -> None:
+    """It is not taken for the memory."""
+    m = Build()
+    x = m.input([7], dtype="int16")
+    made = m.tensor([7], dtype="int16")
+    m.output(*m.custom("SignalDelay", [x, x], [made], {"delay_length": 23}))
+    assert "it must have 1 input, got 2" in refusal(m)
+
+
 def test_two_of_a_kind_remember_apart() -> None:
     """Two operators have separate states, even if their outputs have the same name."""
     m = Build()

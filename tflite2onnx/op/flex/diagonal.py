@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, partial
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     ints,
 )
+from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape
 
@@ -31,11 +33,16 @@ class _Diagonals(Operator):
 
     Attributes:
         place_of_k: the index of the input with the range; version 1 has the main diagonal only.
+        counts: the number of inputs of version 1, and of later versions.
     """
 
     custom = True
     category = Category.TERMINATE
     place_of_k = 1
+    counts: ClassVar[tuple[int, int]]
+
+    def check(self) -> None:
+        check_count(self.op, self.counts[self.op.code[-2:] in _ALIGNED])
 
     @cached_property
     def _range(self) -> tuple[int, int]:
@@ -98,6 +105,7 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
     """FlexMatrixDiag: matrices with the given diagonals, and one number elsewhere."""
 
     codes = ("FlexMatrixDiag", "FlexMatrixDiagV2", "FlexMatrixDiagV3")
+    counts = (1, 5)
 
     @cached_property
     def _sides(self) -> Shape:
@@ -127,6 +135,7 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
         return [(*self.input(0).shape[: self._batch], *self._sides)]
 
     def check(self) -> None:
+        super().check()
         x = self.input(0)
         packed = self._packed_shape(*self._sides)
         expect(x, (*x.shape[: self._batch], *packed), x.dtype)
@@ -146,10 +155,12 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
     """FlexMatrixSetDiag: matrices with replaced diagonals."""
 
     codes = ("FlexMatrixSetDiag", "FlexMatrixSetDiagV2", "FlexMatrixSetDiagV3")
+    counts = (2, 3)
     keeps_shape = True
     place_of_k = 2
 
     def check(self) -> None:
+        super().check()
         x = self.input(0)
         packed = self._packed_shape(*_matrix_sides(x.shape))
         expect(self.input(1), (*x.shape[:-2], *packed), x.dtype)
@@ -166,12 +177,14 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
     """FlexMatrixDiagPart: the diagonals of matrices, padded with a number to equal length."""
 
     codes = ("FlexMatrixDiagPart", "FlexMatrixDiagPartV2", "FlexMatrixDiagPartV3")
+    counts = (1, 3)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
         return [(*x[:-2], *self._packed_shape(*_matrix_sides(x)))]
 
     def check(self) -> None:
+        super().check()
         x = self.input(0)
         self._packed_shape(*_matrix_sides(x.shape))  # raises OperatorError if invalid
         expect_type(self.output, (x.dtype,))

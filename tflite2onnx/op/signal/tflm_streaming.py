@@ -34,10 +34,18 @@ _MOST_COEFFICIENT = 1 << 30
 _EVERY_RUN_LENGTHS, _AMBIGUOUS_SHAPE = (5, 13, 25), (2, 96)
 
 
-class _Stream(Signal):
+class _Stream(Signal, HasInternalState):
     """Base class: samples along the last axis, of one or several streams."""
 
     returns_tuple = True
+
+    def internal_state(self) -> Sequence[Tensor]:
+        check_count(self.op, 1)  # `emit` would take a second input for memory
+        return self.memory()
+
+    def memory(self) -> Sequence[Tensor]:
+        """Return the `internal_state`."""
+        raise NotImplementedError
 
     def outputs(self, count: int) -> tuple[Tensor, ...]:
         """Return the outputs, without the next states; OperatorError if there are fewer."""
@@ -56,7 +64,7 @@ class _Stream(Signal):
         return x.shape[:-1], x.shape[-1]
 
 
-class SignalDelay(_Stream, HasInternalState):
+class SignalDelay(_Stream):
     """SignalDelay: the input, delayed by a number of samples."""
 
     codes = ("SignalDelay",)
@@ -72,7 +80,7 @@ class SignalDelay(_Stream, HasInternalState):
         _ = self._length, self.samples(DType.INT16)
         expect_type(self.output, (DType.INT16,))
 
-    def internal_state(self) -> Sequence[Tensor]:
+    def memory(self) -> Sequence[Tensor]:
         lead, _ = self.samples(DType.INT16)
         shape = *lead, self._length
         return [self.state_tensor("delayed", shape, DType.INT16)] if self._length else []
@@ -83,7 +91,7 @@ class SignalDelay(_Stream, HasInternalState):
         return _split(g, g.Concat(*memory, x, axis=-1), x.shape[-1])
 
 
-class SignalFramer(_Stream, HasInternalState):
+class SignalFramer(_Stream):
     """SignalFramer: overlapping frames of a stream, and whether all of them are complete.
 
     (For incomplete frames the kernel leaves the output buffer uninitialised. Here these frames
@@ -134,7 +142,7 @@ class SignalFramer(_Stream, HasInternalState):
         expect_type(frames, (DType.INT16,))
         expect(complete, (1,) * complete.rank, DType.BOOL)
 
-    def internal_state(self) -> Sequence[Tensor]:
+    def memory(self) -> Sequence[Tensor]:
         lead, _ = self.samples(DType.INT16)
         past = (
             [self.state_tensor("past", (*lead, self._kept_samples), DType.INT16)]
@@ -161,7 +169,7 @@ class SignalFramer(_Stream, HasInternalState):
         return (*frames, g.reshape(complete, ys[1].shape), *next_state, next_steps)
 
 
-class SignalStacker(_Stream, HasInternalState):
+class SignalStacker(_Stream):
     """SignalStacker: the last frames concatenated, and whether the run outputs a stack.
 
     A stack is output every `stacker_step` runs. The first frame replaces the missing frames before
@@ -191,7 +199,7 @@ class SignalStacker(_Stream, HasInternalState):
         expect_type(stack, (DType.INT16,))
         expect(complete, (1,) * complete.rank, DType.BOOL)
 
-    def internal_state(self) -> Sequence[Tensor]:
+    def memory(self) -> Sequence[Tensor]:
         """Return the previous frames, and the runs until the next stack: 0 in the first run."""
         channels, frames, _, _ = self._sizes
         if frames == 1:
@@ -228,7 +236,7 @@ class SignalStacker(_Stream, HasInternalState):
         )
 
 
-class SignalOverlapAdd(_Stream, HasInternalState):
+class SignalOverlapAdd(_Stream):
     """SignalOverlapAdd: the sum of overlapping frames as a stream; int16 saturates."""
 
     codes = ("SignalOverlapAdd",)
@@ -257,7 +265,7 @@ class SignalOverlapAdd(_Stream, HasInternalState):
             )
         expect_type(self.output, (x.dtype,))
 
-    def internal_state(self) -> Sequence[Tensor]:
+    def memory(self) -> Sequence[Tensor]:
         *lead, _, size = self.input(0).shape
         shape = *lead, size - self._step
         return [self.state_tensor("past", shape, self.input(0).dtype)] if size > self._step else []
@@ -299,7 +307,7 @@ class SignalOverlapAdd(_Stream, HasInternalState):
         return g.Clip(x, *(g.scalar(n, dtype) for n in (-(1 << 15), (1 << 15) - 1)))
 
 
-class SignalFilterBankSpectralSubtraction(_Stream, HasInternalState):
+class SignalFilterBankSpectralSubtraction(_Stream):
     """SignalFilterBankSpectralSubtraction: energies minus an estimate of the stationary noise.
 
     The estimate is an exponential moving average, with one rate for even channels and one for odd
@@ -329,7 +337,7 @@ class SignalFilterBankSpectralSubtraction(_Stream, HasInternalState):
         even, odd = self._coefficient(name), self._coefficient(f"alternate_{name}")
         return np.where(np.arange(self.input(0).elements) % 2, odd, even).astype(np.int64)
 
-    def internal_state(self) -> Sequence[Tensor]:
+    def memory(self) -> Sequence[Tensor]:
         return [self.state_tensor("noise", self.input(0).shape, DType.UINT32)]
 
     def emit(
