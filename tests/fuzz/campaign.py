@@ -24,6 +24,7 @@ from tests.fuzz.cases import FuzzCase, make_case
 from tests.fuzz.children import Child, DiedError, Limits
 from tests.fuzz.comparison import Converted, Numbers, run_litert, run_onnxruntime
 from tests.fuzz.conversion import Outcome, Request, clear_folder, convert_damaged
+from tflite2onnx.options import ConversionOptions
 
 # Files are in memory, because disks take longer than a conversion.
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a new folder is created safely inside it
@@ -101,7 +102,8 @@ class Judge:
         if not outcome.model:
             return "bundle converted", ""
         # Conversion to floats or to float16 changes the results, so they are not compared.
-        is_same = "float16" not in case.options and case.options.get("quantization") != "float"
+        options = ConversionOptions(**case.options).with_target()
+        is_same = not options.float16 and options.quantization != "float"
         numbers, refusal = self._run_litert(case) if is_same else (None, "")
         kind, text = self._run_onnxruntime(case, outcome, numbers)
         if kind in _DIFFERENCES and numbers is not None:

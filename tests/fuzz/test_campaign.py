@@ -206,6 +206,17 @@ def test_differences_are_found(judge: Judge, monkeypatch: pytest.MonkeyPatch) ->
     assert name_fault_class(other, verdict) == "converted, differs: file"
 
 
+@pytest.mark.parametrize(
+    "options", [{"quantization": "float"}, {"target": "tensorrt"}, {"float16": True}]
+)
+def test_changed_types_are_not_compared(options: dict[str, Any], judge: Judge) -> None:
+    """The inputs of the model may have other types than those of LiteRT."""
+    m = Build()
+    x = m.input([3], dtype="int16", scale=0.5)
+    m.output(*m.op("NEG", [x], [m.tensor([3], dtype="int16", scale=0.5)]))
+    assert judge.judge(file_case(m.bytes(), **options)).kind == "converted, not compared"
+
+
 def test_extreme_numbers() -> None:
     for number in (float("nan"), 1e30):
         m = Build()
