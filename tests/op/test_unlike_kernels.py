@@ -86,6 +86,7 @@ CASES: list[tuple[str, str, dict[str, Any], Change, str]] = [
     ("TRANSPOSE_CONV", "int16 by int8", {}, change_zero_point(1), ZERO_POINT),
     ("FULLY_CONNECTED", "int8 by int8", {"per_channel": True}, change_zero_point(1), ZERO_POINT),
     ("SVDF", "int8 by int8", {}, change_zero_point(1), ZERO_POINT),
+    ("SVDF", "int8 by int8", {}, change_zero_point(4), ZERO_POINT),
     ("SVDF", "float32", {}, change_type(2, "uint4"), "must be weights or biases, got uint4"),
     ("RNN", "float32", {}, change_type(3, "int32"), "must be float32 or float16, got int32"),
     ("LSTM", "uint8 by uint8", {}, add_sum_scale, "must have the scale 0.000244140625"),

@@ -87,8 +87,8 @@ class Svdf(Operator):
             raise OperatorError("int8 input, weights, state and output must all be quantized")
         if x.dtype is DType.INT8:
             expect_type(state, (DType.INT8, DType.INT16))
-            for weights in (features, times):
-                expect_symmetric(weights)
+            for tensor in (features, times, *([state] if state.dtype is DType.INT16 else ())):
+                expect_symmetric(tensor)
 
     def emit(
         self,
