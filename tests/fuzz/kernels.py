@@ -5,7 +5,8 @@ for (DotProdInt8x4x4 in sse_tensor_utils.cc). The kernel of DIV for integers has
 shifts by more bits than a word has if a quotient is small (DivElementwise in div.h). The kernel of
 REDUCE_PROD multiplies rounded products in 32 bits. The library fft2d, which computes RFFT2D,
 transforms rows of 2 elements or more. BATCH_MATMUL of float data by integers takes the scales of
-other rows if it has two axes of batches (batch_matmul.h).
+other rows if it has two axes of batches (batch_matmul.h). GELU computes 1 + erf(x) as erfc(-x)
+(gelu.h), which does not cancel; ONNX's operator adds.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _LOWEST_WEIGHT = 0x80  # the bits of -128
 _AMPLIFIERS = {"CAST", "DIV", "EXP", "LOG", "POW", "RSQRT"}
 _LARGEST_INT16 = 1 << 15
 _COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"}
+# Operators that jump by 1, and functions whose limit one runtime reaches earlier: LiteRT's TANH is
+# -1 below -7.91 (Tanh in optimized_ops.h, by Eigen), ONNX Runtime's LOGISTIC is 0 below -88.
+_JUMPS, _LIMITED = {"CEIL", "FLOOR", "ROUND"}, {"TANH", "LOGISTIC"}
+_NEGATIVE = -2.0  # below it the sum 1 + erf(x) has less than 5 % of its operands
 # Activations that cut the range of sums of rounded data, whose errors are parts of the whole range.
 _CUTS = {"RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"}
 
@@ -51,7 +56,7 @@ def find_undefined_operators(
     )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
-        if is_undefined or _is_undefined_quotient(op, inputs):
+        if is_undefined or _is_undefined_quotient(op, inputs) or _cancels(op, inputs):
             yield op.code
 
 
@@ -62,11 +67,13 @@ def find_amplifiers(data: bytes) -> str:
     """
     model = read_model(data)
     computed = {tensor for op in operators_of(model) for tensor in op.outputs}
+    limited = {t for op in operators_of(model) if op.code in _LIMITED for t in op.outputs}
     rounds = any(_integer_weights(op) for op in operators_of(model))
     found = (
         op.code
         for op in operators_of(model)
         if (op.options.get("fused_activation_function") in _CUTS and _integer_weights(op))
+        or (op.code in _JUMPS and not limited.isdisjoint(op.inputs))
         or (
             op.code in _AMPLIFIERS
             and any(
@@ -111,7 +118,7 @@ def _is_undefined_quotient(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> 
     divisor = op.inputs[1] if op.code == "DIV" and len(op.inputs) > 1 and scales else None
     if divisor is None or divisor.quantization is None:
         return False
-    known = [divisor.data] if divisor.data is not None else inputs.get(divisor, ())
+    known = _known_values(divisor, inputs)
     zero_point = divisor.quantization.zero_point[0]
     steps = np.abs(np.concatenate([[], *(each.ravel() for each in known)]) - zero_point)
     if not steps.size or not steps.all():
@@ -119,6 +126,21 @@ def _is_undefined_quotient(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> 
     x, y = scales
     _, bits = np.frexp(x.scale[0] / (divisor.quantization.scale[0] * y.scale[0]))
     return int(bits) - int(steps.max()).bit_length() - 30 < -31
+
+
+def _cancels(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> bool:
+    """Return whether GELU reads only numbers whose results are small parts of them.
+
+    The difference of the two formulas is 10^-7 of the operand.
+    """
+    x = op.inputs[0] if op.code == "GELU" and op.inputs else None
+    known = () if x is None or x.dtype is not DType.FLOAT32 else _known_values(x, inputs)
+    return any(bool((each < _NEGATIVE).all()) for each in known)
+
+
+def _known_values(tensor: Tensor, inputs: Mapping[Tensor, Sequence[Array]]) -> Sequence[Array]:
+    """Return the elements of a constant, or of an input in all runs; none if computed."""
+    return [tensor.data] if tensor.data is not None else inputs.get(tensor, ())
 
 
 def _wraps_product(op: Op) -> bool:

@@ -142,6 +142,22 @@ def test_subnormal_numbers() -> None:
     assert find_extremes(m.bytes())
 
 
+@pytest.mark.parametrize(("x", "cancels"), [([-5.0, -7.0], True), ([-5.0, 1.0], False)])
+def test_cancellation(x: list[float], *, cancels: bool) -> None:
+    m = Build()
+    m.output(*m.op("GELU", [m.input([2])], [[2]], approximate=False))
+    assert bool(find_extremes(m.bytes(), [[np.array(x, np.float32)]])) is cancels
+
+
+@pytest.mark.parametrize(("code", "amplifier"), [("TANH", "CEIL"), ("NEG", "")])
+def test_jumps(code: str, amplifier: str) -> None:
+    """At the limits of functions, which LiteRT's kernels reach earlier."""
+    m = Build()
+    (x,) = m.op(code, [m.input([2])], [[2]])
+    m.output(*m.op("CEIL", [x], [[2]]))
+    assert find_amplifiers(m.bytes()) == amplifier
+
+
 def test_amplified_steps() -> None:
     """Of computed operands, not of inputs."""
     assert find_amplifiers(build_unary("EXP", "int8", (0.1, 0.1), twice=True)) == "EXP"
