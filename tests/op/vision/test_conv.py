@@ -49,12 +49,15 @@ def convolution(
     image: Sequence[int],
     filters: Sequence[int],
     code: str = "CONV_2D",
+    *,
+    signature: Sequence[int] = (),
     **chosen: Any,
 ) -> bytes:
     """Return a model of one convolution with constant weights and biases."""
     m = Build()
     channels = filters[0] if code == "CONV_2D" else filters[3]
-    x, w, b = m.input(image), m.constant(random(*filters)), m.constant(random(channels))
+    x = m.input(image, shape_signature=signature)
+    w, b = m.constant(random(*filters)), m.constant(random(channels))
     m.output(*m.op(code, [x, w, b], [output_shape(image, filters, channels, chosen)], **chosen))
     return m.bytes()
 
@@ -105,6 +108,18 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
         filters = [3, kernel, 3, 3] if code == "CONV_2D" else [1, kernel, 3, 3]
         chosen = options((stride, stride), "SAME", (dilation, dilation))
         check(convolution([1, height, 7, 3], filters, code, **chosen), seeds=[0], optimize=[True])
+
+
+@pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+@pytest.mark.parametrize("height", range(5, 12))
+def test_same_padding_of_dynamic_sizes(height: int, code: str) -> None:
+    """Windows that are smaller than their stride do not read the last rows of some images."""
+    for kernel, stride, width in product([1, 2, 3], [2, 4, 5], [1, 2]):
+        filters = [3, kernel, width, 3] if code == "CONV_2D" else [1, kernel, width, 3]
+        chosen = options((stride, 2), "SAME")
+        signature = [1, -1, -1, 3]
+        data = convolution([1, height, 6, 3], filters, code, signature=signature, **chosen)
+        check(data, seeds=[0], random_layouts=[0])
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tflite2onnx.builder.builder import View
+from tflite2onnx.builder.builder import Builder, Operand, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.traits import DynamicShape
@@ -104,14 +104,44 @@ class Window(NamedTuple):
             "pads": [n // 2 for n in pads] + [n - n // 2 for n in pads]
         }
 
-    def dynamic_attributes(self, sizes: Sizes) -> dict[str, Any]:
-        """Return the window as ONNX attributes for an image that may have dynamic axes."""
-        if all(isinstance(size, int) for size in sizes):
-            return self.attributes(tuple(size for size in sizes if isinstance(size, int)))
-        if self.same and max(self.strides) > 1:
-            return self._node_attributes() | {"auto_pad": "SAME_UPPER"}
-        # With VALID, or with a stride of 1, the padding does not depend on the image's size.
-        return self.attributes(self._dilated_kernel())
+    def place(self, g: Builder, x: View, data: Operand) -> tuple[Operand, dict[str, Any]]:
+        """Return an image to slide over, and the window as ONNX attributes.
+
+        `x` has the sizes of the image, which may be dynamic; `data` are its elements, NCHW.
+        """
+        sizes = dynamic_image_of(x)
+        if self._padding_depends_on(sizes):
+            attributes = self._node_attributes() | {"auto_pad": "SAME_UPPER"}
+            return self._crop_unread(g, data), attributes
+        pairs = zip(sizes, self._dilated_kernel(), strict=True)
+        image = tuple(size if isinstance(size, int) else extent for size, extent in pairs)
+        return data, self.attributes(image)
+
+    def _padding_depends_on(self, sizes: Sizes) -> bool:
+        """Return whether the padding depends on the size of a dynamic axis.
+
+        It does not with VALID, with a stride of 1, and for a window of one element, which has none.
+        """
+        axes = zip(sizes, self.strides, self._dilated_kernel(), strict=True)
+        return self.same and any(
+            not isinstance(size, int) and stride > 1 and extent > 1 for size, stride, extent in axes
+        )
+
+    def _crop_unread(self, g: Builder, data: Operand) -> Operand:
+        """Return an image without the last rows and columns, if no window reads them.
+
+        For unread rows and columns, auto_pad of ONNX Runtime makes the padding negative, which
+        pooling refuses, and with which convolutions begin at a later element.
+        """
+        windows = zip(self.strides, self._dilated_kernel(), strict=True)
+        narrow = [(axis, s, extent) for axis, (s, extent) in enumerate(windows, 2) if extent < s]
+        if not narrow:
+            return data
+        axes, strides, extents = (g.ints(numbers) for numbers in zip(*narrow, strict=True))
+        sizes = g.Gather(g.Shape(data), axes, axis=0)
+        last = g.Div(g.Sub(sizes, g.ints([1])), strides)
+        ends = g.Add(g.Mul(last, strides), extents)
+        return g.Slice(data, g.ints([0] * len(narrow)), ends, axes)
 
     def _node_attributes(self) -> dict[str, Any]:
         return {

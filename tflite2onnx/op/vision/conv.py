@@ -18,7 +18,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.hybrid import symmetric
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
+from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
 from tflite2onnx.tensor import DType
@@ -84,9 +84,8 @@ class Conv2D(Convolution):
             if x.plan.reading is not Reading.DYNAMIC
             else symmetric(g, x.value, x.shape).dequantize(g)
         )
-        return g.Conv(
-            data, w, b, group=groups, **self.window().dynamic_attributes(dynamic_image_of(x))
-        )
+        image, window = self.window().place(g, x, data)
+        return g.Conv(image, w, b, group=groups, **window)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         letter = self.axis_letters(operand)[axis]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_type
-from tflite2onnx.op.common.windows import Window, dynamic_image_of, window_of
+from tflite2onnx.op.common.windows import Window, window_of
 from tflite2onnx.op.vision.conv import Convolution, TransposedConvolution
 from tflite2onnx.tensor import DType, Shape
 
@@ -47,7 +47,8 @@ class Conv3D(VolumeConvolution):
         expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
-        return g.Conv(x, w, b, **self.window().dynamic_attributes(dynamic_image_of(x)))
+        image, window = self.window().place(g, x, x)
+        return g.Conv(image, w, b, **window)
 
 
 class Conv3DTranspose(TransposedConvolution, VolumeConvolution):

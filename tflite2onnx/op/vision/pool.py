@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
-from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OutputShape
 from tflite2onnx.op.common.checks import expect_real, expect_type
-from tflite2onnx.op.common.windows import ImageOperator, Window, dynamic_image_of, window_of
+from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
 from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, averages
 from tflite2onnx.quantization.storage import half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
@@ -33,9 +33,9 @@ class Pool2D(ImageOperator):
         expect_type(self.output, (self.input(0).dtype,))
 
 
-def average(g: Builder, x: View, window: Mapping[str, Any]) -> Value:
+def average(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> Value:
     """Return the averages over a window; averages of int16 are rounded half away from zero."""
-    if x.dtype is not DType.INT16:
+    if dtype is not DType.INT16:
         return g.AveragePool(x, **window)
     mean = g.AveragePool(g.cast(x, DType.FLOAT32), **window)
     half = g.scalar(0.5, DType.FLOAT32)
@@ -73,7 +73,8 @@ class AveragePool2D(Pool2D):
         return averages(x, average_quantization(x.dtype, self.window().kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return average(g, x, self.window().dynamic_attributes(dynamic_image_of(x)))
+        image, window = self.window().place(g, x, x)
+        return average(g, image, x.dtype, window)
 
 
 class MaxPool2D(Pool2D):
@@ -83,9 +84,8 @@ class MaxPool2D(Pool2D):
     quantization = Moves()
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.in_compute_type(
-            "MaxPool", x.dtype, x, **self.window().dynamic_attributes(dynamic_image_of(x))
-        )
+        image, window = self.window().place(g, x, x)
+        return g.in_compute_type("MaxPool", x.dtype, image, **window)
 
 
 class L2Pool2D(Pool2D):
@@ -94,6 +94,5 @@ class L2Pool2D(Pool2D):
     codes = ("L2_POOL_2D",)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.Sqrt(
-            g.AveragePool(g.Mul(x, x), **self.window().dynamic_attributes(dynamic_image_of(x)))
-        )
+        squares, window = self.window().place(g, x, g.Mul(x, x))
+        return g.Sqrt(g.AveragePool(squares, **window))

@@ -61,7 +61,7 @@ class AvgPool3D(_VolumePool):
         return averages(x, average_quantization(x.dtype, self._window.kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return average(g, x, self._window.attributes(self._volume()))
+        return average(g, x, x.dtype, self._window.attributes(self._volume()))
 
 
 class MaxPool3D(_VolumePool):
