@@ -85,14 +85,19 @@ def find_amplifiers(data: bytes) -> str:
 
 
 def _overflows(op: Op) -> bool:
-    """Return whether the quotient of two scales is so large that an integer product overflows."""
+    """Return whether the quotient of two scales is so large that an integer product overflows.
+
+    The kernel of LEAKY_RELU multiplies the quotient by the slope (LeakyReluPrepare).
+    """
     read, written = (
         [t.quantization.scale for t in tensors if t is not None and t.quantization]
         for tensors in (op.inputs, op.outputs)
     )
     if not read or not written:
         return False
-    return bool(np.concatenate(read).max() > _LARGEST_QUOTIENT * np.concatenate(written).min())
+    slope = abs(op.options.get("alpha", 0.0)) if op.code == "LEAKY_RELU" else 0.0
+    largest = np.concatenate(read).max() * max(slope, 1.0)
+    return bool(largest > _LARGEST_QUOTIENT * np.concatenate(written).min())
 
 
 def _integer_weights(op: Op) -> list[Array]:

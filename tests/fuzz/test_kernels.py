@@ -74,6 +74,14 @@ def test_scales(code: str, dtype: str, scales: tuple[float, float], *, is_undefi
     assert bool(find_extremes(build_unary(code, dtype, scales))) is is_undefined
 
 
+@pytest.mark.parametrize(("slope", "is_undefined"), [(-0.2, False), (-1e30, True)])
+def test_slopes(slope: float, *, is_undefined: bool) -> None:
+    m = Build()
+    y = m.tensor([3], dtype="int16", scale=0.5)
+    m.output(*m.op("LEAKY_RELU", [integers(m, "int16", 0.5)], [y], alpha=slope))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
 @pytest.mark.parametrize(("scale", "is_undefined"), [(1e-3, False), (1.0, True)])
 def test_products_of_many(scale: float, *, is_undefined: bool) -> None:
     """Of 3 elements, each up to 128 steps."""
