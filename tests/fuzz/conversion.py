@@ -6,6 +6,7 @@ a warning, a MemoryError, an invalid model, and a file that is left behind.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -135,7 +136,9 @@ def _classify_refusal(error: ConversionError) -> Outcome:
     if "a bug in the converter" in str(error):
         return Outcome("reported bug", str(error))
     if isinstance(error, OutputError):
-        return Outcome("output error", str(error))
+        # The limit of files is smaller than the limit of initial states.
+        is_limit = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EFBIG
+        return Outcome("refused" if is_limit else "output error", str(error))
     return Outcome("refused", str(error))
 
 

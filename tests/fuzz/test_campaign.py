@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -22,6 +23,7 @@ from tests.fuzz.minimise import minimise
 from tests.fuzz.seeds import SETS, Seed
 from tests.support import Build
 from tests.support.small import chain
+from tflite2onnx.errors import OutputError
 
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "tests" / "fuzz" / "found"
@@ -160,6 +162,23 @@ def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         "uncaught KeyError in no code of ours", "leftover", "invalid model",
         "uncaught MemoryError in no code of ours",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.EFBIG, "refused"), (errno.ENOSPC, "output error")]
+)
+def test_files_that_are_too_large(
+    number: int, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The limit of file sizes is that of the fuzzer; other errors of the output are faults."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OutputError("cannot write") from OSError(number, "as ordered")
+
+    monkeypatch.setattr("tests.fuzz.conversion.convert", fail)
+    judge = Judge(tmp_path)
+    assert judge.judge(file_case(chain("ABS"))).kind == kind
+    judge.close()
 
 
 def _raise(*_: object, **__: object) -> None:
