@@ -138,7 +138,7 @@ class _Inliner:
         rw.op("LESS", index, int32_constant("number", among[middle]), output=lower)
         graphs = []
         for half in (among[:middle], among[middle:]):
-            results = tuple(self._copy_tensor(t) for t in outputs)
+            results = self._copy_results(outputs)
             ops = self._select_branch(op, index, half, branches, results, place.nested_in(1))
             graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), results, tuple(ops)))
         return [*rw.ops, _make_control(op, "IF", (lower,), outputs, graphs)]
@@ -153,7 +153,7 @@ class _Inliner:
     ) -> list[Op]:
         graphs = []
         for branch in branches:
-            results = tuple(self._copy_tensor(t) for t in self._size_outputs(outputs, branch))
+            results = self._copy_results(self._size_outputs(outputs, branch))
             ops = self._inline_call(op, branch, op.inputs[1:], results, place.nested_in(1))
             graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
         return [_make_control(op, "IF", (condition,), outputs, graphs)]
@@ -177,11 +177,10 @@ class _Inliner:
                 rw.copy(source, target)
                 continue
             targets.append(target)
-            like = (
-                replace(target, shape=source.shape)
-                if same_declared_shape(source, target)
-                else target
-            )
+            # The values within the loop are no states, even if the output is a variable.
+            like = replace(target, is_variable=False)
+            if same_declared_shape(source, target):
+                like = replace(like, shape=source.shape)
             first.append(self._reinterpret(rw, source, like))
             starts[i] = self._copy_tensor(replace(like, name=body.inputs[i].name))
             ends[i] = self._copy_tensor(replace(like, name=body.outputs[i].name))
@@ -268,6 +267,10 @@ class _Inliner:
 
     def _new_tensor(self, name: str, dtype: DType) -> Tensor:
         return self._copy_tensor(Tensor(name, (), dtype))
+
+    def _copy_results(self, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return tensors for the results of a branch; the operator alone writes variables."""
+        return tuple(self._copy_tensor(replace(t, is_variable=False)) for t in outputs)
 
     def _copy_tensor(self, tensor: Tensor) -> Tensor:
         self.tensors.append(replace(tensor, name=self._names.make_unique(tensor.name)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
 from tests.support import Build, Subgraph, Tensor, check
+from tests.support.control import add_less, apply_operator, count_rounds, graph
 from tests.support.reading import float32
 from tests.support.streams import SHAPE, assign, handle, initialise, read_variable, states
 from tflite2onnx import convert
@@ -96,6 +99,30 @@ def test_branches_that_remember() -> None:
     )
     result = check(m.bytes(), runs=8)
     assert [state for state, _ in states(result)] == ["memory", "other"]
+
+
+@pytest.mark.parametrize("code", ["WHILE", "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE"])
+def test_outputs_that_are_variables(code: str) -> None:
+    """The operator overwrites the variable; the values in its sub-graphs are no states."""
+    m = Build()
+    count, x = m.input([], dtype="int32"), m.input(SHAPE, dtype="int32")
+    inner = graph(m, "inner", [count, x], count_rounds(apply_operator("NEG")))
+    operands: list[Tensor] = [count, x]
+    options: dict[str, Any] = {"name": "some", "composite_attributes": bytes(flexbuffers.Dumps({}))}
+    options["decomposition_subgraph_index"] = inner.index
+    if code == "IF":
+        operands.insert(0, add_less(m, [count]))
+        options = dict.fromkeys(("then_subgraph_index", "else_subgraph_index"), inner.index)
+    elif code == "STABLEHLO_CASE":
+        operands.insert(0, count)
+        options = {"branch_subgraph_indices": [inner.index] * 2}
+    elif code == "WHILE":
+        cond = graph(m, "cond", operands, lambda m, xs: [add_less(m, xs)])
+        options = {"cond_subgraph_index": cond.index, "body_subgraph_index": inner.index}
+    made = [m.tensor(t.shape, dtype="int32", variable=True) for t in (count, x)]
+    m.output(*m.op(code, operands, made, **options))
+    for number in (0, 5):
+        check(m.bytes(), runs=2, ranges={"int32": (number, number)})
 
 
 def add_counting(m: Subgraph) -> list[Tensor]:
