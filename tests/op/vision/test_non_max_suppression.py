@@ -58,6 +58,12 @@ def test_falling_scores(most: int, sigma: float, overlap: float, least: float) -
     )
 
 
+def test_scores_that_fall_to_zero() -> None:
+    """A small sigma makes factors of 0, by which dropped scores are multiplied, too."""
+    m = Build()
+    check_outputs(m, *add_suppression(m, 20, 31, 0.7, 0.0, 1e-30), inputs=boxes_of(20))
+
+
 @pytest.mark.parametrize("values", [(0.4, 0.1, 0.2), (0.0, 0.1, 0.0), (0.6, -1.0, 0.0)])
 def test_computed_parameters(values: tuple[float, ...]) -> None:
     m = Build()

@@ -204,7 +204,8 @@ def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> 
     if thresholds.scale is not None:
         power = inner.Mul(inner.Mul(thresholds.scale, overlap), overlap)
         remaining = inner.Mul(scores, inner.Exp(power))
-        drop = inner.Or(drop, inner.LessOrEqual(remaining, thresholds.least))
+        # A dropped score times 0 is not a number, which is not greater than the minimum either.
+        drop = inner.Or(drop, inner.Not(inner.Greater(remaining, thresholds.least)))
     remaining = inner.Where(drop, inner.scalar(-np.inf, DType.FLOAT32), remaining)
     highest = inner.reduce("ReduceMax", remaining, [0], keepdims=False)
     any_left = inner.Greater(highest, thresholds.least)
