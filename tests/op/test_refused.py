@@ -269,6 +269,16 @@ def test_fake_quant_of_integers() -> None:
     assert "must be float32, got int32 and int32" in said
 
 
+@pytest.mark.parametrize("of_the_output", [True, False])
+def test_selections_of_real_and_complex_numbers(*, of_the_output: bool) -> None:
+    """LiteRT's kernel gives the output the type of its operands, whatever the file declares."""
+    m = Build()
+    types = ("float32", "complex64") if of_the_output else ("complex64", "float32")
+    x = m.input([3], dtype=types[0])
+    made = m.op("SELECT_V2", [m.input([3], dtype="bool"), x, x], [[3]], dtype=types[1])
+    assert "its operands must have one complex type, got" in refusal_reason(m, *made)
+
+
 def test_products_of_complex_numbers_with_an_activation() -> None:
     m = Build()
     x, y = (m.input([3], dtype="complex64") for _ in "xy")

@@ -117,6 +117,13 @@ class _PairRewriter(Rewriter):
         """The first output."""
         return self.pairs.get(self.source.outputs[0], self.source.outputs[0])
 
+    def expect_one_type(self, *operands: int) -> None:
+        """Raise OperatorError unless some inputs and the output have one complex dtype."""
+        tensors = [*(self.source.inputs[i] for i in operands), self.source.outputs[0]]
+        types = [t.dtype.label for t in tensors if t is not None]
+        if len({*types}) > 1:
+            raise OperatorError(f"its operands must have one complex type, got {', '.join(types)}")
+
     def add_changed(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of `Op`
         """Add the operator itself with changes."""
         self.ops.append(replace(self.source, **changes))
@@ -129,6 +136,7 @@ class _PairRewriter(Rewriter):
 
     def reshape_pairs(self) -> None:
         """Add a RESHAPE of pairs."""
+        self.expect_one_type(0)
         y = self.output
         (shape,) = operator_for(self.source).infer_outputs()
         if all(isinstance(size, int) for size in shape) and (*shape, _PAIR) != y.shape:
@@ -139,6 +147,7 @@ class _PairRewriter(Rewriter):
 
     def extend_constants(self, *extensions: tuple[int, Sequence[int]]) -> None:
         """Add the operator with more elements in some constant inputs: (input, elements)."""
+        self.expect_one_type(0)
         inputs = self.inputs
         for index, more in extensions:
             tensor = inputs[index]
@@ -169,6 +178,7 @@ def _multiply_pairs(rw: _PairRewriter) -> None:
     if rw.source.activation != "NONE":
         raise OperatorError("its activation function must be NONE for complex numbers")
     (left, right), y = rw.inputs, rw.output
+    rw.expect_one_type(0, 1)
     a, b = (rw.part(code, left, f"left_{code}") for code in ("REAL", "IMAG"))
     c, d = (rw.part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
     ac = rw.op("MUL", a, c, output=_make_part(y, "REAL_REAL"))
@@ -243,6 +253,7 @@ def _compute_angle(rw: _PairRewriter) -> None:
 
 def _select_pairs(rw: _PairRewriter) -> None:
     condition, x, y = rw.inputs
+    rw.expect_one_type(1, 2)
     shape = (*condition.shape, 1)
     both = Tensor(f"{rw.output.name}/condition", shape, condition.dtype)
     rw.op("RESHAPE", condition, output=both, new_shape=shape)
