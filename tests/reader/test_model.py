@@ -210,7 +210,7 @@ def test_options_of_every_kind() -> None:
             [],
             [m.tensor([1], dtype="resource")],
             container="box",
-            shared_name="shared",
+            shared_name="shared\0name",
         )
     )
     m.output(*m.op("ADD", [x, x], [[2]], fused_activation_function=77))

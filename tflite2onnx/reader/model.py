@@ -285,7 +285,8 @@ class _Reader:
             return _map_of(self._bytes(memoryview(value)))
         if isinstance(value, np.ndarray):
             return self._read_numbers(value)
-        return self._text(value) if isinstance(value, bytes) else value
+        # The kernels get texts of C, which end before the first zero byte.
+        return self._text(value.partition(b"\0")[0]) if isinstance(value, bytes) else value
 
     def _custom_options(self, table: Table) -> bytes:
         if table["custom_options"].size:
