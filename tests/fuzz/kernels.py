@@ -53,6 +53,7 @@ def find_undefined_operators(
         _takes_scales_of_others,
         _is_integer_power,
         _compares_large_steps,
+        _overruns_output,
     )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
@@ -211,6 +212,17 @@ def _compares_large_steps(op: Op) -> bool:
     narrow = [t for t in op.inputs if t is not None and t.dtype in (DType.INT8, DType.UINT8)]
     scales = [t.quantization.scale.max() for t in narrow if t.quantization is not None]
     return op.code in _COMPARISONS and any(scale >= 1 for scale in scales)
+
+
+def _overruns_output(op: Op) -> bool:
+    """Return whether aeq.hadamard_rotation copies its input to an output of another size.
+
+    The kernel keeps the declared shape of its output (Eval in hadamard_rotation.cc), and writes
+    beyond a smaller output; nothing writes the rest of a larger output.
+    """
+    if op.code != "aeq.hadamard_rotation" or not op.inputs or op.inputs[0] is None:
+        return False
+    return op.inputs[0].elements != op.outputs[0].elements
 
 
 def operators_of(model: Model) -> Iterator[Op]:

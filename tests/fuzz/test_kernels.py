@@ -133,6 +133,14 @@ def test_comparisons(scale: float, *, is_undefined: bool) -> None:
     assert bool(find_extremes(m.bytes())) is is_undefined
 
 
+@pytest.mark.parametrize(("size", "is_undefined"), [(8, False), (7, True), (9, True)])
+def test_outputs_of_another_size(size: int, *, is_undefined: bool) -> None:
+    m = Build()
+    options = {"hadamard_size": 4}
+    m.output(*m.custom("aeq.hadamard_rotation", [m.input([2, 4])], [[1, size]], options))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
 @pytest.mark.parametrize(("size", "is_longer"), [(3, False), (5, True)])
 def test_bytes_of_packed_elements(size: int, *, is_longer: bool) -> None:
     """Three bytes hold five elements of 4 bits."""

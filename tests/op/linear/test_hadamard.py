@@ -30,6 +30,15 @@ def test_hadamard(shape: list[int], size: int) -> None:
     check(m.bytes())
 
 
+@pytest.mark.parametrize("shape", [[3, 2, 32], [24, 8]])
+def test_hadamard_of_another_declared_shape(shape: list[int]) -> None:
+    m = Build()
+    options = {"hadamard_size": 64, "random_binary_vector": [1, -1]}
+    made = m.custom("aeq.hadamard_rotation", [m.input([3, 64])], [shape], options)
+    m.output(*m.op("NEG", made, [shape]))
+    check(m.bytes())
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("shape", [[2, 5, 7, 3], [11]])
 def test_numeric_verify(shape: list[int], dtype: str) -> None:
