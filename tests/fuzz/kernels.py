@@ -35,6 +35,7 @@ _COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_
 # -1 below -7.91 (Tanh in optimized_ops.h, by Eigen), ONNX Runtime's LOGISTIC is 0 below -88.
 _JUMPS, _LIMITED = {"CEIL", "FLOOR", "ROUND"}, {"TANH", "LOGISTIC"}
 _NEGATIVE = -2.0  # below it the sum 1 + erf(x) has less than 5 % of its operands
+_CONVOLUTIONS = {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"}
 # Activations that cut the range of sums of rounded data, whose errors are parts of the whole range.
 _CUTS = {"RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"}
 
@@ -54,6 +55,7 @@ def find_undefined_operators(
         _is_integer_power,
         _compares_large_steps,
         _overruns_output,
+        _misreads_operands,
     )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
@@ -223,6 +225,23 @@ def _overruns_output(op: Op) -> bool:
     if op.code != "aeq.hadamard_rotation" or not op.inputs or op.inputs[0] is None:
         return False
     return op.inputs[0].elements != op.outputs[0].elements
+
+
+def _misreads_operands(op: Op) -> bool:
+    """Return whether a kernel reads operands of integers as another type.
+
+    Weights for int16 data are read as int8 (EvalQuantizedPerChannel16x8 of all convolutions); only
+    CONV_2D unpacks int4. FULLY_CONNECTED reads int8 data as uint8 if the output is int16
+    (EvalQuantized in fully_connected.cc).
+    """
+    types = [None if t is None else t.dtype for t in op.inputs[:3]]
+    if op.code == "FULLY_CONNECTED":
+        return types[:1] == [DType.INT8] and op.outputs[0].dtype is DType.INT16
+    data, weights = (2, 1) if op.code == "TRANSPOSE_CONV" else (0, 1)
+    if op.code not in _CONVOLUTIONS or len(types) <= data or types[data] is not DType.INT16:
+        return False
+    is_unpacked = op.code == "CONV_2D" and types[weights] is DType.INT4
+    return types[weights] is not DType.INT8 and not is_unpacked
 
 
 def operators_of(model: Model) -> Iterator[Op]:

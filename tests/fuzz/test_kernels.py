@@ -11,8 +11,11 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.conformance.table import Bound
 from tests.fuzz.bounds import bound_of_file
 from tests.fuzz.extremes import find_extremes
-from tests.fuzz.kernels import find_amplifiers
+from tests.fuzz.kernels import find_amplifiers, find_undefined_operators
+from tests.quantized.layers import Layer
+from tests.quantized.test_products import SCHEMES, SHAPES
 from tests.support import Build, pack
+from tflite2onnx.reader.model import read_model
 
 ZEROS = [[np.zeros(3, np.float32)]]
 
@@ -139,6 +142,25 @@ def test_outputs_of_another_size(size: int, *, is_undefined: bool) -> None:
     options = {"hadamard_size": 4}
     m.output(*m.custom("aeq.hadamard_rotation", [m.input([2, 4])], [[1, size]], options))
     assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(
+    ("shape", "scheme", "is_undefined"),
+    [
+        ("CONV_2D", "int16", False),
+        ("CONV_2D", "int16 and int4", False),
+        ("CONV_2D", "int16 by int16", True),
+        ("DEPTHWISE_CONV_2D", "int16 and int4", True),
+        ("TRANSPOSE_CONV", "int16", False),
+        ("TRANSPOSE_CONV", "int16 by int16", True),
+        ("FULLY_CONNECTED", "int16 by int16", False),
+        ("FULLY_CONNECTED", "uint8 to int16", False),
+        ("FULLY_CONNECTED", "int8 to int16", True),
+    ],
+)
+def test_operands_of_another_type(shape: str, scheme: str, *, is_undefined: bool) -> None:
+    model = read_model(Layer(SHAPES[shape], SCHEMES[scheme]).model())
+    assert bool([*find_undefined_operators(model, {})]) is is_undefined
 
 
 @pytest.mark.parametrize(("size", "is_longer"), [(3, False), (5, True)])

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from tflite2onnx.op.traits import DynamicShape
 
 T = TypeVar("T")
+# The types of weights for integer data: signed for signed data. The kernels read the bytes of other
+# weights as one of these types (EvalQuantized in fully_connected.cc and conv.cc).
+_SIGNED = (DType.INT8, DType.INT4, DType.INT2)
+_WEIGHTS = {
+    DType.UINT8: (DType.UINT8,),
+    DType.INT8: _SIGNED,
+    DType.INT16: (DType.INT16, *_SIGNED),
+}
 _TYPE_NUMBERS: dict[object, DType] = {2: DType.INT32, 4: DType.INT64}  # in files
 
 
@@ -148,6 +156,12 @@ def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     if tensor.dtype not in types:
         listed = join_alternatives([dtype.label for dtype in types])
         raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
+
+
+def expect_weights(data: Tensor, weights: Tensor) -> None:
+    """Raise OperatorError unless weights have a type that kernels multiply integer data by."""
+    if data.dtype in _WEIGHTS:
+        expect_type(weights, _WEIGHTS[data.dtype])
 
 
 def expect_type_option(tensor: Tensor, number: object) -> None:

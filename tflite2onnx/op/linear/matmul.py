@@ -11,7 +11,13 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect_real, expect_symmetric, expect_type, features_from
+from tflite2onnx.op.common.checks import (
+    expect_real,
+    expect_symmetric,
+    expect_type,
+    expect_weights,
+    features_from,
+)
 from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply, symmetric
 from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
 from tflite2onnx.op.traits import DynamicShape
@@ -64,6 +70,9 @@ class FullyConnected(DynamicShape):
         x, w = self.input(0), self.input(1)
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         expect_real(x, w, self.output)
+        expect_weights(x, w)
+        if x.dtype is not DType.FLOAT32:
+            expect_type(self.output, (x.dtype, DType.INT16))
         if w.quantization is not None and w.quantization.per_axis:
             expect_symmetric(w)
         if bias is not None and bias_storage(x, w, bias) is None:

@@ -14,6 +14,7 @@ from tflite2onnx.op.common.checks import (
     expect_real,
     expect_symmetric,
     expect_type,
+    expect_weights,
     ints,
 )
 from tflite2onnx.op.common.hybrid import symmetric
@@ -50,6 +51,7 @@ class Convolution(ImageOperator):
                 f"of a filter, and the {w['O']} filters a multiple of the groups"
             )
         expect_real(self.input(data), self.input(weights))
+        expect_weights(self.input(data), self.input(weights))
         if self.input(data).dtype in (DType.INT8, DType.INT16):
             expect_symmetric(self.input(weights))
         if bias < len(self.op.inputs) and self.op.inputs[bias] is not None:
