@@ -19,15 +19,15 @@ class VolumeConvolution(Convolution):
         return window_of(self.options, *_volume(self.sizes(1)))
 
     def check_operands(self) -> None:
-        super().check_operands()
         data, weights, _ = self.product.operands
+        for tensor in (self.input(data), self.input(weights)):
+            expect_type(tensor, (DType.FLOAT32,))
+        super().check_operands()
         channels, filters = self.sizes(data)["C"], self.sizes(weights)
         if channels != filters["I"]:
             raise OperatorError(
                 f"its input must have the {filters['I']} channels of its filters, got {channels}"
             )
-        for tensor in (self.input(data), self.input(weights)):
-            expect_type(tensor, (DType.FLOAT32,))
 
 
 class Conv3D(VolumeConvolution):
