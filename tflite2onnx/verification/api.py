@@ -96,7 +96,7 @@ def verify(  # noqa: PLR0913 - options
             model.
         ConversionError: the model cannot be converted.
     """
-    _check(SAMPLES if samples is None else samples, seed, tolerance)
+    _check_arguments(SAMPLES if samples is None else samples, seed, tolerance)
     converted = convert(model) if converted is None else converted
     ends = open_model(converted)
     both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
@@ -119,7 +119,7 @@ def verify(  # noqa: PLR0913 - options
     return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
 
 
-def _check(samples: int, seed: int, tolerance: float | None) -> None:
+def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
     if tolerance is not None and not 0 < tolerance < math.inf:
         raise OptionError(f"tolerance must be a finite number above 0, got {tolerance}")
     if samples < 1:
@@ -146,7 +146,7 @@ class _Both:
         # An interpreter that describes the inputs and outputs; it is never invoked.
         self._interpreter = interpreter_of(self._model)
         shapes = [end.tflite_shape for end in ends.inputs]
-        self._is_resized = _input_shapes(self._interpreter) != shapes
+        self._is_resized = _list_input_shapes(self._interpreter) != shapes
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
             self._interpreter = interpreter_of(self._model)
@@ -156,7 +156,7 @@ class _Both:
 
     def check_same(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
-        shapes = _input_shapes(self._interpreter)
+        shapes = _list_input_shapes(self._interpreter)
         count, ends = len(self._interpreter.get_output_details()), self._ends
         if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
             raise VerifyError(
@@ -246,5 +246,5 @@ class _Both:
         return match_places(self._graph, self._skeleton)
 
 
-def _input_shapes(interpreter: Any) -> list[Shape]:
+def _list_input_shapes(interpreter: Any) -> list[Shape]:
     return [tuple(map(int, detail["shape"])) for detail in interpreter.get_input_details()]

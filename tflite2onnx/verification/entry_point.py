@@ -30,7 +30,7 @@ def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
     index = 0 if key is None else find_signature(read_model(model), key)[0]
     if index == 0:
         return model
-    data = _bytes(model)
+    data = _read_bytes(model)
     graphs = read_root(memoryview(bytes(data)))["subgraphs"]
     for here, there in ((0, index), (index, 0)):
         place = graphs.offset_of(here)
@@ -47,7 +47,7 @@ def with_more_outputs(model: ModelFile, indices: Iterable[int]) -> bytes:
     Raises:
         ValueError: the main sub-graph has no outputs.
     """
-    data = _bytes(model)
+    data = _read_bytes(model)
     graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
     own = graph["outputs"].tolist()
     _append_indices(data, graph, "outputs", [*dict.fromkeys([*own, *indices])])
@@ -64,7 +64,7 @@ def cut_entry_point(model: ModelFile, part: Mapping[str, Sequence[str]]) -> Mode
     """
     if not part:
         return model
-    source, data = read_model(model), _bytes(model)
+    source, data = read_model(model), _read_bytes(model)
     try:
         cut = cut_graph(source, 0, part["inputs"] or None, part["outputs"])
         numbers = {tensor: i for i, tensor in enumerate(source.graphs[0].tensors)}
@@ -94,7 +94,7 @@ def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:
 
     LiteRT's kernels compute all other shapes. Inputs of another rank keep their shape.
     """
-    data = _bytes(model)
+    data = _read_bytes(model)
     graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
     for index, shape in zip(graph["inputs"].tolist(), shapes, strict=False):
         tensor = graph["tensors"][index]
@@ -127,5 +127,5 @@ def _append_indices(data: bytearray, table: Table, field: str, numbers: Sequence
     data += struct.pack("<I", indices.size) + indices.tobytes()
 
 
-def _bytes(model: ModelFile) -> bytearray:
+def _read_bytes(model: ModelFile) -> bytearray:
     return bytearray(model if isinstance(model, bytes) else Path(os.fspath(model)).read_bytes())

@@ -92,7 +92,7 @@ def _list_files(path: str | os.PathLike[str], suffixes: Sequence[str]) -> list[P
             return [place]
         files = sorted(each for each in place.iterdir() if each.suffix.lower() in suffixes)
     except (OSError, ValueError) as error:
-        raise VerifyError(f"cannot read {place}: {_reason(error)}") from error
+        raise VerifyError(f"cannot read {place}: {_describe_reason(error)}") from error
     if not files:
         raise VerifyError(f"{place} must have files that end in {', '.join(suffixes)}, got none")
     return files
@@ -129,7 +129,7 @@ def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSam
         )
     for i, sample in enumerate(samples):
         place = f"{origin}[{i}]" if len(samples) > 1 else origin
-        yield GivenSample(partial(_cast, sample, dtype, place), place)
+        yield GivenSample(partial(_cast_sample, sample, dtype, place), place)
 
 
 def _stack_samples(array: Array, shape: tuple[int, ...]) -> Array | None:
@@ -153,7 +153,7 @@ def _explain_dtype(array: Array, detail: Detail) -> str:
     return f"; quantize real numbers first: round(x / {scale:.6g}) + {zero}"
 
 
-def _cast(sample: Array, dtype: np.dtype[Any], place: str) -> Array:
+def _cast_sample(sample: Array, dtype: np.dtype[Any], place: str) -> Array:
     """Return a sample in the element type of its input.
 
     Raises:
@@ -183,12 +183,12 @@ def _read_array(path: Path, name: str) -> Array:
             if chosen is not None:
                 return np.asarray(found[chosen])
     except Exception as error:  # of many classes: numpy's, those of archives and of compression
-        raise VerifyError(f"cannot read {path}: {_reason(error)}") from error
+        raise VerifyError(f"cannot read {path}: {_describe_reason(error)}") from error
     raise VerifyError(
         f"{path} must have one array or an array {name}, got {', '.join(names) or 'none'}"
     )
 
 
-def _reason(error: Exception) -> str:
+def _describe_reason(error: Exception) -> str:
     """Return the reason of the system, else what a file of arrays must be."""
     return getattr(error, "strerror", None) or "it must be a .npy or .npz file of numbers"

@@ -107,13 +107,13 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     found = {t for t in makers if t.name in ports and _is_comparable(t, ports[t.name])}
     unseen = {tensor: op for tensor, op in makers.items() if tensor not in found}
     return [
-        Place(tensor, indices[tensor], ports[tensor.name], op, _producers(op, unseen))
+        Place(tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, unseen))
         for tensor, op in makers.items()
         if tensor in found
     ]
 
 
-def _producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
+def _find_producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
     """Return an operator and, transitively, the operators that compute its unseen inputs."""
     makers = [op]
     for maker in makers:  # the list grows in the loop
@@ -162,12 +162,12 @@ class InnerTensors:
         `feeds` are the inputs of the ONNX model. `limits` are those of a network; an operator that
         runs alone has its own limits.
         """
-        for place, have in self._values(interpreter, feeds):
+        for place, have in self._run_segments(interpreter, feeds):
             want = inner_tensor(interpreter, place.litert)
             if want is not None:
                 yield compare_tensor(place, want, have, limits, alone=self.alone)
 
-    def _values(
+    def _run_segments(
         self, interpreter: Any, feeds: Mapping[str, Array]
     ) -> Iterator[tuple[Place, Array]]:
         """Yield the values of the ONNX model; only a few are in memory at a time."""
@@ -176,7 +176,9 @@ class InnerTensors:
             for place in self._places.get(name, ()):
                 yield place, feeds[name]
         for i, (segment, session) in enumerate(self._pieces):
-            given = {name: self._segment_input(interpreter, live, name) for name in segment.feeds}
+            given = {
+                name: self._find_segment_input(interpreter, live, name) for name in segment.feeds
+            }
             states = (each.name for each in session.get_overridable_initializers())
             given |= {name: feeds[name] for name in states if name in feeds}
             outputs = run_onnx(session, given, segment.fetches)
@@ -185,7 +187,7 @@ class InnerTensors:
                 first, *others = self._places[name]
                 yield first, made[called]
                 same = (
-                    self._litert_as_stored(interpreter, first)
+                    self._read_litert_as_stored(interpreter, first)
                     if self.alone and others
                     else made[called]
                 )
@@ -194,15 +196,15 @@ class InnerTensors:
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
             live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
 
-    def _segment_input(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
+    def _find_segment_input(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
         """Return an input of a piece: the output of an earlier piece, or LiteRT's tensor."""
         return (
             live[name]
             if name in live
-            else self._litert_as_stored(interpreter, self._places[name][0])
+            else self._read_litert_as_stored(interpreter, self._places[name][0])
         )
 
-    def _litert_as_stored(self, interpreter: Any, place: Place) -> Array:
+    def _read_litert_as_stored(self, interpreter: Any, place: Place) -> Array:
         """Return LiteRT's tensor as the ONNX model stores it, zeros if LiteRT has not kept it."""
         array = inner_tensor(interpreter, place.litert)
         if array is None:
@@ -220,7 +222,7 @@ def compare_tensor(
         have = have.reshape(want.shape)  # the file has no shape, or another one
     want, step = _to_onnx_type(place, want)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
-    limits = (_limits_alone if alone else _limits_in_network)(place, limits, step)
+    limits = (_widen_limits_alone if alone else _widen_limits_in_network)(place, limits, step)
     found = compare(tensor.name, want, have, limits, zero)
     counts: tuple[int, ...] = ()
     if not found.reason and (step or (want.dtype.name in QUANTIZED and tensor.quantization)):
@@ -230,23 +232,23 @@ def compare_tensor(
     )
 
 
-def _limits_alone(place: Place, limits: Limits, step: float) -> Limits:
+def _widen_limits_alone(place: Place, limits: Limits, step: float) -> Limits:
     """Return the limits of an operator on LiteRT's own inputs."""
     steps = sum(operator_for(op).allowed_steps for op in place.ops)
-    coarse = max(step * max(steps, 1), _coarse_step(place))
+    coarse = max(step * max(steps, 1), _find_coarse_step(place))
     hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
     part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
     return Limits(part, limits.decibels_alone, coarse, steps)
 
 
-def _limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
+def _widen_limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
     decibels = limits.decibels
     if place.port.dtype.is_float and _has_weights(place.op) and math.isfinite(decibels):
         decibels = min(decibels, _HYBRID)
-    return limits._replace(decibels=decibels, step=max(step, _coarse_step(place)))
+    return limits._replace(decibels=decibels, step=max(step, _find_coarse_step(place)))
 
 
-def _coarse_step(place: Place) -> float:
+def _find_coarse_step(place: Place) -> float:
     return _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
 
 

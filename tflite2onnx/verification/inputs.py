@@ -49,7 +49,7 @@ def sample(
             arrays.append(given[name])
         else:
             arrays.append(
-                (_valid_index_sample if tame else _random_array)(generator, name, dtype, shape)
+                (_make_valid_indices if tame else _make_random_array)(generator, name, dtype, shape)
             )
     return arrays
 
@@ -67,17 +67,17 @@ class Samples:
         return map(self._make, range(self._count))
 
 
-def _valid_index_sample(
+def _make_valid_indices(
     generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
     if dtype.kind == "f":
         return np.asarray(generator.random(shape), dtype)
     if dtype.kind in "iu" and dtype.name not in QUANTIZED:
         return generator.integers(0, 2, shape, dtype)
-    return _random_array(generator, name, dtype, shape)
+    return _make_random_array(generator, name, dtype, shape)
 
 
-def _random_array(
+def _make_random_array(
     generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> Array:
     if dtype.name in QUANTIZED:

@@ -70,7 +70,7 @@ def open_model(
             contain the layouts.
     """
     if isinstance(converted, Result):
-        session = _session_of_result(converted, open_session)
+        session = _open_result(converted, open_session)
         return _build_opened_model(session, converted.inputs, converted.outputs)
     if isinstance(converted, onnx.ModelProto):
         with as_verify_error("ONNX Runtime"):
@@ -104,7 +104,7 @@ def _build_opened_model(
     return OpenedModel(inputs, outputs, Stateful(session), *facts)
 
 
-def _session_of_result(result: Result, open_session: Callable[[str | bytes], Any]) -> Any:
+def _open_result(result: Result, open_session: Callable[[str | bytes], Any]) -> Any:
     if result.size <= LARGEST_FILE:
         return open_session(result.skeleton.serialize())
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
@@ -139,9 +139,12 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedMode
         return converted.skeleton
     with as_verify_error("ONNX Runtime"):
         proto = _load_model(converted)
-    for result in _conversions(model, proto, ends):
+    for result in _try_conversions(model, proto, ends):
         other = result.skeleton.proto
-        if _nodes(other) == _nodes(proto) and _types(other).items() <= _types(proto).items():
+        if (
+            _list_nodes(other) == _list_nodes(proto)
+            and _read_types(other).items() <= _read_types(proto).items()
+        ):
             return replace(result.skeleton, proto=proto, weights=())
     return Skeleton(proto, ())
 
@@ -154,7 +157,9 @@ def _load_model(converted: onnx.ModelProto | ModelFile) -> onnx.ModelProto:
     return onnx.load(os.fspath(converted))
 
 
-def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) -> Iterator[Result]:
+def _try_conversions(
+    model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel
+) -> Iterator[Result]:
     """Yield the conversions that may have produced the file, the likeliest first."""
     opset = next((each.version for each in proto.opset_import if not each.domain), None)
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
@@ -167,7 +172,7 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
     for forms, (signature, names), (quantization, activations, weights), (
         io_layout,
         layouts,
-    ) in product(_FORMS, _candidate_namings(ends), kinds, ways):
+    ) in product(_FORMS, _list_candidate_namings(ends), kinds, ways):
         try:
             result = convert(
                 model,
@@ -181,7 +186,7 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
                 forms=forms,
                 names=names,
                 static=static,
-                shapes=_chosen_shapes(inputs, static=static),
+                shapes=_find_chosen_shapes(inputs, static=static),
                 inputs=ends.part.get("inputs") or None,
                 outputs=ends.part.get("outputs"),
                 rename=ends.rename,
@@ -190,15 +195,15 @@ def _conversions(model: ModelFile, proto: onnx.ModelProto, ends: OpenedModel) ->
             )
         except ConversionError:
             continue
-        if _interface_layouts(result) == _interface_layouts(ends):
+        if _list_interface_layouts(result) == _list_interface_layouts(ends):
             yield result
 
 
-def _interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order]]:
+def _list_interface_layouts(ends: Result | OpenedModel) -> list[tuple[str, str, Order]]:
     return [(end.name, end.dtype, end.order) for end in (*ends.inputs, *ends.outputs)]
 
 
-def _candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
+def _list_candidate_namings(ends: OpenedModel) -> Iterator[tuple[str | None, str]]:
     """Yield the possible origins of the input and output names: (signature, `names` option)."""
     for key, called in ends.signatures.items():
         same = (name == own for each in called.values() for name, own in each.items())
@@ -220,7 +225,7 @@ def _pair_tensors(model: ModelFile, ends: OpenedModel) -> tuple[_Pairs, _Pairs]:
     )
 
 
-def _chosen_shapes(pairs: _Pairs, *, static: bool) -> dict[str, Sequence[int | str]]:
+def _find_chosen_shapes(pairs: _Pairs, *, static: bool) -> dict[str, Sequence[int | str]]:
     """Return the shapes that are not those of the file, by the names of the tensors."""
     return {
         tensor.name: end.tflite_sizes
@@ -230,12 +235,12 @@ def _chosen_shapes(pairs: _Pairs, *, static: bool) -> dict[str, Sequence[int | s
     }
 
 
-def _types(proto: onnx.ModelProto) -> dict[str, int]:
+def _read_types(proto: onnx.ModelProto) -> dict[str, int]:
     """Return the element types of values, by name: int8 tensors may be stored as uint8."""
     graph = proto.graph
     infos = (*graph.value_info, *graph.input, *graph.output)
     return {info.name: info.type.tensor_type.elem_type for info in infos}
 
 
-def _nodes(proto: onnx.ModelProto) -> list[tuple[str, tuple[str, ...]]]:
+def _list_nodes(proto: onnx.ModelProto) -> list[tuple[str, tuple[str, ...]]]:
     return [(node.op_type, tuple(node.output)) for node in proto.graph.node]

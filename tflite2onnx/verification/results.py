@@ -152,12 +152,12 @@ class Report:
 def _to_json(found: Difference | TensorComparison) -> dict[str, Any]:
     if isinstance(found, TensorComparison):
         rest = {k: v for k, v in asdict(found).items() if k != "difference"}
-        return _to_json(found.difference) | {k: _json_value(v) for k, v in rest.items()}
+        return _to_json(found.difference) | {k: _convert_to_json(v) for k, v in rest.items()}
     numbers = asdict(found) | {"relative": found.relative, "ok": found.ok}
-    return {k: _json_value(v) for k, v in numbers.items()}
+    return {k: _convert_to_json(v) for k, v in numbers.items()}
 
 
-def _json_value(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return list(value) if isinstance(value, tuple) else value

@@ -87,7 +87,7 @@ class Run:
             state = self._ends.session.state
             feeds |= state
             have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
-            _keep_worst(outputs, self._outputs(want, have), index)
+            _keep_worst(outputs, self._compare_outputs(want, have), index)
             for walk in walks:
                 if walk.alone and state:  # only the first run has LiteRT's own state
                     done += len(walk.places)
@@ -98,7 +98,9 @@ class Run:
                     self._progress(done, total)
         return outputs, inner
 
-    def _outputs(self, want: Sequence[Array], have: Sequence[Array]) -> Iterator[Difference]:
+    def _compare_outputs(
+        self, want: Sequence[Array], have: Sequence[Array]
+    ) -> Iterator[Difference]:
         """Compare the outputs of LiteRT with other outputs in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
@@ -147,7 +149,7 @@ class Run:
         inner: dict[str, TensorComparison] = {}
         for index, arrays in enumerate(samples):
             want, have = (run_litert(each, arrays) for each in (plain, other))
-            _keep_worst(outputs, self._outputs(want, have), index)
+            _keep_worst(outputs, self._compare_outputs(want, have), index)
             for place in within:
                 a, b = (inner_tensor(each, place.litert) for each in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:

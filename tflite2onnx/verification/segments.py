@@ -73,7 +73,7 @@ class _Cutter:
         made = {name for node in self._nodes for name in node.output}
         # Inputs of a piece must have a known type.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
-        self._reads = [_input_names(node) for node in self._nodes]
+        self._reads = [_list_input_names(node) for node in self._nodes]
         # The index of the node that decodes a constant, by the name of its output.
         stored = (self._small.keys() | self._large.keys()) - self._inputs
         self._decoded = {
@@ -94,15 +94,15 @@ class _Cutter:
                 room, weights = most, _MOST_WEIGHTS
             live |= {name for name in node.output if self._last.get(name, -1) > i}
             live -= {name for name in self._reads[i] if self._last.get(name) == i}
-            room -= sum(self._value_bytes(name) for name in node.output if name in self._seen)
-            weights -= sum(self._weight(name) for name in self._reads[i])
+            room -= sum(self._count_value_bytes(name) for name in node.output if name in self._seen)
+            weights -= sum(self._count_weight_bytes(name) for name in self._reads[i])
         yield len(self._nodes)
 
-    def _value_bytes(self, name: str) -> int:
+    def _count_value_bytes(self, name: str) -> int:
         info = self._infos.get(name)
         return 0 if info is None else nbytes(info.type.tensor_type, self._dynamic_sizes)
 
-    def _weight(self, name: str) -> int:
+    def _count_weight_bytes(self, name: str) -> int:
         if name in self._large:
             return self._large[name][1].nbytes
         return len(self._small[name].raw_data) if name in self._small else 0
@@ -128,7 +128,7 @@ class _Cutter:
         # State has an initial value, and is also an input.
         graph.input.extend(self._infos[n] for n in constants if n in self._inputs)
         back = {new: old for old, new in renamed.items()}
-        graph.output.extend(self._output(name, back.get(name, name)) for name in fetches)
+        graph.output.extend(self._make_output(name, back.get(name, name)) for name in fetches)
         model = ModelProto()
         model.ir_version = self._proto.ir_version
         model.opset_import.extend(self._proto.opset_import)
@@ -138,7 +138,7 @@ class _Cutter:
         data = Skeleton(model, weights).serialize()
         return Segment(data, tuple(fed), fetches, tensors, frozenset(live))
 
-    def _output(self, name: str, like: str) -> ValueInfoProto:
+    def _make_output(self, name: str, like: str) -> ValueInfoProto:
         info = ValueInfoProto()
         if like in self._infos:
             info.CopyFrom(self._infos[like])
@@ -156,17 +156,17 @@ def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     return copy
 
 
-def _input_names(node: NodeProto) -> set[str]:
+def _list_input_names(node: NodeProto) -> set[str]:
     """Return the values that a node reads, including outer values that its sub-graphs read."""
     names = {name for name in node.input if name}
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
-            names |= _outer_names(graph)
+            names |= _list_outer_names(graph)
     return names
 
 
-def _outer_names(graph: GraphProto) -> set[str]:
+def _list_outer_names(graph: GraphProto) -> set[str]:
     own = {each.name for each in (*graph.initializer, *graph.input)}
     own |= {name for node in graph.node for name in node.output}
-    read = {name for node in graph.node for name in _input_names(node)}
+    read = {name for node in graph.node for name in _list_input_names(node)}
     return (read | {each.name for each in graph.output}) - own

@@ -179,7 +179,7 @@ def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[floa
     real = np.abs(want) if want.dtype.kind == "c" else want.astype(np.float64)
     finite = real[np.isfinite(real)]
     spread = float(finite.max(initial=0) - finite.min(initial=0))
-    return float(distance.max(initial=0)), spread, _snr_db(finite, distance)
+    return float(distance.max(initial=0)), spread, _compute_snr_db(finite, distance)
 
 
 def _measure_steps(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
@@ -191,7 +191,7 @@ def _measure_steps(want: Array, have: Array, zero_point: int) -> tuple[float, fl
         return 0.0, float(spread), math.inf
     signal = want.astype(np.float32) - np.float32(zero_point)
     noise = apart.astype(np.float32)
-    loud, quiet = _power(signal), _power(noise)
+    loud, quiet = _sum_squares(signal), _sum_squares(noise)
     return float(largest), float(spread), 10 * math.log10(loud / quiet) if loud else -math.inf
 
 
@@ -210,16 +210,16 @@ def _measure_floats(want: Array, have: Array) -> tuple[float, float, float] | No
         return None
     if not largest:
         return 0.0, high - low, math.inf
-    return largest, high - low, 10 * math.log10(_power(want) / _power(apart))
+    return largest, high - low, 10 * math.log10(_sum_squares(want) / _sum_squares(apart))
 
 
-def _power(numbers: Array) -> float:
+def _sum_squares(numbers: Array) -> float:
     """Return the sum of squares; synchronising the threads of BLAS would take longer."""
     flat = numbers.reshape(-1)
     return float(np.einsum("i,i->", flat, flat))
 
 
-def _snr_db(signal: Array, noise: Array) -> float:
+def _compute_snr_db(signal: Array, noise: Array) -> float:
     """Return the signal-to-noise ratio: inf if there is no noise, -inf if there is no signal."""
     peak = float(max(np.abs(signal).max(initial=0), noise.max(initial=0)))
     if not np.any(noise):
