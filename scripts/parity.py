@@ -33,7 +33,7 @@ from tflite2onnx.verification.entry_point import with_more_outputs
 from tflite2onnx.verification.inner_tensors import InnerTensors, TensorComparison, match_places
 from tflite2onnx.verification.inputs import random_inputs, restore_layouts, store_inputs
 from tflite2onnx.verification.onnx_model import open_model
-from tflite2onnx.verification.runtimes import interpreter_of, run_litert, run_onnx
+from tflite2onnx.verification.runtimes import open_interpreter, run_litert, run_onnx
 from tflite2onnx.verification.tolerance import Difference, Limits, compare
 
 DEFAULT_KERNELS = "AUTO"
@@ -90,7 +90,7 @@ def finding(path: Path, samples: int) -> Finding:
         return ("skipped",)
     result = convert(path)
     try:
-        litert = interpreter_of(path, DEFAULT_KERNELS)
+        litert = open_interpreter(path, DEFAULT_KERNELS)
     except VerifyError as error:
         return "failed", str(error)
     inputs = [random_inputs(litert, seed) for seed in range(samples)]
@@ -144,7 +144,7 @@ def find_differing_operators(
     """
     found = match_places(graph, result.skeleton)
     model = with_more_outputs(path, [place.litert for place in found])
-    litert = interpreter_of(model, DEFAULT_KERNELS)
+    litert = open_interpreter(model, DEFAULT_KERNELS)
     within, inside = delegated_tensors(litert), InnerTensors(result.skeleton, found, alone=True)
     indices = {place.tensor.name: place.litert for place in found}
     ends, details = open_model(result), litert.get_input_details()

@@ -24,8 +24,8 @@ from tflite2onnx.cli.verdict import outputs, tensor_lines
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.reader.metadata import ModelMetadata, TensorMetadata
 from tflite2onnx.verification import Difference, Report, TensorComparison, images
-from tflite2onnx.verification.images import ImageInput, image_input
-from tflite2onnx.verification.runtimes import interpreter_of
+from tflite2onnx.verification.images import ImageInput, find_image_input
+from tflite2onnx.verification.runtimes import open_interpreter
 
 Captured = pytest.CaptureFixture[str]
 
@@ -211,7 +211,7 @@ def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
 def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
     """A picture is resized and converted to the model's channels, by default from -1 to 1."""
     Image.new("RGB", (31, 37), (255, 0, 51)).save(tmp_path / "one.png")
-    target = image_input(data, interpreter_of(data).get_input_details())
+    target = find_image_input(data, open_interpreter(data).get_input_details())
     array = target.array(tmp_path / "one.png")
     assert (array.shape, array.dtype.name) == (target.shape, "float32")
     pixel = {1: [82], 3: [255, 0, 51], 4: [255, 0, 51, 255]}[target.shape[3]]
@@ -239,7 +239,7 @@ def test_normalisation(
     """The metadata normalise pixels before quantization; integer inputs take pixels as they are."""
     Image.new("RGB", (7, 5), (255, 0, 51)).save(tmp_path / "one.png")
     kept: dict[str, Any] = {"scale": scale, "zero_point": zero} if scale else {}
-    (detail,) = interpreter_of(pictures(dtype, **kept)).get_input_details()
+    (detail,) = open_interpreter(pictures(dtype, **kept)).get_input_details()
     array = ImageInput("x", detail, mean, std).array(tmp_path / "one.png")
     assert array.dtype.name == dtype
     np.testing.assert_allclose(array[0, 0, 0], want, atol=1e-6)
@@ -251,7 +251,7 @@ def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any
     said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
     monkeypatch.setattr(images, "model_metadata", lambda _: said)
     with pytest.raises(VerifyError, match="the metadata of x must have one mean"):
-        image_input(pictures(), interpreter_of(pictures()).get_input_details())
+        find_image_input(pictures(), open_interpreter(pictures()).get_input_details())
 
 
 def test_pictures_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

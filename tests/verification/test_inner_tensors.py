@@ -24,12 +24,12 @@ from tflite2onnx.verification.inner_tensors import InnerTensors, match_places
 from tflite2onnx.verification.inputs import random_inputs, store_inputs
 from tflite2onnx.verification.onnx_model import open_model
 from tflite2onnx.verification.runtimes import (
-    inner_tensor,
-    interpreter_of,
+    open_interpreter,
+    read_inner_tensor,
     run_litert,
     run_onnx,
 )
-from tflite2onnx.verification.segments import segments
+from tflite2onnx.verification.segments import cut_segments
 from tflite2onnx.verification.tolerance import Limits
 
 if TYPE_CHECKING:
@@ -293,13 +293,13 @@ def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [tensor.name for tensor in read_model(data).graphs[0].tensors]
 
     def read_kept(interpreter: Any, index: int) -> Any:
-        return None if names[index] == "first" else inner_tensor(interpreter, index)
+        return None if names[index] == "first" else read_inner_tensor(interpreter, index)
 
-    monkeypatch.setattr(inner_tensors, "inner_tensor", read_kept)
+    monkeypatch.setattr(inner_tensors, "read_inner_tensor", read_kept)
     report = verify(data, per_operator=True)
     assert [c.name for c in report.tensors] == ["pooled", "last", "soft"]
     assert all(c.difference.ok for c in report.tensors)
-    assert inner_tensor(interpreter_of(data), 9999) is None
+    assert read_inner_tensor(open_interpreter(data), 9999) is None
 
 
 # Wrong conversions
@@ -357,7 +357,7 @@ def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
     data = build_deep(**kept)
     result = convert(data)
     found = match_places(read_model(data).graphs[0], result.skeleton)
-    interpreter = interpreter_of(data, inner=True)
+    interpreter = open_interpreter(data, inner=True)
     arrays = random_inputs(interpreter, 0)
     run_litert(interpreter, arrays)
     feeds = store_inputs(result.inputs, arrays, interpreter.get_input_details())
@@ -368,7 +368,7 @@ def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
     ]
     assert reports[0] == reports[1] == reports[2]
     names = [place.port.name for place in found]
-    pieces = list(segments(result.skeleton, names, alone=alone, most=0))
+    pieces = list(cut_segments(result.skeleton, names, alone=alone, most=0))
     assert [name for piece in pieces for _, name in piece.tensors] == names
     assert all(len(piece.tensors) == 1 for piece in pieces)
 
@@ -399,7 +399,7 @@ def test_what_it_costs() -> None:
     result = convert(data)
     samples = 2
     start = time.process_time()
-    interpreter, ends = interpreter_of(data), open_model(result)
+    interpreter, ends = open_interpreter(data), open_model(result)
     arrays = random_inputs(interpreter, 0)
     for _ in range(samples):
         run_litert(interpreter, arrays)

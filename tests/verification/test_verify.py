@@ -19,7 +19,7 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.options import IoLayout
 from tflite2onnx.verification import Difference, Verdict, onnx_model, runner
 from tflite2onnx.verification.inputs import random_inputs, sample
-from tflite2onnx.verification.runtimes import interpreter_of, run_litert
+from tflite2onnx.verification.runtimes import open_interpreter, run_litert
 from tflite2onnx.verification.tolerance import Limits, compare
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def test_random_inputs(dtype: str, low: float, high: float) -> None:
     """Random inputs have the type and shape; narrow integers take all values, others few."""
     m = Build()
     m.output(m.input([31, 37, 41], dtype=dtype))
-    (array,) = random_inputs(interpreter_of(m.bytes()), 0)
+    (array,) = random_inputs(open_interpreter(m.bytes()), 0)
     assert (array.dtype.name, array.shape) == (dtype, (31, 37, 41))
     close = max(0.5, high / 1000)  # 50,000 random numbers do not cover all int16 values
     assert array.min() == pytest.approx(low, abs=close)
@@ -167,7 +167,7 @@ def test_random_complex_inputs() -> None:
     """Both parts of complex inputs are random."""
     m = Build()
     m.output(m.input([31, 37], dtype="complex64"))
-    (array,) = random_inputs(interpreter_of(m.bytes()), 0)
+    (array,) = random_inputs(open_interpreter(m.bytes()), 0)
     assert array.dtype == np.complex64
     assert array.real.std() == pytest.approx(1, abs=0.1)
     assert array.imag.std() == pytest.approx(1, abs=0.1)
@@ -186,7 +186,7 @@ def test_strings_are_not_made_up() -> None:
     m = Build()
     m.output(m.input([3], dtype="string", name="words"))
     with pytest.raises(VerifyError, match="the input words must be given"):
-        random_inputs(interpreter_of(m.bytes()), 0)
+        random_inputs(open_interpreter(m.bytes()), 0)
 
 
 # Differences
@@ -309,7 +309,7 @@ def test_as_close_as_other_kernels(
     monkeypatch: pytest.MonkeyPatch, apart: float, *, ok: bool
 ) -> None:
     """An output may differ as much as LiteRT's own kernel sets differ from each other."""
-    plain, run_plain = interpreter_of(network()), run_litert
+    plain, run_plain = open_interpreter(network()), run_litert
 
     def other(_: bytes, kernels: str, **__: bool) -> Any:
         if kernels == "AUTO":
@@ -320,7 +320,7 @@ def test_as_close_as_other_kernels(
         outputs = run_plain(plain if isinstance(kernels, str) else kernels, inputs)
         return [made + apart * (kernels == "BUILTIN_REF") for made in outputs]
 
-    monkeypatch.setattr(runner, "interpreter_of", other)
+    monkeypatch.setattr(runner, "open_interpreter", other)
     monkeypatch.setattr(runner, "run_litert", run_any)
     report = verify(network(), damage_weight(convert(network())), tensors=False)
     (output,) = report.outputs
@@ -466,7 +466,7 @@ def test_tame_numbers() -> None:
     }
     for dtype, more in fields.items():
         m.output(m.input([50], dtype=dtype, name=dtype, **more))
-    real, index, truth, stored = sample(interpreter_of(m.bytes()), 0, {}, tame=True)
+    real, index, truth, stored = sample(open_interpreter(m.bytes()), 0, {}, tame=True)
     assert 0 <= real.min() < real.max() < 1
     assert set(index.tolist()) == {0, 1}
     assert set(truth.tolist()) == {False, True}

@@ -20,7 +20,7 @@ from tflite2onnx.result import Result
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.entry_point import extract_entry_point
 from tflite2onnx.verification.onnx_model import ConvertedModel, locate_tensors, open_model
-from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, package
+from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, import_runtime
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _count_node_types(proto: onnx.ModelProto) -> Counter[str]:
 
 def _count_optimized_nodes(data: bytes) -> Counter[str]:
     """Count the nodes that ONNX Runtime runs after its optimizations, by type."""
-    runtime = package("onnxruntime")
+    runtime = import_runtime("onnxruntime")
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         path = f"{directory}/optimized.onnx"
         options = runtime.SessionOptions()

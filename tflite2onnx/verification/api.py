@@ -37,7 +37,7 @@ from tflite2onnx.verification.entry_point import (
     resize_entry_point,
 )
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
-from tflite2onnx.verification.images import image_input
+from tflite2onnx.verification.images import find_image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
 from tflite2onnx.verification.inputs import Samples, sample
 from tflite2onnx.verification.onnx_model import (
@@ -48,7 +48,7 @@ from tflite2onnx.verification.onnx_model import (
 )
 from tflite2onnx.verification.results import Report
 from tflite2onnx.verification.runner import Found, Progress, Run
-from tflite2onnx.verification.runtimes import ModelFile, interpreter_of, session_of
+from tflite2onnx.verification.runtimes import ModelFile, open_interpreter, session_of
 from tflite2onnx.writer import Skeleton
 
 SAMPLES = 2
@@ -144,12 +144,12 @@ class _Both:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
         # An interpreter that describes the inputs and outputs; it is never invoked.
-        self._interpreter = interpreter_of(self._model)
+        self._interpreter = open_interpreter(self._model)
         shapes = [end.tflite_shape for end in ends.inputs]
         self._is_resized = _list_input_shapes(self._interpreter) != shapes
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
-            self._interpreter = interpreter_of(self._model)
+            self._interpreter = open_interpreter(self._model)
         self._converted, self._ends = converted, ends
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
@@ -169,7 +169,7 @@ class _Both:
     ) -> GivenInputs:
         """Return the samples of the user's arrays and pictures."""
         details = self._interpreter.get_input_details()
-        return open_inputs(inputs, images, details, lambda: image_input(self._whole, details))
+        return open_inputs(inputs, images, details, lambda: find_image_input(self._whole, details))
 
     def samples(self, seed: int, count: int, given: GivenInputs, *, tame: bool = False) -> Samples:
         """Return the inputs of `count` runs; see `sample`."""
@@ -223,7 +223,7 @@ class _Both:
 
     def _compare_samples(self, arrays: Samples, ways: Sequence[bool]) -> tuple[Run, Found]:
         """Compare both models, and the tensors between operators in each of the modes `ways`."""
-        interpreter = interpreter_of(self._model, inner=bool(ways))
+        interpreter = open_interpreter(self._model, inner=bool(ways))
         run = Run(self._model, interpreter, self._ends, self._tolerance, self._progress)
         walks = [
             InnerTensors(self._skeleton, self._places, alone=way, optimize=self._optimize)

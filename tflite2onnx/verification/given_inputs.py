@@ -58,12 +58,12 @@ def open_inputs(
     inputs: Mapping[str, GivenArray],
     pictures: Sequence[str | os.PathLike[str]],
     details: Sequence[Detail],
-    image_input: Callable[[], ImageInput],
+    find_image_input: Callable[[], ImageInput],
 ) -> GivenInputs:
     """Return the samples of the user's arrays and pictures.
 
-    `details` are LiteRT's descriptions of the inputs. `image_input` returns the input that takes
-    pictures.
+    `details` are LiteRT's descriptions of the inputs. `find_image_input` returns the input that
+    takes pictures.
 
     Raises:
         VerifyError: an input does not exist or is given twice, a file cannot be read, an array does
@@ -76,7 +76,7 @@ def open_inputs(
             raise VerifyError(message)
     samples = {name: list(_split_input(given, known[name])) for name, given in inputs.items()}
     if pictures:
-        target = image_input()
+        target = find_image_input()
         if target.name in inputs:
             raise VerifyError(f"input {target.name} must be given as arrays or pictures, got both")
         files = [file for path in pictures for file in _list_files(path, PICTURE_SUFFIXES)]

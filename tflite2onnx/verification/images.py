@@ -71,7 +71,7 @@ class ImageInput(NamedTuple):
         return numbers.astype(dtype)
 
 
-def image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
+def find_image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     """Return the image input of a model; `details` are LiteRT's descriptions of its inputs.
 
     A model that is cut has other inputs than the file; `model` is the whole model.

@@ -20,14 +20,14 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.quantization.storage import decode_constant, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
-from tflite2onnx.verification.runtimes import inner_tensor, run_onnx, session_of
-from tflite2onnx.verification.segments import MOST_BYTES, segments
+from tflite2onnx.verification.runtimes import read_inner_tensor, run_onnx, session_of
+from tflite2onnx.verification.segments import MOST_BYTES, cut_segments
 from tflite2onnx.verification.tolerance import (
     QUANTIZED,
     Difference,
     Limits,
     compare,
-    steps,
+    subtract_integers,
 )
 from tflite2onnx.writer import Skeleton
 
@@ -151,7 +151,7 @@ class InnerTensors:
             self._places.setdefault(place.port.name, []).append(place)
         self._pieces = [
             (segment._replace(model=b""), session_of(segment.model, arena=False, optimize=optimize))
-            for segment in segments(skeleton, list(self._places), alone=alone, most=most)
+            for segment in cut_segments(skeleton, list(self._places), alone=alone, most=most)
         ]
 
     def compare_tensors(
@@ -163,7 +163,7 @@ class InnerTensors:
         runs alone has its own limits.
         """
         for place, have in self._run_segments(interpreter, feeds):
-            want = inner_tensor(interpreter, place.litert)
+            want = read_inner_tensor(interpreter, place.litert)
             if want is not None:
                 yield compare_tensor(place, want, have, limits, alone=self.alone)
 
@@ -206,7 +206,7 @@ class InnerTensors:
 
     def _read_litert_as_stored(self, interpreter: Any, place: Place) -> Array:
         """Return LiteRT's tensor as the ONNX model stores it, zeros if LiteRT has not kept it."""
-        array = inner_tensor(interpreter, place.litert)
+        array = read_inner_tensor(interpreter, place.litert)
         if array is None:
             array = np.zeros(place.tensor.shape, place.tensor.dtype.numpy)
         return as_stored(place, array)
@@ -264,7 +264,7 @@ def _count_steps(want: Array, have: Array, step: float) -> tuple[int, ...]:
             apart = np.fmin(np.abs(want - have) / step, MOST_STEPS)
         apart = np.rint(apart).astype(np.uint8)
     else:
-        apart = np.minimum(steps(want, have), MOST_STEPS)
+        apart = np.minimum(subtract_integers(want, have), MOST_STEPS)
     return tuple(map(int, np.bincount(apart.reshape(-1))))
 
 

@@ -24,7 +24,7 @@ from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     ModelFile,
     as_verify_error,
-    interpreter_of,
+    open_interpreter,
     run_litert,
     run_onnx,
     session_of,
@@ -104,7 +104,7 @@ def _measure_inputs(
         )
         shapes = [end.tflite_shape for end in opened.inputs]
         entry_point = extract_entry_point(model, opened.signature, opened.part, shapes)
-        interpreter = interpreter_of(entry_point, FASTEST_KERNELS)
+        interpreter = open_interpreter(entry_point, FASTEST_KERNELS)
         arrays = sample(interpreter, seed, {}, tame=tame)
         feeds = store_inputs(opened.inputs, arrays, interpreter.get_input_details())
         feeds |= opened.session.state

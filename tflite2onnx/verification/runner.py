@@ -29,9 +29,9 @@ from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,
     ModelFile,
-    inner_tensor,
-    interpreter_of,
     is_quantized,
+    open_interpreter,
+    read_inner_tensor,
     run_litert,
     run_onnx,
 )
@@ -142,7 +142,7 @@ class Run:
         """Return how other kernels differ from the plain ones in outputs and in `within`."""
         # Only a new interpreter resets the state of a network.
         plain, other = (
-            interpreter_of(self._model, each, inner=bool(within))
+            open_interpreter(self._model, each, inner=bool(within))
             for each in (PLAIN_KERNELS, kernels)
         )
         outputs: dict[str, Difference] = {}
@@ -151,7 +151,7 @@ class Run:
             want, have = (run_litert(each, arrays) for each in (plain, other))
             _keep_worst(outputs, self._compare_outputs(want, have), index)
             for place in within:
-                a, b = (inner_tensor(each, place.litert) for each in (plain, other))
+                a, b = (read_inner_tensor(each, place.litert) for each in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:
                     b = as_stored(place, b)
                     _keep_worst(inner, [compare_tensor(place, a, b, self._limits)], index)

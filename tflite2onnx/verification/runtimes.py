@@ -22,12 +22,12 @@ FASTEST_KERNELS = "AUTO"  # those of LiteRT's default delegate, XNNPACK, on one 
 ModelFile = str | os.PathLike[str] | bytes
 
 
-def interpreter_of(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False) -> Any:
+def open_interpreter(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: bool = False) -> Any:
     """Return a LiteRT interpreter that is ready to run; `kernels` is one of OpResolverType.
 
     With `inner`, the interpreter keeps the tensors between the operators for `inner_tensor`.
     """
-    litert = package("ai_edge_litert.interpreter")
+    litert = import_runtime("ai_edge_litert.interpreter")
     source = (
         {"model_content": model} if isinstance(model, bytes) else {"model_path": os.fspath(model)}
     )
@@ -52,7 +52,7 @@ def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:
         return [np.asarray(interpreter.get_tensor(detail["index"])) for detail in details]
 
 
-def inner_tensor(interpreter: Any, index: int) -> Array | None:
+def read_inner_tensor(interpreter: Any, index: int) -> Array | None:
     """Return a tensor of the last run, None if LiteRT has not kept the tensor."""
     try:
         return np.asarray(interpreter.get_tensor(index))
@@ -83,7 +83,7 @@ def session_of(
     a kernel of its own. `threads` is the number of threads of a node, 0 for all that the processor
     has. With `profile`, the start of a path, the session records the time of each node.
     """
-    runtime = package("onnxruntime")
+    runtime = import_runtime("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only: warnings are about nodes that are optimized away
     options.enable_cpu_mem_arena = arena
@@ -104,7 +104,7 @@ def run_onnx(
         return [np.asarray(output) for output in session.run(names, dict(feeds))]
 
 
-def package(name: str) -> Any:
+def import_runtime(name: str) -> Any:
     """Import and return one of the two runtimes."""
     try:
         return import_module(name)

@@ -37,7 +37,7 @@ class Segment(NamedTuple):
     live: frozenset[str]
 
 
-def segments(
+def cut_segments(
     skeleton: Skeleton, seen: Sequence[str], *, alone: bool = False, most: int = MOST_BYTES
 ) -> Iterator[Segment]:
     """Yield the pieces of a model, whose outputs include the values named in `seen`.
@@ -51,8 +51,8 @@ def segments(
     """
     cutter = _Cutter(skeleton, seen, alone=alone)
     start = 0
-    for end in cutter.segment_ends(most):
-        segment = cutter.segment(start, end)
+    for end in cutter.find_segment_ends(most):
+        segment = cutter.make_segment(start, end)
         if segment.fetches:
             yield segment
         start = end
@@ -84,7 +84,7 @@ class _Cutter:
         reads = ((i, name) for i, names in enumerate(self._reads) for name in names)
         self._last = {name: i for i, name in reads if name not in self._decoded}
 
-    def segment_ends(self, most: int) -> Iterator[int]:
+    def find_segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
         live: set[str] = set()
         room, weights = most, _MOST_WEIGHTS
@@ -107,7 +107,7 @@ class _Cutter:
             return self._large[name][1].nbytes
         return len(self._small[name].raw_data) if name in self._small else 0
 
-    def segment(self, start: int, end: int) -> Segment:
+    def make_segment(self, start: int, end: int) -> Segment:
         """Return the piece with these nodes."""
         decoded = {self._decoded.get(n, end) for names in self._reads[start:end] for n in names}
         places = [*sorted(i for i in decoded if i < start), *range(start, end)]

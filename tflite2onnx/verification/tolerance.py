@@ -175,7 +175,7 @@ def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[floa
             return found
     if want.dtype.name in QUANTIZED:
         return _measure_steps(want, have, zero_point)
-    distance = distances(want, have)
+    distance = measure_distances(want, have)
     real = np.abs(want) if want.dtype.kind == "c" else want.astype(np.float64)
     finite = real[np.isfinite(real)]
     spread = float(finite.max(initial=0) - finite.min(initial=0))
@@ -185,7 +185,7 @@ def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[floa
 def _measure_steps(want: Array, have: Array, zero_point: int) -> tuple[float, float, float]:
     """Measure narrow integers, whose squares float32 represents with enough precision."""
     spread = int(want.max(initial=0)) - int(want.min(initial=0))
-    apart = steps(want, have)
+    apart = subtract_integers(want, have)
     largest = int(apart.max(initial=0))
     if not largest:
         return 0.0, float(spread), math.inf
@@ -230,10 +230,10 @@ def _compute_snr_db(signal: Array, noise: Array) -> float:
     return 20 * math.log10(loud / quiet) if quiet else math.inf
 
 
-def distances(want: Array, have: Array) -> Array:
+def measure_distances(want: Array, have: Array) -> Array:
     """Return the absolute differences of elements, as float64; inf for an undefined difference."""
     if want.dtype.kind in "iu":
-        return steps(want, have).astype(np.float64)
+        return subtract_integers(want, have).astype(np.float64)
     if want.dtype.kind == "b":
         return np.asarray(want != have, np.float64)
     with np.errstate(invalid="ignore"):
@@ -242,7 +242,7 @@ def distances(want: Array, have: Array) -> Array:
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
-def steps(want: Array, have: Array) -> Array:
+def subtract_integers(want: Array, have: Array) -> Array:
     """Return the absolute differences of integers, as unsigned integers."""
     # If the difference overflows the signed type, its bits are the correct unsigned number.
     apart: Array = np.maximum(want, have) - np.minimum(want, have)
