@@ -179,6 +179,14 @@ def test_reduction_of_integers() -> None:
         )
 
 
+def test_rank_of_a_reduction() -> None:
+    """It follows from one computed axis; of several, one may be listed twice."""
+    check_with_inputs("SUM", [DATA, [2]], None, keep_dims=False)
+    check_with_inputs("SUM", [DATA, [2, -2]], [None, None, None], keep_dims=False)
+    with pytest.raises(ConversionError, match="must have 2 to 3 axes, got 4"):
+        check_with_inputs("SUM", [DATA, [2, -2]], [None, None, None, None], keep_dims=False)
+
+
 def test_axes() -> None:
     """A computed axis is supported if the output shape is declared."""
     check_with_inputs("CUMSUM", [DATA, np.asarray(2, np.int32)], [2, 5, 7, 3])

@@ -17,6 +17,7 @@ from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.utils.dimension import is_known
 from tflite2onnx.utils.suggestions import join_alternatives
 
 
@@ -91,9 +92,24 @@ class Reduction(DynamicShape, Foldable):
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
         if self.has_data_dependent_shape:
-            # Without keep_dims even the rank depends on the axes: the file declares it.
-            return [[Unknown() for _ in (x if self.options.keep_dims else self.output).shape]]
+            rank = x.rank if self.options.keep_dims else self._infer_rank()
+            return [[Unknown() for _ in range(rank)]]
         return [self._reduced_shape(x.shape)]
+
+    def _infer_rank(self) -> int:
+        """Return the rank of the output if axes are computed, and reduced axes are dropped.
+
+        An axis may be listed twice. The file then declares the rank.
+        """
+        rank, count = self.input(0).rank, prod(self.input(1).shape)
+        if not is_known(count):
+            return self.output.rank
+        least, most = rank - min(rank, count), rank - min(rank, count, 1)
+        if least < most and not least <= self.output.rank <= most:
+            raise OperatorError(
+                f"{self.output.name} must have {least} to {most} axes, got {self.output.rank}"
+            )
+        return most if least == most else self.output.rank
 
     def check(self) -> None:
         x = self.input(0)
