@@ -95,6 +95,16 @@ def test_scalar(code: str) -> None:
     check_outputs(m, reduce(m, code, m.input([]), [0]))
 
 
+@pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX"])
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_scalar_over_computed_axes(code: str, dtype: str) -> None:
+    """The kernel does not read the axes, nor the declared shape of the output."""
+    m = Build()
+    x, axes = m.input([], dtype=dtype), m.input([2], dtype="int32")
+    m.output(*m.op(code, [x, axes], [[2, 3]], dtype=dtype))
+    check(m.bytes(), inputs=[np.array(5, dtype), np.array([7, -9], np.int32)], declared=False)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_means_are_truncated(dtype: str) -> None:
     m = Build()
