@@ -24,15 +24,15 @@ def read_int32_fields(operator: Operator, count: int) -> tuple[int, ...]:
 
 def padding_of(number: int) -> str:
     """Return the name of a TfLitePadding."""
-    return _name(number, _PADDINGS, "padding")
+    return _find_name(number, _PADDINGS, "padding")
 
 
 def activation_of(number: int) -> str:
     """Return the name of a TfLiteFusedActivation."""
-    return _name(number, _ACTIVATIONS, "activation function")
+    return _find_name(number, _ACTIVATIONS, "activation function")
 
 
-def _name(number: int, names: tuple[str, ...], what: str) -> str:
+def _find_name(number: int, names: tuple[str, ...], what: str) -> str:
     if not 0 <= number < len(names):
         raise OperatorError(f"the {what} must be below {len(names)}, got {number}")
     return names[number]

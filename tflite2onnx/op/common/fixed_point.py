@@ -121,7 +121,7 @@ def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization
         return ()
     shift = _TERM_BITS + 1 - int(np.frexp(max(slopes))[1])
     terms = [int(np.rint(float(slope) * 2.0**shift)) for slope in slopes]
-    sums = _near_halves((a, b, y), terms[0], sign * terms[1], shift)
+    sums = _find_near_halves((a, b, y), terms[0], sign * terms[1], shift)
     exact = [np.float32(term / 2.0**shift * float(output.scale[0])) for term in terms]
     scales = _find_best_scales(sums, exact[0], exact[1])
     return tuple(
@@ -159,13 +159,13 @@ class _Sums(NamedTuple):
         if self.sign > 0:  # ONNX Runtime has no integer kernel for Sub
             for shift in (np.float32(0), np.float32(128))[: 1 + (self.dtype is DType.INT8)]:
                 moved = [zero + shift for zero in zeros]
-                for sums in _qlinear_add(
+                for sums in _add_as_qlinear(
                     a + shift, b + shift, p / self.scale, q / self.scale, moved
                 ):
                     yield np.rint(sums) - shift
 
 
-def _qlinear_add(
+def _add_as_qlinear(
     a: Array, b: Array, p: Array, q: Array, zeros: Sequence[np.float32]
 ) -> Iterator[Array]:
     """Yield the sums of QLinearAdd: with SSE2, and with AVX2, whose fused multiply-add rounds once.
@@ -174,17 +174,21 @@ def _qlinear_add(
     """
     offset = zeros[2] - (zeros[0] * p + zeros[1] * q)
     yield (offset + a * p) + b * q
-    yield _fma(a, p, _fma(b, q, offset))
-    yield _fma(a, p, _fma(b, q, zeros[2] - _fma(zeros[0], p, zeros[1] * q)))
-    yield _fma(a, p, _fma(b, q, zeros[2] - _fma(zeros[1], q, zeros[0] * p)))
+    yield _multiply_add(a, p, _multiply_add(b, q, offset))
+    yield _multiply_add(
+        a, p, _multiply_add(b, q, zeros[2] - _multiply_add(zeros[0], p, zeros[1] * q))
+    )
+    yield _multiply_add(
+        a, p, _multiply_add(b, q, zeros[2] - _multiply_add(zeros[1], q, zeros[0] * p))
+    )
 
 
-def _fma(x: Any, y: Any, z: Any) -> Any:  # noqa: ANN401 - float32 or an array
+def _multiply_add(x: Any, y: Any, z: Any) -> Any:  # noqa: ANN401 - float32 or an array
     """Return x * y + z rounded once to float32; x is an integer of 9 bits."""
     return (np.asarray(x, np.float64) * y + z).astype(np.float32)
 
 
-def _near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, shift: int) -> _Sums:
+def _find_near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, shift: int) -> _Sums:
     """Return the sums that float32 may round wrong, among all pairs of possible inputs."""
     a, b, y = operands
     zeros = [int(t.quantization.zero_point[0]) for t in operands if t.quantization]

@@ -46,18 +46,18 @@ class QuantizedRows:
     def dequantize(self, g: Builder) -> Value:
         """Return the real numbers that the integers represent."""
         return g.DequantizeLinear(
-            self.integers, self.scale, self.zero_point, axis=_axis((self.rows,))
+            self.integers, self.scale, self.zero_point, axis=_find_axis((self.rows,))
         )
 
 
 def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     """Quantize the rows of x, of this shape, to -127 ... 127 around 0."""
     check_element_count(shape[0])
-    peak = g.Max(_extreme(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
+    peak = g.Max(_reduce_rows(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
     middle = np.full((shape[0],) if shape[0] > 1 else (), _MIDDLE, np.uint8)
     zeros = [g.own_constant(middle, DType.UINT8) for _ in range(2)]
-    integers = g.QuantizeLinear(x, scale, zeros[0], axis=_axis(shape))
+    integers = g.QuantizeLinear(x, scale, zeros[0], axis=_find_axis(shape))
     return QuantizedRows(integers, scale, zeros[1], shape[0], g.scalar(_MIDDLE, DType.UINT8))
 
 
@@ -66,19 +66,19 @@ def asymmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     if shape[0] == 1:
         integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, x)
         return QuantizedRows(integers, scale, zero, 1, zero)
-    least = g.Min(_extreme(g, "ReduceMin", x, shape), g.scalar(0, DType.FLOAT32))
-    most = g.Max(_extreme(g, "ReduceMax", x, shape), g.scalar(_TINY, DType.FLOAT32))
+    least = g.Min(_reduce_rows(g, "ReduceMin", x, shape), g.scalar(0, DType.FLOAT32))
+    most = g.Max(_reduce_rows(g, "ReduceMax", x, shape), g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(g.Sub(most, least), g.scalar(255, DType.FLOAT32))
     zero = g.cast(g.Round(g.Div(g.Neg(least), scale)), DType.UINT8)
-    integers = g.QuantizeLinear(x, scale, zero, axis=_axis(shape))
+    integers = g.QuantizeLinear(x, scale, zero, axis=_find_axis(shape))
     return QuantizedRows(integers, scale, zero, shape[0], None)
 
 
-def _axis(shape: Shape) -> int | None:
+def _find_axis(shape: Shape) -> int | None:
     return None if shape[0] == 1 else 0
 
 
-def _extreme(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
+def _reduce_rows(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
     """Return the extreme of each row: a scalar if there is one row, else [rows]."""
     axes = None if shape[0] == 1 else list(range(1, len(shape)))
     return g.reduce(op_type, x, axes, keepdims=False)

@@ -71,12 +71,12 @@ class Window(NamedTuple):
         counts = tuple(
             -(-size // stride) if self.same else (size + pads - extent) // stride + 1
             for size, pads, extent, stride in zip(
-                image, self._total_padding(), self._dilated_kernel(), self.strides, strict=True
+                image, self._sum_padding(), self._dilate_kernel(), self.strides, strict=True
             )
         )
         if any(is_known(count) and count < 1 for count in counts):
             raise OperatorError(
-                f"the window must fit into the image {image}, got {self._dilated_kernel()}"
+                f"the window must fit into the image {image}, got {self._dilate_kernel()}"
             )
         return counts
 
@@ -86,12 +86,12 @@ class Window(NamedTuple):
         SAME adds as much padding as the last window needs.
         """
         if self.pads:
-            return self._node_attributes() | {"pads": self.pads}
-        return self.cropping(self._excess(image))
+            return self._list_node_attributes() | {"pads": self.pads}
+        return self.cropping(self._compute_excess(image))
 
     def full(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return the size of the image that windows at all positions cover together."""
-        axes = zip(image, self.strides, self._dilated_kernel(), strict=True)
+        axes = zip(image, self.strides, self._dilate_kernel(), strict=True)
         return tuple((n - 1) * stride + extent for n, stride, extent in axes)
 
     def cropping(self, excess: Sequence[int]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Window(NamedTuple):
         Of an odd number, the larger half comes at the end.
         """
         pads = [max(n, 0) for n in excess]
-        return self._node_attributes() | {
+        return self._list_node_attributes() | {
             "pads": [n // 2 for n in pads] + [n - n // 2 for n in pads]
         }
 
@@ -111,9 +111,9 @@ class Window(NamedTuple):
         """
         sizes = dynamic_image_of(x)
         if self._padding_depends_on(sizes):
-            attributes = self._node_attributes() | {"auto_pad": "SAME_UPPER"}
+            attributes = self._list_node_attributes() | {"auto_pad": "SAME_UPPER"}
             return self._crop_unread(g, data), attributes
-        pairs = zip(sizes, self._dilated_kernel(), strict=True)
+        pairs = zip(sizes, self._dilate_kernel(), strict=True)
         image = tuple(size if isinstance(size, int) else extent for size, extent in pairs)
         return data, self.attributes(image)
 
@@ -122,7 +122,7 @@ class Window(NamedTuple):
 
         It does not with VALID, with a stride of 1, and for a window of one element, which has none.
         """
-        axes = zip(sizes, self.strides, self._dilated_kernel(), strict=True)
+        axes = zip(sizes, self.strides, self._dilate_kernel(), strict=True)
         return self.same and any(
             not isinstance(size, int) and stride > 1 and extent > 1 for size, stride, extent in axes
         )
@@ -133,7 +133,7 @@ class Window(NamedTuple):
         For unread rows and columns, auto_pad of ONNX Runtime makes the padding negative, which
         pooling refuses, and with which convolutions begin at a later element.
         """
-        windows = zip(self.strides, self._dilated_kernel(), strict=True)
+        windows = zip(self.strides, self._dilate_kernel(), strict=True)
         narrow = [(axis, s, extent) for axis, (s, extent) in enumerate(windows, 2) if extent < s]
         if not narrow:
             return data
@@ -143,7 +143,7 @@ class Window(NamedTuple):
         ends = g.Add(g.Mul(last, strides), extents)
         return g.Slice(data, g.ints([0] * len(narrow)), ends, axes)
 
-    def _node_attributes(self) -> dict[str, Any]:
+    def _list_node_attributes(self) -> dict[str, Any]:
         return {
             "kernel_shape": self.kernel,
             "strides": self.strides,
@@ -151,18 +151,18 @@ class Window(NamedTuple):
             "dilations": self.dilations if max(self.dilations) > 1 else None,
         }
 
-    def _total_padding(self) -> Shape:
+    def _sum_padding(self) -> Shape:
         axes = len(self.kernel)
         pads = self.pads or (0,) * (2 * axes)
         return tuple(pads[axis] + pads[axes + axis] for axis in range(axes))
 
-    def _dilated_kernel(self) -> Shape:
+    def _dilate_kernel(self) -> Shape:
         pairs = zip(self.kernel, self.dilations, strict=True)
         return tuple((size - 1) * dilation + 1 for size, dilation in pairs)
 
-    def _excess(self, image: Shape) -> Shape:
+    def _compute_excess(self, image: Shape) -> Shape:
         """Return how far the last window would exceed the image if the first began at 0."""
-        axes = zip(self.steps(image), self.strides, self._dilated_kernel(), image, strict=True)
+        axes = zip(self.steps(image), self.strides, self._dilate_kernel(), image, strict=True)
         return tuple((n - 1) * stride + extent - size for n, stride, extent, size in axes)
 
 
