@@ -38,7 +38,7 @@ class If(Control):
     def frames(self) -> Sequence[Frame]:
         count = len(self.op.outputs)
         operands = [(~i, 1 + i, 1 + count + i) for i in range(count)]
-        return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+        return [_make_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
     @property
     def _known_branch(self) -> Graph | None:
@@ -51,7 +51,7 @@ class If(Control):
             return [t.shape for t in self._known_branch.outputs]
         then, other = self.op.graphs
         pairs = zip(then.outputs, other.outputs, strict=True)
-        return [_common_shape(a.shape, b.shape) for a, b in pairs]
+        return [_find_common_shape(a.shape, b.shape) for a, b in pairs]
 
     def fold_branch(self) -> Sequence[Op] | None:
         branch = self._known_branch
@@ -87,7 +87,7 @@ class While(Control):
         count = len(self.op.outputs)
         # The condition is input 0, and the first output of the body.
         operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
-        return [_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
+        return [_make_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
     def varying_sizes(self) -> Iterator[tuple[int, int, int]]:
         (body,) = self.op.graphs
@@ -103,7 +103,7 @@ class While(Control):
             return first
         variables = zip(first, body.inputs, body.outputs[1:], strict=True)
         return [
-            _common_shape(start, _common_shape(now.shape, following.shape))
+            _find_common_shape(start, _find_common_shape(now.shape, following.shape))
             for start, now, following in variables
         ]
 
@@ -152,12 +152,12 @@ def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | Non
             )
 
 
-def _common_shape(one: OutputShape, other: OutputShape) -> OutputShape:
+def _find_common_shape(one: OutputShape, other: OutputShape) -> OutputShape:
     """Return the sizes that two shapes of one rank have in common; the others are unknown."""
     return [a if a == b else DataDependentSize() for a, b in zip(one, other, strict=True)]
 
 
-def _frame(tensor: Tensor, *operands: int) -> Frame:
+def _make_frame(tensor: Tensor, *operands: int) -> Frame:
     names = axis_names(tensor.rank)
     return Frame(dict.fromkeys(operands, names), names)
 
