@@ -55,7 +55,7 @@ def apply_activation(g: Builder, name: str, x: Value) -> Value:
     return apply_fused_activation(g, name, apply_unbounded_activation(g, name, x), DType.FLOAT32)
 
 
-def _pass_through(_: Builder, x: View) -> Value:
+def _copy_input(_: Builder, x: View) -> Value:
     return x.value
 
 
@@ -124,7 +124,7 @@ class Bounded(Elementwise):
     """
 
     rows: ClassVar[Mapping[str, ElementwiseRule]] = dict.fromkeys(
-        BOUNDS, ElementwiseRule(nodes(_pass_through), "float32")
+        BOUNDS, ElementwiseRule(nodes(_copy_input), "float32")
     )
     codes = tuple(rows)
     quantization = Integers(equal_scales=True)

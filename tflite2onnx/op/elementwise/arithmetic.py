@@ -108,7 +108,9 @@ class Elementwise(DynamicShape, Foldable):
         """Raise OperatorError unless the types and shapes of the inputs suit the kernel."""
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
         types, accepted = self.types(), self.row.types.split()
-        if len(types) != 1 or any(self._effective_dtype(t).label not in accepted for t in inputs):
+        if len(types) != 1 or any(
+            self._find_effective_dtype(t).label not in accepted for t in inputs
+        ):
             actual = " and ".join(dtype.label for dtype in types)
             raise OperatorError(
                 f"its inputs must all be {join_alternatives(accepted)}, got {actual}"
@@ -121,7 +123,7 @@ class Elementwise(DynamicShape, Foldable):
         """Return the different types of the inputs. `check` accepts one type only."""
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
-    def _effective_dtype(self, tensor: Tensor) -> DType:
+    def _find_effective_dtype(self, tensor: Tensor) -> DType:
         declared = type(self).quantization  # not a property, which may compute scales
         in_file_types = isinstance(declared, Integers) and declared.in_file_types
         return tensor.dtype if in_file_types else effective(tensor)
@@ -168,7 +170,7 @@ def elementwise_minimum(a: Array, b: Array) -> Array:
     return np.where(a < b, a, b)
 
 
-def _zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
+def _make_zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
     # x * 0 would be NaN for an infinity.
     return g.Expand(g.scalar(0, dtype), g.Shape(x))
 
@@ -188,7 +190,7 @@ class Unary(Elementwise):
         "SIN": ElementwiseRule(node("Sin"), "float32 float16"),
         "SQRT": ElementwiseRule(node("Sqrt"), "float32", np.sqrt),
         "SQUARE": ElementwiseRule(nodes(square), "float32", np.square),
-        "ZEROS_LIKE": ElementwiseRule(_zeros, "float32 int32 int64", np.zeros_like),
+        "ZEROS_LIKE": ElementwiseRule(_make_zeros, "float32 int32 int64", np.zeros_like),
     }
     codes = tuple(rows)
     steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
@@ -254,7 +256,7 @@ def _floor_divide_constants(a: Array, b: Array) -> Array | None:
     return np.asarray(a // b) if a.dtype == object else np.floor(a / b).astype(a.dtype)
 
 
-def _modulo_constants(a: Array, b: Array) -> Array | None:
+def _evaluate_modulo(a: Array, b: Array) -> Array | None:
     return np.asarray(np.mod(a, b)) if b.all() else None
 
 
@@ -349,9 +351,7 @@ class OfIntegers(Elementwise):
         "FLOOR_DIV": ElementwiseRule(
             _floor_div, "float32 int8 int16 int32", _floor_divide_constants
         ),
-        "FLOOR_MOD": ElementwiseRule(
-            floor_mod, "float32 int8 int16 int32 int64", _modulo_constants
-        ),
+        "FLOOR_MOD": ElementwiseRule(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
     }
     codes = tuple(rows)
 

@@ -73,7 +73,7 @@ class Cast(DynamicShape, Foldable):
             wide = source.is_integer and target.is_integer and target.bits >= _SIZES
             return [x] if wide else None
         if source.is_float and target.is_integer:
-            return [_saturate(x, target)]
+            return [_saturate_constant(x, target)]
         if target is DType.FLOAT16:
             x = x.astype(np.float32)
         with np.errstate(over="ignore"):
@@ -102,7 +102,7 @@ def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Valu
     return g.recast(whole, compute_type, target)
 
 
-def _saturate(x: Array, target: DType) -> Array:
+def _saturate_constant(x: Array, target: DType) -> Array:
     """Do as `_saturate_floats` with a constant."""
     low, high = integer_range(target)
     wide = x.astype(np.float64)

@@ -88,13 +88,13 @@ def comparable_integers(stored: Storage) -> Array:
     scale = stored.quantization.scale[0] if stored.quantization else 1
     fraction, exponent = np.frexp(np.float64(scale))
     multiplier = np.int64(np.floor(fraction * 2**31 + 0.5))
-    product = ((_all_integers(stored.dtype) - stored.zero_point) * 256 * multiplier + 2**30) >> 31
+    product = ((_list_integers(stored.dtype) - stored.zero_point) * 256 * multiplier + 2**30) >> 31
     right, left = max(-int(exponent), 0), max(int(exponent), 0)
     rounded = (np.abs(product) + (1 << right >> 1)) >> right << left
     return np.asarray(np.sign(product) * rounded, np.int32)
 
 
-def _all_integers(dtype: DType) -> Array:
+def _list_integers(dtype: DType) -> Array:
     """Return the integers of a type in the order of their bits: negative ones last."""
     low, high = integer_range(dtype)
     return np.asarray([*range(high + 1), *range(low, 0)], np.int64)
@@ -102,4 +102,4 @@ def _all_integers(dtype: DType) -> Array:
 
 def _is_increasing(table: Array, dtype: DType) -> bool:
     """Return whether larger integers have larger entries."""
-    return bool((np.diff(table[np.argsort(_all_integers(dtype))]) > 0).all())
+    return bool((np.diff(table[np.argsort(_list_integers(dtype))]) > 0).all())

@@ -37,7 +37,7 @@ class HardSwish(Elementwise):
     @cached_property
     def table(self) -> Array | None:
         """The kernel's result for each integer, None if there is no integer kernel."""
-        return _table(self.input(0), self.output)
+        return _make_table(self.input(0), self.output)
 
     @property
     def quantization(self) -> Real:
@@ -60,27 +60,27 @@ class _Multiplier(NamedTuple):
     shift: int
 
 
-def _multiplier(factor: np.float32) -> _Multiplier:
+def _encode_multiplier(factor: np.float32) -> _Multiplier:
     """Return a factor as QuantizeMultiplier and DownScaleInt32ToInt16Multiplier encode it."""
     mantissa, shift = np.frexp(np.float64(factor))
     number = int(np.floor(mantissa * 2.0**31 + 0.5))
     return _Multiplier(min((number + (1 << 15)) >> 16, 2**15 - 1), int(shift))
 
 
-def _table(x: Tensor, y: Tensor) -> Array | None:
+def _make_table(x: Tensor, y: Tensor) -> Array | None:
     """Return the outputs for all inputs in ascending order; HardSwish in LiteRT's hard_swish.h."""
     source, target = x.quantization, y.quantization
     if x.dtype is not y.dtype or not are_narrow(x, y) or source is None or target is None:
         return None
     fine = np.float32(2.0**-_INPUT_BITS) * source.scale[0]
-    scaled = _multiplier(fine / target.scale[0])
-    gate = _multiplier(fine / np.float32(_KNEE / 2.0**_BITS))
+    scaled = _encode_multiplier(fine / target.scale[0])
+    gate = _encode_multiplier(fine / np.float32(_KNEE / 2.0**_BITS))
     if not -_BITS <= scaled.shift <= 0 or not -_BITS <= gate.shift <= _BITS:
         return None  # the kernel rejects the scales, or shifts all bits out
     low, high = integer_range(x.dtype)
     steps = (np.arange(low, high + 1) - source.zero_point[0]) << _INPUT_BITS
     gates = (_compute_gate(steps, gate) + (1 << _BITS)) >> 1
-    product = gates * _product(steps, scaled.number)
+    product = gates * _multiply_rounded(steps, scaled.number)
     whole = np.sign(product) * (np.abs(product) >> _BITS)  # rounded towards 0
     shifted = _shift_right(whole, -scaled.shift) + target.zero_point[0]
     return np.asarray(np.clip(shifted, low, high), y.dtype.numpy)
@@ -89,16 +89,18 @@ def _table(x: Tensor, y: Tensor) -> Array | None:
 def _compute_gate(steps: Array, gate: _Multiplier) -> Array:
     """Return integers divided by the knee, saturated to [-1, 1), in 16 bits."""
     before, last = max(gate.shift - 1, 0), int(gate.shift > 0)
-    shifted = _saturate(_product(_saturate(steps << before), gate.number) << last)
+    shifted = _saturate_int16(
+        _multiply_rounded(_saturate_int16(steps << before), gate.number) << last
+    )
     return _shift_right(shifted, max(-gate.shift, 0))
 
 
-def _product(a: Array, b: int) -> Array:
+def _multiply_rounded(a: Array, b: int) -> Array:
     """Return a * b / 2^15, rounded half up (SaturatingRoundingDoublingHighMul)."""
     return np.asarray((a * b + (1 << _BITS - 1)) >> _BITS)
 
 
-def _saturate(numbers: Array) -> Array:
+def _saturate_int16(numbers: Array) -> Array:
     return np.clip(numbers, -(1 << _BITS), (1 << _BITS) - 1)
 
 

@@ -44,7 +44,7 @@ class Quantize(DynamicShape):
     def check(self) -> None:
         check_count(self.op, 1)
         source, target = self.input(0), self.output
-        wide = [tensor for tensor in (source, target) if _int32_quantization(tensor)]
+        wide = [tensor for tensor in (source, target) if _find_int32_quantization(tensor)]
         known = source.dtype is DType.FLOAT32 or is_quantized(source) or source in wide
         if not known or not (is_quantized(target) or (wide and source.dtype is DType.INT16)):
             raise OperatorError(
@@ -71,7 +71,7 @@ class Quantize(DynamicShape):
 
     @property
     def quantization(self) -> Declaration:
-        if _int32_quantization(self.output) is not None:
+        if _find_int32_quantization(self.output) is not None:
             return Integers()
         target, reads = self.output.quantization, self.slopes and self.slopes.scale
         if target is None or self.reciprocal is None:
@@ -79,9 +79,9 @@ class Quantize(DynamicShape):
         return Real((reads,), writes=replace(AS_NUMBERS, zero_point=target.zero_point))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        if _int32_quantization(y.tensor):
+        if _find_int32_quantization(y.tensor):
             return _quantize_to_int32(g, y, x)
-        scale = _int32_quantization(x.tensor)
+        scale = _find_int32_quantization(x.tensor)
         if scale:
             return g.dequantize(x, Storage(DType.INT32, scale), x.order)
         if y.plan.reading is Reading.FLOAT:
@@ -91,7 +91,7 @@ class Quantize(DynamicShape):
         return g.LeakyRelu(x, alpha=self.slopes.alpha) if self.slopes else x.value
 
 
-def _int32_quantization(tensor: Tensor) -> Quantization | None:
+def _find_int32_quantization(tensor: Tensor) -> Quantization | None:
     """Return the quantization of an int32 tensor that is not constant."""
     return tensor.quantization if tensor.dtype is DType.INT32 and tensor.data is None else None
 

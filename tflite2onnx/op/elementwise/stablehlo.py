@@ -22,7 +22,7 @@ _BITS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _OF_ONE_SHAPE = ("ATAN2", "STABLEHLO_SHIFT_LEFT")
 
 
-def _by_dtype(logical: str, other: str) -> Emit:
+def _choose_by_dtype(logical: str, other: str) -> Emit:
     """Return a function that emits one node for bools and another node for numbers."""
 
     def emit(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
@@ -45,7 +45,7 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) 
     return g.cast(g.Floor(g.Div(g.cast(x, DType.FLOAT64), power)), dtype)
 
 
-def _atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand) -> Value:
+def _compute_atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand) -> Value:
     """Return the angle of (x, y), computed in the first octant and mirrored to the others."""
     y, x = (
         operand if dtype is DType.FLOAT32 else g.cast(operand, DType.FLOAT32) for operand in (y, x)
@@ -76,18 +76,20 @@ class Bits(Elementwise):
 
     arity = 2
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "ATAN2": ElementwiseRule(_atan2, "float32 float16 bfloat16"),
+        "ATAN2": ElementwiseRule(_compute_atan2, "float32 float16 bfloat16"),
         "RIGHT_SHIFT": ElementwiseRule(_shift_right, "int8 uint8 int16 uint16 int32 uint32"),
-        "STABLEHLO_ADD": ElementwiseRule(_by_dtype("Or", "Add"), f"bool {_NUMBERS}", np.add),
-        "STABLEHLO_AND": ElementwiseRule(_by_dtype("And", "BitwiseAnd"), _BITS, np.bitwise_and),
+        "STABLEHLO_ADD": ElementwiseRule(_choose_by_dtype("Or", "Add"), f"bool {_NUMBERS}", np.add),
+        "STABLEHLO_AND": ElementwiseRule(
+            _choose_by_dtype("And", "BitwiseAnd"), _BITS, np.bitwise_and
+        ),
         "STABLEHLO_MAXIMUM": ElementwiseRule(
-            _by_dtype("Or", "Max"), f"bool {_NUMBERS}", np.maximum
+            _choose_by_dtype("Or", "Max"), f"bool {_NUMBERS}", np.maximum
         ),
         "STABLEHLO_MINIMUM": ElementwiseRule(
-            _by_dtype("And", "Min"), f"bool {_NUMBERS}", np.minimum
+            _choose_by_dtype("And", "Min"), f"bool {_NUMBERS}", np.minimum
         ),
         "STABLEHLO_MULTIPLY": ElementwiseRule(
-            _by_dtype("And", "Mul"), f"bool {_NUMBERS}", np.multiply
+            _choose_by_dtype("And", "Mul"), f"bool {_NUMBERS}", np.multiply
         ),
         "STABLEHLO_SHIFT_LEFT": ElementwiseRule(_shift_left, "int8 int16 int32"),
     }
