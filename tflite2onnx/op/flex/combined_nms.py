@@ -118,10 +118,12 @@ def _pad_rows(g: Builder, value: Value, have: int, want: int) -> Value:
     """Return [batch, have, ...] as [batch, want, ...], padded with 0."""
     if have == want:
         return value
-    return g.Concat(value, g.Expand(g.scalar(0, _F32), _row_shape(g, value, want - have)), axis=1)
+    return g.Concat(
+        value, g.Expand(g.scalar(0, _F32), _make_row_shape(g, value, want - have)), axis=1
+    )
 
 
-def _row_shape(g: Builder, value: Value, count: int) -> Value:
+def _make_row_shape(g: Builder, value: Value, count: int) -> Value:
     """Return the shape of a value with `count` rows."""
     shape = g.Shape(value)
     batch = g.Slice(shape, g.ints([0]), g.ints([1]))

@@ -56,9 +56,9 @@ class _Diagonals(Operator):
     def _count(self) -> int:
         return self._range[1] - self._range[0] + 1
 
-    def _packed_shape(self, rows: int, columns: int) -> Shape:
+    def _find_packed_shape(self, rows: int, columns: int) -> Shape:
         """Return the shape of the packed diagonals: [length] of one, else [diagonals, longest]."""
-        lengths = [self._length(k, rows, columns) for k in self._range]
+        lengths = [self._measure_diagonal(k, rows, columns) for k in self._range]
         if min(lengths) <= 0 or not rows or not columns:
             raise OperatorError(
                 f"the diagonals k must be within {rows} rows and {columns} columns, got "
@@ -70,12 +70,12 @@ class _Diagonals(Operator):
         return (longest,) if self._count == 1 else (self._count, longest)
 
     @staticmethod
-    def _length(k: int, rows: int, columns: int) -> int:
+    def _measure_diagonal(k: int, rows: int, columns: int) -> int:
         return min(rows + min(k, 0), columns - max(k, 0))
 
-    def _map(self, rows: int, columns: int) -> Array:
+    def _make_map(self, rows: int, columns: int) -> Array:
         """Return the map of a matrix, int64 [rows, columns]; _NOWHERE outside of the diagonals."""
-        longest = self._packed_shape(rows, columns)[-1]
+        longest = self._find_packed_shape(rows, columns)[-1]
         upper, _, lower = str(
             self.options.get("align", _ALIGNED.get(self.op.code[-2:], "LEFT_LEFT"))
         ).partition("_")
@@ -137,7 +137,7 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
     def check(self) -> None:
         super().check()
         x = self.input(0)
-        packed = self._packed_shape(*self._sides)
+        packed = self._find_packed_shape(*self._sides)
         expect(x, (*x.shape[: self._batch], *packed), x.dtype)
         expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
@@ -148,7 +148,7 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
         elsewhere = more[-1].reshape(()) if more else g.scalar(0, x.dtype)
-        return self._place_diagonals(g, x, self._map(*self._sides), elsewhere, y)
+        return self._place_diagonals(g, x, self._make_map(*self._sides), elsewhere, y)
 
 
 class FlexMatrixSetDiag(_Diagonals, DynamicShape):
@@ -162,7 +162,7 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
     def check(self) -> None:
         super().check()
         x = self.input(0)
-        packed = self._packed_shape(*_matrix_sides(x.shape))
+        packed = self._find_packed_shape(*_read_matrix_sides(x.shape))
         expect(self.input(1), (*x.shape[:-2], *packed), x.dtype)
         expect_type(self.output, (x.dtype,))
 
@@ -170,7 +170,7 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
         return axis < self.input(0).rank - _MATRIX
 
     def emit(self, g: Builder, y: View, x: View, packed: View, *_: View) -> Value:
-        return self._place_diagonals(g, packed, self._map(*x.shape[-2:]), x, y)
+        return self._place_diagonals(g, packed, self._make_map(*x.shape[-2:]), x, y)
 
 
 class FlexMatrixDiagPart(_Diagonals, DynamicShape):
@@ -181,12 +181,12 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
-        return [(*x[:-2], *self._packed_shape(*_matrix_sides(x)))]
+        return [(*x[:-2], *self._find_packed_shape(*_read_matrix_sides(x)))]
 
     def check(self) -> None:
         super().check()
         x = self.input(0)
-        self._packed_shape(*_matrix_sides(x.shape))  # raises OperatorError if invalid
+        self._find_packed_shape(*_read_matrix_sides(x.shape))  # raises OperatorError if invalid
         expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(2), (1,) * self.input(2).rank, x.dtype)
@@ -196,8 +196,8 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
         rows, columns = x.shape[-2:]
-        index_map = self._map(rows, columns).reshape(-1)
-        source = np.full(self._packed_shape(rows, columns), _NOWHERE, np.int64)
+        index_map = self._make_map(rows, columns).reshape(-1)
+        source = np.full(self._find_packed_shape(rows, columns), _NOWHERE, np.int64)
         source.reshape(-1)[index_map[index_map >= 0]] = np.flatnonzero(index_map >= 0)
         selected = g.Gather(
             g.reshape(x, (*x.sizes[:-2], rows * columns)), np.maximum(source, 0), axis=-1
@@ -250,7 +250,7 @@ class FlexMatrixBandPart(DynamicShape):
 
     def check(self) -> None:
         x = self.input(0)
-        rows, columns = _matrix_sides(x.shape)
+        rows, columns = _read_matrix_sides(x.shape)
         check_element_count(rows * columns)
         for i in (1, 2):
             if len(ints(self, i)) != 1:
@@ -272,7 +272,7 @@ class FlexMatrixBandPart(DynamicShape):
         )
 
 
-def _matrix_sides(shape: Shape) -> Shape:
+def _read_matrix_sides(shape: Shape) -> Shape:
     """Return (rows, columns); OperatorError if the shape has fewer than 2 axes."""
     if len(shape) < _MATRIX:
         raise OperatorError(f"its input must be matrices, got {list(shape)}")

@@ -257,7 +257,7 @@ def _truncate_quotient(g: Builder, dtype: DType, a: Operand, b: Operand) -> Valu
     return g.Mul(g.Sign(quotient), g.Floor(g.Abs(quotient)))
 
 
-def _truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+def _compute_truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     """Return the remainder of a / b, with the sign of a."""
     if dtype in _UNSIGNED:
         return g.Mod(a, b)
@@ -266,7 +266,7 @@ def _truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     return g.Mod(a, b, fmod=1)
 
 
-def _power(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
+def _raise_to_power(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     """Return a to the power of b.
 
     ONNX Runtime computes Pow of integers in float64, which is exact below 2 ** 53. For a constant
@@ -283,7 +283,9 @@ def _power(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     return power
 
 
-def _close(g: Builder, dtype: DType, options: Options, a: Operand, b: Operand) -> Value:
+def _compare_approximately(
+    g: Builder, dtype: DType, options: Options, a: Operand, b: Operand
+) -> Value:
     tolerance = g.scalar(options.get("tolerance", 1e-5), dtype)
     return g.Less(g.Abs(g.Sub(a, b)), tolerance)
 
@@ -306,15 +308,15 @@ class FlexBinary(Elementwise):
         "FlexLogicalOr": ElementwiseRule(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
         "FlexMaximum": ElementwiseRule(node("Max"), _NUMBERS, elementwise_maximum),
         "FlexMinimum": ElementwiseRule(node("Min"), _NUMBERS, elementwise_minimum),
-        "FlexMod": ElementwiseRule(_emit_binary(_truncated_mod), _NUMBERS),
+        "FlexMod": ElementwiseRule(_emit_binary(_compute_truncated_mod), _NUMBERS),
         "FlexMul": ElementwiseRule(node("Mul"), _NUMBERS, np.multiply),
         "FlexMulNoNan": ElementwiseRule(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
-        "FlexPow": ElementwiseRule(_emit_binary(_power), f"{_REAL} int32 int64"),
+        "FlexPow": ElementwiseRule(_emit_binary(_raise_to_power), f"{_REAL} int32 int64"),
         "FlexRealDiv": ElementwiseRule(node("Div"), _REAL),
         "FlexSquaredDifference": ElementwiseRule(nodes(squared_difference), f"{_REAL} int32 int64"),
         "FlexSub": ElementwiseRule(node("Sub"), _NUMBERS, np.subtract),
         "FlexTruncateDiv": ElementwiseRule(_emit_binary(_truncate_quotient), _NUMBERS),
-        "FlexTruncateMod": ElementwiseRule(_emit_binary(_truncated_mod), _NUMBERS),
+        "FlexTruncateMod": ElementwiseRule(_emit_binary(_compute_truncated_mod), _NUMBERS),
         "FlexXdivy": ElementwiseRule(_guard_zero(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
         "FlexXlog1py": ElementwiseRule(
             _guard_zero(0, lambda g, dtype, a, b: g.Mul(a, _log1p(g, dtype, b))), _PRECISE
@@ -331,7 +333,7 @@ class FlexComparison(Elementwise):
     arity = 2
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexApproximateEqual": ElementwiseRule(_close, _PRECISE),
+        "FlexApproximateEqual": ElementwiseRule(_compare_approximately, _PRECISE),
         "FlexEqual": ElementwiseRule(comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
         "FlexGreater": ElementwiseRule(comparison("Greater"), _NUMBERS, np.greater),
         "FlexGreaterEqual": ElementwiseRule(

@@ -119,7 +119,11 @@ class FlexFourier(DynamicShape):
             value = value if kind.inverse else g.dft(value, last, onesided=True)
         sizes = self._lengths[: len(axes)]
         for axis, size in zip(axes, sizes, strict=True):
-            value = _inverse(g, value, axis, size, dtype) if kind.inverse else g.dft(value, axis)
+            value = (
+                _invert_transform(g, value, axis, size, dtype)
+                if kind.inverse
+                else g.dft(value, axis)
+            )
         return value
 
     def _synthesize_real(self, g: Builder, value: Value, dtype: DType) -> Value:
@@ -136,7 +140,7 @@ class FlexFourier(DynamicShape):
         return axis < len(self._split_shape[0])
 
 
-def _inverse(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
+def _invert_transform(g: Builder, x: Value, axis: int, size: int, dtype: DType) -> Value:
     """Return an inverse transform along an axis of this size.
 
     ONNX Runtime scales float64 by the reciprocal of the size rounded to float32, so float64 uses

@@ -28,7 +28,7 @@ _PIXELS = (
 _F32 = DType.FLOAT32
 
 
-def _image(operator: Operator, index: int = 0) -> Shape:
+def _read_image_shape(operator: Operator, index: int = 0) -> Shape:
     """Return the shape of an input; OperatorError unless it is images with pixels."""
     x = operator.input(index)
     if x.rank != _IMAGE or 0 in x.shape[1:]:
@@ -39,7 +39,7 @@ def _image(operator: Operator, index: int = 0) -> Shape:
     return x.shape
 
 
-def _two_sizes(operator: Operator, index: int) -> Shape:
+def _read_two_sizes(operator: Operator, index: int) -> Shape:
     sizes = ints(operator, index)
     if len(sizes) != 2 or min(sizes) < 1:  # height and width
         raise OperatorError(f"its size must be a positive height and width, got {sizes}")
@@ -58,11 +58,11 @@ class FlexCropAndResize(DynamicShape):
     category = Category.TERMINATE
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self.input(1).shape[0], *_two_sizes(self, 3), self.input(0).shape[3])]
+        return [(self.input(1).shape[0], *_read_two_sizes(self, 3), self.input(0).shape[3])]
 
     def check(self) -> None:
         x, boxes = self.input(0), self.input(1)
-        _image(self)  # raises OperatorError if invalid
+        _read_image_shape(self)  # raises OperatorError if invalid
         expect_type(x, _PIXELS)
         count = boxes.shape[0] if boxes.rank else 0
         expect(boxes, (count, 4), _F32)
@@ -71,7 +71,7 @@ class FlexCropAndResize(DynamicShape):
             raise OperatorError(
                 f"its method must be bilinear or nearest, got {self.options.method!r}"
             )
-        size = _two_sizes(self, 3)
+        size = _read_two_sizes(self, 3)
         check_element_count(sum(size))
         expect_type(self.output, (_F32,))
 
@@ -93,10 +93,12 @@ class FlexCropAndResize(DynamicShape):
             return g.recast(g.Gather(pixels, index, axis=0), x.dtype, _F32)
 
         if self.options.get("method", "bilinear") == "nearest":
-            resized = gather_pixel(_nearest(g, rows, x.shape[1]), _nearest(g, columns, x.shape[2]))
+            resized = gather_pixel(
+                _take_nearest(g, rows, x.shape[1]), _take_nearest(g, columns, x.shape[2])
+            )
         else:
-            top, bottom, down = _neighbours(g, rows, x.shape[1])
-            left, right, across = _neighbours(g, columns, x.shape[2])
+            top, bottom, down = _find_neighbours(g, rows, x.shape[1])
+            left, right, across = _find_neighbours(g, columns, x.shape[2])
             down, across = g.Unsqueeze(down, g.ints([2, 3])), g.Unsqueeze(across, g.ints([1, 3]))
             upper = _interpolate(g, gather_pixel(top, left), gather_pixel(top, right), across)
             lower = _interpolate(g, gather_pixel(bottom, left), gather_pixel(bottom, right), across)
@@ -124,19 +126,23 @@ def _is_inside(g: Builder, places: Value, size: int) -> Value:
     return g.And(g.GreaterOrEqual(places, low), g.LessOrEqual(places, high))
 
 
-def _pixel(g: Builder, places: Value, size: int) -> Value:
+def _round_to_pixel(g: Builder, places: Value, size: int) -> Value:
     """Return integral positions as int64 indices, clipped to the image."""
     return g.cast(g.Clip(places, g.scalar(0, _F32), g.scalar(size - 1, _F32)), DType.INT64)
 
 
-def _nearest(g: Builder, places: Value, size: int) -> Value:
-    return _pixel(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
+def _take_nearest(g: Builder, places: Value, size: int) -> Value:
+    return _round_to_pixel(g, g.Floor(g.Add(places, g.scalar(0.5, _F32))), size)
 
 
-def _neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
+def _find_neighbours(g: Builder, places: Value, size: int) -> tuple[Value, Value, Value]:
     """Return the pixels before and after positions, and the distances from the former."""
     before = g.Floor(places)
-    return (_pixel(g, before, size), _pixel(g, g.Ceil(places), size), g.Sub(places, before))
+    return (
+        _round_to_pixel(g, before, size),
+        _round_to_pixel(g, g.Ceil(places), size),
+        g.Sub(places, before),
+    )
 
 
 def _interpolate(g: Builder, a: Value, b: Value, part: Value) -> Value:
@@ -152,14 +158,14 @@ class FlexResizeBicubic(DynamicShape):
 
     @cached_property
     def _sizes(self) -> Shape:
-        return _two_sizes(self, 1)
+        return _read_two_sizes(self, 1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
         return [(x[0], *self._sizes, x[3])]
 
     def check(self) -> None:
-        _, height, width, _ = _image(self)
+        _, height, width, _ = _read_image_shape(self)
         expect_type(self.input(0), _PIXELS)
         rows, columns = self._sizes
         check_element_count(rows * height + columns * width)
@@ -170,7 +176,7 @@ class FlexResizeBicubic(DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         rows, columns = (
-            _weights(
+            _make_weights(
                 x.shape[axis],
                 y.shape[axis],
                 corners=bool(self.options.get("align_corners", False)),
@@ -187,7 +193,7 @@ class FlexResizeBicubic(DynamicShape):
 _STEPS = 1 << 10  # of the weight table of TensorFlow's kernel
 
 
-def _weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
+def _make_weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
     """Return the weight of each input pixel in each output pixel, float32 [count, size].
 
     With half-pixel centers this is Keys' cubic (a = -0.5), normalized over the weights within the
@@ -205,7 +211,7 @@ def _weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
     coefficient = -0.5 if half else -0.75
     weights = np.zeros((count, size))
     for i in range(-1, 3):
-        weight = _cubic(np.abs(offset - i), coefficient)
+        weight = _evaluate_cubic(np.abs(offset - i), coefficient)
         pixel = first.astype(np.int64) + i
         within = (pixel >= 0) & (pixel < size) if half else np.ones(count, np.bool_)
         np.add.at(
@@ -214,7 +220,7 @@ def _weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
     return np.asarray(weights / weights.sum(1, keepdims=True) if half else weights, np.float32)
 
 
-def _cubic(x: Array, steep: float) -> Array:
+def _evaluate_cubic(x: Array, steep: float) -> Array:
     """Return the convolution kernel of cubic interpolation at distances up to 2."""
     near = ((steep + 2) * x - (steep + 3)) * x * x + 1
     far = ((steep * x - 5 * steep) * x + 8 * steep) * x - 4 * steep
@@ -238,7 +244,7 @@ class FlexExtractImagePatches(DynamicShape):
 
     @property
     def _windows(self) -> tuple[_Steps, _Steps]:
-        _, height, width, _ = _image(self)
+        _, height, width, _ = _read_image_shape(self)
         options = (self.options.get(name, []) for name in ("ksizes", "strides", "rates"))
         lists = [list(values) for values in options]
         padding = self.options.get("padding")

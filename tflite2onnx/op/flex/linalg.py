@@ -41,7 +41,7 @@ class _Algebra(DynamicShape):
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX
 
-    def _matrices(self, g: Builder, x: View, *, transposed: bool = False) -> Value:
+    def _flatten_batches(self, g: Builder, x: View, *, transposed: bool = False) -> Value:
         """Return matrices as float64 [batch, rows, columns], optionally transposed."""
         value = g.recast(g.reshape(x, (-1, *x.shape[-2:])), x.dtype, _F64)
         return g.Transpose(value, perm=[0, 2, 1]) if transposed else value
@@ -67,9 +67,9 @@ class FlexSolve(_Algebra):
         expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        left = self._matrices(g, xs[0], transposed=bool(self.options.get("adjoint", False)))
+        left = self._flatten_batches(g, xs[0], transposed=bool(self.options.get("adjoint", False)))
         if self.op.code == "FlexMatrixSolve":
-            right = self._matrices(g, xs[1])
+            right = self._flatten_batches(g, xs[1])
         else:
             right = g.Expand(g.constant(np.eye(self._side)), g.Shape(left))
         return self._reshape_result(g, _solve_equations(g, left, right, self._side), y)
@@ -107,10 +107,10 @@ class FlexTriangularSolve(_Algebra):
         side, lower = self._side, bool(self.options.get("lower", True))
         adjoint = bool(self.options.get("adjoint", False))
         half = (np.tril if lower else np.triu)(np.ones((side, side), np.bool_))
-        left = g.Where(half, self._matrices(g, x), g.scalar(0, _F64))
+        left = g.Where(half, self._flatten_batches(g, x), g.scalar(0, _F64))
         if adjoint:
             left, lower = g.Transpose(left, perm=[0, 2, 1]), not lower
-        remaining, rows = self._matrices(g, right), {}
+        remaining, rows = self._flatten_batches(g, right), {}
         for k in range(side) if lower else reversed(range(side)):
             column = g.Gather(left, g.ints([k]), axis=2)
             row = g.Gather(remaining, g.ints([k]), axis=1)
@@ -139,7 +139,7 @@ class FlexDeterminant(_Algebra):
             )
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View) -> tuple[Value, ...]:
-        matrix = self._matrices(g, x)
+        matrix = self._flatten_batches(g, x)
         pivots, signs = [], []
         for k in range(self._side):
             step = _Step(g, matrix, k, self._side)
@@ -166,7 +166,7 @@ class FlexCholesky(_Algebra):
         expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        remaining, columns = self._matrices(g, x), []
+        remaining, columns = self._flatten_batches(g, x), []
         for k in range(self._side):
             column = g.Gather(remaining, g.ints([k]), axis=2)
             root = g.Sqrt(g.Gather(column, g.ints([k]), axis=1))

@@ -28,7 +28,7 @@ _INTEGERS = (
 _NUMBERS = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
-def _text(options: Options, name: str) -> str:
+def _read_text(options: Options, name: str) -> str:
     """Return a string attribute; OperatorError if it is bytes that are not UTF-8."""
     text = options.get(name, "")
     if not isinstance(text, str):
@@ -72,7 +72,7 @@ class FlexStringJoin(DynamicShape):
 
     @property
     def _separator(self) -> str:
-        return _text(self.options, "separator")
+        return _read_text(self.options, "separator")
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [next((t.shape for t in self.op.inputs if t is not None and t.rank), ())]
@@ -111,7 +111,7 @@ class FlexMatch(DynamicShape):
     @property
     def _pattern(self) -> str:
         if self.op.code == "FlexStaticRegexFullMatch":
-            return _text(self.options, "pattern")
+            return _read_text(self.options, "pattern")
         data = self.input(1).data
         if data is None or data.size != 1:
             raise OperatorError("its pattern must be a constant string")
