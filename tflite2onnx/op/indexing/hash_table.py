@@ -86,7 +86,7 @@ class _Reader(DynamicShape):
     category = Category.TERMINATE
     dynamic_axes = "..."
 
-    def _keys(self, more: int) -> Tensor:
+    def _find_keys(self, more: int) -> Tensor:
         """Return the keys of a table; `more` inputs must follow keys and values."""
         if len(self.op.inputs) != 2 + more:
             raise OperatorError("its table must be filled with constants")
@@ -102,7 +102,7 @@ class HashtableSize(_Reader, Foldable):
         return [(1,)]
 
     def check(self) -> None:
-        self._keys(0)
+        self._find_keys(0)
         expect_type(self.output, (DType.INT64,))
 
     def emit(self, g: Builder, y: View, keys: View, _: View) -> Value:
@@ -125,7 +125,7 @@ class HashtableFind(_Reader):
         return [self.input(2).shape]
 
     def check(self) -> None:
-        keys = self._keys(2)
+        keys = self._find_keys(2)
         values, wanted, default = (self.input(i) for i in (1, 2, 3))
         if {keys.dtype, values.dtype} != {DType.INT64, DType.STRING}:
             raise OperatorError(

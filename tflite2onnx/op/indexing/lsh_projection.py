@@ -89,7 +89,7 @@ class LshProjection(Operator):
     def emit(
         self, g: Builder, y: View, seeds: View, items: View, weights: View | None = None
     ) -> Value:
-        hashes = g.cast(fingerprint(self._key(g, seeds, items)).value, DType.INT64)
+        hashes = g.cast(fingerprint(self._make_key(g, seeds, items)).value, DType.INT64)
         hashes = g.cast(hashes, DType.FLOAT64)
         if weights is not None:
             hashes = g.Mul(hashes, g.cast(weights, DType.FLOAT64))
@@ -104,7 +104,7 @@ class LshProjection(Operator):
         )
         return g.cast(g.Add(numbers, np.arange(count, dtype=np.int64) << size), DType.INT32)
 
-    def _key(self, g: Builder, seeds: View, items: View) -> Key:
+    def _make_key(self, g: Builder, seeds: View, items: View) -> Key:
         """Return the bytes to hash: a row for each seed and a column for each item."""
         unit = min(items.dtype.bits, 32)
         narrow = np.ascontiguousarray(seeds.constant.reshape(-1, 1)).view(f"<u{unit // _BYTE}")
@@ -227,12 +227,12 @@ def _mix_block(state: _State, key: Key, at: int, factor: UnsignedInt | int, time
     x = x ^ (w[1] * times)
     y = y + v[0] * times + key.fetch(at + 40)
     z = _rotate_right(z + w[0], 33) * factor
-    v = _weak_hash(key, at, v[1] * factor, x + w[0])
-    w = _weak_hash(key, at + 32, z + w[1], y + key.fetch(at + 16))
+    v = _hash_weakly(key, at, v[1] * factor, x + w[0])
+    w = _hash_weakly(key, at + 32, z + w[1], y + key.fetch(at + 16))
     return _State(z, y, x, v, w)
 
 
-def _weak_hash(
+def _hash_weakly(
     key: Key, at: int, a: UnsignedInt, b: UnsignedInt
 ) -> tuple[UnsignedInt, UnsignedInt]:
     one, two, three, four = (key.fetch(at + place) for place in (0, 8, 16, 24))

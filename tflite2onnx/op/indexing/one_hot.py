@@ -91,13 +91,13 @@ class OneHot(DynamicShape, Foldable):
         axis = y.axis(self._axis)
         shape = [-1 if i == axis else 1 for i in range(y.rank)]
         hot = g.Equal(
-            g.Unsqueeze(indices, g.ints([axis])), self._axis_indices(g, indices, depth, shape)
+            g.Unsqueeze(indices, g.ints([axis])), self._make_axis_indices(g, indices, depth, shape)
         )
         return g.with_compute_type(
             "Where", y.dtype, partial(g.Where, hot), on.reshape(()), off.reshape(())
         )
 
-    def _axis_indices(
+    def _make_axis_indices(
         self, g: Builder, indices: View, depth: View, shape: Sequence[int]
     ) -> Value | Array:
         """Return the indices along the new axis."""

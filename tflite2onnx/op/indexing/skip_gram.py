@@ -81,9 +81,9 @@ class SkipGram(DynamicShape):
             has = np.array([len(gram) > place for gram in self._grams])
             steps = np.array([(*gram, *size * (0,))[place] for gram in self._grams], np.int64)
             word = g.Gather(words, g.Add(begin, g.Gather(steps, number)))
-            more = g.StringConcat(_text(g, " "), word)
+            more = g.StringConcat(_make_text(g, " "), word)
             if not has.all():
-                more = g.Where(g.Gather(has, number), more, _text(g, ""))
+                more = g.Where(g.Gather(has, number), more, _make_text(g, ""))
             grams = g.StringConcat(grams, more)
         return grams
 
@@ -94,9 +94,9 @@ class SkipGram(DynamicShape):
             parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)
             words = g.reshape(parts, ["words"])
         return g.Compress(
-            words, g.Not(g.in_compute_type("Equal", DType.STRING, words, _text(g, "")))
+            words, g.Not(g.in_compute_type("Equal", DType.STRING, words, _make_text(g, "")))
         )
 
 
-def _text(g: Builder, text: str) -> Value:
+def _make_text(g: Builder, text: str) -> Value:
     return g.constant(np.array(text.encode(), np.object_), DType.STRING)

@@ -72,7 +72,7 @@ class _Indexed(Operator):
             raise OperatorError(f"index_vector_dim must be an axis of {rank}, got {axis}")
         return axis
 
-    def _distinct_axes(self, name: str, rank: int) -> list[int]:
+    def _read_distinct_axes(self, name: str, rank: int) -> list[int]:
         """Return an option that is a list of different axes of a tensor of this rank."""
         axes = [int(axis) for axis in self.options.get(name) or ()]
         if len({*axes}) != len(axes) or any(not 0 <= axis < rank for axis in axes):
@@ -81,7 +81,7 @@ class _Indexed(Operator):
 
     def _find_indexed_axes(self, name: str) -> list[int]:
         """Return the axis of the data for each element of an index vector, from this option."""
-        axes = self._distinct_axes(name, self.input(0).rank)
+        axes = self._read_distinct_axes(name, self.input(0).rank)
         count = self.input(1).shape[self._vector_axis]
         if len(axes) != count or not self.input(0).rank:
             raise OperatorError(
@@ -89,7 +89,7 @@ class _Indexed(Operator):
             )
         return axes or [0]  # ONNX's nodes require at least one; its indices are 0 then
 
-    def _vectors(self, g: Builder, indices: View) -> Value | Array:
+    def _order_vectors(self, g: Builder, indices: View) -> Value | Array:
         """Return int64 indices with the vector axis last; an array if they are constant."""
         vector_axis, rank = self._vector_axis, indices.rank
         order = [*drop_axis(range(rank), vector_axis), vector_axis]
@@ -146,7 +146,7 @@ class StablehloGather(_Indexed, DynamicShape):
 
     @cached_property
     def _collapsed_axes(self) -> list[int]:
-        axes = self._distinct_axes("collapsed_slice_dims", self.input(0).rank)
+        axes = self._read_distinct_axes("collapsed_slice_dims", self.input(0).rank)
         if any(self._sizes[axis] != 1 for axis in axes):
             raise OperatorError(
                 f"collapsed_slice_dims must be axes of size 1 of the slice sizes {self._sizes}, "
@@ -159,7 +159,7 @@ class StablehloGather(_Indexed, DynamicShape):
         """The axes of the result: ("data", axis of the data) or ("batch", batch axis)."""
         window = [axis for axis in range(self.input(0).rank) if axis not in self._collapsed_axes]
         rank = len(window) + len(self._batches)
-        offsets = self._distinct_axes("offset_dims", rank)
+        offsets = self._read_distinct_axes("offset_dims", rank)
         if len(offsets) != len(window) or sorted(offsets) != offsets:
             raise OperatorError(
                 f"offset_dims must be {len(window)} axes in ascending order, got {offsets}"
@@ -192,7 +192,7 @@ class StablehloGather(_Indexed, DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, indices: View) -> Value | NeedsReshape:
         indexed, sizes = self._find_indexed_axes("start_index_map"), self._sizes
-        vectors = self._clamp_starts(g, self._vectors(g, indices), x.shape)
+        vectors = self._clamp_starts(g, self._order_vectors(g, indices), x.shape)
         batches = [("batch", axis) for axis in range(len(self._batches))]
         data = self._drop_unreached(g, x, indexed)
         if len(indexed) == 1 and sizes[indexed[0]] == 1:
@@ -208,7 +208,7 @@ class StablehloGather(_Indexed, DynamicShape):
             rest = [("data", other) for other in range(x.rank)]
             return self._arrange_axes(g, y, gathered, [*rest[:axis], *batches, *rest[axis + 1 :]])
         window = tuple(sizes[axis] for axis in indexed)
-        where = _value(g, _expand_windows(g, vectors, self._batches, window))
+        where = _make_value(g, _expand_windows(g, vectors, self._batches, window))
         order = _move_to_front(indexed, x.rank)
         source = data if order == sorted(order) else g.Transpose(data, perm=order)
         gathered = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, where), source)
@@ -255,13 +255,13 @@ class StablehloScatter(_Indexed):
     @cached_property
     def _window_axes(self) -> list[int]:
         """The axes of the updates that are axes of the windows."""
-        return self._distinct_axes("update_window_dims", self.input(2).rank)
+        return self._read_distinct_axes("update_window_dims", self.input(2).rank)
 
     @cached_property
     def _sizes(self) -> list[int]:
         """The size of a window along each axis of the data."""
         x, updates = self.input(0), self.input(2)
-        inserted = self._distinct_axes("inserted_window_dims", x.rank)
+        inserted = self._read_distinct_axes("inserted_window_dims", x.rank)
         if len(inserted) + len(self._window_axes) != x.rank:
             raise OperatorError(
                 f"update_window_dims and inserted_window_dims must be {x.rank} axes together, "
@@ -314,11 +314,11 @@ class StablehloScatter(_Indexed):
         if not updates.tensor.elements or not x.tensor.elements:
             return x.value
         order = _move_to_front(self._indexed_axes, x.rank)
-        dtype, reduction = self._reduction_type(x.dtype)
+        dtype, reduction = self._find_reduction_type(x.dtype)
         indexed = [x.shape[axis] for axis in self._indexed_axes]
         whole = [x.shape[axis] for axis in order[len(indexed) :]]
         window = tuple(self._sizes[axis] for axis in self._indexed_axes)
-        where, is_inside = self._rows(g, self._vectors(g, indices), indexed, window)
+        where, is_inside = self._find_rows(g, self._order_vectors(g, indices), indexed, window)
         rows = g.reshape(
             _transpose_to(g, g.recast(x, x.dtype, dtype), order), [prod(indexed), *whole]
         )
@@ -340,14 +340,14 @@ class StablehloScatter(_Indexed):
         output = g.reshape(output, [*indexed, *whole])
         return g.recast(_transpose_to(g, output, np.argsort(order).tolist()), dtype, x.dtype)
 
-    def _reduction_type(self, dtype: DType) -> tuple[DType, str | None]:
+    def _find_reduction_type(self, dtype: DType) -> tuple[DType, str | None]:
         """Return the type in which ONNX Runtime reduces, and the reduction."""
         reduction = self._reduction
         if dtype is DType.BOOL and reduction:
             return DType.INT32, _OF_BOOLS.get(reduction, reduction)
         return DType.FLOAT32 if dtype is DType.FLOAT16 and reduction else dtype, reduction
 
-    def _rows(
+    def _find_rows(
         self, g: Builder, vectors: Value | Array, sizes: Sequence[int], window: Shape
     ) -> tuple[Operand, bool]:
         """Return the row of each element, [..., 1], and whether all of them are inside."""
@@ -375,7 +375,7 @@ class StablehloScatter(_Indexed):
 
     def _order_updates(self, g: Builder, updates: Value, order: Sequence[int]) -> Value:
         """Return updates with the batches first, then the window axes in this order."""
-        inserted = self._distinct_axes("inserted_window_dims", len(order))
+        inserted = self._read_distinct_axes("inserted_window_dims", len(order))
         window = [axis for axis in range(len(order)) if axis not in inserted]
         place = dict(zip(window, self._window_axes, strict=True))
         batches = [a for a in range(self.input(2).rank) if a not in self._window_axes]
@@ -388,5 +388,5 @@ def _transpose_to(g: Builder, x: Value, order: Sequence[int]) -> Value:
     return x if list(order) == sorted(order) else g.Transpose(x, perm=list(order))
 
 
-def _value(g: Builder, elements: Value | Array) -> Value:
+def _make_value(g: Builder, elements: Value | Array) -> Value:
     return g.constant(elements) if isinstance(elements, np.ndarray) else elements
