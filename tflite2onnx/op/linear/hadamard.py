@@ -59,14 +59,14 @@ class HadamardRotation(Operator):
         size = int(self.options.hadamard_size)
         if size <= _WIDE:
             blocks = g.reshape(x, [-1, size])
-            return g.reshape(g.MatMul(blocks, _hadamard(size)), y.shape)
+            return g.reshape(g.MatMul(blocks, _make_hadamard(size)), y.shape)
         inner = 1 << (size.bit_length() // 2)
         blocks = g.reshape(x, [-1, size // inner, inner])
-        rotated = g.MatMul(_hadamard(size // inner), g.MatMul(blocks, _hadamard(inner)))
+        rotated = g.MatMul(_make_hadamard(size // inner), g.MatMul(blocks, _make_hadamard(inner)))
         return g.reshape(rotated, y.shape)
 
 
-def _hadamard(size: int) -> Array:
+def _make_hadamard(size: int) -> Array:
     """Return the normalized Hadamard matrix, its own inverse: float32 [size, size]."""
     matrix = np.ones((1, 1))
     while len(matrix) < size:

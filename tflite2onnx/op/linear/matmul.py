@@ -106,7 +106,7 @@ class FullyConnected(DynamicShape):
             last = (*inner, "O")
             if w.data is None:
                 slots[1] = ("O", *inner)
-            fits = partial(_is_product, last=last, places=self._places(y.rank))
+            fits = partial(_is_product, last=last, places=self._find_places(y.rank))
             return [Frame(slots, (*batch, *last), legal=fits)]
         if w.rank == _MATRIX:
             inner *= x.rank - features_from(x.shape, self._features)
@@ -114,12 +114,12 @@ class FullyConnected(DynamicShape):
         slots = {0: (*batch, *inner), 1: ("O", *axis_names(w.rank - 1)), ~0: ("N", "O")}
         if self._hybrid:
             names = ("N", *axis_names(w.rank - 1), "O")
-            return [Frame(slots, names, legal=_rows_by_columns)]
+            return [Frame(slots, names, legal=_multiplies_rows_by_columns)]
         names = ("N", "O", *axis_names(w.rank - 1))
         plain = slots[0] == ("N", "0")
-        return [Frame(slots, names, legal=_rows_first if plain else _rows_leading)]
+        return [Frame(slots, names, legal=_has_rows_first if plain else _has_rows_leading)]
 
-    def _places(self, rank: int) -> Collection[int]:
+    def _find_places(self, rank: int) -> Collection[int]:
         """Return where the features may be in a label of an image, besides at the end."""
         if rank != _IMAGE or self.input(1).data is None or self._hybrid:
             return ()
@@ -135,18 +135,20 @@ class FullyConnected(DynamicShape):
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
     ) -> Value | NeedsReshape:
         if y.rank == _IMAGE and y.order[-1] != y.rank - 1:
-            return self._conv(g, y, x, w, b)
+            return self._emit_conv(g, y, x, w, b)
         # ONNX Runtime fuses a quantized product with a bias only as Gemm.
         if is_quantized(x.tensor) or (y.rank == _MATRIX and not self._hybrid):
-            return self._gemm(g, y, x, w, b)
+            return self._emit_gemm(g, y, x, w, b)
         # ONNX Runtime fuses the bias and the activation with Gemm only.
         if not (g.canonical or self._hybrid or y.tensor.symbols) and w.tensor.data is not None:
-            return self._gemm(g, y, x, w, b)
+            return self._emit_gemm(g, y, x, w, b)
         if x.plan.reading is Reading.DYNAMIC:
-            return self._matmul_integer(g, y, x, w, b)
-        return self._matmul(g, y, x, w, b)
+            return self._emit_matmul_integer(g, y, x, w, b)
+        return self._emit_matmul(g, y, x, w, b)
 
-    def _conv(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value | NeedsReshape:
+    def _emit_conv(
+        self, g: Builder, y: View, x: View, w: View, b: View | None
+    ) -> Value | NeedsReshape:
         """Return an image whose channels are not last; axes before them are the batch."""
         filters, channel = w.reshape((*w.shape, 1, 1)), y.order.index(y.rank - 1)
         if channel == 1:
@@ -156,7 +158,9 @@ class FullyConnected(DynamicShape):
         product = g.Conv(x.reshape((before, x.shape[channel], *pixels)), filters, b)
         return NeedsReshape(g.annotate(product, y.dtype, (before, y.shape[channel], *pixels)))
 
-    def _gemm(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value | NeedsReshape:
+    def _emit_gemm(
+        self, g: Builder, y: View, x: View, w: View, b: View | None
+    ) -> Value | NeedsReshape:
         """Return the product of x and w as matrices, in the orders in which they are stored."""
         swapped = (1, 0)
         if x.tensor.dtype is DType.INT16 and w.tensor.data is not None and w.order == swapped:
@@ -173,7 +177,7 @@ class FullyConnected(DynamicShape):
             return product
         return NeedsReshape(g.annotate(product, y.dtype, (rows, out)))
 
-    def _matmul(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
+    def _emit_matmul(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return the product of float x and weights in columns, [features, out]."""
         if y.rank == _MATRIX:
             features, out = self._features, w.tensor.shape[0]
@@ -182,7 +186,7 @@ class FullyConnected(DynamicShape):
             product = g.MatMul(x, w.in_order((1, 0)))
         return self._add_bias(g, product, b)
 
-    def _matmul_integer(
+    def _emit_matmul_integer(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
         """Return the product as the hybrid kernel computes it: x is quantized at run time."""
@@ -233,17 +237,17 @@ def _count_rows(y: View) -> int | str:
     return sizes[0] if len(sizes) == 1 else f"{y.tensor.name}_rows"
 
 
-def _rows_first(label: Axes) -> bool:
+def _has_rows_first(label: Axes) -> bool:
     """Return whether the output is [N, O]: Gemm can transpose its operands but not its result."""
     return label.index("N") < label.index("O")
 
 
-def _rows_by_columns(label: Axes) -> bool:
+def _multiplies_rows_by_columns(label: Axes) -> bool:
     """Return whether flattening makes x [batch, features] and the weights [features, out]."""
     return (label[0], label[-1]) == ("N", "O")
 
 
-def _rows_leading(label: Axes) -> bool:
+def _has_rows_leading(label: Axes) -> bool:
     """Return whether both operands can be flattened after their first axis."""
     return label[:2] == ("N", "O")
 
@@ -309,7 +313,7 @@ class BatchMatMul(DynamicShape):
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         if self.quantization.accumulates:
-            return g.MatMulInteger(a, b, *(_uint8_offset(g, x) for x in (a, b)))
+            return g.MatMulInteger(a, b, *(_find_uint8_offset(g, x) for x in (a, b)))
         one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
         if one and a.tensor.dtype is DType.INT16:
             return self._multiply_16_bits(g, a, b)
@@ -330,6 +334,6 @@ class BatchMatMul(DynamicShape):
         return g.MatMul(a, b.reshape((*(1,) * (self.output.rank - 2), *b.shape[-2:])))
 
 
-def _uint8_offset(g: Builder, x: View) -> Value | None:
+def _find_uint8_offset(g: Builder, x: View) -> Value | None:
     """Return the offset of int8 elements that are stored as uint8, None if they are int8."""
     return g.scalar(128, x.dtype) if x.dtype is DType.UINT8 else None
