@@ -67,7 +67,7 @@ class Bitcast(DynamicShape, Foldable):
             return reinterpret_bits(g, x.value, x.dtype, y.dtype)
         source, target = (_UNSIGNED[dtype.bits] for dtype in (x.dtype, y.dtype))
         unsigned = reinterpret_bits(g, x.value, x.dtype, source)
-        convert = _split if x.dtype.bits > y.dtype.bits else join_words
+        convert = _split_words if x.dtype.bits > y.dtype.bits else join_words
         return reinterpret_bits(g, convert(g, unsigned, source, target), target, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -89,23 +89,23 @@ def reinterpret_bits(g: Builder, x: Value, source: DType, target: DType) -> Valu
 def split_words(g: Builder, x: Value, dtype: DType, bits: int) -> Value:
     """Return words of so many bits as uint64; the words of an element are the last axis."""
     unsigned = _UNSIGNED[dtype.bits]
-    words = _split(g, reinterpret_bits(g, x, dtype, unsigned), unsigned, _UNSIGNED[bits])
+    words = _split_words(g, reinterpret_bits(g, x, dtype, unsigned), unsigned, _UNSIGNED[bits])
     return g.cast(words, DType.UINT64)
 
 
-def _shifts(wide: DType, narrow: DType) -> Array:
+def _list_shifts(wide: DType, narrow: DType) -> Array:
     return np.arange(0, wide.bits, narrow.bits, dtype=np.uint64)
 
 
-def _split(g: Builder, words: Value, wide: DType, narrow: DType) -> Value:
+def _split_words(g: Builder, words: Value, wide: DType, narrow: DType) -> Value:
     """Return the parts of each word, lowest first, as an additional last axis."""
     column = g.Unsqueeze(g.recast(words, wide, DType.UINT64), g.ints([-1]))
-    return g.cast(g.BitShift(column, _shifts(wide, narrow), direction="RIGHT"), narrow)
+    return g.cast(g.BitShift(column, _list_shifts(wide, narrow), direction="RIGHT"), narrow)
 
 
 def join_words(g: Builder, parts: Value, narrow: DType, wide: DType) -> Value:
     """Return words from their parts, lowest first, which are the last axis."""
-    shifts = _shifts(wide, narrow)
+    shifts = _list_shifts(wide, narrow)
     shifted = g.BitShift(g.cast(parts, DType.UINT64), shifts, direction="LEFT")
     words = [g.Gather(shifted, g.scalar(i, DType.INT64), axis=-1) for i in range(len(shifts))]
     while len(words) > 1:

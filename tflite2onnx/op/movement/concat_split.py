@@ -146,7 +146,7 @@ class Unpack(DynamicShape, Foldable):
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
         axis = x.axis(self._axis)
-        parts = _split(g, x, x.dtype, g.ints([1] * len(ys)), len(ys), axis)
+        parts = _split_tensor(g, x, x.dtype, g.ints([1] * len(ys)), len(ys), axis)
         return tuple(g.Squeeze(part, g.ints([axis])) for part in parts)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -235,24 +235,26 @@ class Split(DynamicShape, Foldable):
         axis = x.axis(self._axis)
         if self.has_data_dependent_shape or self._axis in x.tensor.symbols:
             whole = g.Gather(g.Shape(x), g.ints([axis]), axis=0)
-            sizes = self._runtime_sizes(g, whole, xs[1 - self._data])
-            return _split(g, x, x.dtype, sizes, len(ys), axis)
-        return _split(g, x, x.dtype, g.ints(self._sizes), len(ys), axis)
+            sizes = self._compute_sizes(g, whole, xs[1 - self._data])
+            return _split_tensor(g, x, x.dtype, sizes, len(ys), axis)
+        return _split_tensor(g, x, x.dtype, g.ints(self._sizes), len(ys), axis)
 
     def _split_anywhere(self, g: Builder, *xs: View) -> tuple[Value, ...]:
         """Return the parts along an axis that is known at run time only."""
         x, other, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
         number = other if self.op.code == "SPLIT" else xs[2]
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, number, x.rank))
-        sizes = self._runtime_sizes(g, parts.size, other)
-        pieces = _split(g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1)
+        sizes = self._compute_sizes(g, parts.size, other)
+        pieces = _split_tensor(
+            g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1
+        )
         each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
             reshape_to(g, part, parts.before, size, parts.after)
             for part, size in zip(pieces, each, strict=True)
         )
 
-    def _runtime_sizes(self, g: Builder, whole: Value, requested: View) -> Value:
+    def _compute_sizes(self, g: Builder, whole: Value, requested: View) -> Value:
         count = g.ints([len(self.op.outputs)])
         if self.op.code == "SPLIT":
             return g.Expand(g.Div(whole, count), count)
@@ -266,7 +268,7 @@ class Split(DynamicShape, Foldable):
         return np.split(inputs[self._data], np.cumsum(self._sizes)[:-1], self._axis)
 
 
-def _split(
+def _split_tensor(
     g: Builder, x: View | Value, dtype: DType, sizes: Value, count: int, axis: int
 ) -> tuple[Value, ...]:
     """Return `count` parts of x; Split runs in the compute type if it lacks this type."""

@@ -74,7 +74,7 @@ class _Padding(DynamicShape):
             _ = self._pads  # raises OperatorError if invalid
         expect_type(self.output, (x.dtype,))
 
-    def _stored_pads(self, g: Builder, x: View, table: View) -> Value:
+    def _order_pads(self, g: Builder, x: View, table: View) -> Value:
         """Return the padding before each stored axis, then the padding after each, int64."""
         if self.has_data_dependent_shape:
             return g.reshape(
@@ -83,10 +83,10 @@ class _Padding(DynamicShape):
         begins, ends = zip(*x.reorder(self._pads), strict=True)
         return g.ints([*begins, *ends])
 
-    def _pad(
+    def _emit_pad(
         self, g: Builder, x: View, table: View, *fill: Value, mode: str | None = None
     ) -> Value:
-        pads = self._stored_pads(g, x, table)
+        pads = self._order_pads(g, x, table)
         return g.with_compute_type(
             "Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill
         )
@@ -114,7 +114,7 @@ class Pad(_Padding, Foldable):
             return x.value
         # The stored integer that stands for 0 is the zero point.
         fill = g.scalar(y.storage.zero_point, y.dtype) if value is None else value.reshape(())
-        return self._pad(g, x, pads, fill)
+        return self._emit_pad(g, x, pads, fill)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         value = inputs[2].reshape(()) if self._has_value else 0
@@ -149,9 +149,9 @@ class MirrorPad(_Padding, Foldable):
         if not self.has_data_dependent_shape and not np.any(self._pads):
             return x.value
         if self._reflects:
-            return self._pad(g, x, table, mode="reflect")
+            return self._emit_pad(g, x, table, mode="reflect")
         if not self.has_data_dependent_shape and np.max(self._pads) == 1:
-            return self._pad(g, x, table, mode="edge")  # one element is its own mirror
+            return self._emit_pad(g, x, table, mode="edge")  # one element is its own mirror
         # Pad has no symmetric mode. A Gather for each axis copies less than slices and a Concat.
         return g.with_compute_type(
             "Gather", x.dtype, lambda v: self._mirror_axes(g, x, v, table), x.value
@@ -160,10 +160,10 @@ class MirrorPad(_Padding, Foldable):
     def _mirror_axes(self, g: Builder, x: View, value: Value, table: View) -> Value:
         for axis in range(x.rank):
             if self.has_data_dependent_shape or any(self._pads[axis]):
-                value = g.Gather(value, self._sources(g, x, table, axis), axis=x.axis(axis))
+                value = g.Gather(value, self._compute_sources(g, x, table, axis), axis=x.axis(axis))
         return value
 
-    def _sources(self, g: Builder, x: View, table: View, axis: int) -> Value:
+    def _compute_sources(self, g: Builder, x: View, table: View, axis: int) -> Value:
         """Return the index in x of each element along an axis of the output."""
         size = x.tensor.shape[axis]
         if not self.has_data_dependent_shape and axis not in x.tensor.symbols:

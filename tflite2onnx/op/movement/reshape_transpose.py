@@ -84,20 +84,20 @@ def match_dynamic_reshape_axes(source: Sizes, target: Sizes) -> tuple[Axes, Axes
     they may be split or merged in any way, so all axes between share one name.
     """
     if not any(isinstance(size, str) for size in (*source, *target)):
-        return match_reshape_axes(_fixed_sizes(source), _fixed_sizes(target))
+        return match_reshape_axes(_list_fixed_sizes(source), _list_fixed_sizes(target))
     first = _count_common(source, target)
     last = _count_common(source[first:][::-1], target[first:][::-1])
     between = [sizes[first : len(sizes) - last] for sizes in (source, target)]
     if any(isinstance(size, str) for sizes in between for size in sizes):
         inner = tuple(tuple("between" for _ in sizes) for sizes in between)
     else:
-        inner = match_reshape_axes(*(_fixed_sizes(sizes) for sizes in between))
+        inner = match_reshape_axes(*(_list_fixed_sizes(sizes) for sizes in between))
     before = tuple(f"first{i}" for i in range(first))
     after = tuple(f"last{i}" for i in range(last))
     return (*before, *inner[0], *after), (*before, *inner[1], *after)
 
 
-def _fixed_sizes(sizes: Sizes) -> Shape:
+def _list_fixed_sizes(sizes: Sizes) -> Shape:
     return tuple(size for size in sizes if isinstance(size, int))
 
 
@@ -159,9 +159,9 @@ class Reshape(DynamicShape, Foldable):
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
         if not self.has_data_dependent_shape or len(unknown) < 2:  # Reshape infers one
             return g.reshape(x, y.sizes)
-        return reshape_to(g, x.value, self._dynamic_shape(g, y, x, rest[0]))
+        return reshape_to(g, x.value, self._compute_shape(g, y, x, rest[0]))
 
-    def _dynamic_shape(self, g: Builder, y: View, x: View, axis_or_shape: View) -> Value:
+    def _compute_shape(self, g: Builder, y: View, x: View, axis_or_shape: View) -> Value:
         if not self._adds_axis:
             return g.as_int64_list(axis_or_shape, y.order)
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis_or_shape, y.rank), 0)
@@ -175,7 +175,7 @@ class Reshape(DynamicShape, Foldable):
     def infer_outputs(self) -> Sequence[OutputShape]:
         if self.has_data_dependent_shape:
             return [[Unknown() for _ in range(self._dynamic_rank)]]
-        x, shape = self.input(0), list(self._requested_shape())
+        x, shape = self.input(0), list(self._find_requested_shape())
         message = (
             f"its new shape must have {x.elements} elements, "
             f"as {x.name} is {list(x.shape)}, got {shape}"
@@ -188,7 +188,7 @@ class Reshape(DynamicShape, Foldable):
         require_equal(prod(resolved), x.elements, message)
         return [resolved]
 
-    def _requested_shape(self) -> Sequence[Dim]:
+    def _find_requested_shape(self) -> Sequence[Dim]:
         """Return the requested shape, in which -1 stands for the rest of the elements."""
         x = self.input(0)
         if self._adds_axis:
@@ -263,8 +263,8 @@ class Transpose(DynamicShape, Foldable):
         new = g.Gather(old, order, axis=0)
         # The flat index of each output element -> its indices -> the flat index of its source in x.
         number = g.Unsqueeze(_count_up(g, multiply_sizes(g, new)), g.ints([1]))
-        indices = g.Mod(g.Div(number, _strides(g, new, x.rank)), new)
-        strides = g.Gather(_strides(g, old, x.rank), order, axis=0)
+        indices = g.Mod(g.Div(number, _compute_strides(g, new, x.rank)), new)
+        strides = g.Gather(_compute_strides(g, old, x.rank), order, axis=0)
         source = g.reduce("ReduceSum", g.Mul(indices, strides), [1], keepdims=False)
         flat = g.reshape(x, [-1])
         gathered = g.with_compute_type(
@@ -289,7 +289,7 @@ def _count_up(g: Builder, count: Value) -> Value:
     return g.Range(zero, g.reshape(count, []), one)
 
 
-def _strides(g: Builder, sizes: Value, rank: int) -> Value:
+def _compute_strides(g: Builder, sizes: Value, rank: int) -> Value:
     """Return the distance of neighbours along each axis, in elements, for a row-major layout."""
     inner = np.triu(np.ones((rank, rank), np.bool_), 1)
     factors = g.Where(inner, sizes, g.scalar(1, DType.INT64))

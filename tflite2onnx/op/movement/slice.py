@@ -22,7 +22,7 @@ _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WHOLE = slice(None)
 
 
-def _python_slice(indices: range, size: int) -> slice:
+def _make_slice(indices: range, size: int) -> slice:
     """Return the Python slice that selects these indices."""
     if indices == range(size):
         return _WHOLE
@@ -36,13 +36,13 @@ def _slice_axes(g: Builder, x: View, value: Value, parts: Sequence[slice]) -> Va
     cut = {x.axis(axis): part for axis, part in enumerate(parts) if part != _WHOLE}
     if not cut:
         return value
-    bounds = [_bounds(part) for part in cut.values()]
+    bounds = [_list_bounds(part) for part in cut.values()]
     first, last, steps = (g.ints(numbers) for numbers in zip(*bounds, strict=True))
     stepwise = any(step != 1 for *_, step in bounds)
     return g.Slice(value, first, last, g.ints(list(cut)), steps if stepwise else None)
 
 
-def _bounds(part: slice) -> tuple[int, int, int]:
+def _list_bounds(part: slice) -> tuple[int, int, int]:
     """Return the begin, end and step of an ONNX Slice."""
     step = 1 if part.step is None else part.step
     first, last = (0, _HIGHEST) if step > 0 else (_HIGHEST, _LOWEST)
@@ -99,7 +99,7 @@ class Slice(DynamicShape, Foldable):
         return [
             slice(begin or None, None if size == -1 else begin + size)
             if axis in x.symbols
-            else _python_slice(indices, x.shape[axis])
+            else _make_slice(indices, x.shape[axis])
             for axis, (indices, begin, size) in enumerate(numbers)
         ]
 
@@ -190,17 +190,17 @@ class StridedSlice(DynamicShape, Foldable):
     @cached_property
     def _parts(self) -> list[_Part]:
         shape = self.input(0).shape
-        entries = self._axis_entries()
+        entries = self._find_axis_entries()
         parts, axis = [], 0
         for entry in entries:
             if entry is None:
                 parts.append(_Part(None, range(1)))
                 continue
-            parts.append(self._entry_part(entry, axis, shape[axis]))
+            parts.append(self._make_part(entry, axis, shape[axis]))
             axis += 1
         return parts
 
-    def _axis_entries(self) -> list[int | None]:
+    def _find_axis_entries(self) -> list[int | None]:
         """Return the entry of each axis: -1 for a whole axis without an entry, None for a new axis.
 
         An ellipsis stands for at least one axis: the kernel does not support NumPy's empty one.
@@ -233,7 +233,7 @@ class StridedSlice(DynamicShape, Foldable):
             return Unknown()
         begin, end, step = (ints(self, i)[entry] for i in (1, 2, 3))
         if is_known(size) and is_known(begin) and is_known(end):
-            return len(self._entry_part(entry, 0, size).indices)
+            return len(self._make_part(entry, 0, size).indices)
         o, bit = self.options, 1 << entry
         start = 0 if o.begin_mask & bit else _open_index(begin, size)
         stop = size if o.end_mask & bit else _open_index(end, size)
@@ -245,7 +245,7 @@ class StridedSlice(DynamicShape, Foldable):
         # A shorter axis would have fewer of them.
         return count if not is_known(count) or _is_inside(start, stop, size) else Unknown()
 
-    def _entry_part(self, entry: int, axis: int, size: int) -> _Part:
+    def _make_part(self, entry: int, axis: int, size: int) -> _Part:
         if entry < 0:
             return _Part(axis, range(size))
         o, bit = self.options, 1 << entry
@@ -287,7 +287,7 @@ class StridedSlice(DynamicShape, Foldable):
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape, axis = self.input(0).shape, 0
         result: list[Any] = []
-        for entry in self._axis_entries():
+        for entry in self._find_axis_entries():
             if entry is None:
                 result.append(1)
                 continue
@@ -319,7 +319,7 @@ class StridedSlice(DynamicShape, Foldable):
 
     def emit(self, g: Builder, y: View, x: View, begin: View, end: View, step: View) -> Value:
         if self.has_data_dependent_shape:
-            bounds = self._bounds(g, begin, end, step)
+            bounds = self._list_bounds(g, begin, end, step)
             return g.with_compute_type(
                 "Slice", x.dtype, lambda v: self._slice_dynamic(g, y, x, v, bounds), x
             )
@@ -327,15 +327,21 @@ class StridedSlice(DynamicShape, Foldable):
             "Slice", x.dtype, lambda v: self._slice_static(g, y, x, v), x.value
         )
 
-    def _bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
+    def _list_bounds(self, g: Builder, begin: View, end: View, step: View) -> tuple[Value, ...]:
         """Return the begins, ends and steps of an ONNX Slice, one for each entry."""
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
-        first = _mask_bound(
-            g, o.begin_mask >> entries & 1, lambda: _default_bounds(g, steps, 0, _HIGHEST), first
+        first = _replace_masked(
+            g,
+            o.begin_mask >> entries & 1,
+            lambda: _make_default_bounds(g, steps, 0, _HIGHEST),
+            first,
         )
-        last = _mask_bound(
-            g, o.end_mask >> entries & 1, lambda: _default_bounds(g, steps, _HIGHEST, _LOWEST), last
+        last = _replace_masked(
+            g,
+            o.end_mask >> entries & 1,
+            lambda: _make_default_bounds(g, steps, _HIGHEST, _LOWEST),
+            last,
         )
         single = o.shrink_axis_mask >> entries & 1
         if not single.any():
@@ -348,7 +354,7 @@ class StridedSlice(DynamicShape, Foldable):
     def _slice_dynamic(
         self, g: Builder, y: View, x: View, value: Value, bounds: tuple[Value, ...]
     ) -> Value:
-        entries = [entry for entry in self._axis_entries() if entry is not None]
+        entries = [entry for entry in self._find_axis_entries() if entry is not None]
         axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
         chosen = [entry for entry in entries if entry >= 0]
         first, last, steps = (_gather_entries(g, bound, chosen) for bound in bounds)
@@ -357,7 +363,7 @@ class StridedSlice(DynamicShape, Foldable):
     def _slice_static(self, g: Builder, y: View, x: View, value: Value) -> Value:
         shape, unknown = x.tensor.shape, x.tensor.symbols
         parts = [
-            p.requested if p.axis in unknown else _python_slice(p.indices, shape[p.axis])
+            p.requested if p.axis in unknown else _make_slice(p.indices, shape[p.axis])
             for p in self._parts
             if p.axis is not None
         ]
@@ -376,12 +382,12 @@ class StridedSlice(DynamicShape, Foldable):
         return [_take_ranges(inputs[0], ranges).reshape(self.output.shape)]
 
 
-def _mask_bound(g: Builder, mask: Array, default: Callable[[], Value], bound: Value) -> Value:
+def _replace_masked(g: Builder, mask: Array, default: Callable[[], Value], bound: Value) -> Value:
     """Return the bounds, with default bounds where a mask omits them."""
     return g.Where(mask.astype(np.bool_), default(), bound) if mask.any() else bound
 
 
-def _default_bounds(g: Builder, steps: Value, forward: int, backward: int) -> Value:
+def _make_default_bounds(g: Builder, steps: Value, forward: int, backward: int) -> Value:
     """Return a bound for each entry, which depends on the direction of its steps."""
     if steps.data is not None:
         return g.ints(np.where(steps.data > 0, forward, backward).tolist())

@@ -47,7 +47,7 @@ class _Batches(DynamicShape):
         expect_list(self, 1, x.rank - 2)
         expect(self.input(2), (x.rank - 2, 2), self.input(1).dtype)
 
-    def _block_and_edges(self, g: Builder, block: View, edges: View) -> tuple[Value, Value]:
+    def _read_block_and_edges(self, g: Builder, block: View, edges: View) -> tuple[Value, Value]:
         """Return `_block` and `_edges` as int64 values, constant where the inputs are constant."""
         one, zeros = g.ints([1]), g.constant(np.zeros((1, 2), np.int64))
         if block.tensor.is_constant:
@@ -100,7 +100,7 @@ def _split_blocks(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Par
     return parts
 
 
-def _blocks_in_front(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
+def _move_blocks_to_front(order: Order, sizes: Shape, block: Sequence[int]) -> list[_Part]:
     """Return the same parts with the positions in a block before the batch."""
     spaces = range(1, len(sizes) - 1)
     parts = []
@@ -166,9 +166,9 @@ class SpaceToBatch(_Batches):
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
-            return self._emit_dynamic(g, y, x, *self._block_and_edges(g, block, edges))
+            return self._emit_dynamic(g, y, x, *self._read_block_and_edges(g, block, edges))
         old = _split_blocks(x.order, self._sizes, self._block)
-        new = _blocks_in_front(y.order, self._sizes, self._block)
+        new = _move_blocks_to_front(y.order, self._sizes, self._block)
         if not np.any(self._edges):
             return _reorder_parts(g, x.value, old, new, y.shape)
         begins, ends = zip(*x.reorder(self._edges), strict=True)
@@ -183,7 +183,7 @@ class SpaceToBatch(_Batches):
         shape = g.Gather(g.Mul(counts, times), g.ints(y.order), axis=0)
         unknown = (0,) * x.rank
         old = _split_blocks(x.order, unknown, unknown)
-        new = _blocks_in_front(y.order, unknown, unknown)
+        new = _move_blocks_to_front(y.order, unknown, unknown)
         padded = self._pad_edges(g, x, pads)
         return _reorder_dynamic_parts(g, padded, old, new, counts, block, shape)
 
@@ -227,8 +227,8 @@ class BatchToSpace(_Batches):
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
-            return self._emit_dynamic(g, y, x, *self._block_and_edges(g, block, edges))
-        old = _blocks_in_front(x.order, self._sizes, self._block)
+            return self._emit_dynamic(g, y, x, *self._read_block_and_edges(g, block, edges))
+        old = _move_blocks_to_front(x.order, self._sizes, self._block)
         new = _split_blocks(y.order, self._sizes, self._block)
         merged = _reorder_parts(g, x.value, old, new, y.reorder(self._uncropped_sizes))
         axes = [axis for axis, crops in enumerate(self._edges) if any(crops)]
@@ -244,7 +244,7 @@ class BatchToSpace(_Batches):
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
         counts = g.Div(sizes_of(g, x), times)
         whole, unknown = g.Mul(counts, block), (0,) * x.rank
-        old = _blocks_in_front(x.order, unknown, unknown)
+        old = _move_blocks_to_front(x.order, unknown, unknown)
         new = _split_blocks(y.order, unknown, unknown)
         stored = g.Gather(whole, g.ints(y.order), axis=0)
         merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
