@@ -133,11 +133,13 @@ def stack_matrices(
     name = matrices[0].name
     planned = [g.plan.inner_weights(x, w) for w in matrices]
     storages = [p.storage for p in planned if p.reading is not Reading.FLOAT]
-    scales = [k.quantization for k in storages if k.quantization and _of_rows(k.quantization)]
+    scales = [
+        k.quantization for k in storages if k.quantization and _has_scales_of_rows(k.quantization)
+    ]
     if len(scales) < len(matrices) or len({k.dtype for k in storages}) > 1:
         is_half = all(constant_elements(w).dtype == np.float16 for w in matrices)
         parts = [constant_elements(w) if is_half else dequantize_weights(x, w) for w in matrices]
-        data = np.concatenate([f * _square(p) for f, p in zip(factors, parts, strict=True)])
+        data = np.concatenate([f * _check_square(p) for f, p in zip(factors, parts, strict=True)])
         value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
         return g.cast(value, DType.FLOAT32) if is_half else value
     rows = [
@@ -156,13 +158,13 @@ def stack_matrices(
     return g.dequantize(g.constant(data, storage.dtype, name), storage, identity(data.ndim))
 
 
-def _of_rows(quantization: Quantization) -> bool:
+def _has_scales_of_rows(quantization: Quantization) -> bool:
     """Return whether a matrix has one scale, or one per row."""
     whole = not quantization.per_axis or quantization.axis == 0
     return whole and not quantization.block_size
 
 
-def _square(data: Array) -> Array:
+def _check_square(data: Array) -> Array:
     return np.diag(data) if data.ndim == 1 else data
 
 

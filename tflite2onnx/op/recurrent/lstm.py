@@ -83,7 +83,7 @@ class UnidirectionalLstm(Recurrent):
         return [self.input(slots.weights + last).shape[-1] for slots in self.slots]
 
     def _check_direction(self, slots: Slots) -> None:
-        cell = self._cell(slots)
+        cell = self._make_cell(slots)
         x, other = self.input(0), self.optional(self.auxiliary)
         n, h = cell.cells, cell.units
         row = (n,)
@@ -127,8 +127,8 @@ class UnidirectionalLstm(Recurrent):
             weights += [gate.weights, gate.recurrent, gate.auxiliary, *vectors]
         return [tensor for tensor in weights if tensor is not None]
 
-    def _cell(self, slots: Slots) -> Cell:
-        gates = {letter: self._gate(slots, letter) for letter in ORDER}
+    def _make_cell(self, slots: Slots) -> Cell:
+        gates = {letter: self._read_gate(slots, letter) for letter in ORDER}
         present = {letter: gate for letter, gate in gates.items() if gate}
         output_gate = present["o"]
         projection = self.optional(slots.weights + _PROJECTION)
@@ -156,7 +156,7 @@ class UnidirectionalLstm(Recurrent):
             self.shares_state,
         )
 
-    def _gate(self, slots: Slots, letter: str) -> Gate | None:
+    def _read_gate(self, slots: Slots, letter: str) -> Gate | None:
         """Return the parameters of a gate; None for an input gate that has none (CIFG)."""
         place = _GATES.index(letter)
         if letter == "i" and self.optional(slots.weights) is None:
@@ -176,7 +176,7 @@ class UnidirectionalLstm(Recurrent):
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
         """Return the outputs of ONNX's LSTM, or of the steps."""
-        cell, reverse = self._cell(self.slots[direction]), direction > 0
+        cell, reverse = self._make_cell(self.slots[direction]), direction > 0
         h, c = (cell.units, cell.cells)
         batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
         if not cell.is_onnx(states[1].tensor, times):

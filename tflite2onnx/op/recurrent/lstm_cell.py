@@ -153,7 +153,7 @@ class Cell:
             matrices = [gate.auxiliary for gate in gates if gate.auxiliary]
             w = g.Concat(w, stack_matrices(g, self.x, matrices, on_axis_1, signs), axis=2)
             x = g.Concat(x, auxiliary, axis=2)
-        b = [s * self._bias(gate) for s, gate in zip(signs, gates, strict=True)]
+        b = [s * self._make_bias(gate) for s, gate in zip(signs, gates, strict=True)]
         p = [
             s * dequantize_weights(self.x, gate.peephole)
             for s, gate in zip(signs, gates, strict=True)
@@ -175,7 +175,7 @@ class Cell:
             activations=None if name == "Tanh" else ["Sigmoid", name, name],
         )
 
-    def _bias(self, gate: Gate) -> Array:
+    def _make_bias(self, gate: Gate) -> Array:
         return bias(gate.bias, scale_of(self.x), scale_of(gate.weights))
 
     def run_steps(
@@ -197,7 +197,7 @@ class Cell:
             projection = stack_matrices(g, self.h, [self.projection], np.transpose)
         matrices = [gate.recurrent for gate in self.gates.values()]
         weights = Weights(stack_matrices(g, self.h, matrices, np.transpose), projection)
-        step = partial(self._step, weights)
+        step = partial(self._emit_step, weights)
         sums = self._project_inputs(g, x, auxiliary, len(shape))
         if len(shape) == 2:  # batch and units
             states = step(g, sums, states)
@@ -220,7 +220,7 @@ class Cell:
         if not gates[0].normalization:
             # ONNX Runtime (1.31) fuses an int8 product and Add into a node that it then rejects.
             add = g.Sum if self.grids.sums else g.Add
-            sums = add(sums, np.concatenate([self._bias(gate) for gate in gates]))
+            sums = add(sums, np.concatenate([self._make_bias(gate) for gate in gates]))
         return round_to_storage(g, sums, self._sums, rank)
 
     @property
@@ -233,40 +233,38 @@ class Cell:
             DType.INT16, np.repeat([grid.scale[0] for grid in grids], self.cells)
         )
 
-    def _step(
+    def _emit_step(
         self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         h, c = states
-        sums = self._sums_of_gates(weights, g, now, h)
-        forget_gate = self._gate(g, "f", sums["f"], c)
+        sums = self._sum_gates(weights, g, now, h)
+        forget_gate = self._emit_gate(g, "f", sums["f"], c)
         if "i" in self.gates:
-            input_gate = self._gate(g, "i", sums["i"], c)
+            input_gate = self._emit_gate(g, "i", sums["i"], c)
         else:
-            input_gate = g.Sub(g.scalar(self._unit_value(g), DType.FLOAT32), forget_gate)
+            input_gate = g.Sub(g.scalar(self._find_unit_value(g), DType.FLOAT32), forget_gate)
         remembered = round_to_storage(g, g.Mul(forget_gate, c), self.grids.cell)
-        update = g.Mul(input_gate, self._gate(g, "c", sums["c"], c))
+        update = g.Mul(input_gate, self._emit_gate(g, "c", sums["c"], c))
         c = round_to_storage(g, g.Add(remembered, update), self.grids.cell)
         c = clip_to_limits(g, c, self.cell_limits)
         if self.shares_state and not is_hybrid(self.x, self.gates["o"].recurrent):
-            sums = self._sums_of_gates(weights, g, now, c)
+            sums = self._sum_gates(weights, g, now, c)
         activated = round_to_storage(
             g, apply_activation(g, self.activation, c), self.grids.functions
         )
-        hidden = g.Mul(self._gate(g, "o", sums["o"], c), activated)
+        hidden = g.Mul(self._emit_gate(g, "o", sums["o"], c), activated)
         if self.grids.hidden and g.plan.inner(self.grids.hidden).quantization:
             hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
-        h = self._output(g, weights, round_to_storage(g, hidden, self.grids.hidden))
+        h = self._emit_output(g, weights, round_to_storage(g, hidden, self.grids.hidden))
         return h, g.Identity(h) if self.shares_state else c
 
-    def _sums_of_gates(
-        self, weights: Weights, g: Builder, now: Value, h: Value
-    ) -> dict[str, Value]:
+    def _sum_gates(self, weights: Weights, g: Builder, now: Value, h: Value) -> dict[str, Value]:
         sums = round_to_storage(g, g.Gemm(h, weights.recurrent, now), self._sums)
         sizes = g.ints([self.cells] * len(self.gates))
         parts = g.node_outputs("Split", len(self.gates), sums, sizes, axis=1)
         return dict(zip(self.gates, parts, strict=True))
 
-    def _gate(self, g: Builder, letter: str, z: Value, c: Value) -> Value:
+    def _emit_gate(self, g: Builder, letter: str, z: Value, c: Value) -> Value:
         gate = self.gates[letter]
         if gate.peephole:
             place = list(self.gates).index(letter)
@@ -282,12 +280,12 @@ class Cell:
         z = apply_activation(g, self.activation, z) if letter == "c" else g.Sigmoid(z)
         return round_to_storage(g, z, self.grids.functions)
 
-    def _unit_value(self, g: Builder) -> float:
+    def _find_unit_value(self, g: Builder) -> float:
         """Return 1, or the largest number that the storage of the functions represents."""
         grid = g.plan.inner(self.grids.functions or REAL)
         return integer_range(grid.dtype)[1] * float(grid.scale[0]) if grid.quantization else 1
 
-    def _output(self, g: Builder, weights: Weights, hidden: Value) -> Value:
+    def _emit_output(self, g: Builder, weights: Weights, hidden: Value) -> Value:
         if self.projection is None:
             return hidden
         b = None

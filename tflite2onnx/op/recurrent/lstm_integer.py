@@ -44,15 +44,15 @@ def grids(
             f"it must have {_INTERMEDIATES} intermediate tensors, got {len(intermediates)}"
         )
     for tensor in (c, h, y, intermediates[_HIDDEN]):
-        _quantization(tensor)
+        _read_quantization(tensor)
     if c.dtype is not DType.INT16 or h.dtype is not DType.INT8 or y.dtype is not DType.INT8:
         raise OperatorError(
             f"h, c and output must be int8, int16 and int8, got {h.dtype.label}, {c.dtype.label} "
             f"and {y.dtype.label}"
         )
     _check_cell_scale(c)
-    hidden = _quantization(intermediates[_HIDDEN])
-    if not _quantization(h).same_as(y.quantization) or not (
+    hidden = _read_quantization(intermediates[_HIDDEN])
+    if not _read_quantization(h).same_as(y.quantization) or not (
         projected or hidden.same_as(y.quantization)
     ):
         raise OperatorError(
@@ -61,7 +61,7 @@ def grids(
         )
     scales = [2.0**-12] * len(gates)
     if normalized:
-        scales = [_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
+        scales = [_read_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
     step, zero = float(hidden.scale[0]), int(hidden.zero_point[0])
     low, high = integer_range(DType.INT8)
     opposite = -zero if projected else zero
@@ -70,23 +70,26 @@ def grids(
         sums=tuple(storage_of_scale(DType.INT16, scale) for scale in scales),
         normalized=storage_of_scale(DType.INT16, 2.0**-12),
         functions=storage_of_scale(DType.INT16, 2.0**-15),
-        cell=storage_of_scale(DType.INT16, _quantization(c).scale),
+        cell=storage_of_scale(DType.INT16, _read_quantization(c).scale),
         hidden=storage_of_scale(DType.INT8, step, opposite)
         if fits
         else storage_of_scale(DType.INT16, step),
         hidden_limits=None if fits else ((low - opposite) * step, (high - opposite) * step),
-        output=Storage(DType.INT8, _quantization(y)),
+        output=Storage(DType.INT8, _read_quantization(y)),
     )
 
 
 def _check_cell_scale(c: Tensor) -> None:
     """Raise OperatorError unless the kernel, which shifts by the logarithm, reads the scale."""
-    exponent = np.log2(_quantization(c).scale[0])
-    if _quantization(c).zero_point.any() or abs(exponent - np.rint(exponent)) > _EXPONENT_ERROR:
+    exponent = np.log2(_read_quantization(c).scale[0])
+    if (
+        _read_quantization(c).zero_point.any()
+        or abs(exponent - np.rint(exponent)) > _EXPONENT_ERROR
+    ):
         raise OperatorError(f"{c.name} must have a power of two as its scale, and the zero point 0")
 
 
-def _quantization(tensor: Tensor) -> Quantization:
+def _read_quantization(tensor: Tensor) -> Quantization:
     if tensor.quantization is None or tensor.quantization.per_axis:
         raise OperatorError(f"{tensor.name} must have a single scale")
     return tensor.quantization
@@ -101,8 +104,8 @@ def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
         return None
     if not is_quantized(tensor):
         return -limit, limit
-    scale = _quantization(tensor).scale[0]
-    zero = int(_quantization(tensor).zero_point[0])
+    scale = _read_quantization(tensor).scale[0]
+    zero = int(_read_quantization(tensor).zero_point[0])
     most = int(min(np.float32(limit) / scale, integer_range(tensor.dtype)[1]))
     if most <= 0:
         return None

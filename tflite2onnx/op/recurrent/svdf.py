@@ -111,12 +111,12 @@ class Svdf(Operator):
         next_state = g.reshape(memory, state.shape)
         if storage.quantization is not None:
             memory = g.dequantize(memory, storage, identity(3))
-        output = self._over_time(g, memory, shape)
+        output = self._sum_over_time(g, memory, shape)
         if x.tensor.dtype is DType.FLOAT32 and isinstance(output, Value):
             output = apply_activation(g, self.options.fused_activation_function, output)
         return output, next_state
 
-    def _over_time(self, g: Builder, memory: Value, shape: Shape) -> Value | NeedsReshape:
+    def _sum_over_time(self, g: Builder, memory: Value, shape: Shape) -> Value | NeedsReshape:
         """Return the output, [batch, units], of the memory, [batch, filters, times].
 
         For int8 this is a grouped convolution over all times, for which ONNX Runtime has an integer
