@@ -32,7 +32,7 @@ class Range(DynamicShape, Foldable):
 
     @property
     def _count(self) -> int:
-        start, limit, step = (self._scalar(i) for i in range(3))
+        start, limit, step = (self._read_scalar(i) for i in range(3))
         ascending = start <= limit and step > 0
         if not ascending and not (start >= limit and step < 0):
             raise OperatorError(
@@ -47,12 +47,12 @@ class Range(DynamicShape, Foldable):
 
     @property
     def _numbers(self) -> Array:
-        start, step = self._scalar(0), self._scalar(2)
+        start, step = self._read_scalar(0), self._read_scalar(2)
         steps = np.full(self._count, step, start.dtype)
         steps[:1] = start
         return np.add.accumulate(steps, dtype=start.dtype)
 
-    def _scalar(self, index: int) -> Array:
+    def _read_scalar(self, index: int) -> Array:
         tensor = self.input(index)
         expect_type(tensor, _TYPES)
         expect(tensor, (), self.input(0).dtype)

@@ -60,7 +60,7 @@ class Normalization(DynamicShape):
             return self._normalize_layer(g, x, reduced[0], scale, bias)
         fixed = x.rank - 1 not in x.tensor.symbols and x.tensor.shape[-1] <= _MOST
         if x.rank > _IMAGE and left == [0, x.rank - 1] and x.order[1] == left[1] and fixed:
-            weights = [_vector(g, scale, x, 1), _vector(g, bias, x, 0)]
+            weights = [_make_vector(g, scale, x, 1), _make_vector(g, bias, x, 0)]
             return g.InstanceNormalization(x, *weights, epsilon=float(self.options.epsilon))
         return self._spell_out(g, x, reduced, scale, bias)
 
@@ -108,7 +108,7 @@ class Normalization(DynamicShape):
         return value if bias is None else g.Add(value, bias.reshape(sizes))
 
 
-def _vector(g: Builder, view: View | None, x: View, missing: float) -> Value:
+def _make_vector(g: Builder, view: View | None, x: View, missing: float) -> Value:
     """Return a scale or a bias, [C]; a constant in place of a missing one."""
     if view is not None:
         return view.value

@@ -36,7 +36,7 @@ class ReductionRule(NamedTuple):
     numpy: Callable[..., Array]
 
 
-def _mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
+def _compute_mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
     """Return means; those of integers are truncated. Without elements they are 0, or NaN."""
     total = x.sum(dtype=np.float32 if x.dtype.kind == "f" else np.int64, **over)
     count = x.size // max(total.size, 1)
@@ -47,7 +47,7 @@ def _mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, 
     return np.asarray(rounded + ((rounded < 0) & (rounded * count != total)), x.dtype)
 
 
-def _type_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
+def _find_type_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
     return np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
 
 
@@ -55,18 +55,18 @@ class Reduction(DynamicShape, Foldable):
     """A reduction over the axes that the second input lists; an empty list reduces nothing."""
 
     rows: ClassVar[Mapping[str, ReductionRule]] = {
-        "MEAN": ReductionRule("ReduceMean", "float32 int32 int64", _mean),
+        "MEAN": ReductionRule("ReduceMean", "float32 int32 int64", _compute_mean),
         "REDUCE_ALL": ReductionRule("ReduceMin", "bool", lambda x, **over: x.all(**over)),
         "REDUCE_ANY": ReductionRule("ReduceMax", "bool", lambda x, **over: x.any(**over)),
         "REDUCE_MAX": ReductionRule(
             "ReduceMax",
             "float32 int8 uint8 int16 int32 int64",
-            lambda x, **over: x.max(initial=_type_limits(x).min, **over),
+            lambda x, **over: x.max(initial=_find_type_limits(x).min, **over),
         ),
         "REDUCE_MIN": ReductionRule(
             "ReduceMin",
             "float32 int8 uint8 int16 int32 int64",
-            lambda x, **over: x.min(initial=_type_limits(x).max, **over),
+            lambda x, **over: x.min(initial=_find_type_limits(x).max, **over),
         ),
         "REDUCE_PROD": ReductionRule(
             "ReduceProd",
@@ -94,7 +94,7 @@ class Reduction(DynamicShape, Foldable):
         if self.has_data_dependent_shape:
             rank = x.rank if self.options.keep_dims else self._infer_rank()
             return [[Unknown() for _ in range(rank)]]
-        return [self._reduced_shape(x.shape)]
+        return [self._reduce_shape(x.shape)]
 
     def _infer_rank(self) -> int:
         """Return the rank of the output if axes are computed, and reduced axes are dropped.
@@ -168,7 +168,7 @@ class Reduction(DynamicShape, Foldable):
             return _INTEGERS[self.op.code](self, g, y, x, axes)
         if is_quantized(x.tensor) and self._is_pooling(sorted(axes), x.rank):
             return NeedsReshape(g.GlobalAveragePool(x))
-        return self._node(g, self.row.node, x, x.dtype, axes)
+        return self._emit_node(g, self.row.node, x, x.dtype, axes)
 
     def _reduce_dynamic_axes(self, g: Builder, x: View, over: View) -> Value:
         axes, node = g.reshape(g.as_int64_list(over), [-1]), self.row.node
@@ -196,7 +196,7 @@ class Reduction(DynamicShape, Foldable):
     def _drop_axes(self, items: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(item for axis, item in enumerate(items) if axis not in self._axes)
 
-    def _reduced_shape(self, shape: Shape) -> Shape:
+    def _reduce_shape(self, shape: Shape) -> Shape:
         if not self.options.keep_dims:
             return self._drop_axes(shape)
         return tuple(1 if axis in self._axes else size for axis, size in enumerate(shape))
@@ -220,7 +220,7 @@ class Reduction(DynamicShape, Foldable):
         """Return whether it is a mean over all spatial axes, for GlobalAveragePool's kernels."""
         return self.op.code == "MEAN" and rank > 2 and axes == list(range(2, rank))
 
-    def _node(
+    def _emit_node(
         self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]
     ) -> Value:
         keepdims, compute_type = bool(self.options.keep_dims), g.compute_type(node, dtype)
@@ -228,7 +228,7 @@ class Reduction(DynamicShape, Foldable):
             return g.reduce(node, x, axes, keepdims=keepdims)
         return g.cast(g.reduce(node, g.cast(x, compute_type), axes, keepdims=keepdims), dtype)
 
-    def _sum(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
+    def _sum_integers(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
         """Return the sums of integers, int64."""
         add = partial(g.reduce, "ReduceSum", axes=axes, keepdims=bool(self.options.keep_dims))
         if x.dtype is DType.INT64:
@@ -237,12 +237,12 @@ class Reduction(DynamicShape, Foldable):
 
     def integer_sum(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the sum, which wraps around."""
-        return g.recast(self._sum(g, x, axes), DType.INT64, x.dtype)
+        return g.recast(self._sum_integers(g, x, axes), DType.INT64, x.dtype)
 
     def integer_mean(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the mean as the kernel does: a 64-bit sum, then a division that truncates."""
         count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
-        return g.recast(g.Div(self._sum(g, x, axes), count), DType.INT64, x.dtype)
+        return g.recast(g.Div(self._sum_integers(g, x, axes), count), DType.INT64, x.dtype)
 
     def integer_product(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the product: the halves of an axis are multiplied until one element is left.

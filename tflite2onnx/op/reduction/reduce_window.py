@@ -124,7 +124,7 @@ class _Windows(DynamicShape):
         dilated = dilate_axes(g, x, [axis.base for axis in axes], first)
         low, high = ([getattr(axis, side) for axis in axes] for side in ("low", "high"))
         padded = pad_axes(g, dilated, x.dtype, low, high, first.reshape(()))
-        node, dtype = self._node_and_type(x.dtype)
+        node, dtype = self._choose_node_and_type(x.dtype)
         value = g.recast(padded, x.dtype, dtype)
         for index, axis in enumerate(axes):
             value = _reduce_axis(g, value, node, axis, index, dtype)
@@ -133,7 +133,7 @@ class _Windows(DynamicShape):
             value = g.in_compute_type(node, dtype, start, value)
         return g.recast(value, dtype, x.dtype)
 
-    def _node_and_type(self, dtype: DType) -> tuple[str, DType]:
+    def _choose_node_and_type(self, dtype: DType) -> tuple[str, DType]:
         """Return the node and a type for it in which results are the same after wrapping around."""
         node = self._node
         if node in ("And", "Or"):
