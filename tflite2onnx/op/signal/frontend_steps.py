@@ -63,7 +63,7 @@ class Subtraction(NamedTuple):
 
     def signal(self, x: Value) -> Value:
         """Return the signal with the fractional bits of the estimate."""
-        return self._word(self.g.Mul(x, self._number(1 << self.bits)))
+        return self._wrap_to_word(self.g.Mul(x, self._make_number(1 << self.bits)))
 
     def weigh_signal(self, signal: Value) -> Value:
         """Return the signal times its weight in the estimate."""
@@ -72,33 +72,35 @@ class Subtraction(NamedTuple):
     def estimate(self, g: Builder, gained: Value, before: Operand) -> Value:
         """Return the next estimate; g may be the builder of a loop body."""
         total = g.Add(gained, g.Mul(before, self.falling))
-        return g.Mod(g.Div(total, self._number(self.unit)), self._number(1 << WORD))
+        return g.Mod(g.Div(total, self._make_number(self.unit)), self._make_number(1 << WORD))
 
     def subtract_estimate(self, x: Value, signal: Value, estimate: Value) -> Value:
         """Return the signal without the estimated noise."""
         g = self.g
         difference = g.Sub(signal, emit_minimum(g, estimate, signal))
-        minimum = g.Div(g.Mul(x, self._number(self.remaining)), self._number(self.unit))
-        return emit_maximum(g, g.Div(difference, self._number(1 << self.bits)), self._word(minimum))
+        minimum = g.Div(g.Mul(x, self._make_number(self.remaining)), self._make_number(self.unit))
+        return emit_maximum(
+            g, g.Div(difference, self._make_number(1 << self.bits)), self._wrap_to_word(minimum)
+        )
 
-    def _word(self, x: Value) -> Value:
-        return self.g.Mod(x, self._number(1 << WORD))
+    def _wrap_to_word(self, x: Value) -> Value:
+        return self.g.Mod(x, self._make_number(1 << WORD))
 
-    def _number(self, number: int) -> Value:
+    def _make_number(self, number: int) -> Value:
         return self.g.scalar(number, DType.INT64)
 
 
 def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
     """Return numbers [n] multiplied by the gain of their noise; large results are compressed."""
     number = scalars(g)
-    product = g.Mul(x, _gain(g, noise, gains))
+    product = g.Mul(x, _compute_gain(g, noise, gains))
     ratio = g.Mod(shift_right(g, product, shift), number(1 << WORD))
     small = shift_right(g, g.Mul(ratio, ratio), 2 + 2 * SNR_BITS - _OUTPUT_BITS)
     large = g.Sub(shift_right(g, ratio, SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS))
     return g.Where(g.Less(ratio, number(2 << SNR_BITS)), small, large)
 
 
-def _gain(g: Builder, noise: Value, gains: Operand) -> Value:
+def _compute_gain(g: Builder, noise: Value, gains: Operand) -> Value:
     """Return the gain of a noise level, from a table of one parabola per power of two."""
     number = scalars(g)
     interval = bit_length(g, noise, WORD)
@@ -121,7 +123,7 @@ def logarithm(g: Builder, x: Value, scale: int) -> Value:
     fraction = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
     fraction = emit_maximum(g, fraction, number(0))
     segment = g.Div(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
-    table = _log_table()
+    table = _make_log_table()
     value, next_value = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
     remainder = g.Mod(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
     interpolated = shift_right(g, g.Mul(g.Sub(next_value, value), remainder), _LOG_BITS)
@@ -134,7 +136,7 @@ def logarithm(g: Builder, x: Value, scale: int) -> Value:
     return g.Where(g.Greater(x, number(1)), result, number(0))
 
 
-def _log_table() -> Array:
+def _make_log_table() -> Array:
     """Return log2(1 + x) - x at x = i / 128, in units of 2 ** -16, as in the kernel's table."""
     x = np.arange(_SEGMENTS + 1) / _SEGMENTS
     return np.rint((np.log2(1 + x) - x) * (1 << _LOG_BITS)).astype(np.int64)

@@ -112,7 +112,7 @@ class Complex(NamedTuple):
 
     def transform(self, x: Operand) -> Value:
         """Return the transform of x, int64 [batch, length, 2]."""
-        g, sizes, circle = self.fixed.g, factors(self.length), self._roots()
+        g, sizes, circle = self.fixed.g, factors(self.length), self._make_roots()
         count = len(sizes)
         places = np.arange(self.length).reshape(sizes[::-1]).transpose().reshape(-1)
         value = g.reshape(g.Gather(x, places, axis=1), (-1, *sizes, 2))
@@ -125,13 +125,13 @@ class Complex(NamedTuple):
             order = new_order
             value = self.fixed.divide_by(value, sizes[step])
             if step < count - 1:
-                twiddles = _twiddle_factors(circle, sizes, step)
+                twiddles = _select_twiddle_factors(circle, sizes, step)
                 value = self.fixed.multiply_complex(value, twiddles.transpose(*order, count))
             value = self._run_butterflies(value, [sizes[i] for i in order], circle)
         perm = [0, *(1 + order.index(i) for i in range(count)), 1 + count]
         return g.reshape(g.Transpose(value, perm=perm), (-1, self.length, 2))
 
-    def _roots(self) -> Array:
+    def _make_roots(self) -> Array:
         turn = 2 * math.pi if self.inverse else -2 * math.pi
         return self.fixed.roots_of_unity([turn * i / self.length for i in range(self.length)])
 
@@ -141,13 +141,17 @@ class Complex(NamedTuple):
         value = g.reshape(x, (-1, *sizes[:-1], part * 2))
         if part in _ROUNDED:
             first, fractions, last = _ROUNDED[part]
-            value = self.fixed.wrap_to_type(g.MatMul(value, _in_parts(first)))
-            value = self.fixed.multiply_fraction(value, *self._fractions(part, fractions, circle))
+            value = self.fixed.wrap_to_type(g.MatMul(value, _split_complex(first)))
+            value = self.fixed.multiply_fraction(
+                value, *self._split_factors(part, fractions, circle)
+            )
         else:
             last = _FOURTHS[part].conj() if self.inverse else _FOURTHS[part]
-        return g.reshape(self.fixed.wrap_to_type(g.MatMul(value, _in_parts(last))), (-1, *sizes, 2))
+        return g.reshape(
+            self.fixed.wrap_to_type(g.MatMul(value, _split_complex(last))), (-1, *sizes, 2)
+        )
 
-    def _fractions(self, part: int, names: Sequence[str], circle: Array) -> tuple[Array, Array]:
+    def _split_factors(self, part: int, names: Sequence[str], circle: Array) -> tuple[Array, Array]:
         """Return the factors of a butterfly, and the numbers added before rounding down."""
         point = self.fixed.point
         a, b = (circle[i * self.length // part] for i in (1, 2))
@@ -188,7 +192,7 @@ class Real(NamedTuple):
         even, odd = self._split_even_odd(value, inverse=False)
         low, high = g.Add(even, odd), g.Mul(g.Sub(even, odd), _CONJUGATE)
         parts = [g.reshape(ends, (-1, 2, 2)), *(self.fixed.halve_sum(v) for v in (low, high))]
-        return self._in_sequence(parts, [0], [1])
+        return self._join_in_sequence(parts, [0], [1])
 
     def inverse(self, x: Operand) -> Value:
         """Return the real numbers [batch, length] of frequencies."""
@@ -199,7 +203,9 @@ class Real(NamedTuple):
         even, odd = self._split_even_odd(x, inverse=True)
         low, high = g.Add(even, odd), g.Mul(g.Sub(even, odd), _CONJUGATE)
         parts = [g.reshape(first, (-1, 1, 2)), *(self.fixed.wrap_to_type(v) for v in (low, high))]
-        value = Complex(self.fixed, half, inverse=True).transform(self._in_sequence(parts, [0], []))
+        value = Complex(self.fixed, half, inverse=True).transform(
+            self._join_in_sequence(parts, [0], [])
+        )
         return g.reshape(value, (-1, self.length))
 
     def _split_even_odd(self, x: Operand, *, inverse: bool) -> tuple[Value, Value]:
@@ -221,7 +227,7 @@ class Real(NamedTuple):
         )
         return even, self.fixed.multiply_complex(odd, twiddles)
 
-    def _in_sequence(
+    def _join_in_sequence(
         self, parts: Sequence[Value], first: Sequence[int], last: Sequence[int]
     ) -> Value:
         """Return parts (ends, ascending frequencies, descending frequencies) in ascending order.
@@ -235,7 +241,7 @@ class Real(NamedTuple):
         return self.fixed.g.Gather(line, self.fixed.g.ints([*first, *up, *down, *last]), axis=1)
 
 
-def _twiddle_factors(circle: Array, sizes: Sequence[int], step: int) -> Array:
+def _select_twiddle_factors(circle: Array, sizes: Sequence[int], step: int) -> Array:
     """Return the twiddle factors of a step, with an axis (size 1 if constant) per butterfly."""
     part, inner = sizes[step], math.prod(sizes[step + 1 :])
     stride = len(circle) // (part * inner)
@@ -243,7 +249,7 @@ def _twiddle_factors(circle: Array, sizes: Sequence[int], step: int) -> Array:
     return circle[places].reshape(*[1] * step, *sizes[step:], 2)
 
 
-def _in_parts(matrix: Array) -> Array:
+def _split_complex(matrix: Array) -> Array:
     """Return a complex matrix as int64, for rows of interleaved real and imaginary parts."""
     real, imaginary = matrix.real, matrix.imag
     parts = np.array([[real, imaginary], [-imaginary, real]])

@@ -107,10 +107,10 @@ class AudioMicrofrontend(Operator):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         s = self._settings
-        energy, scale_power = self._energies(g, g.cast(x, DType.INT64))
+        energy, scale_power = self._compute_energies(g, g.cast(x, DType.INT64))
         bands = g.MatMul(energy, filters(s))
         signal = g.Div(square_root(g, bands), scale_power)
-        features = self._features(g, *self._subtract_noise(g, signal))
+        features = self._compute_features(g, *self._subtract_noise(g, signal))
         scale = s.read_integer("out_scale", 1, (1 << 31) - 1)
         if y.dtype is DType.FLOAT32:
             features_out = g.Div(g.cast(features, y.dtype), g.scalar(scale, y.dtype))
@@ -122,7 +122,7 @@ class AudioMicrofrontend(Operator):
             )
         return g.reshape(g.Gather(features_out, self._stacks, axis=0), y.shape)
 
-    def _energies(self, g: Builder, x: Value) -> tuple[Value, Value]:
+    def _compute_energies(self, g: Builder, x: Value) -> tuple[Value, Value]:
         """Return energies [frames, frequencies], and the power of 2 that scales their roots."""
         s = self._settings
         places = s.step * np.arange(self._frames)[:, None] + np.arange(s.size)
@@ -161,7 +161,7 @@ class AudioMicrofrontend(Operator):
         )
         return steps.subtract_estimate(x, signal, noise), noise
 
-    def _features(self, g: Builder, x: Value, noise: Value) -> Value:
+    def _compute_features(self, g: Builder, x: Value, noise: Value) -> Value:
         """Return features [frames, channels]: gain control, then logarithm, if enabled."""
         s = self._settings
         value = g.reshape(x, (-1,))

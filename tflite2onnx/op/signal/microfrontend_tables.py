@@ -70,7 +70,7 @@ def window(size: int) -> Array:
     return np.array(whole, np.int64)
 
 
-def _mel(frequency: np.float32) -> np.float32:
+def _convert_to_mel(frequency: np.float32) -> np.float32:
     return np.float32(1127.0 * math.log1p(float(frequency) / 700.0))
 
 
@@ -93,17 +93,19 @@ def filters(settings: Settings) -> Array:
     frequencies = settings.length // 2 + 1
     spacing = np.float32(0.5 * settings.rate / float(np.float32(frequencies) - np.float32(1)))
     check_element_count(frequencies * (settings.channels + 2))
-    bands = _bands(settings, low, high, spacing)
+    bands = _make_bands(settings, low, high, spacing)
     if bands[-1].end >= frequencies:
         raise OperatorError(
             f"its bands must end below frequency {frequencies} of the transform, got "
             f"{bands[-1].end}; lower upper_band_limit"
         )
     matrix = np.zeros((frequencies, settings.channels + 2), np.int64)
-    before = _mel(low)
+    before = _convert_to_mel(low)
     for channel, band in enumerate(bands):
         for i in range(band.start, band.end):
-            weight = (band.center - _mel(np.float32(i) * spacing)) / (band.center - before)
+            weight = (band.center - _convert_to_mel(np.float32(i) * spacing)) / (
+                band.center - before
+            )
             rounded = float(weight * np.float32(1 << _FILTER_BITS))
             matrix[i, channel] = math.floor(rounded + 0.5)
             falling = (1.0 - float(weight)) * (1 << _FILTER_BITS)
@@ -112,18 +114,21 @@ def filters(settings: Settings) -> Array:
     return matrix[:, 1:-1]
 
 
-def _bands(
+def _make_bands(
     settings: Settings, low: np.float32, high: np.float32, spacing: np.float32
 ) -> list[_Band]:
     """Return the frequencies of each band; only the falling half of the first is used."""
     count = settings.channels + 1
-    width = (_mel(high) - _mel(low)) / np.float32(count)
+    width = (_convert_to_mel(high) - _convert_to_mel(low)) / np.float32(count)
     frequency = int(1.5 + float(low / spacing))  # without the constant part
     bands = []
     for channel in range(count):
-        center = _mel(low) + width * np.float32(channel + 1)
+        center = _convert_to_mel(low) + width * np.float32(channel + 1)
         start = frequency
-        while frequency < settings.length and _mel(np.float32(frequency) * spacing) <= center:
+        while (
+            frequency < settings.length
+            and _convert_to_mel(np.float32(frequency) * spacing) <= center
+        ):
             frequency += 1
         bands.append(_Band(start, frequency, center))
     return bands
@@ -131,19 +136,19 @@ def _bands(
 
 def gains(settings: Settings) -> Array:
     """Return the parabolas of the gain over noise, int64 [125] (pcan_gain_control_util.c)."""
-    table = [_gain(settings, 0), _gain(settings, 1)]
+    table = [_compute_gain(settings, 0), _compute_gain(settings, 1)]
     for interval in range(2, _INTERVALS + 1):
         first = 1 << (interval - 1)
         last = 2 * first - (interval == _INTERVALS)
         at_first, at_middle, at_last = (
-            _gain(settings, x) for x in (first, first + (first >> 1), last)
+            _compute_gain(settings, x) for x in (first, first + (first >> 1), last)
         )
         linear = 4 * (at_middle - at_first) - (at_last - at_first)
         table += [at_first, linear, at_last - at_first - linear, 0]
     return np.array(table[:-1], np.int64).astype(np.int16).astype(np.int64)
 
 
-def _gain(settings: Settings, x: int) -> int:
+def _compute_gain(settings: Settings, x: int) -> int:
     bits = settings.read_integer("smoothing_bits", 0, 31) - settings.correction
     if not 0 <= bits <= 31:
         raise OperatorError(

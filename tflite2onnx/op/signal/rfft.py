@@ -83,7 +83,7 @@ class RealFourier(DynamicShape):
 
     @cached_property
     def _lengths(self) -> tuple[int, int]:
-        return _powers_of_two(ints(self, 1))
+        return _read_powers_of_two(ints(self, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
@@ -142,7 +142,7 @@ class InverseRealFourier(Operator):
 
     @cached_property
     def _lengths(self) -> tuple[int, int]:
-        return _powers_of_two(ints(self, 1))
+        return _read_powers_of_two(ints(self, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         # The input is complex before `lower_complex`, and pairs after it.
@@ -184,7 +184,7 @@ def synthesis(width: int) -> Array:
     return parts.reshape(half * _PAIR, width)
 
 
-def _powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
+def _read_powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
     """Return two lengths; OperatorError unless they are powers of 2, as the kernels require."""
     if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
         raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")

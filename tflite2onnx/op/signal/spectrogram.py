@@ -113,23 +113,23 @@ class Mfcc(DynamicShape):
         expect(x, x.shape, DType.FLOAT32)
         expect(self.input(1), self.input(1).shape, DType.INT32)
         expect_type(self.output, (DType.FLOAT32,))
-        self._bands()
+        self._make_bands()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < _SPECTRA - 1
 
     def emit(self, g: Builder, y: View, x: View, rate: View) -> Value:
-        energy = g.MatMul(g.Sqrt(x), self._bands().astype(np.float32))
+        energy = g.MatMul(g.Sqrt(x), self._make_bands().astype(np.float32))
         logarithm = g.Log(g.Max(energy, g.scalar(_FLOOR, DType.FLOAT32)))
-        return g.MatMul(logarithm, self._cosines().astype(np.float32))
+        return g.MatMul(logarithm, self._make_cosines().astype(np.float32))
 
-    def _cosines(self) -> Array:
+    def _make_cosines(self) -> Array:
         """Return the cosine transform, [bands, coefficients]."""
         bands, coefficients = self._counts
         angles = np.outer(np.arange(bands) + 0.5, np.arange(coefficients)) * (math.pi / bands)
         return math.sqrt(2 / bands) * np.cos(angles)
 
-    def _bands(self) -> Array:
+    def _make_bands(self) -> Array:
         """Return the weight of each frequency in each band, [frequencies, bands].
 
         A frequency lies between the centres of two neighbouring bands, and its weights in the
@@ -153,8 +153,8 @@ class Mfcc(DynamicShape):
                 f"upper_frequency_limit must be below {frequencies * spacing} Hz, the range of its "
                 f"{frequencies} frequencies, got {high} Hz"
             )
-        edges = np.linspace(_mel(low), _mel(high), bands + 2)
-        mels = _mel(np.arange(first, last + 1) * spacing)
+        edges = np.linspace(_convert_to_mel(low), _convert_to_mel(high), bands + 2)
+        mels = _convert_to_mel(np.arange(first, last + 1) * spacing)
         # The position in units of edges: 1.25 is a quarter of the way from edge 1 to edge 2.
         position = (mels - edges[0]) / (edges[1] - edges[0])
         weights = np.zeros((frequencies, bands))
@@ -163,5 +163,5 @@ class Mfcc(DynamicShape):
         return weights
 
 
-def _mel(hertz: Array | float) -> Array:
+def _convert_to_mel(hertz: Array | float) -> Array:
     return np.asarray(1127 * np.log1p(np.asarray(hertz) / 700))

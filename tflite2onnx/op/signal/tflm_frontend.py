@@ -80,7 +80,7 @@ class SignalEnergy(Signal):
 
     codes = ("SignalEnergy",)
 
-    def _range(self, size: int) -> tuple[int, int]:
+    def _find_range(self, size: int) -> tuple[int, int]:
         """Return the first complex number of the range, and the first one after it."""
         return self.option("start_index", 0, size), self.option("end_index", 0, size)
 
@@ -89,7 +89,7 @@ class SignalEnergy(Signal):
 
     def check(self) -> None:
         size, rest = divmod(self.vector(0, DType.INT16), _COMPLEX)
-        start, end = self._range(size)
+        start, end = self._find_range(size)
         if rest or start > end:
             raise OperatorError(
                 f"it must have pairs, and start_index must not exceed end_index, got "
@@ -101,7 +101,7 @@ class SignalEnergy(Signal):
         (size,) = y.shape
         pairs = g.cast(g.reshape(x, (size, _COMPLEX)), DType.INT64)
         energy = g.reduce("ReduceSum", g.Mul(pairs, pairs), [1], keepdims=False)
-        start, end = self._range(size)
+        start, end = self._find_range(size)
         if (start, end) != (0, size):
             in_range = (np.arange(size) >= start) & (np.arange(size) < end)
             energy = g.Mul(energy, in_range.astype(np.int64))
@@ -114,7 +114,7 @@ class SignalFilterBank(Signal):
     codes = ("SignalFilterBank",)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self._matrix(self.vector(0, DType.UINT32)).shape[1],)]
+        return [(self._make_matrix(self.vector(0, DType.UINT32)).shape[1],)]
 
     def check(self) -> None:
         self.vector(0, DType.UINT32)  # raises OperatorError if invalid
@@ -123,10 +123,10 @@ class SignalFilterBank(Signal):
         expect_type(self.output, (DType.UINT64,))
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        matrix = self._matrix(x.shape[0])
+        matrix = self._make_matrix(x.shape[0])
         return g.cast(g.MatMul(g.cast(x, DType.INT64), matrix), DType.UINT64)
 
-    def _matrix(self, size: int) -> Array:
+    def _make_matrix(self, size: int) -> Array:
         """Return the weight of each frequency in each band, int64 [size, bands].
 
         Each frequency contributes to a band and, with the complementary weight, to the next band.

@@ -88,7 +88,7 @@ class SignalDelay(_Stream):
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         if not memory:
             return (x.value,)
-        return _split(g, g.Concat(*memory, x, axis=-1), x.shape[-1])
+        return _split_samples(g, g.Concat(*memory, x, axis=-1), x.shape[-1])
 
 
 class SignalFramer(_Stream):
@@ -159,9 +159,9 @@ class SignalFramer(_Stream):
         samples = g.Concat(memory[0], x, axis=-1) if memory else x.value
         places = step * np.arange(count)[:, None] + np.arange(size)
         frames = [g.Gather(samples, places, axis=x.rank - 1)]
-        next_state = list(_split(g, samples, x.shape[-1])[1:]) if memory else []
+        next_state = list(_split_samples(g, samples, x.shape[-1])[1:]) if memory else []
         if not self._missing_steps:
-            return (*frames, _constant_true(g, ys[1]), *next_state)
+            return (*frames, _make_true(g, ys[1]), *next_state)
         steps, required = memory[1], g.constant(np.array([self._missing_steps], np.int32))
         complete = g.GreaterOrEqual(steps, required)
         total = g.Add(steps, g.constant(np.array([count], np.int32)))
@@ -210,7 +210,7 @@ class SignalStacker(_Stream):
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         channels, frames, right, step = self._sizes
         if frames == 1:
-            return x.value, _constant_true(g, ys[1])
+            return x.value, _make_true(g, ys[1])
         past, missing = memory
         zero, one, first_count, period = (
             g.constant(np.array([n], np.int32)) for n in (0, 1, right + 1, step)
@@ -227,7 +227,7 @@ class SignalStacker(_Stream):
         stack = g.Concat(previous, x, axis=0)
         remaining = g.Sub(g.Where(first, first_count, missing), one)
         complete = g.Equal(remaining, zero)
-        next_past = _split(g, stack, channels)[1]
+        next_past = _split_samples(g, stack, channels)[1]
         return (
             stack,
             g.reshape(complete, ys[1].shape),
@@ -296,7 +296,7 @@ class SignalOverlapAdd(_Stream):
             part = g.Pad(part, g.ints([0, index, 0, 0, total - length - index, 0]))
             stream = self._saturate_int16(g, g.Add(stream, part), wide)
         stream = g.reshape(g.recast(stream, wide, x.dtype), (streams, total * step))
-        output, remainder = _split(g, stream, count * step)
+        output, remainder = _split_samples(g, stream, count * step)
         next_past = g.Slice(remainder, g.ints([0]), g.ints([size - step]), g.ints([1]))
         return g.reshape(output, ys[0].shape), g.reshape(next_past, ys[1].shape)
 
@@ -326,15 +326,15 @@ class SignalFilterBankSpectralSubtraction(_Stream):
         self.option("num_channels", size, size)
         self.option("smoothing_bits")
         self.option("spectral_subtraction_bits")
-        self._coefficient("min_signal_remaining")
-        _ = self._rates("smoothing"), self._rates("one_minus_smoothing")
+        self._read_coefficient("min_signal_remaining")
+        _ = self._make_rates("smoothing"), self._make_rates("one_minus_smoothing")
 
-    def _coefficient(self, name: str) -> int:
+    def _read_coefficient(self, name: str) -> int:
         return self.option(name, 0, _MOST_COEFFICIENT)
 
-    def _rates(self, name: str) -> Array:
+    def _make_rates(self, name: str) -> Array:
         """Return the coefficient of each channel."""
-        even, odd = self._coefficient(name), self._coefficient(f"alternate_{name}")
+        even, odd = self._read_coefficient(name), self._read_coefficient(f"alternate_{name}")
         return np.where(np.arange(self.input(0).elements) % 2, odd, even).astype(np.int64)
 
     def memory(self) -> Sequence[Tensor]:
@@ -347,9 +347,9 @@ class SignalFilterBankSpectralSubtraction(_Stream):
             g,
             self.option("smoothing_bits"),
             1 << self.option("spectral_subtraction_bits"),
-            self._rates("smoothing"),
-            self._rates("one_minus_smoothing"),
-            self._coefficient("min_signal_remaining"),
+            self._make_rates("smoothing"),
+            self._make_rates("one_minus_smoothing"),
+            self._read_coefficient("min_signal_remaining"),
         )
         energy, previous = (g.cast(v, DType.INT64) for v in (x, noise))
         signal = steps.signal(energy)
@@ -441,7 +441,7 @@ class CircularBuffer(HasInternalState):
         return buffer, continues, buffer, g.Where(continues, period, remaining)
 
 
-def _split(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
+def _split_samples(g: Builder, line: Value, size: int) -> tuple[Value, Value]:
     """Return the first `size` samples along the last axis, and the samples after them."""
     at, last = g.ints([size]), g.ints([-1])
     return g.Slice(line, g.ints([0]), at, last), g.Slice(line, at, g.ints([AXIS_END]), last)
@@ -454,5 +454,5 @@ def _pad_samples(g: Builder, x: Value, shape: tuple[int, int], size: int) -> Val
     return g.Pad(flat, g.ints([0, 0, 0, missing])) if missing else flat
 
 
-def _constant_true(g: Builder, y: View) -> Value:
+def _make_true(g: Builder, y: View) -> Value:
     return g.constant(np.ones(y.shape, np.bool_))
