@@ -16,7 +16,7 @@ class VolumeConvolution(Convolution):
     """Base class of the 3-D convolutions, which have one group and float32 tensors only."""
 
     def window(self) -> Window:
-        return window_of(self.options, *_volume(self.sizes(1)))
+        return window_of(self.options, *_list_volume(self.sizes(1)))
 
     def check_operands(self) -> None:
         data, weights, _ = self.product.operands
@@ -40,7 +40,7 @@ class Conv3D(VolumeConvolution):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
-        return [(x["N"], *self.window().steps(_volume(x)), self.sizes(1)["O"])]
+        return [(x["N"], *self.window().steps(_list_volume(x)), self.sizes(1)["O"])]
 
     def check(self) -> None:
         self.check_operands()
@@ -59,6 +59,6 @@ class Conv3DTranspose(TransposedConvolution, VolumeConvolution):
     onnx = ", IODHW, NCDHW, O -> NCDHW"
 
 
-def _volume(sizes: dict[str, int]) -> Shape:
+def _list_volume(sizes: dict[str, int]) -> Shape:
     """Return (depth, height, width)."""
     return sizes["D"], sizes["H"], sizes["W"]

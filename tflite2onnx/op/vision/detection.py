@@ -157,7 +157,7 @@ class DetectionPostProcess(DynamicShape):
     def emit(
         self, g: Builder, ys: tuple[View, ...], encoded: View, scores: View, anchors: View
     ) -> tuple[Value, ...]:
-        corners = self._corners(g, encoded, anchors)
+        corners = self._decode_corners(g, encoded, anchors)
         class_scores = scores.value
         if scores.shape[1] > self._classes:  # the first class is the background
             class_scores = g.Slice(scores, g.ints([1]), g.ints([scores.shape[1]]), g.ints([1]))
@@ -177,14 +177,14 @@ class DetectionPostProcess(DynamicShape):
         outputs = [g.reshape(v, y.shape) for v, y in zip(values, ys, strict=False)]
         return (*outputs, g.cast(detections.number, DType.FLOAT32))
 
-    def _corners(self, g: Builder, encoded: View, anchors: View) -> Value:
+    def _decode_corners(self, g: Builder, encoded: View, anchors: View) -> Value:
         """Return the boxes as (ymin, xmin, ymax, xmax), float32 [1, n, 4].
 
         The kernel computes centres and half sizes in double precision, and rounds them to float32.
         Boxes whose overlap is close to the threshold need the same precision here.
         """
-        offsets, sizes = self._halves(g, encoded, 2)
-        origins, extents = self._halves(g, anchors, 1)
+        offsets, sizes = self._split_halves(g, encoded, 2)
+        origins, extents = self._split_halves(g, anchors, 1)
         offset_scales, size_scales = (
             np.array([self._number_option(f"{axis}_scale") for axis in axes], np.float64)
             for axes in ("yx", "hw")
@@ -197,7 +197,7 @@ class DetectionPostProcess(DynamicShape):
         return g.Concat(g.Sub(centers, half_extents), g.Add(centers, half_extents), axis=2)
 
     @staticmethod
-    def _halves(g: Builder, x: View, axis: int) -> tuple[Value, ...]:
+    def _split_halves(g: Builder, x: View, axis: int) -> tuple[Value, ...]:
         """Return (y, x) and (height, width) as doubles; further elements of the axis are unused."""
         value = x.value
         if x.shape[axis] > _CORNERS:

@@ -94,19 +94,21 @@ class LandmarksToMatrix(Operator):
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [_MATRIX]
 
-    def _option(self, name: str) -> float:
+    def _read_option(self, name: str) -> float:
         """Return a positive number; OperatorError if the option is not positive."""
         number = float(self.options.get(name, 0))
         if not number > 0:
             raise OperatorError(f"its {name} must be positive, got {number}")
         return number
 
-    def _size(self, name: str) -> Array:
+    def _read_size(self, name: str) -> Array:
         """Return the (width, height) of an image, float32."""
         if self._first:
             height, width = (int(n) for n in self.options[f"{name}_hw"])
         else:
-            height, width = (int(self._option(f"{name}_{axis}")) for axis in ("height", "width"))
+            height, width = (
+                int(self._read_option(f"{name}_{axis}")) for axis in ("height", "width")
+            )
         if min(height, width) < 1:
             raise OperatorError(f"the size of its {name} must be positive, got {height, width}")
         return np.array([width, height], np.float32)
@@ -137,20 +139,20 @@ class LandmarksToMatrix(Operator):
             )
         expect(x, x.shape, DType.FLOAT32)
         expect_type(self.output, (DType.FLOAT32,))
-        self._factors()
+        self._make_factors()
         _ = self._points
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         points = g.Slice(g.reshape(x, [-1, 3]), g.ints([0]), g.ints([2]), g.ints([1]))
         ends, inside = (g.Gather(points, g.ints(each), axis=0) for each in self._points)
-        rotation = self._rotation(g, ends)
+        rotation = self._make_rotation(g, ends)
         # Points are rows, so this multiplies by the transpose: the inverse of the rotation.
         upright = g.MatMul(inside, rotation)
         high = g.reduce("ReduceMax", upright, [0], keepdims=True)
         low = g.reduce("ReduceMin", upright, [0], keepdims=True)
         half = g.scalar(0.5, DType.FLOAT32)
         center = g.MatMul(g.Mul(g.Add(high, low), half), g.Transpose(rotation, perm=[1, 0]))
-        by_rotation, by_size, by_center, origin = self._factors()
+        by_rotation, by_size, by_center, origin = self._make_factors()
         scales = g.Mul(g.Sub(high, low), by_size)
         turn = g.Mul(g.Mul(rotation, by_rotation.reshape(2, 1)), scales)
         # `origin` is the vector from the middle of the crop to its origin, in pixels.
@@ -163,7 +165,7 @@ class LandmarksToMatrix(Operator):
         rows = g.Concat(turn, depth, shift, axis=1)
         return g.reshape(g.Concat(rows, rest, axis=0), y.shape)
 
-    def _rotation(self, g: Builder, ends: Value) -> Value:
+    def _make_rotation(self, g: Builder, ends: Value) -> Value:
         """Return the matrix that rotates the crop to the image, float32 [2, 2]."""
         left, right = g.node_outputs("Split", 2, ends, g.ints([1, 1]), axis=0)
         across, down = g.node_outputs("Split", 2, g.Sub(right, left), g.ints([1, 1]), axis=1)
@@ -171,11 +173,11 @@ class LandmarksToMatrix(Operator):
             angle = g.Atan(g.Div(down, across))
             cosine, sine = g.Cos(angle), g.Sin(angle)
         else:
-            cosine, sine = self._angle_difference(g, across, down)
+            cosine, sine = self._subtract_angles(g, across, down)
         top = g.Concat(cosine, g.Neg(sine), axis=1)
         return g.Concat(top, g.Concat(sine, cosine, axis=1), axis=0)
 
-    def _angle_difference(self, g: Builder, across: Value, down: Value) -> tuple[Value, Value]:
+    def _subtract_angles(self, g: Builder, across: Value, down: Value) -> tuple[Value, Value]:
         """Return the cosine and sine of atan2(down, across) minus `target_rotation_radians`."""
         length = g.Sqrt(g.Add(g.Mul(across, across), g.Mul(down, down)))
         is_zero = g.Equal(length, g.scalar(0, DType.FLOAT32))
@@ -189,23 +191,25 @@ class LandmarksToMatrix(Operator):
             g.Sub(g.Mul(sine, c), g.Mul(cosine, s)),
         )
 
-    def _factors(self) -> tuple[Array, Array, Array, Array]:
+    def _make_factors(self) -> tuple[Array, Array, Array, Array]:
         """Return the factors of rotation, box size and box centre, and the crop's origin.
 
         All are (x, y). Version 1 measures images from the centre of the first pixel to the centre
         of the last, and landmarks from 0 to `landmarks_range`. Version 2 measures everything in
         pixels of the image.
         """
-        output = self._size("output")
+        output = self._read_size("output")
         one = np.ones(2, np.float32)
         if not self._first:
-            scale = np.array([self._option("scale_x"), self._option("scale_y")], np.float32)
+            scale = np.array(
+                [self._read_option("scale_x"), self._read_option("scale_y")], np.float32
+            )
             return one, scale / output, one, -output / 2
         if min(output) < 2:
             raise OperatorError(
                 f"its output must have at least 2 rows and 2 columns, got {output[::-1].tolist()}"
             )
-        span, image = self._option("landmarks_range"), (self._size("input") - 1) / 2
+        span, image = self._read_option("landmarks_range"), (self._read_size("input") - 1) / 2
         multiplier = float(self.options.get("bbox_size_multiplier", 0)) / span
         if multiplier == 0:
             raise OperatorError("its bbox_size_multiplier must not be 0")

@@ -66,7 +66,7 @@ class NonMaxSuppression(DynamicShape):
             )
         for index in range(_OVERLAP, len(self.op.inputs)):
             expect(self.input(index), (), DType.FLOAT32)
-        sigma = self._constant(_SIGMA) if soft else None
+        sigma = self._read_constant(_SIGMA) if soft else None
         if sigma is not None and sigma < 0:
             raise OperatorError(f"sigma must not be negative, got {sigma}")
         indices, *scores, number = self.op.outputs
@@ -75,7 +75,7 @@ class NonMaxSuppression(DynamicShape):
         for tensor in scores:
             expect_type(tensor, (DType.FLOAT32,))
 
-    def _constant(self, index: int) -> np.float32 | None:
+    def _read_constant(self, index: int) -> np.float32 | None:
         """Return the value of a constant scalar input; None if the input is computed."""
         data = self.input(index).data
         return None if data is None else np.float32(data.reshape(-1)[0])
@@ -92,9 +92,12 @@ class NonMaxSuppression(DynamicShape):
         sigma: View | None = None,
     ) -> tuple[Value, ...]:
         max_boxes = g.cast(most.reshape((1,)), DType.INT64)
-        threshold, soft = self._constant(_OVERLAP), self._is_soft and self._constant(_SIGMA) != 0
+        threshold, soft = (
+            self._read_constant(_OVERLAP),
+            self._is_soft and self._read_constant(_SIGMA) != 0,
+        )
         if threshold is None or not 0 < threshold <= 1 or soft:
-            limits = Thresholds(overlap, least, _scale(g, sigma))
+            limits = Thresholds(overlap, least, _make_scale(g, sigma))
             indices, values = _suppress_in_loop(g, boxes, scores, max_boxes, limits)
         else:
             indices = _suppress_by_node(g, boxes, scores, max_boxes, threshold, least)
@@ -115,7 +118,7 @@ class Thresholds(NamedTuple):
     scale: Value | None
 
 
-def _scale(g: Builder, sigma: View | None) -> Value | None:
+def _make_scale(g: Builder, sigma: View | None) -> Value | None:
     """Return -0.5 / sigma, the factor of the squared overlap in the exponent, or None."""
     if sigma is None:
         return None
@@ -152,7 +155,7 @@ def _suppress_in_loop(
     start = g.Greater(g.reduce("ReduceMax", initial_scores, [0], keepdims=False), limits.least)
     count = g.reduce("ReduceSum", g.cast(is_candidate, DType.INT64), [0], keepdims=True)
     rounds = g.Squeeze(g.Min(count, most), g.ints([0]))
-    body = _round(g, _corners(g, boxes), limits, boxes.sizes[:1])
+    body = _make_round(g, _list_corners(g, boxes), limits, boxes.sizes[:1])
     _, indices, values = g.node_outputs("Loop", 3, rounds, start, initial_scores, body=body)
     return indices, values
 
@@ -165,30 +168,30 @@ class Corners(NamedTuple):
     area: Value
 
 
-def _corners(g: Builder, boxes: View) -> Corners:
+def _list_corners(g: Builder, boxes: View) -> Corners:
     """Return the coordinates of boxes, which are given by any two opposite corners."""
     parts = [g.Slice(boxes, g.ints([i]), g.ints([i + 2]), g.ints([1])) for i in (0, 2)]
     low, high = g.Min(*parts), g.Max(*parts)
-    return Corners(low, high, _area(g, g.Sub(high, low)))
+    return Corners(low, high, _compute_area(g, g.Sub(high, low)))
 
 
-def _area(g: Builder, sizes: Value) -> Value:
+def _compute_area(g: Builder, sizes: Value) -> Value:
     sides = (g.Gather(sizes, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
     return g.Mul(*sides)
 
 
-def _overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
+def _compute_overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
     """Return intersection over union of all boxes and one; 0 if either has no area."""
     one = Corners(*(g.Gather(each, index) for each in all_boxes))
     zero = g.scalar(0, DType.FLOAT32)
     sizes = g.Sub(g.Min(all_boxes.high, one.high), g.Max(all_boxes.low, one.low))
-    shared = _area(g, g.Max(sizes, zero))
+    shared = _compute_area(g, g.Max(sizes, zero))
     union = g.Sub(g.Add(one.area, all_boxes.area), shared)
     areas = g.And(g.Greater(all_boxes.area, zero), g.Greater(one.area, zero))
     return g.Where(areas, g.Div(shared, union), zero)
 
 
-def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> Body:
+def _make_round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> Body:
     """Return the Loop body that selects the best box, and lowers or drops the other scores.
 
     The scores, of the given shape, are carried from one iteration to the next. Each iteration
@@ -199,7 +202,7 @@ def _round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes) -> 
     scores = g.annotate(Value(dtype=DType.FLOAT32), DType.FLOAT32, shape)
     best = g.annotate(inner.ArgMax(scores, axis=0, keepdims=0), DType.INT64, ())
     score = g.annotate(inner.Gather(scores, best), DType.FLOAT32, ())
-    overlap, remaining = _overlap(inner, boxes, best), scores
+    overlap, remaining = _compute_overlap(inner, boxes, best), scores
     drop = inner.GreaterOrEqual(overlap, thresholds.overlap)
     if thresholds.scale is not None:
         power = inner.Mul(inner.Mul(thresholds.scale, overlap), overlap)

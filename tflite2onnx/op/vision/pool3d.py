@@ -28,13 +28,13 @@ class _VolumePool(ImageOperator):
     def _window(self) -> Window:
         return window_from_lists(self.options, _AXES)
 
-    def _volume(self) -> Shape:
+    def _read_volume(self) -> Shape:
         x = self.sizes(0)
         return x["D"], x["H"], x["W"]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
-        return [(x["N"], *self._window.steps(self._volume()), x["C"])]
+        return [(x["N"], *self._window.steps(self._read_volume()), x["C"])]
 
     def check(self) -> None:
         x = self.input(0)
@@ -61,7 +61,7 @@ class AvgPool3D(_VolumePool):
         return averages(x, average_quantization(x.dtype, self._window.kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return average(g, x, x.dtype, self._window.attributes(self._volume()))
+        return average(g, x, x.dtype, self._window.attributes(self._read_volume()))
 
 
 class MaxPool3D(_VolumePool):
@@ -71,4 +71,4 @@ class MaxPool3D(_VolumePool):
     quantization = Moves()
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.in_compute_type("MaxPool", x.dtype, x, **self._window.attributes(self._volume()))
+        return g.in_compute_type("MaxPool", x.dtype, x, **self._window.attributes(self._read_volume()))

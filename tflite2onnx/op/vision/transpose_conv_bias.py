@@ -24,7 +24,7 @@ class Convolution2DTransposeBias(Convolution):
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, IOHW, O -> NCHW"
 
-    def _strides_and_crop(self) -> tuple[list[int], list[int]]:
+    def _read_strides_and_crop(self) -> tuple[list[int], list[int]]:
         """Return the strides, and the number of rows and columns to crop."""
         padding, stride_w, stride_h = read_int32_fields(self, 3)
         strides, name = [stride_h, stride_w], padding_of(padding)
@@ -42,7 +42,7 @@ class Convolution2DTransposeBias(Convolution):
         return strides, crop
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        (strides, crop), x, w = self._strides_and_crop(), self.sizes(0), self.sizes(1)
+        (strides, crop), x, w = self._read_strides_and_crop(), self.sizes(0), self.sizes(1)
         image = (
             stride * (x[axis] - 1) + w[axis] - cut
             for axis, stride, cut in zip("HW", strides, crop, strict=True)
@@ -61,7 +61,7 @@ class Convolution2DTransposeBias(Convolution):
         expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View) -> Value:
-        strides, crop = self._strides_and_crop()
+        strides, crop = self._read_strides_and_crop()
         pads = [n // 2 for n in crop] + [n - n // 2 for n in crop]
         kernel = [w.size("H"), w.size("W")]
         return g.ConvTranspose(x, w, b, kernel_shape=kernel, strides=strides, pads=pads)

@@ -102,7 +102,7 @@ class MaxPoolingWithArgmax2D(_MaxPool):
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         values, indices = self.pool_with_indices(g, x)
-        rows, columns = _origins(self._window, image_of(x), image_of(ys[0]))
+        rows, columns = _find_origins(self._window, image_of(x), image_of(ys[0]))
         width = g.scalar(x.size("W"), DType.INT64)
         window_width = g.scalar(self._window.kernel[1], DType.INT64)
         row, column = g.Sub(g.Div(indices, width), rows), g.Sub(g.Mod(indices, width), columns)
@@ -149,7 +149,7 @@ class MaxUnpooling2D(ImageOperator):
 
     def emit(self, g: Builder, y: View, x: View, indices: View) -> Value:
         if self._in_windows:
-            positions, lead = self._in_image(g, y, indices), x.shape[:2]
+            positions, lead = self._find_in_image(g, y, indices), x.shape[:2]
         else:
             positions, lead = g.cast(indices, DType.INT64), x.shape[:1]
         rows = (*lead, -1)
@@ -158,10 +158,10 @@ class MaxUnpooling2D(ImageOperator):
         values, positions = (g.reshape(v, rows) for v in (x, positions))
         return g.reshape(g.ScatterElements(zeros, positions, values, axis=len(lead)), y.shape)
 
-    def _in_image(self, g: Builder, y: View, indices: View) -> Value:
+    def _find_in_image(self, g: Builder, y: View, indices: View) -> Value:
         """Return indices in windows as indices in the image: row * width + column."""
         window, _ = _read_window(self)
-        rows, columns = _origins(window, image_of(y), image_of(indices))
+        rows, columns = _find_origins(window, image_of(y), image_of(indices))
         width = g.scalar(window.kernel[1], DType.INT64)
         index = g.cast(indices, DType.INT64)
         row, column = g.Add(g.Div(index, width), rows), g.Add(g.Mod(index, width), columns)
@@ -175,7 +175,7 @@ def _read_window(operator: ImageOperator) -> tuple[Window, bool]:
     return window, window.same
 
 
-def _origins(window: Window, image: Shape, pooled: Shape) -> tuple[Array, Array]:
+def _find_origins(window: Window, image: Shape, pooled: Shape) -> tuple[Array, Array]:
     """Return the first row and column of each window, in shapes that broadcast with NCHW.
 
     The formula is that of ComputePadding in LiteRT's kernels/padding.h.
