@@ -111,7 +111,7 @@ class Operator:
     def frames(self) -> Sequence[Frame]:
         """Return the frames of the operands; operands without a frame keep the TFLite order."""
         if self.onnx:
-            return self._frames_from_letters()
+            return self._make_frames_from_letters()
         if "..." in self.tflite:
             operands = _operands(self.op)
             names = axis_names(max((t.rank for t in operands.values()), default=0))
@@ -150,7 +150,7 @@ class Operator:
 
     def axis_letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty if the class states none."""
-        return _operand_letters(self.tflite, operand)
+        return _find_operand_letters(self.tflite, operand)
 
     def input(self, index: int) -> Tensor:
         """Return an input; OperatorError if the file omits it."""
@@ -166,7 +166,7 @@ class Operator:
             raise OperatorError("it must have an output, got none")
         return self.op.outputs[0]
 
-    def _frames_from_letters(self) -> list[Frame]:
+    def _make_frames_from_letters(self) -> list[Frame]:
         frames = []
         for operand, tensor in _operands(self.op).items():
             letters = self.axis_letters(operand)
@@ -176,13 +176,13 @@ class Operator:
                 raise OperatorError(
                     f"{tensor.name} must have the axes {letters}, got {tensor.rank} axes"
                 )
-            label = tuple(_operand_letters(self.onnx, operand))
+            label = tuple(_find_operand_letters(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
 
 
 @lru_cache(maxsize=1024)
-def _operand_letters(specs: str, operand: int) -> str:
+def _find_operand_letters(specs: str, operand: int) -> str:
     """Return the letters of an operand in "NHWC, OHWI, O -> NHWC", empty if there are none."""
     inputs, _, outputs = specs.partition("->")
     parts = (outputs if operand < 0 else inputs).split(",")

@@ -35,15 +35,15 @@ _registered: dict[Key, type[Operator]] = {}  # one table per process, as imports
 
 
 @cache
-def _builtin() -> frozenset[str]:
+def _list_builtin_codes() -> frozenset[str]:
     return frozenset(ENUMERATIONS["BuiltinOperator"].split())
 
 
-def _key(code: str, *, custom: bool | None) -> Key:
+def _find_key(code: str, *, custom: bool | None) -> Key:
     """Return the key of a name: the builtin operator's, if there is one, unless `custom`."""
     if not code or not isinstance(code, str):
         raise RegistrationError(f"the operator's name must be a non-empty string, got {code!r}")
-    return Key(code, code not in _builtin() if custom is None else custom)
+    return Key(code, code not in _list_builtin_codes() if custom is None else custom)
 
 
 def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
@@ -63,15 +63,15 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
         raise RegistrationError(
             "register must have the names of the operators that the class converts, got none"
         )
-    keys = [_key(code, custom=custom) for code in codes]
+    keys = [_find_key(code, custom=custom) for code in codes]
 
     def register_class(cls: T) -> T:
         check_class(cls)
         for key in keys:
             if key in _registered:
                 raise RegistrationError(
-                    f"{key.code} is registered already, for {_name(_registered[key])};"
-                    f" call unregister({key.code!r}) before you register {_name(cls)}"
+                    f"{key.code} is registered already, for {_find_name(_registered[key])};"
+                    f" call unregister({key.code!r}) before you register {_find_name(cls)}"
                 )
         _registered.update(dict.fromkeys(keys, cls))
         return cls
@@ -85,7 +85,7 @@ def unregister(*codes: str, custom: bool | None = None) -> None:
     Raises:
         RegistrationError: no class is registered for one of the names.
     """
-    keys = [_key(code, custom=custom) for code in codes]
+    keys = [_find_key(code, custom=custom) for code in codes]
     for key in keys:
         if key not in _registered:
             raise RegistrationError(f"{key.code} is not registered")
@@ -103,18 +103,18 @@ def check_class(cls: object) -> type[Operator]:
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
         raise RegistrationError(f"{cls!r} must be a subclass of tflite2onnx.operators.Operator")
     if not hasattr(cls, "category"):
-        raise RegistrationError(f"{_name(cls)} must have a category")
+        raise RegistrationError(f"{_find_name(cls)} must have a category")
     for trait in TRAITS:
         hooks = [name for name in vars(trait) if hasattr(cls, name) and not hasattr(Operator, name)]
         if hooks and not issubclass(cls, trait):
             raise RegistrationError(
-                f"{_name(cls)} must be a subclass of tflite2onnx.operators.{trait.__name__},"
+                f"{_find_name(cls)} must be a subclass of tflite2onnx.operators.{trait.__name__},"
                 f" because it has {hooks[0]}"
             )
     return cls
 
 
-def _name(cls: type) -> str:
+def _find_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -123,7 +123,7 @@ def find_entry_points() -> dict[Key, tuple[EntryPoint, ...]]:
     """Return the entry points of installed packages; none is imported."""
     points: dict[Key, tuple[EntryPoint, ...]] = {}
     for point in entry_points(group=GROUP):
-        key = _key(point.name, custom=None)
+        key = _find_key(point.name, custom=None)
         # Two paths can lead to the same package.
         if point not in points.get(key, ()):
             points[key] = (*points.get(key, ()), point)
@@ -140,9 +140,8 @@ def find_class(key: Key) -> type[Operator] | None:
         return _registered[key]
     points = find_entry_points().get(key, ())
     if len(points) > 1:
-        raise OperatorError(
-            f"one package must offer its class, got several: {', '.join(map(_origin, points))}"
-        )
+        origins = ", ".join(map(_describe_origin, points))
+        raise OperatorError(f"one package must offer its class, got several: {origins}")
     return _load_class(points[0]) if points else None
 
 
@@ -152,10 +151,12 @@ def _load_class(point: EntryPoint) -> type[Operator]:
         return check_class(point.load())
     except Exception as error:  # an import can raise any exception
         reason = str(error) or type(error).__name__
-        raise OperatorError(f"its class {_origin(point)} cannot be loaded: {reason}") from error
+        raise OperatorError(
+            f"its class {_describe_origin(point)} cannot be loaded: {reason}"
+        ) from error
 
 
-def _origin(point: EntryPoint) -> str:
+def _describe_origin(point: EntryPoint) -> str:
     package = point.dist.name if point.dist else "a package"
     return f"{point.value} of {package}"
 

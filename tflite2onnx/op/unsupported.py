@@ -170,20 +170,20 @@ class Kept(Operator):
 
     @property
     def _attributes(self) -> dict[str, Any]:
-        attributes = {name: _attribute(value) for name, value in self.options.items()}
+        attributes = {name: _convert_attribute(value) for name, value in self.options.items()}
         if attributes and all(name and value is not None for name, value in attributes.items()):
             return attributes
         return {"custom_options": self.op.custom_options} if self.op.custom_options else {}
 
 
-def _attribute(value: Any) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-like value
+def _convert_attribute(value: Any) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-like value
     """Return a value as an ONNX attribute, None if no attribute can hold it."""
     if isinstance(value, (bool, int)):
         return int(value) if -(2**63) <= value < 2**63 else None
     if isinstance(value, (float, str, bytes)):
         return value
     if isinstance(value, list) and value:
-        items = [_attribute(item) for item in value]
+        items = [_convert_attribute(item) for item in value]
         for kinds in ((int,), (int, float), (str, bytes)):
             if all(isinstance(item, kinds) for item in items):
                 return [float(item) for item in items] if float in kinds else items
