@@ -45,9 +45,14 @@ class BroadcastTo(DynamicShape, Foldable):
     def check(self) -> None:
         _check_list(self, 1)
         expect_type(self.output, (self.input(0).dtype,))
+        x, sizes = self.input(0), self.input(1)
         if self.has_data_dependent_shape:
+            if sizes.elements < x.rank:
+                raise OperatorError(
+                    f"{sizes.name} must have {x.rank} elements or more, got {sizes.elements}"
+                )
             return
-        x, shape = self.input(0), ints(self, 1)
+        shape = ints(self, 1)
         missing = len(shape) - x.rank
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
