@@ -71,4 +71,6 @@ class MaxPool3D(_VolumePool):
     quantization = Moves()
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.in_compute_type("MaxPool", x.dtype, x, **self._window.attributes(self._read_volume()))
+        return g.in_compute_type(
+            "MaxPool", x.dtype, x, **self._window.attributes(self._read_volume())
+        )
