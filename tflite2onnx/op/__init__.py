@@ -80,8 +80,8 @@ _TABLE = "tflite2onnx/op/builtin_modules.py"
 # Operators that only passes create; no file contains them.
 OURS = frozenset(
     {
-        *("AS_PLANNED", "GRU", "GROUP_NORMALIZATION", "HARD_SIGMOID", "NORMALIZATION"),
-        "RMS_NORMALIZATION",
+        *("AS_PLANNED", "ATTENTION", "GRU", "GROUP_NORMALIZATION", "HARD_SIGMOID"),
+        *("NORMALIZATION", "RMS_NORMALIZATION"),
     }
 )
 

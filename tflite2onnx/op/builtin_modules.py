@@ -96,7 +96,7 @@ MODULE_OF = {
     "indexing.stablehlo_gather_scatter": "STABLEHLO_GATHER STABLEHLO_SCATTER",
     "indexing.topk": "ARG_MAX ARG_MIN TOPK_V2",
     "indexing.where_unique": "UNIQUE WHERE",
-    "linear.attention": "odml.scaled_dot_product_attention",
+    "linear.attention": "ATTENTION odml.scaled_dot_product_attention",
     "linear.hadamard": "NumericVerify aeq.hadamard_rotation",
     "linear.kv_cache": "odml.update_external_kv_cache odml.update_kv_cache",
     "linear.matmul": "BATCH_MATMUL FULLY_CONNECTED",

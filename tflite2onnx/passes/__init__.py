@@ -144,6 +144,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("PACK UNPACK", "patterns.flatten_packs"),
     # The planner may save Transposes.
     apply_if_valid("TRANSPOSE", "patterns.multiply_pixels"),
+    # ONNX Runtime joins Transposes that leave the batch out with MatMul.
+    apply_if_valid("BATCH_MATMUL", "patterns.fuse_attention"),
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
     # Pad of channels leaves the blocked layout of convolutions.

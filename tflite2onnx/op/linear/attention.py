@@ -1,43 +1,44 @@
-"""odml.scaled_dot_product_attention: the attention of on-device language models."""
+"""ATTENTION, and odml.scaled_dot_product_attention, the attention of language models."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
-from tflite2onnx.layout import Frame, pin_operand
+from tflite2onnx.builder.builder import NeedsReshape
+from tflite2onnx.builder.opsets import first_opset
+from tflite2onnx.layout import Frame, Order, identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.tensor import DType
 
-_AXES = 4
+_AXES = _OPERANDS = 4
 _HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 
-class DotProductAttention(Operator):
-    """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
+class Attention(Operator):
+    """ATTENTION: softmax(scale * q k + mask) v, for each head, as a pass recognises it.
 
     Queries, keys and values are [batch, time, heads, depth], the mask is [batch, heads, time,
-    time]. Keys and values may have fewer heads; neighbouring heads of the queries then share one.
-    This is how LiteRT's default delegate computes. The built-in kernel reads a matrix in the wrong
-    order.
+    time]. The mask may be missing. Keys and values may have fewer heads; neighbouring heads of the
+    queries then share one.
     """
 
-    codes = ("odml.scaled_dot_product_attention",)
-    custom = True
+    codes = ("ATTENTION",)
     category = Category.IMPLICIT
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(*self.input(0).shape[:3], self.input(2).shape[3])]
 
     def check(self) -> None:
-        q, k, v, mask = (self.input(i) for i in range(4))
-        for tensor in (q, k, v, mask):
+        q, k, v, *masks = operands = [t for t in self.op.inputs if t is not None]
+        for tensor in operands:
             expect(tensor, tensor.shape, DType.FLOAT32)
-        if {t.rank for t in (q, k, v, mask)} != {_AXES}:
-            ranks = [t.rank for t in (q, k, v, mask)]
+        if {t.rank for t in operands} != {_AXES}:
+            ranks = [t.rank for t in operands]
             raise OperatorError(f"query, key, value and mask must have 4 axes, got {ranks}")
         (batch, times, heads, depth), (_, keys, groups, _) = q.shape, k.shape
         expect(k, (batch, keys, groups, depth), DType.FLOAT32)
@@ -48,34 +49,81 @@ class DotProductAttention(Operator):
                 f" one key head, got {heads} and {groups} heads, batch {batch}"
             )
         scores = (batch, heads, times, keys)
-        if np.broadcast_shapes(mask.shape, scores) != scores:
-            raise OperatorError(
-                f"the mask must broadcast to {list(scores)}, got {list(mask.shape)}"
-            )
+        for mask in masks:
+            if np.broadcast_shapes(mask.shape, scores) != scores:
+                raise OperatorError(
+                    f"the mask must broadcast to {list(scores)}, got {list(mask.shape)}"
+                )
         expect_type(self.output, (DType.FLOAT32,))
 
     def frames(self) -> Sequence[Frame]:
-        return [
-            pin_operand(0, _HEADS_FIRST),
-            pin_operand(1, _TRANSPOSED),
-            pin_operand(2, _HEADS_FIRST),
-            pin_operand(~0, _HEADS_FIRST),
-        ]
+        return [pin_operand(i, identity(_AXES)) for i in (0, 1, 2, ~0)]
 
-    def emit(self, g: Builder, y: View, q: View, k: View, v: View, mask: View) -> Value:
-        batch, heads, times, depth = q.shape
-        groups, keys = k.shape[1], k.shape[3]
-        option = float(self.options.get("scale", 0))
-        scale = option if option > 0 else 1 / math.sqrt(depth)
-        query = g.Mul(q, g.scalar(scale, DType.FLOAT32))
+    def emit(
+        self, g: Builder, y: View, q: View, k: View, v: View, mask: View | None = None
+    ) -> Value | NeedsReshape:
+        whole = mask is None or mask.shape[2:] == (q.shape[1], k.shape[1])
+        if g.opset >= first_opset("Attention") and whole:
+            return self._fused(g, q, k, v, mask)
+        batch, times, heads, depth = q.shape
+        keys, groups = k.shape[1:3]
+        # ONNX Runtime joins a Transpose of three axes, but not of four axes, with MatMul.
+        lead = (batch,) if batch > 1 else ()
+        query = _move_axes(g, q, _HEADS_FIRST)
+        query = g.Mul(query, g.scalar(self._scale, DType.FLOAT32))
         shared = groups not in (1, heads)
         if shared:  # the query heads that share keys become rows of one matrix
-            query = g.reshape(query, (batch, groups, heads // groups * times, depth))
-        scores = g.MatMul(query, k)
+            query = g.reshape(query, (*lead, groups, heads // groups * times, depth))
+        scores = g.MatMul(query, _move_axes(g, k, _TRANSPOSED))
         if shared:
-            scores = g.reshape(scores, (batch, heads, times, keys))
-        weights = g.Softmax(g.Add(scores, mask), axis=-1)
+            scores = g.reshape(scores, (*lead, heads, times, keys))
+        if mask is not None:
+            scores = g.Add(scores, mask if lead else mask.reshape(mask.shape[1:]))
+        weights = g.Softmax(scores, axis=-1)
         if shared:
-            weights = g.reshape(weights, (batch, groups, heads // groups * times, keys))
-        product = g.MatMul(weights, v)
-        return g.reshape(product, y.shape) if shared else product
+            weights = g.reshape(weights, (*lead, groups, heads // groups * times, keys))
+        product = g.MatMul(weights, _move_axes(g, v, _HEADS_FIRST))
+        if shared:
+            product = g.reshape(product, (*lead, heads, times, v.shape[-1]))
+        return NeedsReshape(g.Transpose(product, perm=_drop_batch(_HEADS_FIRST, batch)))
+
+    def _fused(self, g: Builder, q: View, k: View, v: View, mask: View | None) -> NeedsReshape:
+        """Return Attention, which reads the heads from the last axis."""
+        rows = [x.reshape((*x.shape[:2], prod(x.shape[2:]))) for x in (q, k, v)]
+        heads, groups = q.shape[2], k.shape[2]
+        return NeedsReshape(
+            g.Attention(*rows, mask, q_num_heads=heads, kv_num_heads=groups, scale=self._scale)
+        )
+
+    @property
+    def _scale(self) -> float:
+        option = float(self.options.get("scale", 0))
+        return option if option > 0 else 1 / math.sqrt(self.input(0).shape[-1])
+
+
+class DotProductAttention(Attention):
+    """odml.scaled_dot_product_attention: softmax(scale * q k + mask) v, for each head.
+
+    This is how LiteRT's default delegate computes. The built-in kernel reads a matrix in the wrong
+    order.
+    """
+
+    codes = ("odml.scaled_dot_product_attention",)
+    custom = True
+
+    def check(self) -> None:
+        for operand in range(_OPERANDS):
+            self.input(operand)  # raises OperatorError if it is missing
+        super().check()
+
+
+def _move_axes(g: Builder, x: View, order: Order) -> Value:
+    """Return a tensor in an order; without its first axis, if the size of this axis is 1."""
+    batch, *sizes = x.shape
+    value = x.value if batch > 1 else x.reshape(sizes)
+    return g.Transpose(value, perm=_drop_batch(order, batch))
+
+
+def _drop_batch(order: Order, batch: int) -> list[int]:
+    """Return an order without the first axis, if the size of this axis is 1."""
+    return list(order) if batch > 1 else [axis - 1 for axis in order[1:]]
