@@ -58,10 +58,14 @@ def run_attention(*arrays: Array, options: dict[str, Any]) -> Array:
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 @pytest.mark.parametrize("options", [{}, {"scale": 0.25}], ids=str)
-def test_attention(heads: Heads, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("opset", [17, 23])
+def test_attention(heads: Heads, options: dict[str, Any], opset: int) -> None:
+    """Query heads may share key heads, also as Attention of opset 23."""
     inputs = operands(heads)
     m = attention([x.shape for x in inputs], options)
-    check_reference(m, inputs, [run_attention(*inputs, options=options)])
+    result = check_reference(m, inputs, [run_attention(*inputs, options=options)], opset=opset)
+    nodes = {node.op_type for node in result.model.graph.node}
+    assert ("Attention" in nodes) == (opset == 23)
 
 
 @pytest.mark.parametrize(

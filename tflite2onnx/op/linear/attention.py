@@ -64,13 +64,14 @@ class Attention(Operator):
     ) -> Value | NeedsReshape:
         whole = mask is None or mask.shape[2:] == (q.shape[1], k.shape[1])
         if g.opset >= first_opset("Attention") and whole:
-            return self._fused(g, q, k, v, mask)
+            return self._fuse(g, q, k, v, mask)
         batch, times, heads, depth = q.shape
         keys, groups = k.shape[1:3]
         # ONNX Runtime joins a Transpose of three axes, but not of four axes, with MatMul.
-        lead = (batch,) if batch > 1 else ()
+        lead = (batch,) if batch != 1 else ()
         query = _move_axes(g, q, _HEADS_FIRST)
-        query = g.Mul(query, g.scalar(self._scale, DType.FLOAT32))
+        if self._scale != 1:
+            query = g.Mul(query, g.scalar(self._scale, DType.FLOAT32))
         shared = groups not in (1, heads)
         if shared:  # the query heads that share keys become rows of one matrix
             query = g.reshape(query, (*lead, groups, heads // groups * times, depth))
@@ -87,7 +88,7 @@ class Attention(Operator):
             product = g.reshape(product, (*lead, heads, times, v.shape[-1]))
         return NeedsReshape(g.Transpose(product, perm=_drop_batch(_HEADS_FIRST, batch)))
 
-    def _fused(self, g: Builder, q: View, k: View, v: View, mask: View | None) -> NeedsReshape:
+    def _fuse(self, g: Builder, q: View, k: View, v: View, mask: View | None) -> NeedsReshape:
         """Return Attention, which reads the heads from the last axis."""
         rows = [x.reshape((*x.shape[:2], prod(x.shape[2:]))) for x in (q, k, v)]
         heads, groups = q.shape[2], k.shape[2]
@@ -120,10 +121,10 @@ class DotProductAttention(Attention):
 def _move_axes(g: Builder, x: View, order: Order) -> Value:
     """Return a tensor in an order; without its first axis, if the size of this axis is 1."""
     batch, *sizes = x.shape
-    value = x.value if batch > 1 else x.reshape(sizes)
+    value = x.value if batch != 1 else x.reshape(sizes)
     return g.Transpose(value, perm=_drop_batch(order, batch))
 
 
 def _drop_batch(order: Order, batch: int) -> list[int]:
     """Return an order without the first axis, if the size of this axis is 1."""
-    return list(order) if batch > 1 else [axis - 1 for axis in order[1:]]
+    return list(order) if batch != 1 else [axis - 1 for axis in order[1:]]

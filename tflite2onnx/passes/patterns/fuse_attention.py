@@ -95,16 +95,12 @@ def _make_attention(last: Op, scores: _Scores, values: Tensor, mask: Tensor | No
     if any(t.symbols or not is_float(t) or t.rank != y.rank for t in (*operands, y)):
         return None
     (batch, times, heads, depth), count = queries.shape, keys.shape[1]
-    shapes = (y.shape, keys.shape, values.shape)
-    fits = shapes == (
-        (batch, times, heads, values.shape[-1]),
-        (batch, count, heads, depth),
-        (batch, count, heads, values.shape[-1]),
-    )
-    sizes = (batch, heads, times, count)
-    if not fits or scores.factor <= 0 or 0 in (*sizes, depth):
+    inner, sizes = values.shape[-1], (batch, heads, times, count)
+    expected = [(batch, times, heads, inner), (batch, count, heads, depth)]
+    if [y.shape, keys.shape, values.shape] != [*expected, (batch, count, heads, inner)]:
         return None
-    if mask is not None and any(size not in (1, n) for size, n in zip(mask.shape, sizes, strict=True)):
+    pairs = () if mask is None else zip(mask.shape, sizes, strict=True)
+    if scores.factor <= 0 or 0 in (*sizes, depth) or any(n not in (1, size) for n, size in pairs):
         return None
     return as_builtin(last, "ATTENTION", *operands, scale=scores.factor)
 
