@@ -137,6 +137,10 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
 
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
+    # Attention is recognised if each of its operands has a TRANSPOSE.
+    apply_if_valid("SOFTMAX", "patterns.slice_before_transpose"),
+    # ONNX Runtime joins Transposes that leave the batch out with MatMul.
+    apply_if_valid("SOFTMAX", "patterns.fuse_attention"),
     # Gemm adds its third input without another node.
     apply_if_valid("FULLY_CONNECTED", "patterns.chain_products"),
     eliminate_dead_operators,  # the layers that were chained
@@ -144,8 +148,6 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("PACK UNPACK", "patterns.flatten_packs"),
     # The planner may save Transposes.
     apply_if_valid("TRANSPOSE", "patterns.multiply_pixels"),
-    # ONNX Runtime joins Transposes that leave the batch out with MatMul.
-    apply_if_valid("BATCH_MATMUL", "patterns.fuse_attention"),
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
     # Pad of channels leaves the blocked layout of convolutions.

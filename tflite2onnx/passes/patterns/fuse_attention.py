@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Matcher, is_float
+from tflite2onnx.passes.patterns.matching import Matcher, find_order, is_float
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
@@ -66,7 +66,7 @@ def fuse_attention(graph: Graph) -> Graph:
 
 def _find_attention(last: Op, matcher: Matcher) -> Op | None:
     """Return the attention that ends in a TRANSPOSE, None unless the conditions hold."""
-    if _find_order(last) != _HEADS_FIRST or last.inputs[0] is None:
+    if find_order(last) != _HEADS_FIRST or last.inputs[0] is None:
         return None
     product = _trace(_Matrices(last.inputs[0]), matcher)
     weighting = _find_maker(product.tensor, matcher, "BATCH_MATMUL")
@@ -142,7 +142,7 @@ def _find_rows(matrices: _Matrices, matcher: Matcher) -> _Matrices | None:
     inner = _trace(matrices, matcher)
     op = _find_maker(inner.tensor, matcher, "TRANSPOSE")
     order = _TRANSPOSED if inner.transposed else _HEADS_FIRST
-    if op is None or _find_order(op) != order or op.inputs[0] is None:
+    if op is None or find_order(op) != order or op.inputs[0] is None:
         return None
     return _scale(inner._replace(tensor=op.inputs[0], transposed=False), matcher)
 
@@ -162,7 +162,7 @@ def _trace(matrices: _Matrices, matcher: Matcher) -> _Matrices:
         if op.code == "RESHAPE":
             if x.shape[-_MATRIX:] != tensor.shape[-_MATRIX:] or x.elements != tensor.elements:
                 return matrices
-        elif _find_order(op) == (*range(x.rank - _MATRIX), x.rank - 1, x.rank - 2):
+        elif find_order(op) == (*range(x.rank - _MATRIX), x.rank - 1, x.rank - 2):
             transposed = not transposed
         else:
             return matrices
@@ -196,11 +196,3 @@ def _find_maker(tensor: Tensor, matcher: Matcher, *codes: str) -> Op | None:
     if op is None or not op.is_builtin(*codes) or matcher.readers.find_only_reader(tensor) is None:
         return None
     return op
-
-
-def _find_order(op: Op) -> tuple[int, ...] | None:
-    """Return the permutation of a TRANSPOSE, None for other operators."""
-    if not op.is_builtin("TRANSPOSE") or len(op.inputs) != _BINARY:
-        return None
-    order = op.inputs[1]
-    return None if order is None or order.data is None else tuple(map(int, order.data.flat))

@@ -35,6 +35,7 @@ _KEEPS_AXES = (
     *("MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6", "SUB", "TANH"),
 )
 _IMAGE = 4  # axes
+_BINARY = 2  # inputs
 _COMMUTE = ("ADD", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
 _REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")
 _CLOSE = 1e-6  # relative difference of numbers
@@ -150,6 +151,12 @@ def normalize_axes(axes: Array, rank: int) -> set[int]:
 def is_float(tensor: Tensor) -> bool:
     """Return whether a tensor has float32 elements that are not quantized."""
     return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
+
+
+def find_order(op: Op) -> tuple[int, ...] | None:
+    """Return the constant permutation of a TRANSPOSE, None for other operators."""
+    order = op.inputs[1] if op.is_builtin("TRANSPOSE") and len(op.inputs) == _BINARY else None
+    return None if order is None or order.data is None else tuple(map(int, order.data.flat))
 
 
 def find_images(graph: Graph) -> set[Tensor]:

@@ -1,0 +1,113 @@
+"""Items of a TRANSPOSE are taken before the TRANSPOSE, which then has an axis less.
+
+PyTorch's vision transformers compute queries, keys and values by one dense layer:
+
+    x = RESHAPE(layer)                      [batch, rows, 3, heads, depth]
+    queries, keys, values = TRANSPOSE(x)    [3, batch, heads, rows, depth]
+
+Their attention is recognised (see `fuse_attention`) if each of the three has a TRANSPOSE of its
+own. SLICE, STRIDED_SLICE and UNPACK are replaced by RESHAPE(TRANSPOSE(RESHAPE(SLICE(x)))) if
+
+1. each reader of the output of the TRANSPOSE takes items: one index along one axis, and all indices
+   along the other axes;
+2. the tensors are float32 and have fixed sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.passes.patterns.matching import find_order, is_float
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.tensor import Tensor
+
+_BOUNDS = ("begin", "end", "strides")
+
+
+class _Items(NamedTuple):
+    """The items that an operator takes along an axis of the output of a TRANSPOSE."""
+
+    transpose: Op
+    axis: int
+    indices: tuple[int, ...]
+
+
+def slice_before_transpose(graph: Graph) -> Graph:
+    """Return the graph with items taken before a TRANSPOSE; see above for the conditions."""
+    if not graph.codes.issuperset(("BATCH_MATMUL", "SOFTMAX")):
+        return graph
+    makers = {t: op for op in graph.every_op() for t in op.outputs}
+    readers = Readers(graph)
+    found = {op: _find_items(op, makers) for op in graph.every_op()}
+    items = {op: each for op, each in found.items() if each is not None}
+
+    def slice_before(op: Op) -> list[Op]:
+        each = items.get(op)
+        if each is None or not readers.are_among(items, each.transpose.outputs[0]):
+            return [op]
+        return _slice(op, each)
+
+    return graph.rewrite(slice_before)
+
+
+def _slice(op: Op, items: _Items) -> list[Op]:
+    """Return the operators that take the items before the TRANSPOSE."""
+    rewriter, (transpose, axis, indices) = Rewriter(op), items
+    x, order = transpose.inputs[0], find_order(transpose) or ()
+    old = order[axis]
+    rest = [i for i in order if i != old]
+    moves = int32_constant("order", [i - (i > old) for i in rest])
+    for y, index in zip(op.outputs, indices, strict=True):
+        assert x is not None  # noqa: S101 - see `_find_items`
+        begin = [index if i == old else 0 for i in range(x.rank)]
+        sizes = tuple(1 if i == old else size for i, size in enumerate(x.shape))
+        constants = (int32_constant("begin", begin), int32_constant("size", sizes))
+        item = rewriter.op("SLICE", x, *constants, like=y, name="item", shape=sizes)
+        shape = tuple(size for i, size in enumerate(x.shape) if i != old)
+        item = rewriter.op("RESHAPE", item, like=y, name="flat", shape=shape, new_shape=shape)
+        shape = tuple(x.shape[i] for i in rest)
+        item = rewriter.op("TRANSPOSE", item, moves, like=y, name="moved", shape=shape)
+        rewriter.op("RESHAPE", item, output=y, new_shape=y.shape)
+    return rewriter.ops
+
+
+def _find_items(op: Op, makers: Mapping[Tensor, Op]) -> _Items | None:
+    """Return the items that an operator takes; None unless it reads the output of a TRANSPOSE."""
+    x = op.inputs[0] if op.inputs else None
+    transpose = makers.get(x) if x is not None else None
+    order = None if transpose is None else find_order(transpose)
+    if x is None or transpose is None or order is None or sorted(order) != [*range(x.rank)]:
+        return None
+    if any(t.symbols or not is_float(t) for t in (x, *transpose.inputs[:1], *op.outputs) if t):
+        return None
+    if op.is_builtin("UNPACK"):
+        axis = int(op.options.get("axis", 0))
+        fits = -x.rank <= axis < x.rank and len(op.outputs) == x.shape[axis]
+        return _Items(transpose, axis % x.rank, tuple(range(x.shape[axis]))) if fits else None
+    if op.is_builtin("STRIDED_SLICE"):
+        axis, index = 0, _find_first_index(op)
+    elif op.is_builtin("SLICE"):
+        axis, index = _find_only_index(op, x)
+    else:
+        return None
+    return _Items(transpose, axis, (index,)) if 0 <= index < x.shape[axis] else None
+
+
+def _find_only_index(op: Op, x: Tensor) -> tuple[int, int]:
+    """Return the axis and the index of the items of SLICE; the index is -1 if it takes others."""
+    sizes = op.outputs[0].shape
+    begin = None if op.inputs[1] is None else op.inputs[1].data
+    axes = [i for i in range(x.rank) if len(sizes) != x.rank or sizes[i] != x.shape[i]]
+    if begin is None or begin.size != x.rank or len(axes) != 1 or sizes[axes[0]] != 1:
+        return 0, -1
+    return axes[0], int(begin.flat[axes[0]])
+
+
+def _find_first_index(op: Op) -> int:
+    """Return the index of x[index] along the first axis; -1 if STRIDED_SLICE takes others."""
+    bounds = [t.data.tolist() for t in op.inputs[1:] if t is not None and t.data is not None]
+    begin, end, strides = bounds if len(bounds) == len(_BOUNDS) else ([], [], [])
+    whole = len(begin) == 1 and strides == [1] and op.options.shrink_axis_mask == 1
+    return int(begin[0]) if whole and end == [begin[0] + 1] else -1
