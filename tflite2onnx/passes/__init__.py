@@ -138,9 +138,9 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Attention is recognised if each of its operands has a TRANSPOSE.
-    apply_if_valid("SOFTMAX", "patterns.slice_before_transpose"),
+    apply_if_valid("SOFTMAX", "patterns.attention.slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.
-    apply_if_valid("SOFTMAX", "patterns.fuse_attention"),
+    apply_if_valid("SOFTMAX", "patterns.attention.fuse_attention"),
     # Gemm adds its third input without another node.
     apply_if_valid("FULLY_CONNECTED", "patterns.chain_products"),
     eliminate_dead_operators,  # the layers that were chained

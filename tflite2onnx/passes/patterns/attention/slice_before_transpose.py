@@ -15,10 +15,9 @@ own. SLICE, STRIDED_SLICE and UNPACK are replaced by RESHAPE(TRANSPOSE(RESHAPE(S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from tflite2onnx.graph import Graph, Op, Readers
+from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import find_order, is_float
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
@@ -38,14 +37,12 @@ def slice_before_transpose(graph: Graph) -> Graph:
     """Return the graph with items taken before a TRANSPOSE; see above for the conditions."""
     if not graph.codes.issuperset(("BATCH_MATMUL", "SOFTMAX")):
         return graph
-    makers = {t: op for op in graph.every_op() for t in op.outputs}
-    readers = Readers(graph)
-    found = {op: _find_items(op, makers) for op in graph.every_op()}
+    found = {op: _find_items(op, graph) for op in graph.every_op()}
     items = {op: each for op, each in found.items() if each is not None}
 
     def slice_before(op: Op) -> list[Op]:
         each = items.get(op)
-        if each is None or not readers.are_among(items, each.transpose.outputs[0]):
+        if each is None or not graph.readers.are_among(items, each.transpose.outputs[0]):
             return [op]
         return _slice(op, each)
 
@@ -73,10 +70,10 @@ def _slice(op: Op, items: _Items) -> list[Op]:
     return rewriter.ops
 
 
-def _find_items(op: Op, makers: Mapping[Tensor, Op]) -> _Items | None:
+def _find_items(op: Op, graph: Graph) -> _Items | None:
     """Return the items that an operator takes; None unless it reads the output of a TRANSPOSE."""
     x = op.inputs[0] if op.inputs else None
-    transpose = makers.get(x) if x is not None else None
+    transpose = graph.producers.get(x) if x is not None else None
     order = None if transpose is None else find_order(transpose)
     if x is None or transpose is None or order is None or sorted(order) != [*range(x.rank)]:
         return None

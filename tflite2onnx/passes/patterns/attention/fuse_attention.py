@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Matcher, find_order, is_float
+from tflite2onnx.passes.patterns.matching import find_order, is_float
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
@@ -59,29 +59,28 @@ def fuse_attention(graph: Graph) -> Graph:
     """Return the graph with attention in place of the operators that compute it; see above."""
     if "SOFTMAX" not in graph.codes:
         return graph
-    matcher = Matcher(graph)
-    found = {op: _find_attention(op, matcher) for op in graph.every_op()}
+    found = {op: _find_attention(op, graph) for op in graph.every_op()}
     return graph.rewrite(lambda op: (found.get(op) or op,))
 
 
-def _find_attention(last: Op, matcher: Matcher) -> Op | None:
+def _find_attention(last: Op, graph: Graph) -> Op | None:
     """Return the attention that ends in a TRANSPOSE, None unless the conditions hold."""
     if find_order(last) != _HEADS_FIRST or last.inputs[0] is None:
         return None
-    product = _trace(_Matrices(last.inputs[0]), matcher)
-    weighting = _find_maker(product.tensor, matcher, "BATCH_MATMUL")
+    product = _trace(_Matrices(last.inputs[0]), graph)
+    weighting = _find_maker(product.tensor, graph, "BATCH_MATMUL")
     if weighting is None or product != _Matrices(product.tensor) or weighting.options.adj_x:
         return None
     weights, rows = weighting.inputs
-    values = _find_rows(_Matrices(rows, weighting.options.adj_y), matcher) if rows else None
-    softmax = _trace(_Matrices(weights), matcher) if weights else None
+    values = _find_rows(_Matrices(rows, weighting.options.adj_y), graph) if rows else None
+    softmax = _trace(_Matrices(weights), graph) if weights else None
     if values is None or softmax is None or softmax != _Matrices(softmax.tensor):
         return None
-    op = _find_maker(softmax.tensor, matcher, "SOFTMAX")
+    op = _find_maker(softmax.tensor, graph, "SOFTMAX")
     if op is None or op.inputs[0] is None or op.options.get("beta", 1) != 1 or values.factor != 1:
         return None
-    for scores, mask in _list_sums(op.inputs[0], matcher):
-        found = _find_scores(scores, matcher)
+    for scores, mask in _list_sums(op.inputs[0], graph):
+        found = _find_scores(scores, graph)
         if found is not None:
             return _make_attention(last, found, values.tensor, mask)
     return None
@@ -105,18 +104,18 @@ def _make_attention(last: Op, scores: _Scores, values: Tensor, mask: Tensor | No
     return as_builtin(last, "ATTENTION", *operands, scale=scores.factor)
 
 
-def _find_scores(tensor: Tensor, matcher: Matcher) -> _Scores | None:
+def _find_scores(tensor: Tensor, graph: Graph) -> _Scores | None:
     """Return the operands of scores, None if the tensor has other elements.
 
     The product of keys and queries is a product of queries and keys that is transposed.
     """
-    scores = _trace(_Matrices(tensor), matcher)
-    product = _find_maker(scores.tensor, matcher, "BATCH_MATMUL")
+    scores = _trace(_Matrices(tensor), graph)
+    product = _find_maker(scores.tensor, graph, "BATCH_MATMUL")
     if product is None or None in product.inputs:
         return None
     a, b = (t for t in product.inputs if t is not None)
-    left = _find_rows(_Matrices(a, product.options.adj_x), matcher)
-    right = _find_rows(_Matrices(b, not product.options.adj_y), matcher)
+    left = _find_rows(_Matrices(a, product.options.adj_x), graph)
+    right = _find_rows(_Matrices(b, not product.options.adj_y), graph)
     if left is None or right is None:
         return None
     queries, keys = (right, left) if scores.transposed else (left, right)
@@ -124,9 +123,9 @@ def _find_scores(tensor: Tensor, matcher: Matcher) -> _Scores | None:
     return _Scores(queries.tensor, keys.tensor, factor)
 
 
-def _list_sums(tensor: Tensor, matcher: Matcher) -> Iterator[tuple[Tensor, Tensor | None]]:
+def _list_sums(tensor: Tensor, graph: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield what may be the scores and the mask whose sum a tensor is."""
-    addition = _find_maker(tensor, matcher, "ADD")
+    addition = _find_maker(tensor, graph, "ADD")
     if addition is None:
         yield tensor, None
     elif addition.activation == "NONE" and None not in addition.inputs:
@@ -134,28 +133,28 @@ def _list_sums(tensor: Tensor, matcher: Matcher) -> Iterator[tuple[Tensor, Tenso
         yield from ((a, b), (b, a))
 
 
-def _find_rows(matrices: _Matrices, matcher: Matcher) -> _Matrices | None:
+def _find_rows(matrices: _Matrices, graph: Graph) -> _Matrices | None:
     """Return the tensor [batch, rows, heads, depth] of which matrices [rows, depth] are made.
 
     Returns None if no TRANSPOSE moves the heads.
     """
-    inner = _trace(matrices, matcher)
-    op = _find_maker(inner.tensor, matcher, "TRANSPOSE")
+    inner = _trace(matrices, graph)
+    op = _find_maker(inner.tensor, graph, "TRANSPOSE")
     order = _TRANSPOSED if inner.transposed else _HEADS_FIRST
     if op is None or find_order(op) != order or op.inputs[0] is None:
         return None
-    return _scale(inner._replace(tensor=op.inputs[0], transposed=False), matcher)
+    return _scale(inner._replace(tensor=op.inputs[0], transposed=False), graph)
 
 
-def _trace(matrices: _Matrices, matcher: Matcher) -> _Matrices:
+def _trace(matrices: _Matrices, graph: Graph) -> _Matrices:
     """Return matrices before products by numbers, before swaps of their axes, and before RESHAPE.
 
     A RESHAPE joins and splits the axes before the matrices only.
     """
     while True:
-        matrices = _scale(matrices, matcher)
+        matrices = _scale(matrices, graph)
         tensor, transposed, _ = matrices
-        op = _find_maker(tensor, matcher, "RESHAPE", "TRANSPOSE")
+        op = _find_maker(tensor, graph, "RESHAPE", "TRANSPOSE")
         x = op.inputs[0] if op is not None else None
         if op is None or x is None or x.rank < _MATRIX:
             return matrices
@@ -169,11 +168,11 @@ def _trace(matrices: _Matrices, matcher: Matcher) -> _Matrices:
         matrices = matrices._replace(tensor=x, transposed=transposed)
 
 
-def _scale(matrices: _Matrices, matcher: Matcher) -> _Matrices:
+def _scale(matrices: _Matrices, graph: Graph) -> _Matrices:
     """Return matrices before MUL and DIV by a single number."""
     tensor, transposed, factor = matrices
     while True:
-        op = _find_maker(tensor, matcher, "DIV", "MUL")
+        op = _find_maker(tensor, graph, "DIV", "MUL")
         if op is None or op.activation != "NONE" or len(op.inputs) != _BINARY:
             return _Matrices(tensor, transposed, factor)
         x, number = op.inputs
@@ -187,12 +186,12 @@ def _scale(matrices: _Matrices, matcher: Matcher) -> _Matrices:
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
 
 
-def _find_maker(tensor: Tensor, matcher: Matcher, *codes: str) -> Op | None:
+def _find_maker(tensor: Tensor, graph: Graph, *codes: str) -> Op | None:
     """Return the operator that computes a tensor if it has one of the codes.
 
     Returns None if the tensor has several readers.
     """
-    op = matcher.makers.get(tensor)
-    if op is None or not op.is_builtin(*codes) or matcher.readers.find_only_reader(tensor) is None:
+    op = graph.producers.get(tensor)
+    if op is None or not op.is_builtin(*codes) or graph.readers.find_only_reader(tensor) is None:
         return None
     return op

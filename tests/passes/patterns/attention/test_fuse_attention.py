@@ -1,4 +1,4 @@
-"""passes/patterns/fuse_attention.py: attention with several heads."""
+"""attention/fuse_attention.py: attention with several heads."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
-from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.fuse_attention import fuse_attention
+from tflite2onnx.passes.patterns.attention.fuse_attention import fuse_attention
 from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.support import Tensor
-    from tflite2onnx.graph import Graph
 
 HEADS_FIRST, SWAPPED = (0, 2, 1, 3), (0, 1, 3, 2)
 
@@ -117,8 +115,7 @@ def spell(spelling: Callable[..., None], *, batch: int = 1, masked: bool = True)
     return m.bytes()
 
 
-def fuse(graph: Graph) -> Graph:
-    return eliminate_dead_operators(fuse_attention(graph))
+fuse = eliminate_dead_after(fuse_attention)
 
 
 def test_before_and_after() -> None:

@@ -1,18 +1,16 @@
-"""passes/patterns/slice_before_transpose.py: items of a TRANSPOSE."""
+"""attention/slice_before_transpose.py: items of a TRANSPOSE."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, write_graph
-from tests.passes.patterns.test_fuse_attention import SWAPPED, Spelled
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
+from tests.passes.patterns.attention.test_fuse_attention import SWAPPED, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.slice_before_transpose import slice_before_transpose
+from tflite2onnx.passes.patterns.attention.slice_before_transpose import slice_before_transpose
 from tflite2onnx.reader.model import read_model
 
 ITEMS_FIRST = (2, 0, 3, 1, 4)
@@ -45,8 +43,7 @@ def spell(code: str, *, batch: int = 1) -> Spelled:
     return m
 
 
-def move(graph: Graph) -> Graph:
-    return eliminate_dead_operators(slice_before_transpose(graph))
+move = eliminate_dead_after(slice_before_transpose)
 
 
 def test_before_and_after() -> None:
