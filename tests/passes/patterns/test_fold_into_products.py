@@ -96,6 +96,58 @@ def test_other_operators(data: bytes) -> None:
     assert write_graph(fold(graph)) == write_graph(graph)
 
 
+def split_features(
+    *folded: tuple[str, Any], shape: tuple[int, ...] = (1, 2, 2, 3), reads: int = 1
+) -> bytes:
+    """Return a dense layer whose features are split before operators with a constant."""
+    m = Build()
+    weights = np.random.default_rng(0).standard_normal((6, 7)).astype(np.float32)
+    (x,) = m.op("FULLY_CONNECTED", [m.input([2, 7]), m.constant(weights), None], [[2, 6]])
+    (y,) = m.op("RESHAPE", [x, m.constant(np.array(shape, np.int32))], [shape])
+    m.output(*[x] * (reads - 1))
+    for name, constant in folded:
+        (y,) = m.op(name, [y, m.constant(np.asarray(constant, np.float32))], [shape])
+    m.output(y)
+    return m.bytes()
+
+
+def test_reshape_between() -> None:
+    """The bias of heads of attention, and the scale of the queries."""
+    before = """
+        inputs %0: float32[2,7]
+        %1: float32[2,6] = FULLY_CONNECTED(%0, constant[6,7], none)
+        %2: float32[1,2,2,3] = RESHAPE(%1, [1, 2, 2, 3])
+        %3: float32[1,2,2,3] = ADD(%2, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        %4: float32[1,2,2,3] = MUL(%3, 0.5)
+        return %4
+    """
+    after = """
+        inputs %0: float32[2,7]
+        %1: float32[2,6] = FULLY_CONNECTED(%0, constant[6,7], [0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+        %2: float32[1,2,2,3] = RESHAPE(%1, [1, 2, 2, 3])
+        return %2
+    """
+    data = split_features(("ADD", [[1, 2, 3], [4, 5, 6]]), ("MUL", 0.5))
+    check_pass(fold, read_model(data).graphs[0], before, after)
+    check(data, seeds=[0])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        split_features(("ADD", [1, 2, 3])),
+        split_features(("ADD", [[[[1, 2, 3]]], [[[4, 5, 6]]]]), shape=(2, 1, 2, 3)),
+        split_features(("ADD", np.ones((4, 1))), shape=(3, 4, 1)),
+        split_features(("ADD", 1), reads=2),
+    ],
+    ids=["repeated", "rows", "no features", "two readers"],
+)
+def test_other_reshapes(data: bytes) -> None:
+    graph = read_model(data).graphs[0]
+    assert write_graph(fold(graph)) == write_graph(graph)
+    check(data, seeds=[0])
+
+
 def test_constant_minus_product() -> None:
     m = Build()
     weights = m.constant(np.ones((5, 7), np.float32))

@@ -8,7 +8,8 @@ whose steps are spelled out has one node less of 14. The ONNX model is smaller i
 operator is folded if
 
 1. its input is the output of CONV_2D, DEPTHWISE_CONV_2D or FULLY_CONNECTED, which applies no
-   activation, and which no other operator reads; both outputs have one shape;
+   activation, and which no other operator reads; both outputs have one shape. After FULLY_CONNECTED
+   a RESHAPE may stand between them: Keras splits heads of attention before it adds the bias;
 2. all tensors are float32; filters and biases are constant;
 3. the constant has one element for each output channel, or only one;
 4. the filters are stored as float32, if they are multiplied: filters that are stored as float16
@@ -20,11 +21,13 @@ Products of filters are rounded once more, which changes a result by 1e-7 of the
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import is_float
+from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.tensor import Array, Tensor
 
 # The axis of the output channels of the filters.
@@ -35,60 +38,97 @@ _BIAS = 2  # the input
 
 def fold_into_products(graph: Graph) -> Graph:
     """Return the graph with constants folded into filters and biases."""
-    products: dict[Tensor, Op] = {}
-    folded: dict[Op, Op] = {}
-
-    def find_products(op: Op) -> None:
-        folds = op.is_builtin(*_FOLDED) and op.outputs
-        whole = _fold_constant(op, products, graph) if folds else None
-        if whole is not None:
-            folded[op] = whole
-        current = whole or op
-        if current.is_builtin(*_CHANNELS) and current.outputs and len(current.inputs) >= _BIAS:
-            products[current.outputs[0]] = current
-
-    for op in graph.every_op():
-        find_products(op)
+    folder = _Folder(graph)
+    folded = {op: folder.fold(op) for op in graph.every_op()}
     # The products that are folded are dead.
-    return graph.rewrite(lambda op: (folded.get(op, op),)) if folded else graph
+    return graph.rewrite(lambda op: folded[op] or (op,)) if any(folded.values()) else graph
 
 
-def _fold_constant(op: Op, products: dict[Tensor, Op], graph: Graph) -> Op | None:
-    """Return the product with the constant of an operator, None unless the conditions hold."""
-    x, constant = (*op.inputs, None, None)[:2]
-    if x is not None and x.data is not None and not op.is_builtin("SUB"):
-        x, constant = constant, x
-    if x is None or constant is None or constant.data is None or x not in products:
-        return None
-    product, y = products[x], op.outputs[0]
-    read_once = graph.readers.find_only_reader(x) is op
+class _Folder:
+    """The products of a graph by their outputs, with the constants that are folded so far.
+
+    A RESHAPE may stand between a product and a constant: its output is an output of the product.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._products: dict[Tensor, Op] = {}
+        self._reshapes: dict[Tensor, Op] = {}
+
+    def fold(self, op: Op) -> tuple[Op, ...]:
+        """Return the operators that replace an operator; none unless the conditions hold."""
+        if not op.inputs or not op.outputs:
+            return ()
+        if op.is_builtin(*_CHANNELS) and len(op.inputs) >= _BIAS:
+            self._products[op.outputs[0]] = op
+        elif op.is_builtin("RESHAPE"):
+            self._add_reshape(op)
+        elif op.is_builtin(*_FOLDED):
+            return self._fold_constant(op)
+        return ()
+
+    def _add_reshape(self, op: Op) -> None:
+        x, y = op.inputs[0], op.outputs[0]
+        product = None if x is None else self._products.get(x)
+        read_once = self._graph.readers.find_only_reader(x) is op
+        if product is not None and product.is_builtin("FULLY_CONNECTED") and read_once:
+            self._products[y] = product
+            self._reshapes[y] = op
+
+    def _fold_constant(self, op: Op) -> tuple[Op, ...]:
+        """Return the product with the constant of an operator, and the RESHAPE between them."""
+        x, constant = (*op.inputs, None, None)[:2]
+        if x is not None and x.data is not None and not op.is_builtin("SUB"):
+            x, constant = constant, x
+        product = None if x is None else self._products.get(x)
+        if x is None or constant is None or constant.data is None or product is None:
+            return ()
+        y, reshape = op.outputs[0], self._reshapes.get(x)
+        read_once = self._graph.readers.find_only_reader(x) is op
+        if not (read_once and product.activation == "NONE" and x.sizes == y.sizes):
+            return ()
+        flat = y if reshape is None else new_tensor(product.outputs[0], op.code.lower())
+        whole = _fold_into_product(op, product, constant, flat)
+        if whole is None:
+            return ()
+        self._products[y] = whole
+        if reshape is None:
+            return (whole,)
+        self._reshapes[y] = replace(reshape, inputs=(flat, *reshape.inputs[1:]), outputs=(y,))
+        return whole, self._reshapes[y]
+
+
+def _fold_into_product(op: Op, product: Op, constant: Tensor, output: Tensor) -> Op | None:
+    """Return the product with a constant, and with an output; None if the constant does not fit."""
+    y, weights = op.outputs[0], product.inputs[1]
     operands = [t for t in (*product.inputs, constant, y) if t is not None]
-    if not (read_once and product.activation == "NONE" and all(map(is_float, operands))):
+    if not all(map(is_float, operands)) or weights is None or weights.data is None:
         return None
-    weights = product.inputs[1]
-    if weights is None or weights.data is None or not weights.shape or x.sizes != y.sizes:
-        return None
-    channels = weights.shape[_CHANNELS[product.code]]
-    vector = _spread_over_channels(constant, y) if y.shape[-1:] == (channels,) else None
+    channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
+    vector = _spread_over_channels(constant, y, channels)
     bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
     if vector is None or (bias is not None and bias.data is None):
         return None
-    return _combine_constants(op, product, weights, bias, vector)
+    return _combine_constants(op, product, weights, bias, vector, output)
 
 
-def _spread_over_channels(constant: Tensor, y: Tensor) -> Array | None:
-    """Return a constant as [C], None if it varies along another axis than the last."""
-    channels = y.shape[-1] if y.rank else 0
-    if constant.data is None or constant.rank > y.rank or constant.elements not in (1, channels):
-        return None
-    if constant.elements == channels != 1 and constant.shape[-1] != channels:
+def _spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array | None:
+    """Return a constant as [C], None if it varies along another axis than the channels.
+
+    The channels are the last axes of y.
+    """
+    axes = next((i for i in range(1, y.rank + 1) if prod(y.shape[-i:]) == channels), 0)
+    if constant.data is None or constant.rank > y.rank or not axes:
         return None
     data = constant.data.astype(np.float32).reshape(-1)
-    return np.ascontiguousarray(np.broadcast_to(data, (channels,)))
+    if constant.elements == 1:
+        return np.ascontiguousarray(np.broadcast_to(data, (channels,)))
+    fits = constant.elements == channels and constant.shape[-axes:] == y.shape[-axes:]
+    return data if fits else None
 
 
 def _combine_constants(
-    op: Op, product: Op, weights: Tensor, bias: Tensor | None, vector: Array
+    op: Op, product: Op, weights: Tensor, bias: Tensor | None, vector: Array, output: Tensor
 ) -> Op | None:
     """Return the product with a constant that is added or multiplied; condition 4 may fail."""
     data, old = weights.data, np.zeros(len(vector), np.float32)
@@ -110,5 +150,5 @@ def _combine_constants(
     biases: tuple[Tensor | None, ...] = (bias,)
     if op.code != "MUL" or bias is not None:
         biases = (Tensor(f"{y.name}/bias", old.shape, y.dtype, np.asarray(old, np.float32)),)
-    whole = replace(product, inputs=(x, weights, *biases), outputs=op.outputs)
+    whole = replace(product, inputs=(x, weights, *biases), outputs=(output,))
     return whole.with_activation(op.activation)
