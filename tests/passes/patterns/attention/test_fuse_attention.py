@@ -75,7 +75,8 @@ def spell_torch(m: Spelled, *, masked: bool) -> None:
     """Scale queries and keys, as ai-edge-torch does."""
     q, k, v = (m.transpose(m.split_heads(), HEADS_FIRST) for _ in range(3))
     root = m.depth**-0.25
-    k = m.apply("MUL", m.transpose(k, SWAPPED), root)
+    k = m.transpose(k, SWAPPED)
+    (k,) = m.op("MUL", [m.constant(np.float32(root)), k], [k.shape])
     scores = m.multiply(m.apply("MUL", q, root), k)
     if masked:
         scores = m.add(scores, m.input([m.batch, 1, m.rows, m.rows]))
@@ -128,7 +129,7 @@ def test_before_and_after() -> None:
         %8: float32[1,5,3,4] = RESHAPE(%2, [1, 5, 3, 4])
         %9: float32[1,3,5,4] = TRANSPOSE(%8, [0, 2, 1, 3])
         %10: float32[1,3,4,5] = TRANSPOSE(%7, [0, 1, 3, 2])
-        %11: float32[1,3,4,5] = MUL(%10, 0.7071067690849304)
+        %11: float32[1,3,4,5] = MUL(0.7071067690849304, %10)
         %12: float32[1,3,5,4] = MUL(%5, 0.7071067690849304)
         %13: float32[1,3,5,5] = BATCH_MATMUL(%12, %11)
         %14: float32[1,3,5,5] = ADD(%13, %3)
@@ -180,23 +181,32 @@ def test_canonical_form() -> None:
     assert "Attention" not in {node.op_type for node in model.graph.node}
 
 
-def refuse(m: Spelled, kind: str) -> None:
-    """Spell something similar to attention."""
-    k, v = (m.transpose(m.split_heads(), HEADS_FIRST) for _ in range(2))
-    x = m.split_heads()
+def spell_scores(m: Spelled, kind: str) -> Tensor:
+    """Return something similar to the scores of attention."""
+    if kind == "no product":
+        return m.input(m.scores)
+    x = m.input([1, m.rows, m.heads, m.depth])
     q = m.transpose(x, SWAPPED if kind == "other axes" else HEADS_FIRST)
     if kind == "other axes":
-        q = m.reshape(q, 1, 3, 5, 4)
-    factor = m.input([1, 3, 5, 4]) if kind == "computed factor" else None
-    if factor is not None:
-        q = m.op("MUL", [q, factor], [q.shape])[0]
+        q = m.reshape(q, 1, m.heads, m.rows, m.depth)
+    factor = m.input(q.shape) if kind == "computed factor" else m.constant(np.float32(2))
+    activation = "RELU" if kind == "activation of queries" else "NONE"
+    (q,) = m.op("MUL", [q, factor], [q.shape], fused_activation_function=activation)
+    heads = 1 if kind == "shared keys" else m.heads
+    k = m.transpose(m.input([1, m.rows, heads, m.depth]), HEADS_FIRST)
     scores = m.multiply(q, k, adj_y=True)
     if kind == "negative factor":
         scores = m.apply("MUL", scores, -1)
-    if kind == "activation":
-        mask = m.input([1, 1, 5, 5])
-        scores = m.op("ADD", [scores, mask], [m.scores], fused_activation_function="RELU")[0]
-    weights = m.softmax(scores, beta=2.0 if kind == "beta" else 1.0)
+    if kind != "activation of scores":
+        return scores
+    mask = m.input([1, 1, m.rows, m.rows])
+    return m.op("ADD", [scores, mask], [m.scores], fused_activation_function="RELU")[0]
+
+
+def refuse(m: Spelled, kind: str) -> None:
+    """Spell something similar to attention."""
+    v = m.transpose(m.split_heads(), HEADS_FIRST)
+    weights = m.softmax(spell_scores(m, kind), beta=2.0 if kind == "beta" else 1.0)
     if kind == "factor of weights":
         weights = m.apply("MUL", weights, 2)
     if kind == "factor of values":
@@ -209,13 +219,16 @@ def refuse(m: Spelled, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        "activation",
+        "activation of queries",
+        "activation of scores",
         "beta",
         "computed factor",
         "factor of values",
         "factor of weights",
         "negative factor",
+        "no product",
         "other axes",
+        "shared keys",
         "weights returned",
     ],
 )
@@ -225,3 +238,26 @@ def test_other_graphs(kind: str) -> None:
     graph = read_model(m.bytes()).graphs[0]
     assert write_graph(fuse_attention(graph)) == write_graph(graph)
     check(m.bytes())
+
+
+def test_dynamic_batch() -> None:
+    """The sizes must be fixed."""
+    m = Spelled()
+    x = m.input([1, 5, 3, 4], shape_signature=[-1, 5, 3, 4])
+    q, k, v = (m.transpose(x, HEADS_FIRST) for _ in range(3))
+    m.output(m.transpose(m.multiply(m.softmax(m.multiply(q, k, adj_y=True)), v), HEADS_FIRST))
+    check(m.bytes())
+    names = {
+        static: {n.op_type for n in convert(m.bytes(), opset=23, static=static).model.graph.node}
+        for static in (False, True)
+    }
+    assert "Attention" in names[True]
+    assert "Attention" not in names[False]
+
+
+def test_no_softmax() -> None:
+    m = Spelled()
+    q, k = (m.transpose(m.split_heads(), HEADS_FIRST) for _ in range(2))
+    m.output(m.multiply(q, k, adj_y=True))
+    graph = read_model(m.bytes()).graphs[0]
+    assert fuse_attention(graph) is graph

@@ -85,7 +85,8 @@ def test_attention(code: str, batch: int) -> None:
 def refuse(m: Spelled, kind: str) -> None:
     """Take something similar to items."""
     x = m.input([1, 5, 2, 3, 4])
-    y = x if kind == "no move" else m.transpose(x, ITEMS_FIRST)
+    order = (2, 0, 1, 3, 4) if kind == "other order" else ITEMS_FIRST
+    y = x if kind == "no move" else m.transpose(x, order)
     if kind == "range":
         bounds = [m.constant(np.array(each, np.int32)) for each in ([0] * 5, [1, 1, 2, 5, 4])]
         (item,) = m.op("SLICE", [y, *bounds], [[1, 1, 2, 5, 4]])
@@ -99,7 +100,7 @@ def refuse(m: Spelled, kind: str) -> None:
         m.output(m.apply("MUL", y, 2))
 
 
-@pytest.mark.parametrize("kind", ["no move", "range", "read by another", "steps"])
+@pytest.mark.parametrize("kind", ["no move", "other order", "range", "read by another", "steps"])
 def test_other_graphs(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)

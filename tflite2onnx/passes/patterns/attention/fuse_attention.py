@@ -34,7 +34,7 @@ from tflite2onnx.passes.patterns.matching import find_order, is_float
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
-_HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
+HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 _BINARY = 2  # inputs
 _MATRIX = 2  # axes
 
@@ -65,7 +65,7 @@ def fuse_attention(graph: Graph) -> Graph:
 
 def _find_attention(last: Op, graph: Graph) -> Op | None:
     """Return the attention that ends in a TRANSPOSE, None unless the conditions hold."""
-    if find_order(last) != _HEADS_FIRST or last.inputs[0] is None:
+    if find_order(last) != HEADS_FIRST or last.inputs[0] is None:
         return None
     product = _trace(_Matrices(last.inputs[0]), graph)
     weighting = _find_maker(product.tensor, graph, "BATCH_MATMUL")
@@ -140,7 +140,7 @@ def _find_rows(matrices: _Matrices, graph: Graph) -> _Matrices | None:
     """
     inner = _trace(matrices, graph)
     op = _find_maker(inner.tensor, graph, "TRANSPOSE")
-    order = _TRANSPOSED if inner.transposed else _HEADS_FIRST
+    order = _TRANSPOSED if inner.transposed else HEADS_FIRST
     if op is None or find_order(op) != order or op.inputs[0] is None:
         return None
     return _scale(inner._replace(tensor=op.inputs[0], transposed=False), graph)

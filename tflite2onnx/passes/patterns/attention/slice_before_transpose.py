@@ -10,7 +10,8 @@ own. SLICE, STRIDED_SLICE and UNPACK are replaced by RESHAPE(TRANSPOSE(RESHAPE(S
 
 1. each reader of the output of the TRANSPOSE takes items: one index along one axis, and all indices
    along the other axes;
-2. the tensors are float32 and have fixed sizes.
+2. the TRANSPOSE moves the heads of each item before its rows;
+3. the tensors are float32 and have fixed sizes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.patterns.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.passes.patterns.matching import find_order, is_float
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
@@ -52,10 +54,8 @@ def slice_before_transpose(graph: Graph) -> Graph:
 def _slice(op: Op, items: _Items) -> list[Op]:
     """Return the operators that take the items before the TRANSPOSE."""
     rewriter, (transpose, axis, indices) = Rewriter(op), items
-    x, order = transpose.inputs[0], find_order(transpose) or ()
-    old = order[axis]
-    rest = [i for i in order if i != old]
-    moves = int32_constant("order", [i - (i > old) for i in rest])
+    x, order = transpose.inputs[0], int32_constant("order", HEADS_FIRST)
+    old = (find_order(transpose) or ())[axis]
     for y, index in zip(op.outputs, indices, strict=True):
         assert x is not None  # noqa: S101 - see `_find_items`
         begin = [index if i == old else 0 for i in range(x.rank)]
@@ -64,32 +64,36 @@ def _slice(op: Op, items: _Items) -> list[Op]:
         item = rewriter.op("SLICE", x, *constants, like=y, name="item", shape=sizes)
         shape = tuple(size for i, size in enumerate(x.shape) if i != old)
         item = rewriter.op("RESHAPE", item, like=y, name="flat", shape=shape, new_shape=shape)
-        shape = tuple(x.shape[i] for i in rest)
-        item = rewriter.op("TRANSPOSE", item, moves, like=y, name="moved", shape=shape)
+        shape = tuple(shape[i] for i in HEADS_FIRST)
+        item = rewriter.op("TRANSPOSE", item, order, like=y, name="moved", shape=shape)
         rewriter.op("RESHAPE", item, output=y, new_shape=y.shape)
     return rewriter.ops
 
 
 def _find_items(op: Op, graph: Graph) -> _Items | None:
-    """Return the items that an operator takes; None unless it reads the output of a TRANSPOSE."""
+    """Return the items that an operator takes, None unless conditions 2 and 3 hold."""
     x = op.inputs[0] if op.inputs else None
     transpose = graph.producers.get(x) if x is not None else None
     order = None if transpose is None else find_order(transpose)
-    if x is None or transpose is None or order is None or sorted(order) != [*range(x.rank)]:
+    if x is None or transpose is None or order is None or len(order) != x.rank:
         return None
     if any(t.symbols or not is_float(t) for t in (x, *transpose.inputs[:1], *op.outputs) if t):
         return None
     if op.is_builtin("UNPACK"):
         axis = int(op.options.get("axis", 0))
-        fits = -x.rank <= axis < x.rank and len(op.outputs) == x.shape[axis]
-        return _Items(transpose, axis % x.rank, tuple(range(x.shape[axis]))) if fits else None
-    if op.is_builtin("STRIDED_SLICE"):
-        axis, index = 0, _find_first_index(op)
+        items = _Items(transpose, axis, tuple(range(len(op.outputs))))
+    elif op.is_builtin("STRIDED_SLICE"):
+        items = _Items(transpose, 0, (_find_first_index(op),))
     elif op.is_builtin("SLICE"):
         axis, index = _find_only_index(op, x)
+        items = _Items(transpose, axis, (index,))
     else:
         return None
-    return _Items(transpose, axis, (index,)) if 0 <= index < x.shape[axis] else None
+    if not 0 <= items.axis < x.rank or not 0 <= items.indices[0] < x.shape[items.axis]:
+        return None
+    old = order[items.axis]
+    rest = tuple(i - (i > old) for i in order if i != old)
+    return items if rest == HEADS_FIRST else None
 
 
 def _find_only_index(op: Op, x: Tensor) -> tuple[int, int]:
