@@ -12,6 +12,7 @@ times counts.
 
 import sys
 from collections.abc import Callable
+from typing import NamedTuple
 from unittest.mock import patch
 
 from inference import bind_onnx_runtime, measure_inferences
@@ -19,6 +20,8 @@ from inference import bind_onnx_runtime, measure_inferences
 import tflite2onnx
 from tests.passes.patterns import test_flatten_packs as packs
 from tests.passes.patterns import test_fuse_rearrangements as rearrangements
+from tests.passes.patterns.attention import test_fuse_attention as attention
+from tests.passes.patterns.attention import test_slice_before_transpose as packed
 from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
 from tests.passes.patterns.normalizations import test_fuse_normalizations as layers
 from tests.passes.patterns.normalizations import test_fuse_rms_normalizations as rms
@@ -28,7 +31,14 @@ from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import passes
 
 TURNS = 40
-Row = tuple[str, Callable[[], bytes]]
+
+
+class Row(NamedTuple):
+    """The path of a pass, a function that builds a model, and the opset of the ONNX model."""
+
+    path: str
+    build: Callable[[], bytes]
+    opset: int | None = None
 
 
 def spell_shuffle(size: int, channels: int, *, splits: bool) -> bytes:
@@ -64,6 +74,13 @@ def spell_groups(size: int, channels: int, count: int) -> bytes:
     return m.bytes()
 
 
+def spell_attention(rows: int, heads: int, depth: int, *, masked: bool) -> bytes:
+    """Return attention as ai-edge-torch writes it."""
+    m = attention.Spelled(1, rows, heads, depth)
+    attention.spell_torch(m, masked=masked)
+    return m.bytes()
+
+
 def unroll_layer(cell: str, times: int, units: int) -> bytes:
     """Return an unrolled recurrent layer, whose items have as many numbers as it has units."""
     with patch.object(keras, "UNITS", units):
@@ -77,36 +94,55 @@ def unroll_layer(cell: str, times: int, units: int) -> bytes:
 
 
 NORMALIZATIONS = "patterns.normalizations"
+ATTENTIONS = [(16, 1, 64), (16, 4, 32), (64, 4, 32), (196, 12, 64), (512, 8, 64), (1500, 4, 64)]
 STEPS = "recurrent.raise_recurrent_steps"
 REARRANGEMENTS = "patterns.fuse_rearrangements"
 ROWS: dict[str, Row] = {
     **{
-        f"softmax, {shape}": (
+        f"softmax, {shape}": Row(
             f"{NORMALIZATIONS}.fuse_softmax",
             lambda shape=shape: softmax.spell(softmax.softmax, [*shape]),
         )
         for shape in ((1, 1000), (64, 64))
     },
-    "log-softmax, (1, 1000)": (
+    "log-softmax, (1, 1000)": Row(
         f"{NORMALIZATIONS}.fuse_softmax",
         lambda: softmax.spell(softmax.log_softmax, [1, 1000]),
     ),
     **{
-        f"RMS normalization, {shape}": (
+        f"RMS normalization, {shape}": Row(
             f"{NORMALIZATIONS}.fuse_rms_normalizations",
             lambda shape=shape: rms.spell(rms.reshape_sum, [*shape]),
         )
         for shape in ((1, 64), (64, 256), (128, 2048))
     },
     **{
-        f"group normalization, {size}": (
+        f"group normalization, {size}": Row(
             f"{NORMALIZATIONS}.fuse_group_normalizations",
             lambda size=size: spell_groups(*size),
         )
         for size in ((8, 32, 8), (32, 64, 8))
     },
     **{
-        f"channel shuffle, {'PyTorch' if splits else 'Keras'}, {size}": (
+        f"attention, {rows} rows, {heads} heads of {depth}, {'with' if masked else 'no'} mask"
+        f"{', opset 23' if opset else ''}": Row(
+            "patterns.attention.fuse_attention",
+            lambda size=(rows, heads, depth), masked=masked: spell_attention(*size, masked=masked),
+            opset,
+        )
+        for opset in (None, 23)
+        for rows, heads, depth in ATTENTIONS
+        for masked in (False, True)
+    },
+    **{
+        f"attention, packed, {rows} rows, {heads} heads of {depth}": Row(
+            "patterns.attention.slice_before_transpose",
+            lambda size=(rows, heads, depth): packed.spell("SLICE", 1, *size).bytes(),
+        )
+        for rows, heads, depth in ATTENTIONS
+    },
+    **{
+        f"channel shuffle, {'PyTorch' if splits else 'Keras'}, {size}": Row(
             REARRANGEMENTS,
             lambda size=size, splits=splits: spell_shuffle(*size, splits=splits),
         )
@@ -114,18 +150,18 @@ ROWS: dict[str, Row] = {
         for size in ((28, 116), (14, 232))
     },
     **{
-        f"pixel shuffle, {size}": (REARRANGEMENTS, lambda size=size: spell_pixel_shuffle(*size))
+        f"pixel shuffle, {size}": Row(REARRANGEMENTS, lambda size=size: spell_pixel_shuffle(*size))
         for size in ((32, 12), (24, 48))
     },
     **{
-        f"PACK of {count}": (
+        f"PACK of {count}": Row(
             "patterns.flatten_packs",
             lambda count=count: packs.pack_negated([1, 64], 1, count),
         )
         for count in (2, 16)
     },
     **{
-        f"{cell}, {times} steps, {units} units": (
+        f"{cell}, {times} steps, {units} units": Row(
             STEPS,
             lambda cell=cell, times=times, units=units: unroll_layer(cell, times, units),
         )
@@ -135,7 +171,7 @@ ROWS: dict[str, Row] = {
 }
 
 
-def convert_without(path: str, data: bytes) -> bytes:
+def convert_without(path: str, data: bytes, opset: int | None) -> bytes:
     """Convert a model without the pass of a path."""
     found = passes.find_pass
 
@@ -143,19 +179,19 @@ def convert_without(path: str, data: bytes) -> bytes:
         return (lambda value: value) if each == path else found(each)
 
     with patch.object(passes, "find_pass", find_other):
-        return convert_model(data)
+        return convert_model(data, opset)
 
 
-def convert_model(data: bytes) -> bytes:
+def convert_model(data: bytes, opset: int | None) -> bytes:
     """Convert a model with static sizes."""
-    return tflite2onnx.convert(data, static=True).model.SerializeToString()
+    return tflite2onnx.convert(data, static=True, opset=opset).model.SerializeToString()
 
 
 def measure_row(name: str) -> str:
     """Return a row of the table."""
-    path, build = ROWS[name]
+    path, build, opset = ROWS[name]
     data = build()
-    models = [convert_without(path, data), convert_model(data)]
+    models = [convert_without(path, data, opset), convert_model(data, opset)]
     before, after = measure_inferences([bind_onnx_runtime(model) for model in models], TURNS)
     nodes = [sum(count_optimized_nodes(model).values()) for model in models]
     share = f"{after / before:.2f}"

@@ -195,8 +195,8 @@ def spell_scores(m: Spelled, kind: str) -> Tensor:
     heads = 1 if kind == "shared keys" else m.heads
     k = m.transpose(m.input([1, m.rows, heads, m.depth]), HEADS_FIRST)
     scores = m.multiply(q, k, adj_y=True)
-    if kind == "negative factor":
-        scores = m.apply("MUL", scores, -1)
+    if kind.endswith("factor of scores"):
+        scores = m.apply("MUL", scores, -1 if kind.startswith("negative") else 0)
     if kind != "activation of scores":
         return scores
     mask = m.input([1, 1, m.rows, m.rows])
@@ -225,11 +225,12 @@ def refuse(m: Spelled, kind: str) -> None:
         "computed factor",
         "factor of values",
         "factor of weights",
-        "negative factor",
+        "negative factor of scores",
         "no product",
         "other axes",
         "shared keys",
         "weights returned",
+        "zero factor of scores",
     ],
 )
 def test_other_graphs(kind: str) -> None:

@@ -33,10 +33,10 @@ def take(m: Spelled, x: Tensor, code: str) -> list[Tensor]:
     return items
 
 
-def spell(code: str, *, batch: int = 1) -> Spelled:
+def spell(code: str, *sizes: int) -> Spelled:
     """Return the attention of PyTorch's vision transformers."""
-    m = Spelled(batch)
-    x = m.input([batch, m.rows, 3, m.heads, m.depth])
+    m = Spelled(*sizes)
+    x = m.input([m.batch, m.rows, 3, m.heads, m.depth])
     q, k, v = take(m, m.transpose(x, ITEMS_FIRST), code)
     scores = m.multiply(m.apply("MUL", q, m.depth**-0.5), m.transpose(k, SWAPPED))
     m.return_joined(m.multiply(m.softmax(scores), v))
@@ -75,7 +75,7 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("batch", [1, 2])
 def test_attention(code: str, batch: int) -> None:
     """The attention is recognised; with a batch of 1 nothing but its result is moved."""
-    data = spell(code, batch=batch).bytes()
+    data = spell(code, batch).bytes()
     check(data)
     nodes = count_optimized_nodes(convert(data).model)
     assert nodes["Transpose"] == (1 if batch == 1 else 4)

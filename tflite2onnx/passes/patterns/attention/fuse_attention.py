@@ -27,6 +27,7 @@ node, and takes 0.5 to 0.9 of the time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
@@ -178,10 +179,10 @@ def _scale(matrices: _Matrices, graph: Graph) -> _Matrices:
         x, number = op.inputs
         if op.code == "MUL" and x is not None and x.data is not None:
             x, number = number, x
-        if x is None or number is None or number.data is None or number.data.size != 1:
+        if x is None or number is None or number.data is None or x.shape != tensor.shape:
             return _Matrices(tensor, transposed, factor)
-        value = float(number.data.reshape(()))
-        if not is_float(number) or value == 0 or x.shape != tensor.shape:
+        value = float(number.data.flat[0]) if number.data.size == 1 else 0.0
+        if not 0 < abs(value) < inf:
             return _Matrices(tensor, transposed, factor)
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
 
