@@ -21,10 +21,13 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_each_pass_removes_nodes(script: Any) -> None:
-    paths = {path: name for name, (path, _) in script.ROWS.items()}
-    for path, name in paths.items():
-        data = script.ROWS[name][1]()
-        models = [script.convert_without(path, data), script.convert_model(data)]
+    rows = {(row.path, row.opset): (name, row) for name, row in script.ROWS.items()}
+    for (path, opset), (name, row) in rows.items():
+        data = row.build()
+        models = [
+            script.convert_without(path, data, opset),
+            script.convert_model(data, opset),
+        ]
         before, after = (sum(count_optimized_nodes(model).values()) for model in models)
         assert after < before, name
 
