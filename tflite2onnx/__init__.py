@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.utils.interrupts import end_on_interrupt, is_program
 
-if is_program():  # whose modules take a while to load
-    end_on_interrupt()
-    gc.disable()  # a collection takes longer than a small conversion, and modules are not garbage
+if is_program():
+    end_on_interrupt()  # the imports below take time
+    # Garbage collection takes longer than a small conversion, and frees no imported modules.
+    gc.disable()
 
 from tflite2onnx.bundle import convert_bundle
 from tflite2onnx.convert import convert

@@ -45,7 +45,8 @@ from tflite2onnx.tensor import Shape, Tensor
 Order = tuple[int, ...]
 Axes = tuple[str, ...]
 
-_MOST_LABELS = 8  # per frame; more than three are rare, and a hostile file must not take forever
+# The labels of a frame. More than three are rare; more would let a damaged file take forever.
+_MOST_LABELS = 8
 
 
 class Choice(Enum):

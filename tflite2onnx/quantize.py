@@ -75,9 +75,9 @@ class Options(Protocol):
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """The storage of every operand of every operator: input i by the key i, output i by ~i.
+    """The storage of all operands; the key of input i of an operator is i, that of output i is ~i.
 
-    Without operators it has the storage of tensors alone.
+    A plan that is made without operators has only the storage of tensors.
     """
 
     float_only: bool = False
@@ -272,7 +272,7 @@ def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:
 
 
 def _role(declared: Declaration, operand: int) -> str:
-    """Return "data", "weights" or "bias" for an operand of a product, else an empty text."""
+    """Return "data", "weights" or "bias" for an operand of a product, "" for others."""
     if not isinstance(declared, Product):
         return ""
     roles = {declared.bias: "bias", declared.weights: "weights", declared.data: "data"}

@@ -84,7 +84,7 @@ def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
 def _steps(
     nodes: Sequence[onnx.NodeProto], same: dict[str, str], constants: set[str]
 ) -> Iterator[_Step]:
-    """Yield the nodes; nodes computed from constants are constants, as in runtimes."""
+    """Yield the nodes; a node that reads only constants is a constant, because runtimes fold it."""
     known = set(constants)
     for node in nodes:
         reads = [same.get(name, name) for name in node.input if name]

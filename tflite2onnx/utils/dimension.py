@@ -27,7 +27,7 @@ class UndecidedError(OperatorError):
 
 
 class UnequalError(OperatorError):
-    """An operator requires two dimensions to be equal that are different expressions."""
+    """An operator requires two dimensions to be equal, but their expressions differ."""
 
     def __init__(self, one: Dim, other: Dim, message: str = "") -> None:
         self.dims = one, other

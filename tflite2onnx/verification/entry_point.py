@@ -104,7 +104,10 @@ def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:
 
 
 def _keep_operators(data: bytearray, operators: Vector, kept: Collection[int]) -> None:
-    """Shorten the vector of operators in place: its offsets can only point forwards."""
+    """Shorten the vector of operators in place.
+
+    A vector at the end of the file could not refer to them: offsets are positive.
+    """
     first = operators.offset_of(0) if len(operators) else 0
     ends = [operators[i].position for i in sorted(kept)]
     for number, end in enumerate(ends):

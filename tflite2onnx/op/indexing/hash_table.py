@@ -117,7 +117,7 @@ _LISTS = {DType.INT64: ("int64s", "int64"), DType.STRING: ("strings", "string")}
 
 
 class HashtableFind(_Reader):
-    """HASHTABLE_FIND: the values of keys, or the first element of a default for missing keys."""
+    """HASHTABLE_FIND: the value of each key; the default value for a key that is missing."""
 
     codes = ("HASHTABLE_FIND",)
 

@@ -54,7 +54,7 @@ class Dilate(DynamicShape):
 
 
 def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
-    """Return x with (step - 1) times `fill` between neighbours along each stored axis."""
+    """Return x with step - 1 elements `fill` between two elements along each stored axis."""
     sizes = x.tensor.layout_shape
     if all(step == 1 or sizes[axis] < 2 for step, axis in zip(steps, x.order, strict=True)):
         return x.value

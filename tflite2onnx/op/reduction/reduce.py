@@ -86,7 +86,7 @@ class Reduction(DynamicShape, Foldable):
 
     @property
     def row(self) -> ReductionRule:
-        """The operator's row of the table."""
+        """The row of the operator in the table `rows`."""
         return self.rows[self.op.code]
 
     def infer_outputs(self) -> Sequence[OutputShape]:

@@ -70,7 +70,7 @@ class Same:
 
 
 def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
-    """Return an operator on tensors of other dtypes, between CASTs."""
+    """Return an operator that computes in other dtypes, and the CASTs before and after it."""
     others = {
         t: replace(t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None)
         for t in (*op.inputs, *op.outputs)

@@ -81,7 +81,7 @@ def _make_ones(x: Tensor) -> Tensor | None:
 
 
 def _find_mean_square(root: Op, matcher: Matcher) -> _MeanSquare | None:
-    """Return what a root is taken of, None unless conditions 1 to 3 hold."""
+    """Return the mean square whose root is computed, None unless conditions 1 to 3 hold."""
     addition = _find_producer(root.inputs[0], matcher)
     mean, epsilon = _split_constant(addition, "ADD")
     reduction, share = _find_producer(mean, matcher), 1.0
