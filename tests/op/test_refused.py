@@ -279,6 +279,13 @@ def test_selections_of_real_and_complex_numbers(*, of_the_output: bool) -> None:
     assert "its operands must have one complex type, got" in refusal_reason(m, *made)
 
 
+def test_products_of_complex_numbers_of_another_rank() -> None:
+    m = Build()
+    x, y = (m.input([3], dtype="complex64") for _ in "xy")
+    (product,) = m.op("MUL", [x, y], [[3, 0]], dtype="complex64")
+    assert "must have 1 axes, got 2" in refusal_reason(m, product)
+
+
 def test_products_of_complex_numbers_with_an_activation() -> None:
     m = Build()
     x, y = (m.input([3], dtype="complex64") for _ in "xy")

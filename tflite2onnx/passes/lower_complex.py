@@ -29,6 +29,7 @@ from tflite2onnx.errors import (
 )
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
+from tflite2onnx.op.common.checks import expect_rank
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -162,7 +163,8 @@ class _PairRewriter(Rewriter):
         return self.op(code, pair, output=_make_part(pair, name or code))
 
     def pack_parts(self, *parts: Tensor) -> None:
-        """Add a PACK of real parts and imaginary parts."""
+        """Add a PACK of real parts and imaginary parts, which are broadcast to one shape."""
+        expect_rank(self.source.outputs[0], max(t.rank for t in self.source.inputs if t))
         axis = self.output.rank - 1
         self.op("PACK", *parts, output=self.output, axis=axis, values_count=_PAIR)
 
