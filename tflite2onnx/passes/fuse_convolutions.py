@@ -39,24 +39,26 @@ _INPUTS = 3  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: data, blocks, padding
 def fuse_dilated_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of the three operators."""
     every = list(graph.every_op())
-    makers: dict[Tensor | None, Op] = {t: op for op in every for t in op.outputs[:1]}
+    producers: dict[Tensor | None, Op] = {t: op for op in every for t in op.outputs[:1]}
     fused: dict[Op, Op | None] = {}
     for op in every:
-        convolution = _fuse_convolution(op, makers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
+        convolution = (
+            _fuse_convolution(op, producers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
+        )
         # SPACE_TO_BATCH_ND stays: it may have other readers.
         if convolution is not None and graph.readers.find_only_reader(op.inputs[0]) is op:
             fused[op] = convolution
-            fused[makers[op.inputs[0]]] = None
+            fused[producers[op.inputs[0]]] = None
     return graph.rewrite(lambda op: [each for each in (fused.get(op, op),) if each is not None])
 
 
-def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None:
+def _fuse_convolution(last: Op, producers: Mapping[Tensor | None, Op]) -> Op | None:
     """Return the dilated convolution that ends in BATCH_TO_SPACE_ND, None if there is none."""
     whole = last.outputs and len(last.inputs) == _INPUTS
-    middle = makers.get(last.inputs[0]) if whole else None
+    middle = producers.get(last.inputs[0]) if whole else None
     if middle is None or not middle.is_builtin(*_CONVOLUTIONS) or not middle.inputs[1:]:
         return None
-    first = makers.get(middle.inputs[0])
+    first = producers.get(middle.inputs[0])
     if first is None or not first.is_builtin("SPACE_TO_BATCH_ND") or len(first.inputs) != _INPUTS:
         return None
     o = middle.options
@@ -86,8 +88,8 @@ def _fuse_convolution(last: Op, makers: Mapping[Tensor | None, Op]) -> Op | None
 
 def fuse_pads_into_convolutions(graph: Graph) -> Graph:
     """Return the graph with explicit pads in convolutions; PAD stays for other readers."""
-    makers: dict[Tensor | None, Op] = {t: op for op in graph.every_op() for t in op.outputs[:1]}
-    return graph.rewrite(lambda op: _absorb_pad(op, makers))
+    producers: dict[Tensor | None, Op] = {t: op for op in graph.every_op() for t in op.outputs[:1]}
+    return graph.rewrite(lambda op: _absorb_pad(op, producers))
 
 
 def _pads_zeros(op: Op) -> bool:
@@ -99,16 +101,16 @@ def _pads_zeros(op: Op) -> bool:
     return bool(value.data.flat[0] == zero)
 
 
-def _absorb_pad(op: Op, makers: Mapping[Tensor | None, Op]) -> tuple[Op, ...]:
+def _absorb_pad(op: Op, producers: Mapping[Tensor | None, Op]) -> tuple[Op, ...]:
     """Return a convolution that reads the input of the PAD before it, if it can.
 
     If there is a TRANSPOSE between the two, a TRANSPOSE of the input of PAD comes first.
     """
     pads = op.is_builtin(*_CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
     wide = op.inputs[0] if pads and op.inputs else None
-    last = makers.get(wide)
+    last = producers.get(wide)
     turn = last if last and last.is_builtin("TRANSPOSE") and last.inputs[1:] else None
-    first = makers.get(turn.inputs[0]) if turn else last
+    first = producers.get(turn.inputs[0]) if turn else last
     x = first.inputs[0] if first and _pads_zeros(first) else None
     if first is None or x is None or wide is None or x.rank != _IMAGE:
         return (op,)

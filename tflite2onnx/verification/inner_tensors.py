@@ -103,23 +103,23 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
     """
     ports = {port.tensor.name: port for port in skeleton.tensors}
     indices = {tensor: i for i, tensor in enumerate(graph.tensors)}
-    makers = {tensor: op for op in graph.ops for tensor in op.outputs}
-    found = {t for t in makers if t.name in ports and _is_comparable(t, ports[t.name])}
-    unseen = {tensor: op for tensor, op in makers.items() if tensor not in found}
+    producers = {tensor: op for op in graph.ops for tensor in op.outputs}
+    found = {t for t in producers if t.name in ports and _is_comparable(t, ports[t.name])}
+    unseen = {tensor: op for tensor, op in producers.items() if tensor not in found}
     return [
         Place(tensor, indices[tensor], ports[tensor.name], op, _find_producers(op, unseen))
-        for tensor, op in makers.items()
+        for tensor, op in producers.items()
         if tensor in found
     ]
 
 
 def _find_producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
     """Return an operator and, transitively, the operators that compute its unseen inputs."""
-    makers = [op]
-    for maker in makers:  # the list grows in the loop
-        before = dict.fromkeys(unseen[t] for t in maker.inputs if t is not None and t in unseen)
-        makers += [each for each in before if each not in makers]
-    return tuple(makers)
+    producers = [op]
+    for producer in producers:  # the list grows in the loop
+        before = dict.fromkeys(unseen[t] for t in producer.inputs if t is not None and t in unseen)
+        producers += [each for each in before if each not in producers]
+    return tuple(producers)
 
 
 def _is_comparable(tensor: Tensor, port: Port) -> bool:
