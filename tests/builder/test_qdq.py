@@ -103,11 +103,15 @@ def test_what_has_no_scale() -> None:
 
 
 def test_elements() -> None:
-    """4-bit constants are stored as 4 bits if the opset has the type, otherwise as 8 bits."""
+    """4-bit constants are stored as 4 bits if the opset has the type, otherwise as 8 bits.
+
+    Constants without a scale are not: the operators that read them compute their type.
+    """
     narrow, wide = Storage(DType.INT4, ONE), Storage(DType.INT8, ONE)
     new, old = QdqNodes(21), QdqNodes(13, opset_is_fixed=True)
     assert new.storage_in_opset(narrow) is narrow
     assert old.storage_in_opset(narrow).dtype is DType.INT8
+    assert old.storage_in_opset(Storage(DType.INT4)).dtype is DType.INT4
     assert new.stored_constant(DATA, DType.INT4, narrow, "x").dtype is DType.INT4
     assert not new.nodes
     assert new.stored_constant(DATA, DType.INT4, wide, "x").dtype is None

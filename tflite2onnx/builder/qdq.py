@@ -27,8 +27,11 @@ class QdqNodes(Nodes):
     """Collects nodes for one opset, and converts stored integers to real numbers and back."""
 
     def storage_in_opset(self, storage: Storage) -> Storage:
-        """Return the storage of a constant: in a wider type if this opset lacks its type."""
-        if self.has_type(storage.dtype):
+        """Return the storage of a constant: in a wider type if this opset lacks its type.
+
+        Constants without a scale keep their type, because operators that move elements do so too.
+        """
+        if storage.quantization is None or self.has_type(storage.dtype):
             return storage
         return storage._replace(dtype=widen_subbyte(storage.dtype))
 
