@@ -279,6 +279,13 @@ def test_selections_of_real_and_complex_numbers(*, of_the_output: bool) -> None:
     assert "its operands must have one complex type, got" in refusal_reason(m, *made)
 
 
+def test_ranges_of_four_numbers() -> None:
+    m = Build()
+    numbers = [m.input([], dtype="int32") for _ in range(4)]
+    made = m.op("RANGE", numbers, [m.tensor([None], dtype="int32")])
+    assert "must have 3 inputs, got 4" in refusal_reason(m, *made)
+
+
 def test_products_of_complex_numbers_of_another_rank() -> None:
     m = Build()
     x, y = (m.input([3], dtype="complex64") for _ in "xy")
