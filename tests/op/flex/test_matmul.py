@@ -108,6 +108,14 @@ def test_einsum_refuses(equation: str, reason: str) -> None:
         convert(m.bytes())
 
 
+def test_einsum_of_two_types() -> None:
+    m = Build()
+    x, y = m.input([3]), m.input([3], dtype="int64")
+    m.output(*m.custom("FlexEinsum", [x, y], [[]], flex_options("Einsum", equation="a,a->")))
+    with pytest.raises(ConversionError, match="must be float32, got int64"):
+        convert(m.bytes())
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 5), (7,), ()])
 def test_l2_loss(shape: tuple[int, ...]) -> None:
     x = random_numbers("float32", *shape)

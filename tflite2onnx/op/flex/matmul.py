@@ -89,8 +89,9 @@ class FlexEinsum(DynamicShape):
 
     def check(self) -> None:
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
-        for tensor in inputs:
-            expect_type(tensor, _TYPES)
+        expect_type(self.input(0), _TYPES)
+        for tensor in (*inputs, self.output):
+            expect_type(tensor, (inputs[0].dtype,))
         match = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)->([a-zA-Z]*)", self._equation)
         terms = match[1].split(",") if match else []
         if match is None or [len(term) for term in terms] != [t.rank for t in inputs]:
@@ -110,7 +111,6 @@ class FlexEinsum(DynamicShape):
                         f"axis {letter} of {self._equation} must have one size, got "
                         f"{sizes[letter]} and {size}"
                     )
-        expect_type(self.output, (inputs[0].dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         wide = {DType.FLOAT16: DType.FLOAT32, DType.INT16: DType.INT32}.get(y.dtype, y.dtype)
