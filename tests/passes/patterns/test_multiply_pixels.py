@@ -32,10 +32,11 @@ def transpose(m: Build, x: Tensor) -> Tensor:
     return y
 
 
-def mixer(**options: Any) -> bytes:
-    """Return a model that mixes channels, then pixels."""
+def mixer(*, size: int = 0, batch: int = 1, **options: Any) -> bytes:
+    """Return a model that mixes channels, then pixels, behind a convolution of some size."""
     m = Build()
-    x = m.input([1, 1, 9, 4])
+    x = m.input([batch, 1, 9, 4])
+    x = convolve(m, x, 4, size) if size else x
     y = convolve(m, convolve(m, x, 8, fused_activation_function="RELU"), 4, **options)
     (x,) = m.op("ADD", [x, y], [x.shape])
     y = transpose(m, x)
@@ -62,7 +63,15 @@ def test_before_and_after() -> None:
 def test_numbers(forms: str) -> None:
     result = check(mixer(), forms=forms)
     convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
-    assert len(convolutions) == (4 if forms == "canonical" else 2)
+    assert len(convolutions) == (4 if forms == "canonical" else 0)
+
+
+@pytest.mark.parametrize("options", [{"size": 3}, {"batch": 2}], ids=str)
+def test_images_in_blocks(options: dict[str, int]) -> None:
+    """Products in channels-first order stay convolutions beside others, and with a batch."""
+    result = check(mixer(**options))
+    convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
+    assert len(convolutions) == (3 if "size" in options else 2)
 
 
 def test_transposes() -> None:

@@ -42,10 +42,10 @@ class FullyConnected(DynamicShape):
     The output is [batch, out], or has the axes of x with the last one replaced (`keep_num_dims`).
 
     There is one method for each ONNX form: Gemm for matrices and for quantized data; Conv, with a
-    1x1 kernel, for images in channels-first order; MatMulInteger for large hybrid products, as in
-    LiteRT's kernels; MatMul for all others. Hybrid weights are stored as [features, out]: ONNX
-    Runtime multiplies by stored integers if DequantizeLinear and MatMul read them, but with Gemm
-    it dequantizes them in each run.
+    1x1 kernel, for images in channels-first order, or Gemm for those that `multiply_pixels` chooses
+    (`as_matrix`); MatMulInteger for large hybrid products, as in LiteRT's kernels; MatMul for all
+    others. Hybrid weights are stored as [features, out]: ONNX Runtime multiplies by stored integers
+    if DequantizeLinear and MatMul read them, but with Gemm it dequantizes them in each run.
     """
 
     codes = ("FULLY_CONNECTED",)
@@ -150,13 +150,25 @@ class FullyConnected(DynamicShape):
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
         """Return an image whose channels are not last; axes before them are the batch."""
-        filters, channel = w.reshape((*w.shape, 1, 1)), y.order.index(y.rank - 1)
+        channel = y.order.index(y.rank - 1)
+        if self.options.get("as_matrix") and prod(y.shape[:channel]) == 1:
+            return self._emit_columns(g, y, x, w, b)
+        filters = w.reshape((*w.shape, 1, 1))
         if channel == 1:
             return g.Conv(x, filters, b)
         before, after = prod(x.shape[:channel]), x.shape[channel + 1 :]
         pixels = (prod(after), 1)
         product = g.Conv(x.reshape((before, x.shape[channel], *pixels)), filters, b)
         return NeedsReshape(g.annotate(product, y.dtype, (before, y.shape[channel], *pixels)))
+
+    def _emit_columns(self, g: Builder, y: View, x: View, w: View, b: View | None) -> NeedsReshape:
+        """Return the product of the weights and of x, whose pixels are columns."""
+        out, features = w.tensor.shape
+        pixels = y.tensor.elements // out
+        bias = None if b is None else b.reshape((out, 1))
+        weights = w.reshape((out, features))
+        product = g.Gemm(weights, x.reshape((features, pixels)), bias)
+        return NeedsReshape(g.annotate(product, y.dtype, (out, pixels)))
 
     def _emit_gemm(
         self, g: Builder, y: View, x: View, w: View, b: View | None
