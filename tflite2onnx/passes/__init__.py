@@ -137,6 +137,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
 
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
+    # Each slice of a state needs a Slice and a Reshape.
+    apply_if_valid("SLICE STRIDED_SLICE", "patterns.split_slices"),
     # Attention is recognised if each of its operands has a TRANSPOSE.
     apply_if_valid("SOFTMAX", "patterns.attention.slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.

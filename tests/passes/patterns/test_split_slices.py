@@ -1,0 +1,149 @@
+"""passes/patterns/split_slices.py: slices that take a tensor apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.graph_text import check_pass, eliminate_dead_after, write_graph
+from tests.support import Build, Tensor, check
+from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import convert
+from tflite2onnx.passes.patterns.split_slices import split_slices
+from tflite2onnx.reader.model import read_model
+
+split = eliminate_dead_after(split_slices)
+SHAPE = (1, 2, 5, 2)
+
+
+def constants(m: Build, *lists: Sequence[int]) -> list[Tensor]:
+    return [m.constant(np.array(each, np.int32)) for each in lists]
+
+
+def take_strided(m: Build, x: Tensor, i: int, j: int) -> Tensor:
+    """Return x[:, i, :, j]."""
+    bounds = constants(m, (0, i, 0, j), (0, i + 1, 0, j + 1), (1, 1, 1, 1))
+    masks: dict[str, Any] = {"begin_mask": 5, "end_mask": 5, "shrink_axis_mask": 10}
+    return m.op("STRIDED_SLICE", [x, *bounds], [[1, 5]], **masks)[0]
+
+
+def take(m: Build, x: Tensor, i: int, j: int) -> Tensor:
+    """Return x[:, i : i + 1, :, j : j + 1]."""
+    bounds = constants(m, (0, i, 0, j), (1, 1, 5, 1))
+    return m.op("SLICE", [x, *bounds], [[1, 1, 5, 1]])[0]
+
+
+def spell(slicer: Any, *places: tuple[int, int], **fields: Any) -> bytes:
+    m = Build()
+    x = m.input(SHAPE, **fields)
+    taken = [slicer(m, x, *at) for at in places]
+    m.output(*(m.op("ABS", [y], [y.shape])[0] for y in taken))
+    return m.bytes()
+
+
+ALL = [(0, 0), (1, 1), (0, 1), (1, 0)]
+
+
+def test_before_and_after() -> None:
+    before = """
+        inputs %0: float32[1,2,5,2]
+        %1: float32[1,5] = STRIDED_SLICE(%0, [0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1])
+        %2: float32[1,5] = STRIDED_SLICE(%0, [0, 1, 0, 1], [0, 2, 0, 2], [1, 1, 1, 1])
+        %3: float32[1,5] = STRIDED_SLICE(%0, [0, 0, 0, 1], [0, 1, 0, 2], [1, 1, 1, 1])
+        %4: float32[1,5] = STRIDED_SLICE(%0, [0, 1, 0, 0], [0, 2, 0, 1], [1, 1, 1, 1])
+        %5: float32[1,5] = ABS(%1)
+        %6: float32[1,5] = ABS(%2)
+        %7: float32[1,5] = ABS(%3)
+        %8: float32[1,5] = ABS(%4)
+        return %5, %6, %7, %8
+    """
+    after = """
+      inputs %0: float32[1,2,5,2]
+      %1: float32[2,2,1,5] = TRANSPOSE(%0, [1, 3, 0, 2])
+      %2: float32[4,1,5] = RESHAPE(%1)
+      %3: float32[1,1,5], %4: float32[1,1,5], %5: float32[1,1,5], %6: float32[1,1,5] = SPLIT(0, %2)
+      %7: float32[1,5] = RESHAPE(%3)
+      %8: float32[1,5] = RESHAPE(%4)
+      %9: float32[1,5] = RESHAPE(%5)
+      %10: float32[1,5] = RESHAPE(%6)
+      %11: float32[1,5] = ABS(%7)
+      %12: float32[1,5] = ABS(%10)
+      %13: float32[1,5] = ABS(%8)
+      %14: float32[1,5] = ABS(%9)
+      return %11, %12, %13, %14
+    """
+    check_pass(split, read_model(spell(take_strided, *ALL)).graphs[0], before, after)
+
+
+@pytest.mark.parametrize("slicer", [take_strided, take])
+@pytest.mark.parametrize("fields", [{}, {"dtype": "int8", "scale": 0.1, "zero_point": 3}], ids=str)
+def test_results(slicer: Any, fields: dict[str, Any]) -> None:
+    data = spell(slicer, *ALL, **fields)
+    check(data)
+    nodes = count_optimized_nodes(convert(data).model)
+    assert "Slice" not in nodes
+    assert nodes["Split"] == 1
+
+
+def test_leading_axis() -> None:
+    """Items along the first axis need no Transpose."""
+    m = Build()
+    x = m.input((3, 1, 4))
+    items = [
+        m.op("SLICE", [x, *constants(m, (i, 0, 0), (1, 1, 4))], [[1, 1, 4]])[0] for i in range(3)
+    ]
+    m.output(*(m.op("ABS", [y], [y.shape])[0] for y in items))
+    check(m.bytes())
+    assert not convert(m.bytes()).transposes
+
+
+@pytest.mark.parametrize(
+    "places",
+    [ALL[:2], ALL[:3], [*ALL, ALL[0]], [*ALL[:3], ALL[0]]],
+    ids=["two", "not all", "one twice", "one twice, not all"],
+)
+def test_other_items(places: list[tuple[int, int]]) -> None:
+    data = spell(take_strided, *places)
+    graph = read_model(data).graphs[0]
+    assert write_graph(split_slices(graph)) == write_graph(graph)
+    check(data)
+
+
+def test_large_tensor() -> None:
+    """A Transpose of a large tensor takes longer than its slices."""
+    m = Build()
+    x = m.input((3, 1 << 13))
+    parts = [
+        m.op("SLICE", [x, *constants(m, (i, 0), (1, 1 << 13))], [[1, 1 << 13]])[0] for i in range(3)
+    ]
+    m.output(*parts)
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(split_slices(graph)) == write_graph(graph)
+
+
+def test_computed_bounds() -> None:
+    m = Build()
+    x, begin = m.input((3, 4)), m.input([2], dtype="int32")
+    parts = [m.op("SLICE", [x, begin, *constants(m, (1, 4))], [[1, 4]])[0] for _ in range(3)]
+    m.output(*(m.op("ABS", [y], [y.shape])[0] for y in parts))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(split_slices(graph)) == write_graph(graph)
+
+
+def test_ranges() -> None:
+    """Ranges of indices, and slices along different axes, stay."""
+    m = Build()
+    x = m.input((4, 6))
+    parts = [m.op("SLICE", [x, *constants(m, (0, i), (4, 2))], [[4, 2]])[0] for i in (0, 2, 4)]
+    x = m.input((2, 3))
+    parts += [
+        m.op("SLICE", [x, *constants(m, begin, size)], [size])[0]
+        for begin, size in [((0, 0), (1, 3)), ((1, 0), (1, 3)), ((0, 0), (2, 1))]
+    ]
+    m.output(*(m.op("ABS", [y], [y.shape])[0] for y in parts))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(split_slices(graph)) == write_graph(graph)
+    check(m.bytes())

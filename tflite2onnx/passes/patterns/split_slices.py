@@ -1,0 +1,101 @@
+"""Slices that take a small tensor apart become one TRANSPOSE and one SPLIT.
+
+Streaming models store the states of their layers in one tensor, and take each state with a
+STRIDED_SLICE of its own, for which ONNX needs a Slice and a Reshape. The slices are replaced if
+
+1. SLICE and STRIDED_SLICE take one index along some axes, the same for all slices, and all indices
+   along the other axes;
+2. there are at least three slices, one for each index along these axes;
+3. the tensor is computed, small and of fixed size, and all tensors have one type and scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import rules_for
+from tflite2onnx.op.traits import Foldable
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
+from tflite2onnx.quantization.storage import same_quantization
+from tflite2onnx.tensor import Tensor
+
+_SLICES = ("SLICE", "STRIDED_SLICE")
+_FEWEST = 3  # slices
+_MOST = 1 << 14  # elements
+
+
+class _Item(NamedTuple):
+    """The axes along which a slice takes one index, and the number of the slice along them."""
+
+    axes: tuple[int, ...]
+    number: int
+
+
+def split_slices(graph: Graph) -> Graph:
+    """Return the graph with SPLIT in place of slices; see above for the conditions."""
+    slices: dict[Tensor, list[Op]] = {}
+    for op in graph.ops:
+        if op.is_builtin(*_SLICES) and op.inputs and op.inputs[0] is not None:
+            slices.setdefault(op.inputs[0], []).append(op)
+    changed: dict[Op, list[Op]] = {}
+    for x, ops in slices.items():
+        replacement = _split(x, ops) if len(ops) >= _FEWEST else []
+        if replacement:
+            changed |= {op: [] for op in ops} | {ops[0]: replacement}
+    return graph.rewrite(lambda op: changed.get(op, [op])) if changed else graph
+
+
+def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
+    """Return the operators that replace the slices of a tensor; none unless the conditions hold."""
+    if x.data is not None or x.symbols or not 0 < x.elements <= _MOST:
+        return []
+    items = [_find_item(x, op) for op in ops]
+    axes = {item.axes for item in items if item is not None}
+    if None in items or len(axes) != 1:
+        return []
+    (moved,) = axes
+    count = prod(x.shape[axis] for axis in moved)
+    parts = {item.number: op.outputs[0] for item, op in zip(items, ops, strict=True) if item}
+    if len(ops) != count or len(parts) != count:
+        return []
+    rewriter, rest = Rewriter(ops[0]), [i for i in range(x.rank) if i not in moved]
+    order, flat = (*moved, *rest), x
+    if order != (*range(x.rank),):
+        shape = tuple(x.shape[i] for i in order)
+        constant = int32_constant("order", order)
+        flat = rewriter.op("TRANSPOSE", x, constant, like=x, shape=shape)
+    shape = (count, *(x.shape[i] for i in rest))
+    flat = rewriter.op("RESHAPE", flat, like=x, name="items", shape=shape, new_shape=shape)
+    rows = tuple(new_tensor(x, f"item{i}", (1, *shape[1:])) for i in range(count))
+    inputs = (int32_constant("axis", 0), flat)
+    split = Op("SPLIT", ops[0].index, inputs, rows)
+    rewriter.ops.append(split)
+    for number, row in enumerate(rows):
+        rewriter.copy(row, parts[number])
+    return rewriter.ops
+
+
+def _find_item(x: Tensor, op: Op) -> _Item | None:
+    """Return what a slice takes, None unless condition 1 holds, and those of types and sizes."""
+    y, operator = op.outputs[0], rules_for(op)
+    constants = [t.data for t in op.inputs[1:] if t is not None and t.data is not None]
+    if not isinstance(operator, Foldable) or len(constants) != len(op.inputs) - 1 or y.symbols:
+        return None
+    if y.dtype is not x.dtype or not same_quantization(x.quantization, y.quantization):
+        return None
+    numbers = np.arange(x.elements, dtype=np.int32).reshape(x.shape)
+    (taken,) = operator.evaluate(numbers, *constants) or [numbers[:0]]
+    if not taken.size or (x.quantization is not None and x.quantization.per_axis):
+        return None
+    places = np.unravel_index(taken.reshape(-1), x.shape)
+    axes = tuple(i for i, at in enumerate(places) if x.shape[i] > 1 and np.ptp(at) == 0)
+    index = tuple(int(places[i][0]) if i in axes else slice(None) for i in range(x.rank))
+    if not axes or not np.array_equal(numbers[index].reshape(-1), taken.reshape(-1)):
+        return None
+    sizes = [x.shape[i] for i in axes]
+    return _Item(axes, int(np.ravel_multi_index([int(places[i][0]) for i in axes], sizes)))
