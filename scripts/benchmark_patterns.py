@@ -20,6 +20,7 @@ from inference import bind_onnx_runtime, measure_inferences
 import tflite2onnx
 from tests.passes.patterns import test_flatten_packs as packs
 from tests.passes.patterns import test_fuse_rearrangements as rearrangements
+from tests.passes.patterns import test_split_slices as slices
 from tests.passes.patterns.attention import test_fuse_attention as attention
 from tests.passes.patterns.attention import test_slice_before_transpose as packed
 from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
@@ -160,6 +161,9 @@ ROWS: dict[str, Row] = {
         )
         for count in (2, 16)
     },
+    "four states of 128 numbers in one tensor": Row(
+        "patterns.split_slices", lambda: slices.spell_states(128)
+    ),
     **{
         f"{cell}, {times} steps, {units} units": Row(
             STEPS,

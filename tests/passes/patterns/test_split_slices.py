@@ -17,17 +17,26 @@ from tflite2onnx.reader.model import read_model
 
 split = eliminate_dead_after(split_slices)
 SHAPE = (1, 2, 5, 2)
+ALL = [(0, 0), (1, 1), (0, 1), (1, 0)]
 
 
 def constants(m: Build, *lists: Sequence[int]) -> list[Tensor]:
     return [m.constant(np.array(each, np.int32)) for each in lists]
 
 
+def spell_states(size: int) -> bytes:
+    """Return negated states that are stored in one tensor."""
+    m = Build()
+    x = m.input((1, 2, size, 2))
+    m.output(*(m.op("NEG", [take_strided(m, x, *at)], [[1, size]])[0] for at in ALL))
+    return m.bytes()
+
+
 def take_strided(m: Build, x: Tensor, i: int, j: int) -> Tensor:
     """Return x[:, i, :, j]."""
     bounds = constants(m, (0, i, 0, j), (0, i + 1, 0, j + 1), (1, 1, 1, 1))
     masks: dict[str, Any] = {"begin_mask": 5, "end_mask": 5, "shrink_axis_mask": 10}
-    return m.op("STRIDED_SLICE", [x, *bounds], [[1, 5]], **masks)[0]
+    return m.op("STRIDED_SLICE", [x, *bounds], [[1, x.shape[2]]], **masks)[0]
 
 
 def take(m: Build, x: Tensor, i: int, j: int) -> Tensor:
@@ -42,9 +51,6 @@ def spell(slicer: Any, *places: tuple[int, int], **fields: Any) -> bytes:
     taken = [slicer(m, x, *at) for at in places]
     m.output(*(m.op("ABS", [y], [y.shape])[0] for y in taken))
     return m.bytes()
-
-
-ALL = [(0, 0), (1, 1), (0, 1), (1, 0)]
 
 
 def test_before_and_after() -> None:
@@ -88,16 +94,19 @@ def test_results(slicer: Any, fields: dict[str, Any]) -> None:
     assert nodes["Split"] == 1
 
 
-def test_leading_axis() -> None:
-    """Items along the first axis need no Transpose."""
-    m = Build()
-    x = m.input((3, 1, 4))
-    items = [
-        m.op("SLICE", [x, *constants(m, (i, 0, 0), (1, 1, 4))], [[1, 1, 4]])[0] for i in range(3)
-    ]
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_items_along_one_axis(axis: int) -> None:
+    """Items along another axis than the last consist of rows, which Slice copies."""
+    m, shape = Build(), [2, 2, 2]
+    shape[axis] = 3
+    x = m.input(shape)
+    size = [1 if i == axis else n for i, n in enumerate(shape)]
+    begins = [[i if each == axis else 0 for each in range(3)] for i in range(3)]
+    items = [m.op("SLICE", [x, *constants(m, begin, size)], [size])[0] for begin in begins]
     m.output(*(m.op("ABS", [y], [y.shape])[0] for y in items))
     check(m.bytes())
-    assert not convert(m.bytes()).transposes
+    nodes = {node.op_type for node in convert(m.bytes()).model.graph.node}
+    assert ("Split" in nodes) == (axis == 2)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +121,24 @@ def test_other_items(places: list[tuple[int, int]]) -> None:
     check(data)
 
 
+def test_numbers_of_a_vector() -> None:
+    """Nothing needs to be moved."""
+    m = Build()
+    x = m.input((3,))
+    parts = [m.op("SLICE", [x, *constants(m, (i,), (1,))], [[1]])[0] for i in (2, 0, 1)]
+    m.output(*(m.op("ABS", [y], [y.shape])[0] for y in parts))
+    check(m.bytes())
+    text = write_graph(split(read_model(m.bytes()).graphs[0]))
+    assert "SPLIT" in text
+    assert "TRANSPOSE" not in text
+
+
 def test_large_tensor() -> None:
     """A Transpose of a large tensor takes longer than its slices."""
     m = Build()
-    x = m.input((3, 1 << 13))
+    x = m.input((1 << 13, 3))
     parts = [
-        m.op("SLICE", [x, *constants(m, (i, 0), (1, 1 << 13))], [[1, 1 << 13]])[0] for i in range(3)
+        m.op("SLICE", [x, *constants(m, (0, i), (1 << 13, 1))], [[1 << 13, 1]])[0] for i in range(3)
     ]
     m.output(*parts)
     graph = read_model(m.bytes()).graphs[0]
@@ -126,8 +147,8 @@ def test_large_tensor() -> None:
 
 def test_computed_bounds() -> None:
     m = Build()
-    x, begin = m.input((3, 4)), m.input([2], dtype="int32")
-    parts = [m.op("SLICE", [x, begin, *constants(m, (1, 4))], [[1, 4]])[0] for _ in range(3)]
+    x, begin = m.input((4, 3)), m.input([2], dtype="int32")
+    parts = [m.op("SLICE", [x, begin, *constants(m, (4, 1))], [[4, 1]])[0] for _ in range(3)]
     m.output(*(m.op("ABS", [y], [y.shape])[0] for y in parts))
     graph = read_model(m.bytes()).graphs[0]
     assert write_graph(split_slices(graph)) == write_graph(graph)

@@ -1,12 +1,14 @@
 """Slices that take a small tensor apart become one TRANSPOSE and one SPLIT.
 
 Streaming models store the states of their layers in one tensor, and take each state with a
-STRIDED_SLICE of its own, for which ONNX needs a Slice and a Reshape. The slices are replaced if
+STRIDED_SLICE of its own, for which ONNX needs a Slice and a Reshape. With one TRANSPOSE for its four
+states DTLN's first network takes 0.94 of the time. The slices are replaced if
 
 1. SLICE and STRIDED_SLICE take one index along some axes, the same for all slices, and all indices
    along the other axes;
-2. there are at least three slices, one for each index along these axes;
-3. the tensor is computed, small and of fixed size, and all tensors have one type and scale.
+2. one of these axes is the last one: Slice copies whole rows faster than Transpose moves them;
+3. there are at least three slices, one for each index along these axes;
+4. the tensor is computed, small and of fixed size, and all tensors have one type and scale.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
     split = Op("SPLIT", ops[0].index, inputs, rows)
     rewriter.ops.append(split)
     for number, row in enumerate(rows):
-        rewriter.copy(row, parts[number])
+        y = parts[number]
+        rewriter.op("RESHAPE", row, output=y, new_shape=y.shape)
     return rewriter.ops
 
 
@@ -95,7 +98,7 @@ def _find_item(x: Tensor, op: Op) -> _Item | None:
     places = np.unravel_index(taken.reshape(-1), x.shape)
     axes = tuple(i for i, at in enumerate(places) if x.shape[i] > 1 and np.ptp(at) == 0)
     index = tuple(int(places[i][0]) if i in axes else slice(None) for i in range(x.rank))
-    if not axes or not np.array_equal(numbers[index].reshape(-1), taken.reshape(-1)):
+    if x.rank - 1 not in axes or not np.array_equal(numbers[index].reshape(-1), taken.reshape(-1)):
         return None
     sizes = [x.shape[i] for i in axes]
     return _Item(axes, int(np.ravel_multi_index([int(places[i][0]) for i in axes], sizes)))
