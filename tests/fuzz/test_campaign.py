@@ -236,6 +236,14 @@ def test_changed_types_are_not_compared(options: dict[str, Any], judge: Judge) -
     assert judge.judge(file_case(m.bytes(), **options)).kind == "converted, not compared"
 
 
+def test_long_runs_are_not_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An iteration of a loop takes ONNX Runtime longer than LiteRT."""
+    monkeypatch.setattr("tests.fuzz.comparison._MOST_SECONDS", -1)
+    judge = Judge(tmp_path)
+    assert judge.judge(file_case(chain("ABS"))).kind == "converted, LiteRT refuses"
+    judge.close()
+
+
 def test_extreme_numbers() -> None:
     for number in (float("nan"), 1e30):
         m = Build()
