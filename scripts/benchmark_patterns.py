@@ -75,9 +75,11 @@ def spell_groups(size: int, channels: int, count: int) -> bytes:
     return m.bytes()
 
 
-def spell_attention(rows: int, heads: int, depth: int, *, masked: bool) -> bytes:
+def spell_attention(
+    rows: int, heads: int, depth: int, *, masked: bool = False, batch: int = 1
+) -> bytes:
     """Return attention as ai-edge-torch writes it."""
-    m = attention.Spelled(1, rows, heads, depth)
+    m = attention.Spelled(batch, rows, heads, depth)
     attention.spell_torch(m, masked=masked)
     return m.bytes()
 
@@ -134,6 +136,16 @@ ROWS: dict[str, Row] = {
         for opset in (None, 23)
         for rows, heads, depth in ATTENTIONS
         for masked in (False, True)
+    },
+    **{
+        f"attention, batch 2, {rows} rows, {heads} heads of {depth}"
+        f"{', opset 23' if opset else ''}": Row(
+            "patterns.attention.fuse_attention",
+            lambda size=(rows, heads, depth): spell_attention(*size, batch=2),
+            opset,
+        )
+        for opset in (None, 23)
+        for rows, heads, depth in ATTENTIONS[2:4]
     },
     **{
         f"attention, packed, {rows} rows, {heads} heads of {depth}": Row(
