@@ -127,6 +127,16 @@ ROWS: dict[str, Row] = {
         for size in ((8, 32, 8), (32, 64, 8))
     },
     **{
+        f"attention, batch 2, {rows} rows, {heads} heads of {depth}"
+        f"{', opset 23' if opset else ''}": Row(
+            "patterns.attention.fuse_attention",
+            lambda size=(rows, heads, depth): spell_attention(*size, batch=2),
+            opset,
+        )
+        for opset in (None, 23)
+        for rows, heads, depth in ATTENTIONS[2:4]
+    },
+    **{
         f"attention, {rows} rows, {heads} heads of {depth}, {'with' if masked else 'no'} mask"
         f"{', opset 23' if opset else ''}": Row(
             "patterns.attention.fuse_attention",
@@ -136,16 +146,6 @@ ROWS: dict[str, Row] = {
         for opset in (None, 23)
         for rows, heads, depth in ATTENTIONS
         for masked in (False, True)
-    },
-    **{
-        f"attention, batch 2, {rows} rows, {heads} heads of {depth}"
-        f"{', opset 23' if opset else ''}": Row(
-            "patterns.attention.fuse_attention",
-            lambda size=(rows, heads, depth): spell_attention(*size, batch=2),
-            opset,
-        )
-        for opset in (None, 23)
-        for rows, heads, depth in ATTENTIONS[2:4]
     },
     **{
         f"attention, packed, {rows} rows, {heads} heads of {depth}": Row(

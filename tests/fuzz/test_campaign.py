@@ -35,6 +35,7 @@ CONVERTED = {
     "constant_input.tflite": "converted, same numbers",
     "cumsum_int64_scale.tflite": "converted, LiteRT refuses",
     "expand_dims_axis.tflite": "converted, same numbers",
+    "hard_swish_scale.tflite": "converted, LiteRT refuses",
     "foreign_options_add.tflite": "converted, same numbers",
     "int64_scale_cumsum.tflite": "converted, same numbers",
     "lrn_no_options.tflite": "converted, same numbers",

@@ -72,6 +72,8 @@ def _make_table(x: Tensor, y: Tensor) -> Array | None:
     source, target = x.quantization, y.quantization
     if x.dtype is not y.dtype or not are_narrow(x, y) or source is None or target is None:
         return None
+    if not target.scale[0]:
+        return None  # the kernel divides by it
     fine = np.float32(2.0**-_INPUT_BITS) * source.scale[0]
     scaled = _encode_multiplier(fine / target.scale[0])
     gate = _encode_multiplier(fine / np.float32(_KNEE / 2.0**_BITS))
