@@ -36,6 +36,8 @@ _COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_
 _JUMPS, _LIMITED = {"CEIL", "FLOOR", "ROUND"}, {"TANH", "LOGISTIC"}
 _NEGATIVE = -2.0  # below it the sum 1 + erf(x) has less than 5 % of its operands
 _CONVOLUTIONS = {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"}
+# Operators whose kernels read the scale of each channel.
+_PER_AXIS = _CONVOLUTIONS | {"BATCH_MATMUL", "DEQUANTIZE", "EMBEDDING_LOOKUP", "FULLY_CONNECTED"}
 # Activations that cut the range of sums of rounded data, whose errors are parts of the whole range.
 _CUTS = {"RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"}
 
@@ -56,6 +58,7 @@ def find_undefined_operators(
         _compares_large_steps,
         _overruns_output,
         _misreads_operands,
+        _reads_several_scales,
     )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
@@ -163,15 +166,19 @@ def _wraps_product(op: Op) -> bool:
 
 
 def _saturates_table(op: Op) -> bool:
-    """Return whether an entry of the table of 513 numbers is cut to a limit of int16.
+    """Return whether an entry of the table of 513 numbers is cut to a limit of int16, or moved.
 
     The kernels of EXP, GELU and LOG interpolate between entries. The logarithm of 0 is always cut.
+    A zero point of the output, which int16 must not have, is not added (LUTPopulateInt16 in
+    common.h).
     """
     if op.code == "LOG" and op.outputs[0].dtype is DType.INT16:
         return True
     if op.code not in ("EXP", "GELU") or op.outputs[0].dtype is not DType.INT16 or not _scales(op):
         return False
     source, target = _scales(op)
+    if target.zero_point[0]:
+        return True
     if op.code == "GELU":  # of the largest number, which it returns
         return bool(source.scale[0] > target.scale[0])
     return bool(source.scale[0] * _LARGEST_INT16 > np.log(target.scale[0] * _LARGEST_INT16))
@@ -180,9 +187,8 @@ def _saturates_table(op: Op) -> bool:
 def _lacks_scale(op: Op) -> bool:
     """Return whether an operator mixes integers with a scale and integers without a scale."""
     operands = [t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype in QUANTIZED]
-    scales = [(t, t.quantization) for t in operands if t.quantization is not None]
-    by_axis = any(scale.scale.size > 1 for t, scale in scales if t.data is None)
-    return by_axis or 0 < len(scales) < len(operands)
+    scales = [t.quantization for t in operands if t.quantization is not None]
+    return 0 < len(scales) < len(operands)
 
 
 def _transforms_single_columns(op: Op) -> bool:
@@ -242,6 +248,17 @@ def _misreads_operands(op: Op) -> bool:
         return False
     is_unpacked = op.code == "CONV_2D" and types[weights] is DType.INT4
     return types[weights] is not DType.INT8 and not is_unpacked
+
+
+def _reads_several_scales(op: Op) -> bool:
+    """Return whether a kernel for one scale reads or writes a tensor of several scales.
+
+    LiteRT passes such a kernel the scale 0 (GetLegacyQuantization in subgraph.cc). The products
+    have several scales for constant weights only.
+    """
+    tensors = [t for t in (*op.inputs, *op.outputs) if t is not None and t.quantization]
+    several = [t for t in tensors if t.quantization and t.quantization.per_axis]
+    return any(op.code not in _PER_AXIS or t.data is None for t in several)
 
 
 def operators_of(model: Model) -> Iterator[Op]:

@@ -85,6 +85,14 @@ def test_slopes(slope: float, *, is_undefined: bool) -> None:
     assert bool(find_extremes(m.bytes())) is is_undefined
 
 
+@pytest.mark.parametrize(("zero_point", "is_undefined"), [(0, False), (3, True)])
+def test_zero_points_of_tables(zero_point: int, *, is_undefined: bool) -> None:
+    m = Build()
+    y = m.tensor([3], dtype="int16", scale=0.5, zero_point=zero_point)
+    m.output(*m.op("GELU", [integers(m, "int16", 0.5)], [y], approximate=False))
+    assert bool([*find_undefined_operators(read_model(m.bytes()), {})]) is is_undefined
+
+
 @pytest.mark.parametrize(("scale", "is_undefined"), [(1e-3, False), (1.0, True)])
 def test_products_of_many(scale: float, *, is_undefined: bool) -> None:
     """Of 3 elements, each up to 128 steps."""
@@ -134,6 +142,15 @@ def test_comparisons(scale: float, *, is_undefined: bool) -> None:
     operands = [integers(m, "int8", each) for each in (scale, 0.5)]
     m.output(*m.op("LESS", operands, [[3]], dtype="bool"))
     assert bool(find_extremes(m.bytes())) is is_undefined
+
+
+@pytest.mark.parametrize(("code", "is_undefined"), [("DEQUANTIZE", False), ("ABS", True)])
+def test_several_scales(code: str, *, is_undefined: bool) -> None:
+    m = Build()
+    x = m.constant(np.ones(3, np.int8), scale=[0.5, 0.25, 0.125])
+    output = m.tensor([3]) if code == "DEQUANTIZE" else m.tensor([3], dtype="int8", scale=0.5)
+    m.output(*m.op(code, [x], [output]))
+    assert bool([*find_undefined_operators(read_model(m.bytes()), {})]) is is_undefined
 
 
 @pytest.mark.parametrize(("size", "is_undefined"), [(8, False), (7, True), (9, True)])
