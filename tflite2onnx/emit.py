@@ -49,7 +49,7 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     for operator in operators:
         try:
             with as_operator_error():
-                operator_sites.append(_site(operator))
+                operator_sites.append(_make_site(operator))
         except OperatorError as error:
             problems.append(error.with_place(operator.op.place))
     if problems:
@@ -57,7 +57,7 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     return operator_sites
 
 
-def _site(operator: Operator) -> Site:
+def _make_site(operator: Operator) -> Site:
     op = operator.op
     operator.check()
     _check_shapes(operator)
@@ -148,24 +148,24 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
         NeedsOpset: an operator needs a newer opset than the builder's.
     """
     ends, *orders_inside = plan.orders
-    inputs = tuple(_input(g, t, ends[~i]) for i, t in enumerate(graph.inputs))
+    inputs = tuple(_emit_input(g, t, ends[~i]) for i, t in enumerate(graph.inputs))
     pairs = zip(operators, orders_inside, strict=True)
     planned = {operator.op: (operator, orders) for operator, orders in pairs}
     _emit_operators(g, graph, planned)
-    outputs = _outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
+    outputs = _emit_outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
     ends_of_graph = [port.value for port in outputs]
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
     nodes = eliminate_dead_nodes(joined, ends_of_graph)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
-    initial = tuple(_initial(g, port, data) for port, data in states)
+    initial = tuple(_store_initial_value(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
-    ports = _ports(g)
+    ports = _list_ports(g)
     return Emitted(
         nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes, g.plan
     )
 
 
-def _ports(g: Builder) -> tuple[Port, ...]:
+def _list_ports(g: Builder) -> tuple[Port, ...]:
     return tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.stored_tensors())
 
 
@@ -215,10 +215,10 @@ def _body(
             outputs[i] = g.annotate(g.Identity(value), view.dtype, view.sizes)
         own.discard(value)
     nodes = eliminate_dead_nodes(g.nodes, outputs)
-    return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _ports(g))
+    return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _list_ports(g))
 
 
-def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
+def _emit_input(g: Builder, tensor: Tensor, order: Order) -> Port:
     """Return an input of the file's type; inside the model the tensor may have another type."""
     inside, in_file = g.storage(tensor), g.end_storage(tensor)
     shape = tuple(tensor.sizes[i] for i in order)
@@ -227,17 +227,20 @@ def _input(g: Builder, tensor: Tensor, order: Order) -> Port:
     return Port(tensor.name, value, tensor, order, in_file.dtype)
 
 
-def _initial(g: Builder, port: Port, data: Array) -> Array:
+def _store_initial_value(g: Builder, port: Port, data: Array) -> Array:
     """Return the initial value of a state as the ONNX model stores it."""
     if g.end_storage(port.tensor) is REAL and port.tensor.quantization is not None:
         data = decode_constant(data, port.tensor.quantization)
     return data.transpose(port.order)
 
 
-def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:
+def _emit_outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, ...]:
     """Return the outputs, each of the file's type, with distinct values and names.
 
     A name gets a number if an input or an earlier output has the same name.
+
+    Raises:
+        OperatorError: an output is an input that holds a variable, a table or a list.
     """
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
@@ -245,6 +248,10 @@ def _outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Port, .
     input_tensors = {*graph.inputs}
     values = {value for t, value, _ in g.stored_tensors() if t in input_tensors}
     for tensor, order in zip(graph.outputs, orders, strict=True):
+        if tensor.dtype.is_handle:
+            raise OperatorError(
+                f"the output {tensor.name} must hold numbers or text, got {tensor.dtype.label}"
+            )
         inside, in_file = g.storage(tensor), g.end_storage(tensor)
         value = g.convert(g.view(tensor, order).value, inside, in_file, order)
         if value in values or value.data is not None:

@@ -126,6 +126,7 @@ class EmbeddingLookupSparse(DynamicShape):
         _ = self._sparse  # raises OperatorError for invalid indices
         if self.input(1).elements:
             expect_indices(self.input(1), ints(self, 2))
+            self._check_sequence()
         expect(weights, ids.shape, DType.FLOAT32)
         if table.rank < 2:  # rows
             raise OperatorError(f"{table.name} must have at least two axes, got {table.rank}")
@@ -135,6 +136,15 @@ class EmbeddingLookupSparse(DynamicShape):
             )
         expect(table, table.shape, DType.FLOAT32)
         expect_type(self.output, (DType.FLOAT32,))
+
+    def _check_sequence(self) -> None:
+        """Raise OperatorError if ids of one sum are known to be apart, and the sum is divided."""
+        indices, sizes = self.input(1).data, self._sparse
+        if indices is None or not sizes or self.options.combiner == _SUM:
+            return
+        sums = np.ravel_multi_index(tuple(indices[:, :-1].T), sizes)
+        if np.count_nonzero(np.diff(sums)) >= np.unique(sums).size:
+            raise OperatorError(f"the indices {self.input(1).name} must be sorted")
 
     def emit(
         self, g: Builder, y: View, ids: View, indices: View, _: View, weights: View, table: View
