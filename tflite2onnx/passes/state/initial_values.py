@@ -65,7 +65,7 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
 
 
 def _decode_source(op: Op) -> Array | None:
-    source, target = op.inputs[0], op.outputs[0]
+    source, target = op.inputs[0] if op.inputs else None, op.outputs[0]
     if source is None or source.data is None or source.quantization is None:
         return None
     same = op.is_builtin("DEQUANTIZE") and source.data.shape == target.shape
