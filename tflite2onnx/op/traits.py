@@ -58,6 +58,15 @@ class Foldable(Operator):
         raise NotImplementedError
 
 
+class TakesRanges(Operator):
+    """An operator that takes a range of indices along each axis of its first input."""
+
+    @property
+    def ranges(self) -> Sequence[range] | None:
+        """The indices along each axis of the first input, None if they are computed."""
+        raise NotImplementedError
+
+
 class HasInternalState(Operator):
     """A custom operator whose kernel keeps data from one run to the next."""
 

@@ -140,9 +140,9 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Each slice of a state needs a Slice and a Reshape.
     apply_if_valid("SLICE STRIDED_SLICE", "patterns.split_slices"),
     # Attention is recognised if each of its operands has a TRANSPOSE.
-    apply_if_valid("SOFTMAX", "patterns.attention.slice_before_transpose"),
+    apply_if_valid("BATCH_MATMUL", "patterns.attention.slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.
-    apply_if_valid("SOFTMAX", "patterns.attention.fuse_attention"),
+    apply_if_valid("BATCH_MATMUL", "patterns.attention.fuse_attention"),
     # Gemm adds its third input without another node.
     apply_if_valid("FULLY_CONNECTED", "patterns.chain_products"),
     eliminate_dead_operators,  # the layers that were chained

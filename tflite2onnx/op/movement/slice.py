@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import DynamicShape, Foldable, TakesRanges
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
@@ -59,7 +59,7 @@ def _take_ranges(data: Array, ranges: Sequence[range]) -> Array:
     return data
 
 
-class Slice(DynamicShape, Foldable):
+class Slice(DynamicShape, Foldable, TakesRanges):
     """SLICE: `size` elements from `begin` on; a size of -1 stands for all the rest.
 
     Both may be inputs that are known at run time only.
@@ -91,6 +91,10 @@ class Slice(DynamicShape, Foldable):
                 f"the slice must lie inside {list(shape)}, got begin {begins} and size {sizes}"
             )
         return [range(*pair) for pair in zip(begins, ends, strict=True)]
+
+    @property
+    def ranges(self) -> Sequence[range] | None:
+        return self._ranges if self._is_known else None
 
     @property
     def _parts(self) -> list[slice]:
@@ -171,7 +175,7 @@ class _Part(NamedTuple):
     shrinks: bool = False
 
 
-class StridedSlice(DynamicShape, Foldable):
+class StridedSlice(DynamicShape, Foldable, TakesRanges):
     """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
 
     Bit i of a mask applies to entry i of begin, end and strides: `begin_mask` and `end_mask` omit
@@ -199,6 +203,12 @@ class StridedSlice(DynamicShape, Foldable):
             parts.append(self._make_part(entry, axis, shape[axis]))
             axis += 1
         return parts
+
+    @property
+    def ranges(self) -> Sequence[range] | None:
+        if self.has_data_dependent_shape or not self._steps_are_known:
+            return None
+        return [part.indices for part in self._parts if part.axis is not None]
 
     def _find_axis_entries(self) -> list[int | None]:
         """Return the entry of each axis: -1 for a whole axis without an entry, None for a new axis.

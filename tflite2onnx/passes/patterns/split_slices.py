@@ -21,7 +21,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
-from tflite2onnx.op.traits import Foldable
+from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
@@ -86,19 +86,15 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
 def _find_item(x: Tensor, op: Op) -> _Item | None:
     """Return what a slice takes, None unless condition 1 holds, and those of types and sizes."""
     y, operator = op.outputs[0], rules_for(op)
-    constants = [t.data for t in op.inputs[1:] if t is not None and t.data is not None]
-    if not isinstance(operator, Foldable) or len(constants) != len(op.inputs) - 1 or y.symbols:
+    ranges = operator.ranges if isinstance(operator, TakesRanges) else None
+    if ranges is None or y.symbols or y.dtype is not x.dtype:
         return None
-    if y.dtype is not x.dtype or not same_quantization(x.quantization, y.quantization):
+    if not same_quantization(x.quantization, y.quantization):
         return None
-    numbers = np.arange(x.elements, dtype=np.int32).reshape(x.shape)
-    (taken,) = operator.evaluate(numbers, *constants) or [numbers[:0]]
-    if not taken.size or (x.quantization is not None and x.quantization.per_axis):
+    if x.quantization is not None and x.quantization.per_axis:
         return None
-    places = np.unravel_index(taken.reshape(-1), x.shape)
-    axes = tuple(i for i, at in enumerate(places) if x.shape[i] > 1 and np.ptp(at) == 0)
-    index = tuple(int(places[i][0]) if i in axes else slice(None) for i in range(x.rank))
-    if x.rank - 1 not in axes or not np.array_equal(numbers[index].reshape(-1), taken.reshape(-1)):
+    taken = {i: r for i, r in enumerate(ranges) if r != range(x.shape[i])}
+    if x.rank - 1 not in taken or any(len(indices) != 1 for indices in taken.values()):
         return None
-    sizes = [x.shape[i] for i in axes]
-    return _Item(axes, int(np.ravel_multi_index([int(places[i][0]) for i in axes], sizes)))
+    places, sizes = [r[0] for r in taken.values()], [x.shape[i] for i in taken]
+    return _Item(tuple(taken), int(np.ravel_multi_index(places, sizes)))

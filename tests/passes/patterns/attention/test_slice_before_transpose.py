@@ -82,6 +82,19 @@ def test_attention(code: str, batch: int) -> None:
     assert "Attention" in count_optimized_nodes(convert(data, opset=23).model)
 
 
+@pytest.mark.parametrize("masks", [{}, {"begin_mask": 1}, {"end_mask": 1}])
+def test_masks(masks: dict[str, int]) -> None:
+    """With a mask the kernel takes another index than the one in the lists of bounds."""
+    m = Spelled()
+    y = m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST)
+    bounds = [m.constant(np.array([each], np.int32)) for each in (1, 2, 1)]
+    (item,) = m.op("STRIDED_SLICE", [y, *bounds], [y.shape[1:]], shrink_axis_mask=1, **masks)
+    m.output(m.softmax(m.multiply(item, item, adj_y=True)))
+    graph = read_model(m.bytes()).graphs[0]
+    assert write_graph(slice_before_transpose(graph)) != write_graph(graph)
+    check(m.bytes())
+
+
 def refuse(m: Spelled, kind: str) -> None:
     """Take something similar to items."""
     x = m.input([1, 5, 2, 3, 4])

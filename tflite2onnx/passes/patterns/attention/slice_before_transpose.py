@@ -19,12 +19,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import rules_for
+from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.patterns.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.passes.patterns.matching import find_order, is_float
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
-
-_BOUNDS = ("begin", "end", "strides")
 
 
 class _Items(NamedTuple):
@@ -82,10 +82,8 @@ def _find_items(op: Op, graph: Graph) -> _Items | None:
     if op.is_builtin("UNPACK"):
         axis = int(op.options.get("axis", 0))
         items = _Items(transpose, axis, tuple(range(len(op.outputs))))
-    elif op.is_builtin("STRIDED_SLICE"):
-        items = _Items(transpose, 0, (_find_first_index(op),))
-    elif op.is_builtin("SLICE"):
-        axis, index = _find_only_index(op, x)
+    elif (only := _find_only_index(op, x)) is not None:
+        axis, index = only
         items = _Items(transpose, axis, (index,))
     else:
         return None
@@ -96,19 +94,12 @@ def _find_items(op: Op, graph: Graph) -> _Items | None:
     return items if rest == HEADS_FIRST else None
 
 
-def _find_only_index(op: Op, x: Tensor) -> tuple[int, int]:
-    """Return the axis and the index of the items of SLICE; the index is -1 if it takes others."""
-    sizes = op.outputs[0].shape
-    begin = None if op.inputs[1] is None else op.inputs[1].data
-    axes = [i for i in range(x.rank) if len(sizes) != x.rank or sizes[i] != x.shape[i]]
-    if begin is None or begin.size != x.rank or len(axes) != 1 or sizes[axes[0]] != 1:
-        return 0, -1
-    return axes[0], int(begin.flat[axes[0]])
-
-
-def _find_first_index(op: Op) -> int:
-    """Return the index of x[index] along the first axis; -1 if STRIDED_SLICE takes others."""
-    bounds = [t.data.tolist() for t in op.inputs[1:] if t is not None and t.data is not None]
-    begin, end, strides = bounds if len(bounds) == len(_BOUNDS) else ([], [], [])
-    whole = len(begin) == 1 and strides == [1] and op.options.shrink_axis_mask == 1
-    return int(begin[0]) if whole and end == [begin[0] + 1] else -1
+def _find_only_index(op: Op, x: Tensor) -> tuple[int, int] | None:
+    """Return the only axis along which a slice takes an index, and the index, else None."""
+    operator = rules_for(op) if op.is_builtin("SLICE", "STRIDED_SLICE") else None
+    ranges = operator.ranges if isinstance(operator, TakesRanges) else None
+    taken = [(i, r) for i, r in enumerate(ranges or ()) if r != range(x.shape[i])]
+    if len(taken) != 1:
+        return None
+    axis, indices = taken[0]
+    return (axis, indices[0]) if len(indices) == indices.step == 1 else None
