@@ -12,6 +12,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
+from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 from tflite2onnx.utils.dimension import Dim, Dimension, require_equal
 from tflite2onnx.utils.suggestions import join_alternatives
@@ -156,6 +157,12 @@ def expect_type(tensor: Tensor, types: Collection[DType]) -> None:
     if tensor.dtype not in types:
         listed = join_alternatives([dtype.label for dtype in types])
         raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
+
+
+def expect_input_count(operator: Operator, inputs: int) -> None:
+    """Raise OperatorError unless the operator has this many inputs."""
+    if (have := len(operator.op.inputs)) != inputs:
+        raise OperatorError(f"it must have {count(inputs, 'input')}, got {have}")
 
 
 def expect_weights(data: Tensor, weights: Tensor) -> None:

@@ -14,15 +14,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.graph import Op, Options
+from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
+from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import BOUNDS, integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
-from tflite2onnx.utils.console import count
 from tflite2onnx.utils.dimension import broadcast_dims
 from tflite2onnx.utils.suggestions import join_alternatives
 
@@ -60,12 +60,6 @@ def effective(tensor: Tensor) -> DType:
     return DType.FLOAT32 if is_quantized(tensor) else tensor.dtype
 
 
-def check_count(op: Op, inputs: int) -> None:
-    """Raise OperatorError unless the operator has this many inputs."""
-    if len(op.inputs) != inputs:
-        raise OperatorError(f"it must have {count(inputs, 'input')}, got {len(op.inputs)}")
-
-
 def clip_to_activation(name: str, array: Array) -> Array:
     """Apply a fused activation to a constant."""
     least, most = (
@@ -101,7 +95,7 @@ class Elementwise(DynamicShape, Foldable):
         return [broadcast_dims(*(self.input(i).shape for i in range(len(self.op.inputs))))]
 
     def check(self) -> None:
-        check_count(self.op, self.arity)
+        expect_input_count(self, self.arity)
         self.check_operands()
 
     def check_operands(self) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
-from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.quantization.storage import integer_range, is_quantized
@@ -48,7 +48,7 @@ class Cast(DynamicShape, Foldable):
     quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
-        check_count(self.op, 1)
+        expect_input_count(self, 1)
         source, target = self.input(0), self.output
         pair = {source.dtype, target.dtype}
         packed = pair & _PACKED and DType.FLOAT32 in pair
@@ -121,7 +121,7 @@ class Dequantize(DynamicShape):
     tflite = "... -> ..."
 
     def check(self) -> None:
-        check_count(self.op, 1)
+        expect_input_count(self, 1)
         source, target = self.input(0), self.output
         known = is_quantized(source) or source.dtype is DType.FLOAT16
         if not known or target.dtype is not DType.FLOAT32:
@@ -142,5 +142,5 @@ class Densify(Operator):
 
     def check(self) -> None:
         """Raise OperatorError: a DENSIFY that is left has no sparse constant as its input."""
-        check_count(self.op, 1)
+        expect_input_count(self, 1)
         raise OperatorError(f"{self.input(0).name} must be a sparse constant")

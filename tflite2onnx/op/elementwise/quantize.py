@@ -10,8 +10,8 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
-from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real, has_one_scale
 from tflite2onnx.quantization.rules import Reading
@@ -42,7 +42,7 @@ class Quantize(DynamicShape):
     tflite = "... -> ..."
 
     def check(self) -> None:
-        check_count(self.op, 1)
+        expect_input_count(self, 1)
         source, target = self.input(0), self.output
         wide = [tensor for tensor in (source, target) if _find_int32_quantization(tensor)]
         known = source.dtype is DType.FLOAT32 or is_quantized(source) or source in wide
@@ -126,7 +126,7 @@ class FakeQuant(DynamicShape):
     tflite = "... -> ..."
 
     def check(self) -> None:
-        check_count(self.op, 1)
+        expect_input_count(self, 1)
         x, y, options = self.input(0), self.output, self.options
         if {x.dtype, y.dtype} != {DType.FLOAT32}:
             raise OperatorError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
-from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
@@ -40,7 +40,7 @@ class Select(DynamicShape, Foldable):
         return [broadcast_dims(condition + (1,) * (len(x) - 1) * self._by_rows, x, y)]
 
     def check(self) -> None:
-        check_count(self.op, 3)
+        expect_input_count(self, 3)
         condition, x, y = (self.input(i) for i in range(3))
         one_type = x.dtype is y.dtype is self.output.dtype
         if condition.dtype is not DType.BOOL or not one_type:

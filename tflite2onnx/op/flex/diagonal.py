@@ -16,10 +16,10 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Outp
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
+    expect_input_count,
     expect_type,
     ints,
 )
-from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape
 
@@ -42,7 +42,7 @@ class _Diagonals(Operator):
     counts: ClassVar[tuple[int, int]]
 
     def check(self) -> None:
-        check_count(self.op, self.counts[self.op.code[-2:] in _ALIGNED])
+        expect_input_count(self, self.counts[self.op.code[-2:] in _ALIGNED])
 
     @cached_property
     def _range(self) -> tuple[int, int]:

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
-from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.common.checks import (
+    check_element_count,
+    expect,
+    expect_input_count,
+    expect_type,
+)
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Shape, Tensor
 
@@ -127,7 +131,7 @@ class InternalCache(HasInternalState):
 
     def internal_state(self) -> Sequence[Tensor]:
         """Return both caches, which signatures share by layer, and the position of their row 0."""
-        check_count(self.op, 3)
+        expect_input_count(self, 3)
         name = f"kv_cache/{self._layer}"
         caches = [
             Tensor(f"{name}/{part}", self._shape, DType.FLOAT32) for part in ("keys", "values")

@@ -10,8 +10,14 @@ import numpy as np
 
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import axis_of, check_element_count, expect, expect_type, integer
-from tflite2onnx.op.elementwise.arithmetic import check_count
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    check_element_count,
+    expect,
+    expect_input_count,
+    expect_type,
+    integer,
+)
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
@@ -74,7 +80,7 @@ class Range(DynamicShape, Foldable):
         return [(self._count,)]
 
     def check(self) -> None:
-        check_count(self.op, 3)
+        expect_input_count(self, 3)
         if self.has_data_dependent_shape:
             for i in range(3):
                 expect_type(self.input(i), _TYPES)

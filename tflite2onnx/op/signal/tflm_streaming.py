@@ -14,9 +14,13 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.common.checks import (
+    check_element_count,
+    expect,
+    expect_input_count,
+    expect_type,
+)
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.elementwise.arithmetic import check_count
 from tflite2onnx.op.signal.frontend_steps import Subtraction
 from tflite2onnx.op.signal.tflm_base import Signal, emit_minimum
 from tflite2onnx.op.traits import HasInternalState
@@ -40,7 +44,7 @@ class _Stream(Signal, HasInternalState):
     returns_tuple = True
 
     def internal_state(self) -> Sequence[Tensor]:
-        check_count(self.op, 1)  # `emit` would take a second input for memory
+        expect_input_count(self, 1)  # `emit` would take a second input for memory
         return self.memory()
 
     def memory(self) -> Sequence[Tensor]:
@@ -418,7 +422,7 @@ class CircularBuffer(HasInternalState):
 
     def internal_state(self) -> Sequence[Tensor]:
         """Return the last inputs, the first of which is not read again, and the remaining runs."""
-        check_count(self.op, 1)
+        expect_input_count(self, 1)
         states = [replace(self.output, name=f"{self.output.name}/past")]
         if self.may_end_run:
             runs = np.array([self._cycles], np.int32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -83,7 +85,7 @@ def test_attention(code: str, batch: int) -> None:
 
 
 @pytest.mark.parametrize("masks", [{}, {"begin_mask": 1}, {"end_mask": 1}])
-def test_masks(masks: dict[str, int]) -> None:
+def test_masks(masks: dict[str, Any]) -> None:
     """With a mask the kernel takes another index than the one in the lists of bounds."""
     m = Spelled()
     y = m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST)
