@@ -256,7 +256,7 @@ def _reads_several_scales(op: Op) -> bool:
     LiteRT passes such a kernel the scale 0 (GetLegacyQuantization in subgraph.cc). The products
     have several scales for constant weights only.
     """
-    tensors = [t for t in (*op.inputs, *op.outputs) if t is not None and t.quantization]
+    tensors = [t for t in (*op.inputs, *op.outputs) if t is not None]
     several = [t for t in tensors if t.quantization and t.quantization.per_axis]
     return any(op.code not in _PER_AXIS or t.data is None for t in several)
 

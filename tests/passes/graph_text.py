@@ -35,11 +35,7 @@ class _Writer:
         shown = [name for name in self._shown if name in op.options]
         arguments += [f"{name}={op.options[name]}".replace(" ", "") for name in shown]
         outputs = ", ".join(f"{self._name(t)}: {_type(t)}" for t in op.outputs)
-        return (
-            f"{outputs} = {op.code}({', '.join(arguments)})".removeprefix(" = ")
-            .removeprefix(" = ")
-            .removeprefix(" = ")
-        )
+        return f"{outputs} = {op.code}({', '.join(arguments)})".removeprefix(" = ")
 
     def _name(self, tensor: Tensor) -> str:
         if tensor not in self._names:
@@ -74,6 +70,11 @@ def check_pass(
     """Compare a graph before and after a pass with expected texts; see `write_graph`."""
     assert write_graph(graph, *options) == dedent(before).strip()
     assert write_graph(change(graph), *options) == dedent(after).strip()
+
+
+def check_unchanged(change: Callable[[Graph], Graph], graph: Graph) -> None:
+    """Check that a pass leaves a graph as it is."""
+    assert write_graph(change(graph)) == write_graph(graph)
 
 
 def eliminate_dead_after(change: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from math import prod
+from math import prod, sqrt
 
 import numpy as np
 
@@ -99,7 +98,7 @@ class Attention(Operator):
     @property
     def _scale(self) -> float:
         option = float(self.options.get("scale", 0))
-        return option if option > 0 else 1 / math.sqrt(self.input(0).shape[-1])
+        return option if option > 0 else 1 / sqrt(self.input(0).shape[-1])
 
 
 class DotProductAttention(Attention):
