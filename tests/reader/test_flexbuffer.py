@@ -113,3 +113,14 @@ def test_a_text_that_is_none() -> None:
         builder.String("caf")
     data = bytes(builder.Finish()).replace(b"caf", b"\xff\xfe\x01")
     assert flexbuffer.decode(data) == {"raw": b"\xff\xfe\x01"}
+
+
+def test_keys_that_are_not_sorted() -> None:
+    """The kernels search keys by halves, and do not find each key of a damaged file."""
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        for key, value in (("first", 1), ("second", 2)):
+            builder.Key(key)
+            builder.Int(value)
+    data = bytes(builder.Finish()).replace(b"first", b"third")
+    assert flexbuffer.decode(data) == {"second": 2}

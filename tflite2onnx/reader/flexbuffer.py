@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 # Values may share children, so a few bytes can encode billions of values. Honest flexbuffers share
@@ -47,8 +48,12 @@ class _Decoder:
         if ref.IsMap:
             items = ref.AsMap
             self._use_budget(len(items))
-            pairs = zip(items.Keys, items.Values, strict=True)
-            return {self._text(key.AsKeyBytes): self.value(value) for key, value in pairs}
+            keys = [self._bytes(key.AsKeyBytes) for key in items.Keys]
+            return {
+                key.decode("utf-8", "replace"): self.value(items.Values[i])
+                for i, key in enumerate(keys)
+                if _search_key(keys, key) == i
+            }
         if ref.IsVector or ref.IsTypedVector or ref.IsFixedTypedVector:
             kind = "" if ref.IsVector else "Typed" if ref.IsTypedVector else "FixedTyped"
             items = getattr(ref, f"As{kind}Vector")
@@ -66,9 +71,6 @@ class _Decoder:
         except UnicodeDecodeError:
             return raw
 
-    def _text(self, raw: bytes) -> str:
-        return self._bytes(raw).decode("utf-8", "replace")
-
     def _bytes(self, raw: bytes) -> bytes:
         self._use_budget(len(raw))
         return raw
@@ -77,3 +79,17 @@ class _Decoder:
         self._left -= amount
         if self._left < 0:
             raise FlexbufferError("it must not list more values than its size allows")
+
+
+def _search_key(keys: Sequence[bytes], key: bytes) -> int:
+    """Return the index at which the kernels' binary search (bsearch of C) ends.
+
+    A flexbuffer's keys are sorted. The kernels do not find each key of a damaged file.
+    """
+    low, high = 0, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] == key:
+            return middle
+        low, high = (middle + 1, high) if keys[middle] < key else (low, middle)
+    return low
