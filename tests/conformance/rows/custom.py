@@ -79,10 +79,16 @@ def spectrogram(
     b.add_outputs(test_spectrogram.spectrogram(b, x, *window, squared=squared))
 
 
-def coefficients(b: Bench, code: str, *, shape: tuple[int, ...], changes: dict[str, Any]) -> None:
-    """Build MFCCs of a power spectrum."""
+def coefficients(
+    b: Bench, code: str, *, shape: tuple[int, ...], changes: dict[str, Any], constant: bool
+) -> None:
+    """Build MFCCs of a power spectrum, of a sample rate that is constant or an input."""
     del code
-    b.add_outputs(test_spectrogram.mfcc(b, b.add_input(shape, within=(0, 100)), **changes))
+    x = b.add_input(shape, within=(0, 100))
+    options = {"rate": 16000, **changes}
+    if not constant:
+        options["rate"] = b.add_input((1,), "int32", within=np.array([options["rate"]], np.int32))
+    b.add_outputs(test_spectrogram.mfcc(b, x, **options))
 
 
 def rotation(b: Bench, code: str, *, case: tuple[list[int], int]) -> None:
@@ -241,7 +247,11 @@ ROWS = (
         "Mfcc",
         coefficients,
         kinds("float32"),
-        {"changes": test_spectrogram.COEFFICIENTS, "shape": ((2, 5, 257), (1, 3, 129))},
+        {
+            "changes": test_spectrogram.COEFFICIENTS,
+            "shape": ((2, 5, 257), (1, 3, 129)),
+            "constant": (True, False),
+        },
     ),
     Row(
         "aeq.hadamard_rotation",

@@ -42,7 +42,10 @@ FIXED: dict[str, dict[str, str]] = {
     "MATRIX_SET_DIAG": dict.fromkeys(
         ("0.1", "1.2"), "the diagonal has the smaller of two sizes, which LiteRT does not check"
     ),
-    "Mfcc": {"0.2": "not converted: the weights of the bands are computed from the size"},
+    "Mfcc": {
+        "0.2": "not converted: the weights of the bands are computed from the size",
+        "1.0": "the sample rate is one number",
+    },
     "NON_MAX_SUPPRESSION_V4": {"0.1": _FORMAT},
     "NON_MAX_SUPPRESSION_V5": {"0.1": _FORMAT},
     "REVERSE_SEQUENCE": {"0.0": _SHAPE},

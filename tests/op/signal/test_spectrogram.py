@@ -41,7 +41,7 @@ def test_spectrogram(channels: int, window: int, step: int, *, squared: bool) ->
     check(m.bytes(), ranges={"float32": (-1, 1)})
 
 
-def mfcc(m: Build, x: Tensor, rate: int = 16000, **options: Any) -> Tensor:
+def mfcc(m: Build, x: Tensor, rate: int | Tensor = 16000, **options: Any) -> Tensor:
     words = {
         "upper_frequency_limit": 4000.0,
         "lower_frequency_limit": 20.0,
@@ -50,7 +50,8 @@ def mfcc(m: Build, x: Tensor, rate: int = 16000, **options: Any) -> Tensor:
         **options,
     }
     made = [*x.shape[:2], words["dct_coefficient_count"]]
-    return m.custom("Mfcc", [x, m.constant(np.array([rate], np.int32))], [made], words)[0]
+    hertz = m.constant(np.array([rate], np.int32)) if isinstance(rate, int) else rate
+    return m.custom("Mfcc", [x, hertz], [made], words)[0]
 
 
 @pytest.mark.parametrize("options", COEFFICIENTS, ids=str)
@@ -58,6 +59,18 @@ def test_mfcc(options: dict[str, Any]) -> None:
     m = Build()
     m.output(mfcc(m, m.input([2, 5, 257]), **options))
     check(m.bytes(), ranges={"float32": (0, 100)})
+
+
+@pytest.mark.parametrize("rate", [8001, 16000, 44100, 7999, 1])
+def test_sample_rate_that_is_an_input(rate: int) -> None:
+    """Some speech models have the samples and their rate as inputs, as a decoder returns them.
+
+    The kernel gives zeros if 4000 Hz is out of the range, as it is for the last two rates.
+    """
+    m = Build()
+    m.output(mfcc(m, m.input([2, 5, 257]), m.input([1], dtype="int32")))
+    powers = np.random.default_rng(0).random((2, 5, 257), np.float32)
+    check(m.bytes(), inputs=[powers, np.array([rate], np.int32)])
 
 
 def test_silence() -> None:
@@ -102,15 +115,21 @@ def test_spectrogram_refuses() -> None:
         ({"dct_coefficient_count": 41}, "filterbank_channel_count, got 41 and 40"),
         ({"dct_coefficient_count": 0}, "filterbank_channel_count, got 0 and 40"),
         ({"filterbank_channel_count": 1 << 30}, "a constant must have"),
-        ({"upper_frequency_limit": 20.0}, "20 to 20 Hz"),
-        ({"lower_frequency_limit": -1.0}, "-1 to"),
+        ({"upper_frequency_limit": 20.0}, "upper_frequency_limit, got 20 and 20 Hz"),
+        ({"lower_frequency_limit": -1.0}, "got -1 and"),
         ({"upper_frequency_limit": 9000.0}, "frequencies, got 9000 Hz"),
-        ({"rate": 0}, "got 0 Hz, "),
+        ({"rate": 0}, "positive, got 0 Hz"),
     ],
 )
 def test_mfcc_refuses(options: dict[str, Any], reason: str) -> None:
     m = Build()
     assert reason in refusal(m, mfcc(m, m.input([1, 3, 257]), **options))
+
+
+def test_mfcc_of_two_rates() -> None:
+    m = Build()
+    made = mfcc(m, m.input([1, 3, 129]), m.input([2], dtype="int32"))
+    assert "sample rate must be one number" in refusal(m, made)
 
 
 def test_mfcc_of_more_axes() -> None:

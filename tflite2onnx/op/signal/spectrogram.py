@@ -15,6 +15,8 @@ from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
 
 _SPECTRA = 3  # axes
+_FEWEST_FREQUENCIES = 2
+_MELS, _MEL_HERTZ = 1127, 700  # the mel scale: 1127 * log(1 + frequency / 700 Hz)
 _FLOOR = 1e-12  # the minimum energy of a band before the logarithm
 _MOST_SAMPLES = 1 << 24  # ONNX counts the windows in float32
 
@@ -109,17 +111,41 @@ class Mfcc(DynamicShape):
         return [(*x.shape[:2], self._counts[1])]
 
     def check(self) -> None:
-        x = self.input(0)
+        x, rate = self.input(0), self.input(1)
         expect(x, x.shape, DType.FLOAT32)
-        expect(self.input(1), self.input(1).shape, DType.INT32)
+        expect(rate, rate.shape, DType.INT32)
         expect_type(self.output, (DType.FLOAT32,))
-        self._make_bands()
+        if rate.elements != 1 or x.shape[2] < _FEWEST_FREQUENCIES:
+            raise OperatorError(
+                f"its sample rate must be one number, and its input must have "
+                f"{_FEWEST_FREQUENCIES} or more frequencies, got {list(rate.shape)} and "
+                f"{x.shape[2]}"
+            )
+        low, high = self._limits
+        if not 0 <= low < high:
+            raise OperatorError(
+                f"lower_frequency_limit must be from 0 to below upper_frequency_limit, got {low} "
+                f"and {high} Hz"
+            )
+        if rate.data is not None:
+            self._make_bands()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < _SPECTRA - 1
+        return operand != 1 and axis < _SPECTRA - 1
 
     def emit(self, g: Builder, y: View, x: View, rate: View) -> Value:
-        energy = g.MatMul(g.Sqrt(x), self._make_bands().astype(np.float32))
+        if self.input(1).data is not None:
+            return self._emit_coefficients(g, x, self._make_bands().astype(np.float32))
+        frequencies = x.shape[2]
+        doubled = g.cast(g.reshape(rate, ()), DType.FLOAT64)
+        spacing = g.Div(g.Mul(doubled, np.array(0.5)), np.array(frequencies - 1.0))
+        coefficients = self._emit_coefficients(g, x, self._emit_bands(g, spacing))
+        # The kernel gives zeros if a frequency is above the range. It fails for a rate below 1.
+        is_in_range = g.Less(np.array(self._limits[1] / frequencies), spacing)
+        return g.Where(is_in_range, coefficients, g.scalar(0, DType.FLOAT32))
+
+    def _emit_coefficients(self, g: Builder, x: View, bands: Array | Value) -> Value:
+        energy = g.MatMul(g.Sqrt(x), bands)
         logarithm = g.Log(g.Max(energy, g.scalar(_FLOOR, DType.FLOAT32)))
         return g.MatMul(logarithm, self._make_cosines().astype(np.float32))
 
@@ -129,23 +155,28 @@ class Mfcc(DynamicShape):
         angles = np.outer(np.arange(bands) + 0.5, np.arange(coefficients)) * (math.pi / bands)
         return math.sqrt(2 / bands) * np.cos(angles)
 
+    @cached_property
+    def _limits(self) -> tuple[int, int]:
+        """The lowest and the highest frequency of the bands, in Hz."""
+        low, high = (f"{end}_frequency_limit" for end in ("lower", "upper"))
+        return int(self.options.get(low, 0)), int(self.options.get(high, 0))
+
+    @cached_property
+    def _centres(self) -> tuple[Array, float]:
+        """The mel numbers of the centres of the bands, [bands], and the distance of two."""
+        low, high = map(_convert_to_mel, self._limits)
+        edges = np.linspace(low, high, self._counts[0] + 2)
+        return edges[1:-1], edges[1] - edges[0]
+
     def _make_bands(self) -> Array:
         """Return the weight of each frequency in each band, [frequencies, bands].
 
         A frequency lies between the centres of two neighbouring bands, and its weights in the
         two add up to 1.
         """
-        frequencies, bands = self.input(0).shape[2], self._counts[0]
-        rate = integer(self, 1)
-        low, high = (
-            int(self.options.get(f"{end}_frequency_limit", 0)) for end in ("lower", "upper")
-        )
-        if rate <= 0 or frequencies < 2 or not 0 <= low < high:
-            raise OperatorError(
-                f"its sample rate and upper_frequency_limit - lower_frequency_limit must be "
-                f"positive, and its input must have 2 or more frequencies, got {rate} Hz, {low} to "
-                f"{high} Hz and {frequencies}"
-            )
+        frequencies, (low, high), rate = self.input(0).shape[2], self._limits, integer(self, 1)
+        if rate <= 0:
+            raise OperatorError(f"its sample rate must be positive, got {rate} Hz")
         spacing = 0.5 * rate / (frequencies - 1)
         first, last = int(1.5 + low / spacing), int(high / spacing)
         if last >= frequencies:
@@ -153,15 +184,25 @@ class Mfcc(DynamicShape):
                 f"upper_frequency_limit must be below {frequencies * spacing} Hz, the range of its "
                 f"{frequencies} frequencies, got {high} Hz"
             )
-        edges = np.linspace(_convert_to_mel(low), _convert_to_mel(high), bands + 2)
+        centres, step = self._centres
         mels = _convert_to_mel(np.arange(first, last + 1) * spacing)
-        # The position in units of edges: 1.25 is a quarter of the way from edge 1 to edge 2.
-        position = (mels - edges[0]) / (edges[1] - edges[0])
-        weights = np.zeros((frequencies, bands))
-        distances = np.abs(position[:, None] - np.arange(1, bands + 1))
-        weights[first : last + 1] = np.maximum(1 - distances, 0)
+        weights = np.zeros((frequencies, len(centres)))
+        weights[first : last + 1] = np.maximum(1 - np.abs(mels[:, None] - centres) / step, 0)
         return weights
+
+    def _emit_bands(self, g: Builder, spacing: Value) -> Value:
+        """Return what `_make_bands` does, for frequencies whose distance is not constant."""
+        (low, high), (centres, step) = self._limits, self._centres
+        indices = np.arange(float(self.input(0).shape[2]))[:, None]
+        logarithms = g.Log(g.Add(g.Mul(spacing, indices / _MEL_HERTZ), np.array(1.0)))
+        position = g.Mul(logarithms, np.array(_MELS / step))
+        distances = g.Abs(g.Sub(position, centres / step))
+        weights = g.Max(g.Sub(np.array(1.0), distances), np.array(0.0))
+        first = g.Add(g.Div(np.array(float(low)), spacing), np.array(0.5))  # a half less than first
+        last = g.Div(np.array(float(high)), spacing)
+        is_used = g.And(g.Less(first, indices), g.Not(g.Less(last, indices)))
+        return g.cast(g.Where(is_used, weights, np.array(0.0)), DType.FLOAT32)
 
 
 def _convert_to_mel(hertz: Array | float) -> Array:
-    return np.asarray(1127 * np.log1p(np.asarray(hertz) / 700))
+    return np.asarray(_MELS * np.log1p(np.asarray(hertz) / _MEL_HERTZ))
