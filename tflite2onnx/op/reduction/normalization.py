@@ -16,6 +16,7 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
 _MOST = 1 << 16  # elements of a scale that is not in the file
+_OUTER = 2  # leading axes over which OpenVINO's kernel repeats a normalization
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
 
@@ -82,12 +83,15 @@ class Normalization(DynamicShape):
     def _normalize_layer(
         self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
     ) -> Value:
+        # OpenVINO has a kernel for all axes but the first one or two (MVN::isSupportedOperation).
+        while axis > _OUTER and x.sizes[axis - 1] == 1:
+            axis -= 1
         shape = x.shape[axis:]
         along = [-1 if each == x.rank - 1 else 1 for each in x.order[axis:]]
 
         def spread(view: View | None, missing: float) -> Value:
-            if view is not None and len(shape) == 1:
-                return view.value
+            if view is not None and view.tensor.elements == prod(shape):
+                return view.reshape(shape)
             data = np.full(1, missing, np.float32) if view is None else view.constant
             whole = data.astype(np.float32).reshape(along)
             return g.constant(np.ascontiguousarray(np.broadcast_to(whole, shape)))

@@ -142,6 +142,16 @@ def test_layers(spelling: Spelling) -> None:
     assert found == ["LayerNormalization"] + ["Relu"] * (spelling is with_activation)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [([1, 5, 1, 8], -2), ([2, 1, 1, 1, 8], -3), ([2, 5, 3, 8], -1), ([5, 8], -1)]
+)
+def test_axes_of_one_element(shape: list[int], axis: int) -> None:
+    """Axes of size 1 before the last axis are normalized too; OpenVINO has a kernel for that."""
+    result = check(spell(keras, shape, [-1]), ranges={"tensor_0": (-2.0, 5.0)})
+    (node,) = result.model.graph.node
+    assert {each.name: each.i for each in node.attribute}["axis"] == axis
+
+
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_images(spelling: Spelling) -> None:
     """Instance normalization of a channels-last image is computed with two ReduceMean."""
