@@ -109,7 +109,10 @@ def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
 
 
 def _reads_packed_elements(op: Op) -> bool:
-    """Return whether a Flex operator has operands of less than 8 bits, which TensorFlow has not."""
+    """Return whether a Flex operator has operands of less than 8 bits.
+
+    TensorFlow lacks these types.
+    """
     operands = (t for t in (*op.inputs, *op.outputs) if t is not None)
     return op.code.startswith("Flex") and any(0 < t.dtype.bits < 8 for t in operands)
 

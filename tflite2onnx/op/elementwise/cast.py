@@ -103,7 +103,7 @@ def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Valu
 
 
 def _saturate_constant(x: Array, target: DType) -> Array:
-    """Do as `_saturate_floats` with a constant."""
+    """Return the elements that `_saturate_floats` computes from a constant."""
     low, high = integer_range(target)
     wide = x.astype(np.float64)
     is_below = wide < high + 1

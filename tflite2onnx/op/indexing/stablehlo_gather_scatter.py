@@ -234,7 +234,7 @@ class StablehloGather(_Indexed, DynamicShape):
     def _arrange_axes(
         self, g: Builder, y: View, value: Value, axes: Sequence[tuple[str, int]]
     ) -> Value | NeedsReshape:
-        """Return a value of these axes with the axes of the result; others have the size 1."""
+        """Return a value with its axes in the order of the result; all other axes have size 1."""
         order = [axes.index(axis) for axis in self._result_axes if axis in axes]
         order += [place for place, axis in enumerate(axes) if axis not in self._result_axes]
         if order != sorted(order):

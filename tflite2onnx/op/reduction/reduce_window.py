@@ -165,8 +165,8 @@ def _reduce_axis(g: Builder, x: Value, node: str, axis: Axis, index: int, dtype:
         bounds = (g.ints([number]) for number in (start, -cut if cut else AXIS_END, index, step))
         return g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), value)
 
-    # `partial` are windows of `length` elements each, one from each element on but the last
-    # `lacking` elements.
+    # `partial` are the results of windows of `length` elements. A window starts at each element
+    # except for the last `lacking` elements.
     partial, length, lacking = x, 1, 0
     rest: list[tuple[Value, int, int]] = []  # windows to append later
     remaining = axis.size

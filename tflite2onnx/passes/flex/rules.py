@@ -210,11 +210,11 @@ RULES: Mapping[str, Rule] = {
         "FAKE_QUANT", {name: name for name in _QUANTIZED}, fixed=_QUANTIZED
     ),
     "FakeQuantWithMinMaxVars": rewrite_fake_quantization,
-    # By chance
+    # Random numbers
     "Multinomial": Same("MULTINOMIAL", _SEEDS, fixed=_UNSEEDED),
     "RandomStandardNormal": Same("RANDOM_STANDARD_NORMAL", _SEEDS, fixed=_UNSEEDED),
     "RandomUniform": Same("RANDOM_UNIFORM", _SEEDS, fixed=_UNSEEDED),
-    # What a model remembers
+    # Variables and tables
     "VarHandleOp": Same("VAR_HANDLE", _NAMED),
     "ReadVariableOp": Same("READ_VARIABLE"),
     "AssignVariableOp": Same("ASSIGN_VARIABLE"),

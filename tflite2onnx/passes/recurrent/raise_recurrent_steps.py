@@ -172,7 +172,10 @@ class _Replacement:
         return fits
 
     def _find_tensor(self, formula: Formula, like: Tensor, copies: list[Op]) -> Tensor | None:
-        """Return a tensor with a formula in the shape of another tensor, which may be a copy."""
+        """Return a tensor that has a formula and the shape of `like`, None if no tensor has it.
+
+        A tensor of another shape is copied; the copy is added to `copies`.
+        """
         tensors = self._tensors.get(formula, [formula.tensor] if isinstance(formula, Atom) else [])
         same = [t for t in tensors if t.sizes == like.sizes]
         if same:
