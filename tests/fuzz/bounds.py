@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING
 
 from ai_edge_litert import schema_py_generated as schema
@@ -23,6 +24,10 @@ _OF_ROUNDED_DATA = Bound(0.1)
 # Several operators before LOGISTIC or SOFTMAX may each differ by a step; the slope is a quarter.
 _WITH_SLOPE, _SLOPE = {"LOGISTIC", "SOFTMAX"}, 1 / 4
 _STEPS_BEFORE, _MOST_STEPS = 3, 64
+# The operand with the data, in operators that add products. The kernels add products of int16 and
+# int8 in 64 bits; float32 has 24 bits.
+_SUMS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 0, "FULLY_CONNECTED": 0, "TRANSPOSE_CONV": 2}
+_LARGEST_PRODUCT, _PRECISION = 2.0**22, 2.0**-24
 
 
 def bound_of_file(data: bytes, bound: Bound) -> Bound:
@@ -32,7 +37,7 @@ def bound_of_file(data: bytes, bound: Bound) -> Bound:
     """
     try:
         bounds = [bound, *_bounds_of_operators(schema.ModelT.InitFromPackedBuf(data))]
-    except (struct.error, ValueError, TypeError, IndexError, AttributeError):
+    except (struct.error, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
         return bound  # LiteRT does not run the file
     return Bound(max(each.part for each in bounds), max(each.steps for each in bounds))
 
@@ -46,8 +51,12 @@ def _bounds_of_operators(model: Table) -> Iterator[Bound]:
                 yield from [_OF_ROUNDED_DATA] * kind.startswith("float32 by ")
     for graph in model.subgraphs:
         for op in graph.operators:
-            if _name_of(model.operatorCodes[op.opcodeIndex]) in _WITH_SLOPE:
-                yield _bound_of_slope(graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]])
+            name, tensors = _name_of(model.operatorCodes[op.opcodeIndex]), graph.tensors
+            if name in _WITH_SLOPE:
+                yield _bound_of_slope(tensors[op.inputs[0]], tensors[op.outputs[0]])
+            if name in _SUMS:
+                x, weights = (tensors[op.inputs[i]] for i in (_SUMS[name], 1))
+                yield _bound_of_sums(x, weights, tensors[op.outputs[0]])
 
 
 def _name_of(code: Table) -> str:
@@ -61,4 +70,15 @@ def _bound_of_slope(x: Table, y: Table) -> Bound:
     if len(scales) < 2 or any(scale is None or len(scale) != 1 for scale in scales):
         return Bound()
     steps = _STEPS_BEFORE * _SLOPE * scales[0][0] / scales[1][0]
+    return Bound(0, int(min(steps, _MOST_STEPS)))
+
+
+def _bound_of_sums(x: Table, weights: Table, y: Table) -> Bound:
+    """Return the steps of the output by which sums of products of int16 are rounded."""
+    scales = [t.quantization.scale for t in (x, weights, y) if t.quantization is not None]
+    if _TYPES.get(x.type) != "int16" or len(scales) < 3 or any(s is None for s in scales):
+        return Bound()
+    data, factors, results = (float(max(s)) for s in scales)
+    count = prod(weights.shape) / max(int(y.shape[-1]), 1)
+    steps = count * _LARGEST_PRODUCT * _PRECISION * data * factors / results
     return Bound(0, int(min(steps, _MOST_STEPS)))

@@ -247,3 +247,14 @@ def test_bounds_of_operators() -> None:
     w = m.constant(np.array([[1, 2, 1]], np.int8), scale=0.5)
     m.output(*m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]]))
     assert bound_of_file(m.bytes(), own).part == 0.1
+
+
+@pytest.mark.parametrize(("scale", "steps"), [(1 / 64, 1), (1.0, 2), (10.0, 28), (1e3, 64)])
+def test_bound_of_sums(scale: float, steps: int) -> None:
+    """Sums of products of int16 are rounded to 24 bits."""
+    m = Build()
+    x = integers(m, "int16", scale, (2, 112))
+    w = m.constant(np.ones((5, 112), np.int8), scale=0.5)
+    y = m.tensor([2, 5], dtype="int16", scale=5.0)
+    m.output(*m.op("FULLY_CONNECTED", [x, w, None], [y]))
+    assert bound_of_file(m.bytes(), Bound(1e-4, 1)).steps == steps

@@ -131,6 +131,8 @@ def test_refuses() -> None:
     m = Build()
     assert "at least 0 and below [3]" in refusal(m.input([3, 5]), m, [0, -1])
     m = Build()
+    assert "at least one row, got [0, 5]" in refusal(m.input([0, 5]), m)
+    m = Build()
     assert "int32[2], got int64[2]" in refusal(m.input([3, 5]), m, np.array([0, 1]))
     m = Build()
     assert "int8, uint8, int4 or int2, got int32" in refusal(m.input([3, 5], dtype="int32"), m)
