@@ -53,6 +53,7 @@ from benchmark import (
 )
 from inference import infer, make_feeds
 
+from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import scheme
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares, profile_nodes
@@ -141,8 +142,11 @@ def profile_model(path: Path) -> tuple[NodeTime, ...]:
 
 
 def find_family(model: Path) -> str:
-    """Return which of the tables shows a model."""
-    types = scheme(read_model(model).graphs)
+    """Return which of the tables shows a model; a damaged file is among the other types."""
+    try:
+        types = scheme(read_model(model).graphs)
+    except ModelFileError:
+        return FAMILIES[2]
     if "int" not in types:
         return FAMILIES[0]
     return FAMILIES[2 if types.startswith("dynamic range") or "int16" in types else 1]
