@@ -23,6 +23,7 @@ from tests.passes.patterns import test_fuse_rearrangements as rearrangements
 from tests.passes.patterns import test_split_slices as slices
 from tests.passes.patterns.attention import test_fuse_attention as attention
 from tests.passes.patterns.attention import test_slice_before_transpose as packed
+from tests.passes.patterns.convolutions import test_reshape_sequences as sequences
 from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
 from tests.passes.patterns.normalizations import test_fuse_normalizations as layers
 from tests.passes.patterns.normalizations import test_fuse_rms_normalizations as rms
@@ -172,6 +173,15 @@ ROWS: dict[str, Row] = {
             lambda count=count: packs.pack_negated([1, 64], 1, count),
         )
         for count in (2, 16)
+    },
+    **{
+        f"WaveNet, {times} samples, {channels} channels": Row(
+            "patterns.convolutions.reshape_sequences",
+            lambda size=(times, channels): sequences.spell_layers(
+                sequences.ROW, *size, [1, 2, 4, 8]
+            ),
+        )
+        for times, channels in ((200, 16), (1000, 32), (4000, 64))
     },
     "four states of 128 numbers in one tensor": Row(
         "patterns.split_slices", lambda: slices.spell_states(128)

@@ -30,6 +30,9 @@ T = TypeVar("T", Model, Graph)
 ModelPass: TypeAlias = Callable[[Model], Model]
 GraphPass: TypeAlias = Callable[[Graph], Graph]
 
+_CONVOLUTIONS = "patterns.convolutions"
+_FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
+
 
 def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
     """Return a pass that runs if an operator's code or activation begins with one of `prefixes`.
@@ -121,6 +124,10 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
     apply_if_valid("MEAN", "patterns.normalizations.fuse_normalizations"),
     apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
+    # Convolutions of sequences become convolutions of images before they are fused.
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
+    # One Conv with a dilation instead of three operators.
+    apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
     # After the patterns, which contain products by constants.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.
@@ -128,10 +135,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     align_axes,  # the layout planner needs operands with corresponding axes
     keep_axes,  # a RESHAPE between images would need Transposes around it
     absorb_flatten,  # as above, between an image and a dense layer
-    # One Conv with a dilation instead of three operators.
-    apply_if_present("BATCH_TO_SPACE_ND", "fuse_convolutions:fuse_dilated_convolutions"),
     # ONNX Runtime does not do it for quantized convolutions.
-    apply_if_present("PAD", "fuse_convolutions:fuse_pads_into_convolutions"),
+    apply_if_present("PAD", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
     eliminate_dead_operators,  # the passes above leave operators whose outputs nothing reads
 )
 
@@ -153,11 +158,11 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
     # Pad of channels leaves the blocked layout of convolutions.
-    apply_if_valid("PAD", "patterns.convolve_padded_channels"),
+    apply_if_valid("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
     apply_if_valid("PRELU", "patterns.split_prelu"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
-    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", "patterns.pad_channels"),
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
 )
 
 

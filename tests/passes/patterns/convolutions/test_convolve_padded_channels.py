@@ -9,7 +9,9 @@ import pytest
 
 from tests.passes.graph_text import check_pass, check_unchanged
 from tests.support import Build, Tensor, check
-from tflite2onnx.passes.patterns.convolve_padded_channels import convolve_padded_channels
+from tflite2onnx.passes.patterns.convolutions.convolve_padded_channels import (
+    convolve_padded_channels,
+)
 from tflite2onnx.reader.model import read_model
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}

@@ -11,7 +11,7 @@ import pytest
 from tests.passes.graph_text import check_pass, check_unchanged
 from tests.support import Build, Tensor, check
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.pad_channels import pad_channels
+from tflite2onnx.passes.patterns.convolutions.pad_channels import pad_channels
 from tflite2onnx.reader.model import read_model
 
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}

@@ -1,4 +1,4 @@
-"""passes/fuse_convolutions.py: dilated and padded convolutions composed of several operators."""
+"""Dilated and padded convolutions composed of several operators (fuse_convolutions.py)."""
 
 from __future__ import annotations
 

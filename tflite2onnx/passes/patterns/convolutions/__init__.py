@@ -1,0 +1,1 @@
+"""Convolutions, and the operators around them."""
