@@ -45,6 +45,10 @@ FAULTS: dict[str, tuple[Emit, str]] = {
     "few": (lambda g, x: g.Add(x), "Add has too few inputs or outputs: 1"),
     "many": (lambda g, x: g.Abs(x, x), "Abs has too many inputs or outputs: 2"),
     "many made": (lambda g, x: g.node_outputs("Abs", 2, x)[0], "too many inputs or outputs: 2"),
+    "shape": (
+        lambda g, x: g.Reshape(x, np.array([-1, -1])),
+        "Reshape infers several sizes of [-1, -1]",
+    ),
     "other domain": (
         lambda g, _: g.node("LabelEncoder", g.Identity(_INT8), domain="ai.onnx.ml"),
         "LabelEncoder does not take int8",

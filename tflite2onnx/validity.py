@@ -2,8 +2,8 @@
 
 Each node must be in the opset, read values that are computed before it, and have inputs and
 attributes of the types in ONNX's schema. Each output must have the type that is recorded for it.
-Shapes are not checked. A node that only a newer opset has is not a bug: the caller chooses that
-opset.
+Shapes are not checked, except for the sizes that Reshape infers. A node that only a newer opset has
+is not a bug: the caller chooses that opset.
 """
 
 from __future__ import annotations
@@ -202,6 +202,8 @@ class _Checker:
     def _node(self, node: Node) -> None:
         rule = self._find_rule(node)
         _check_attributes(node, rule)
+        if node.op_type == "Reshape" and not node.domain:
+            _check_shape(node)
         bound = self._bound(node, rule)
         parameters = _repeat_parameters(
             node, rule.outputs, len(node.outputs), repeated=rule.repeated[1]
@@ -284,6 +286,13 @@ def _repeat_parameters(
     if not repeated:
         _refuse(node, f"has too many inputs or outputs: {count}")
     return chain(parameters, repeat(parameters[-1]))
+
+
+def _check_shape(node: Node) -> None:
+    """Refuse Reshape that would have to infer several sizes."""
+    shape = node.inputs[1] if node.inputs[1:] else None
+    if shape is not None and shape.data is not None and np.count_nonzero(shape.data == -1) > 1:
+        _refuse(node, f"infers several sizes of {shape.data.tolist()}")
 
 
 def _check_attributes(node: Node, rule: _Rule) -> None:

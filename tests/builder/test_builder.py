@@ -59,6 +59,10 @@ def test_refuses_sizes_that_do_not_follow() -> None:
         g.reshape(x, ("rows", "columns"))
     with pytest.raises(FixedSizeError, match="the dynamic size rows must be a size of the input"):
         g.runtime_shape(["rows", 3], x)
+    with pytest.raises(FixedSizeError, match="one dynamic size only, got rows"):
+        g.reshape(x, ("rows", -1))
+    g.reshape(x, ("batch", -1, 1))  # the size that is known is read
+    assert [node.op_type for node in g.nodes[-3:]] == ["Gather", "Concat", "Reshape"]
     g.reshape(x, ("rows", 1))  # the only size that is not known becomes -1
     assert g.nodes[-1].op_type == "Reshape"
 

@@ -351,14 +351,16 @@ class Nodes:
         value = self._value_of(x)
         known = self.types[value][1] if value in self.types else ()
         dynamic = [size for size in shape if isinstance(size, str)]
-        unknown = [size for size in dynamic if size not in known] or dynamic[:1]
+        unknown = [size for size in dynamic if size not in known]
         if not dynamic:
             return self.ints([size for size in shape if isinstance(size, int)])
-        if len(unknown) > 1 or 0 in shape:
+        if len(unknown) + shape.count(-1) > 1 or 0 in shape:
             raise FixedSizeError(
                 f"Reshape can infer one dynamic size only, got {', '.join(dynamic)}"
             )
-        axis = shape.index(unknown[0])
+        if -1 in shape:
+            return self.runtime_shape(shape, x)
+        axis = shape.index((unknown or dynamic)[0])
         return self.runtime_shape([*shape[:axis], -1, *shape[axis + 1 :]], x)
 
     def runtime_shape(self, sizes: Sequence[int | str], x: Operand) -> Value:

@@ -114,6 +114,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("UNPACK SPLIT", "patterns.join_parts"),
     # Images with axes split and merged again would need Transposes.
     apply_if_valid("TRANSPOSE", "patterns.fuse_rearrangements"),
+    # Keras repeats rows and columns of images, which ONNX resizes.
+    apply_if_valid("BROADCAST_TO TILE", "patterns.fuse_repeats"),
     # ONNX has operators for activations and normalizations.
     apply_if_valid(
         "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",

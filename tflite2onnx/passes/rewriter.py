@@ -72,6 +72,21 @@ class Rewriter:
             fused_activation_function=activation,
         )
 
+    def reshape(
+        self,
+        x: Tensor,
+        shape: Shape,
+        *,
+        output: Tensor | None = None,
+        like: Tensor | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """Add RESHAPE, which may keep a dynamic first axis; see `op`."""
+        new_shape = (-1, *shape[1:]) if 0 in x.symbols else shape
+        return self.op(
+            "RESHAPE", x, output=output, like=like, name=name, shape=shape, new_shape=new_shape
+        )
+
     def copy(self, source: Tensor, target: Tensor) -> Tensor:
         """Add an operator that copies stored elements (see `graph.copy_op`); return the target."""
         self.ops.append(copy_op(self.source, source, target))

@@ -53,6 +53,20 @@ def test_bilinear_to_special_sizes(made: tuple[int, int], options: dict[str, Any
     check(build_resize(BILINEAR, made, (5, 7), options))
 
 
+@pytest.mark.parametrize("code", [BILINEAR, NEAREST])
+@pytest.mark.parametrize("options", MODES[:3])
+@pytest.mark.parametrize(
+    ("made", "is_exact"), [((10, 14), True), ((5, 14), True), ((2, 7), False), ((7, 9), False)]
+)
+def test_dynamic_batch(
+    made: tuple[int, int], options: dict[str, Any], code: str, *, is_exact: bool
+) -> None:
+    """Scales are constant if they are exact; other sizes are computed from the batch."""
+    data = build_resize(code, (5, 7), made, options, shape_signature=[-1, 5, 7, 3])
+    found = {node.op_type for node in check(data).model.graph.node}
+    assert ("Shape" in found) == ("Resize" in found and not is_exact)
+
+
 @pytest.mark.parametrize("options", MODES)
 def test_nearest(options: dict[str, Any]) -> None:
     """Nearest neighbours are exact for random sizes, close together and far apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -81,7 +82,8 @@ class GroupNormalization(ImageOperator):
     ) -> Value:
         # ONNX Runtime has no kernel of GroupNormalization: it runs 29 nodes instead.
         groups = self.options.groups
-        rows: Sizes = (x.sizes[0], groups, -1)
+        fixed = x.tensor.symbols.keys() <= {0}
+        rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if fixed else -1)
         one, zero = (g.constant(np.full(groups, n, np.float32)) for n in (1, 0))
         epsilon = float(self.options.epsilon)
         instances = g.InstanceNormalization(g.reshape(x, rows), one, zero, epsilon=epsilon)

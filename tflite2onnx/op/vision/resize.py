@@ -32,7 +32,8 @@ _MOST = 1 << 24
 class Resize(ImageOperator):
     """Base class of the resizing operators.
 
-    The Resize node gets sizes, not scales: a scale is a float32, and may round to another size.
+    The Resize node gets sizes, not scales: a scale is a float32, and may round to another size. If
+    only the batch is dynamic it gets scales that are exact, because it would compute the sizes.
     """
 
     shape_inputs = (1,)
@@ -82,14 +83,22 @@ class Resize(ImageOperator):
     def _emit_resize(
         self, g: Builder, y: View, x: View, size: View, **attributes: str | None
     ) -> Value:
-        shape = (
-            g.runtime_shape(y.sizes, x)
-            if not self.has_data_dependent_shape
-            else g.Concat(g.runtime_shape(x.sizes[:2], x), g.as_int64_list(size), axis=0)
-        )
+        scales, shape = self._find_scales(x, y), None
+        if self.has_data_dependent_shape:
+            shape = g.Concat(g.runtime_shape(x.sizes[:2], x), g.as_int64_list(size), axis=0)
+        elif scales is None:
+            shape = g.runtime_shape(y.sizes, x)
         return g.Resize(
-            x, None, None, shape, coordinate_transformation_mode=self.mode, **attributes
+            x, None, scales, shape, coordinate_transformation_mode=self.mode, **attributes
         )
+
+    def _find_scales(self, x: View, y: View) -> Array | None:
+        """Return the scale of each axis if only the batch is dynamic, and all scales are exact."""
+        if x.tensor.symbols.keys() != {0} or y.tensor.symbols.keys() != {0} or 0 in x.shape:
+            return None
+        scales = np.array(y.shape, np.float32) / np.array(x.shape, np.float32)
+        is_exact = np.array_equal(scales.astype(np.float64) * x.shape, y.shape)
+        return scales if is_exact else None
 
     @property
     def mode(self) -> str | None:

@@ -14,7 +14,6 @@ from tests.passes.patterns.normalizations.test_fuse_normalizations import (
 )
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
-from tflite2onnx import convert
 from tflite2onnx.passes.patterns.normalizations.fuse_group_normalizations import (
     fuse_group_normalizations,
 )
@@ -99,7 +98,7 @@ def test_open_batch() -> None:
     m = Spelled([1, 2, 4])
     x = m.input([1, 5, 7, 6], shape_signature=[-1, 5, 7, 6])
     m.output(reshape(m, plain(m, reshape(m, x, [1, 5, 7, GROUPS, 3]), []), [1, 5, 7, 6]))
-    result = convert(m.bytes())
+    result = check(m.bytes())
     assert "InstanceNormalization" in {node.op_type for node in result.model.graph.node}
     assert result.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
 

@@ -15,7 +15,7 @@ The second form, which this pass makes of the first one, becomes one convolution
    move too;
 3. behind a convolution: if all its operands are moved images of one shape, or constants of one axis
    at most;
-4. if all sizes are fixed, and paddings, crops and blocks are constant.
+4. if all sizes but the batch are fixed, and paddings, crops and blocks are constant.
 
 A WaveNet of 5 layers of 32 channels over 1000 samples takes 0.5 of the time in ONNX Runtime.
 """
@@ -82,8 +82,7 @@ class _Mover:
         if axis is None or x is None or len(before) == 1:
             return []
         rewriter = Rewriter(op)
-        shape = _insert_axis(x.shape, axis)
-        image = rewriter.op("RESHAPE", x, like=x, name="image", shape=shape, new_shape=shape)
+        image = rewriter.reshape(x, _insert_axis(x.shape, axis), like=x, name="image")
         if op in self._outer:
             self._images[x] = (image, axis)
         for each in before[:0:-1]:
@@ -97,20 +96,20 @@ class _Mover:
         data = [t for t in op.inputs if t is not None and t.data is None]
         images = [self._images[t] for t in data if t in self._images]
         axes = {axis for _, axis in images}
-        if len(images) < len(data) or len(axes) != 1 or y.rank != _SEQUENCE or y.symbols:
+        if len(images) < len(data) or len(axes) != 1 or y.rank != _SEQUENCE or not _is_fixed(y):
             return []
         if op.is_builtin("BATCH_TO_SPACE_ND"):
             fits = _pads(op)
         else:
             constants = [t for t in op.inputs if t is not None and t.data is not None]
-            fits = all(t.shape == y.shape for t in data) and all(t.rank <= 1 for t in constants)
+            fits = all(t.sizes == y.sizes for t in data) and all(t.rank <= 1 for t in constants)
         if not fits:
             return []
         (axis,) = axes
         rewriter = Rewriter(op)
         operands = tuple(self._images[t][0] if t in self._images else t for t in op.inputs if t)
         image = _apply_to_image(rewriter, op, operands, axis, None)
-        rewriter.op("RESHAPE", image, output=y, new_shape=y.shape)
+        rewriter.reshape(image, y.shape, output=y)
         self._images[y] = (image, axis)
         return rewriter.ops
 
@@ -139,18 +138,22 @@ def _pads(op: Op) -> bool:
     if x is None or not op.is_builtin(*_INPUTS) or len(op.inputs) != _INPUTS[op.code]:
         return False
     tensors = (x, *op.outputs)
-    if any(t.rank != _SEQUENCE or t.symbols for t in tensors) or not same_scale(*tensors):
+    if not all(t.rank == _SEQUENCE and _is_fixed(t) for t in tensors) or not same_scale(*tensors):
         return False
     return all(t is not None and t.data is not None for t in op.inputs[1:])
 
 
 def _find_new_axis(sequence: Tensor, image: Tensor) -> int | None:
     """Return the axis of size 1 that only the image has, None if the shapes differ otherwise."""
-    if sequence.rank != _SEQUENCE or {*sequence.symbols, *image.symbols}:
+    if sequence.rank != _SEQUENCE or not (_is_fixed(sequence) and same_scale(sequence, image)):
         return None
-    if not same_scale(sequence, image):
-        return None
-    return next((i for i in (1, 2) if image.shape == _insert_axis(sequence.shape, i)), None)
+    sizes = image.sizes
+    ones = [i for i in (1, 2) if sizes[i : i + 1] == (1,)]
+    return next((i for i in ones if (*sizes[:i], *sizes[i + 1 :]) == sequence.sizes), None)
+
+
+def _is_fixed(tensor: Tensor) -> bool:
+    return tensor.symbols.keys() <= {0}
 
 
 def _insert_axis(shape: Shape, axis: int) -> Shape:

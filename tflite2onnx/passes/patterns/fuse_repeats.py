@@ -1,0 +1,133 @@
+"""Recognise images and sequences whose pixels or times are repeated.
+
+Keras writes the upsampling of an image [N, H, W, C] to [N, 2 H, 2 W, C] as five operators:
+
+    RESHAPE to [N, H, 1, W, C], TILE to [N, H, 2, W, C],
+    RESHAPE to [N, 2 H, W, 1, C], TILE to [N, 2 H, W, 2, C], RESHAPE to [N, 2 H, 2 W, C]
+
+They become RESIZE_NEAREST_NEIGHBOR. One repeated axis, as in a sequence [N, T, C], has three
+operators. They are replaced if
+
+1. TILE or BROADCAST_TO repeats one axis of size 1, and the RESHAPE behind it joins this axis to
+   the axis before it, which is the height or the width of an image, or the time of a sequence;
+2. a convolution reads the result, directly or through operators that keep images: Resize is fast
+   with channels first, but takes 6 times as long as TILE if channels stay last, and heads of
+   attention are repeated in the same way;
+3. all sizes but the batch are fixed, and all tensors have the same scale;
+4. the kernel of RESIZE_NEAREST_NEIGHBOR, which multiplies by a rounded quotient of the sizes, takes
+   the same pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.vision.resize import indices_in_kernel
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
+from tflite2onnx.quantization.storage import same_scale
+from tflite2onnx.tensor import DType, Shape, Tensor
+
+_RESHAPES = ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")
+_TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
+_IMAGE, _SEQUENCE = 4, 3  # axes
+_CONVOLUTIONS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 0, "TRANSPOSE_CONV": 2}  # and the data's index
+_KEEP_IMAGES = (
+    *("ADD", "CONCATENATION", "EXPAND_DIMS", "LEAKY_RELU", "MIRROR_PAD", "MUL", "PAD", "RELU"),
+    *("RELU6", "RESHAPE"),
+)
+
+
+def fuse_repeats(graph: Graph) -> Graph:
+    """Return the graph with RESIZE_NEAREST_NEIGHBOR in place of the operators that repeat."""
+    convolved = _find_convolved_tensors(graph)
+    return graph.rewrite(lambda op: _fuse_repeats(op, convolved, graph) or (op,))
+
+
+def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
+    """Return the tensors of condition 2."""
+    found: set[Tensor] = set()
+    for op in reversed([*graph.every_op()]):
+        data = _CONVOLUTIONS.get(op.code)
+        if data is not None:
+            found |= {t for t in op.inputs[data : data + 1] if t is not None}
+        elif op.is_builtin(*_KEEP_IMAGES) and not found.isdisjoint(op.outputs):
+            found |= {t for t in op.inputs if t is not None}
+    return found
+
+
+def _fuse_repeats(op: Op, convolved: Collection[Tensor], graph: Graph) -> list[Op]:
+    """Return the operators that replace the last RESHAPE; [] unless the conditions hold."""
+    y = op.outputs[0] if op.outputs and op.outputs[0] in convolved else None
+    x = None if y is None or y.dtype not in _TYPES else _find_source(op, y.shape, graph)
+    if x is None or y is None or x.sizes[0] != y.sizes[0] or not same_scale(x, y):
+        return []
+    if not (x.symbols.keys() | y.symbols.keys()) <= {0}:
+        return []
+    rewriter = Rewriter(op)
+    changed = {axis for axis in range(y.rank) if x.shape[axis] != y.shape[axis]}
+    if not (changed and all(_takes_same_pixels(x.shape[i], y.shape[i]) for i in changed)):
+        return []
+    if y.rank == _IMAGE and changed <= {1, 2}:
+        _resize(rewriter, x, y)
+    elif y.rank == _SEQUENCE and changed == {1}:
+        image, wide = ((n, t, 1, c) for n, t, c in (x.shape, y.shape))
+        pixels = rewriter.reshape(x, image, like=x, name="image")
+        resized = new_tensor(y, "resized", wide)
+        _resize(rewriter, pixels, resized)
+        rewriter.reshape(resized, y.shape, output=y)
+    return rewriter.ops
+
+
+def _find_source(last: Op, shape: Shape, graph: Graph) -> Tensor | None:
+    """Return the tensor that is repeated before a RESHAPE to a shape, along one axis or several."""
+    wide = last.inputs[0] if last.inputs and last.is_builtin(*_RESHAPES) else None
+    tile = graph.producers.get(wide) if wide is not None else None
+    if tile is None or not tile.is_builtin("BROADCAST_TO", "TILE") or wide is None:
+        return None
+    narrow = tile.inputs[0]
+    first = None if narrow is None else graph.producers.get(narrow)
+    if narrow is None or first is None or not first.is_builtin(*_RESHAPES):
+        return None
+    if not all(graph.readers.find_only_reader(t) for t in (narrow, wide)):
+        return None
+    before = _find_shape_before(narrow.shape, wide.shape, shape)
+    x = first.inputs[0]
+    if before is None or x is None:
+        return None
+    if x.shape != before:
+        return _find_source(first, before, graph)
+    earlier = graph.producers.get(x) if graph.readers.find_only_reader(x) is first else None
+    source = None if earlier is None else _find_source(earlier, before, graph)
+    return x if source is None else source
+
+
+def _find_shape_before(narrow: Shape, wide: Shape, shape: Shape) -> Shape | None:
+    """Return the shape before an axis is added and repeated; None unless condition 1 holds.
+
+    `narrow` has the axis of size 1, in `wide` it is repeated, in `shape` it is joined.
+    """
+    axes = [i for i, n in enumerate(narrow) if len(narrow) == len(wide) and n != wide[i]]
+    if len(axes) != 1 or axes[0] == 0 or narrow[axes[0]] != 1:
+        return None
+    (axis,) = axes
+    before, last = narrow[:axis] + narrow[axis + 1 :], axis - 1
+    joined = (*before[:last], before[last] * wide[axis], *before[axis:])
+    return before if joined == shape else None
+
+
+def _takes_same_pixels(size: int, new: int) -> bool:
+    """Return whether the kernel takes the pixels that TILE repeats."""
+    if not 0 < size < new:
+        return False
+    taken = indices_in_kernel(size, new, align=False, half=False)
+    return np.array_equal(taken, np.arange(new) // (new // size))
+
+
+def _resize(rewriter: Rewriter, x: Tensor, y: Tensor) -> None:
+    """Add RESIZE_NEAREST_NEIGHBOR from an image to another."""
+    size = int32_constant(f"{y.name}/size", y.shape[1:3])
+    code = "RESIZE_NEAREST_NEIGHBOR"
+    rewriter.op(code, x, size, output=y, align_corners=False, half_pixel_centers=False)
