@@ -20,6 +20,7 @@ from inference import bind_onnx_runtime, measure_inferences
 import tflite2onnx
 from tests.passes.patterns import test_flatten_packs as packs
 from tests.passes.patterns import test_fuse_rearrangements as rearrangements
+from tests.passes.patterns import test_fuse_repeats as repeats
 from tests.passes.patterns import test_split_slices as slices
 from tests.passes.patterns.attention import test_fuse_attention as attention
 from tests.passes.patterns.attention import test_slice_before_transpose as packed
@@ -54,6 +55,14 @@ def spell_shuffle(size: int, channels: int, *, splits: bool) -> bytes:
         else [rearrangements.rearrange(m, x, shape, (0, 1, 2, 4, 3), *image, channels)]
     )
     m.output(*(rearrangements.convolve(m, part, channels) for part in parts))
+    return m.bytes()
+
+
+def spell_upsampling(size: int, channels: int) -> bytes:
+    """Return images with repeated rows and columns between convolutions, as Keras has it."""
+    m = repeats.Repeats()
+    x = rearrangements.convolve(m, m.input([1, size, size, channels]), channels)
+    m.output(rearrangements.convolve(m, m.upsample(x, 2, 2), channels))
     return m.bytes()
 
 
@@ -166,6 +175,12 @@ ROWS: dict[str, Row] = {
     **{
         f"pixel shuffle, {size}": Row(REARRANGEMENTS, lambda size=size: spell_pixel_shuffle(*size))
         for size in ((32, 12), (24, 48))
+    },
+    **{
+        f"upsampling, {size}": Row(
+            "patterns.fuse_repeats", lambda size=size: spell_upsampling(*size)
+        )
+        for size in ((16, 128), (64, 32))
     },
     **{
         f"PACK of {count}": Row(
