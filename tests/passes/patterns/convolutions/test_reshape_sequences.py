@@ -174,6 +174,18 @@ def read_sequences(m: Sequences) -> None:
     m.output(m.apply("MUL", [y, each], [*y.shape]))
 
 
+def quantize_data(m: Sequences) -> None:
+    """The convolution quantizes float data by the image: it cannot be dilated."""
+    x = m.image(m.spread(m.input([1, TIMES, CHANNELS]), 2))
+    w = m.constant(np.ones((FILTERS, 1, 3, CHANNELS), np.int8), scale=[0.5] * FILTERS, axis=0)
+    b = m.constant(np.zeros(FILTERS, np.float32))
+    y = m.apply(
+        "CONV_2D", [x, w, b], [2, 1, 4, FILTERS], stride_h=1, stride_w=1, padding="VALID",
+        dilation_h_factor=1, dilation_w_factor=1,
+    )  # fmt: skip
+    m.output(m.join(m.sequence(y)))
+
+
 def pad_by_input(m: Sequences) -> None:
     """The paddings are no constant."""
     x = m.input([1, TIMES, CHANNELS])
@@ -182,7 +194,7 @@ def pad_by_input(m: Sequences) -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [read_padded, read_image, fold_times, read_sequences, pad_by_input]
+    "build", [read_padded, read_image, fold_times, read_sequences, quantize_data, pad_by_input]
 )
 def test_what_does_not_move(build: Callable[[Sequences], None]) -> None:
     m = Sequences(ROW)

@@ -5,10 +5,10 @@ image for each offset of the pixels within a block), a convolution of these imag
 BATCH_TO_SPACE_ND. The three become one convolution whose dilation is the block size and whose
 padding is the paddings minus the crops, if:
 
-1. the convolution has padding VALID, strides 1 and dilations 1;
+1. the convolution has padding VALID, strides 1 and dilations 1, and does not quantize float data,
+   which it would do image by image;
 2. both block sizes are the same two constants, and no crop is larger than its padding;
-3. the integers of inputs and outputs have the same scale, height and width are fixed, and the
-   convolution does not quantize float data (it would do so image by image);
+3. the integers of inputs and outputs have the same scale, and height and width are fixed;
 4. nothing else reads the tensors between the convolution and BATCH_TO_SPACE_ND.
 
 `fuse_pads_into_convolutions`: PAD, or PADV2 with zeros, before a convolution becomes its padding,
@@ -56,15 +56,12 @@ def _fuse_convolution(last: Op, producers: Mapping[Tensor | None, Op]) -> Op | N
     """Return the dilated convolution that ends in BATCH_TO_SPACE_ND, None if there is none."""
     whole = last.outputs and len(last.inputs) == _INPUTS
     middle = producers.get(last.inputs[0]) if whole else None
-    if middle is None or not middle.is_builtin(*_CONVOLUTIONS) or not middle.inputs[1:]:
+    if middle is None or not may_be_dilated(middle):
         return None
     first = producers.get(middle.inputs[0])
     if first is None or not first.is_builtin("SPACE_TO_BATCH_ND") or len(first.inputs) != _INPUTS:
         return None
-    o = middle.options
-    steps = {o.get("stride_h"), o.get("stride_w")}
-    steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
-    if o.get("padding") != "VALID" or steps != {1} or not _is_exact(first, middle, last):
+    if not _is_exact(first, middle, last):
         return None
     blocks, edges = ([_list_integers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
     if blocks[0] != blocks[1] or [len(each) for each in (blocks[0], *edges)] != [2, 4, 4]:
@@ -75,7 +72,7 @@ def _fuse_convolution(last: Op, producers: Mapping[Tensor | None, Op]) -> Op | N
         return None
     options = Options(
         {
-            **o,
+            **middle.options,
             "padding": "EXPLICIT",
             "pads": (top, left, bottom, right),
             "dilation_h_factor": height,
@@ -84,6 +81,17 @@ def _fuse_convolution(last: Op, producers: Mapping[Tensor | None, Op]) -> Op | N
     )
     inputs = (first.inputs[0], *middle.inputs[1:])
     return replace(middle, inputs=inputs, outputs=last.outputs, options=options)
+
+
+def may_be_dilated(op: Op) -> bool:
+    """Return whether an operator is a convolution that fulfils condition 1."""
+    o, (x, weights) = op.options, (*op.inputs, None, None)[:2]
+    if not op.is_builtin(*_CONVOLUTIONS) or x is None or weights is None:
+        return False
+    steps = {o.get("stride_h"), o.get("stride_w")}
+    steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
+    is_hybrid = x.quantization is None and weights.quantization is not None
+    return o.get("padding") == "VALID" and steps == {1} and not is_hybrid
 
 
 def fuse_pads_into_convolutions(graph: Graph) -> Graph:
@@ -145,9 +153,7 @@ def _list_integers(tensor: Tensor | None) -> list[int]:
 
 def _is_exact(first: Op, middle: Op, last: Op) -> bool:
     """Return whether fusing three operators changes no result: condition 3."""
-    x, weights = first.inputs[0], middle.inputs[1]
-    if x is None or weights is None or x.rank != _IMAGE or {1, 2} & x.symbols.keys():
+    x = first.inputs[0]
+    if x is None or x.rank != _IMAGE or {1, 2} & x.symbols.keys():
         return False
-    hybrid = x.quantization is None and weights.quantization is not None
-    alike = same_scale(x, first.outputs[0]) and same_scale(middle.outputs[0], last.outputs[0])
-    return not hybrid and alike
+    return same_scale(x, first.outputs[0]) and same_scale(middle.outputs[0], last.outputs[0])

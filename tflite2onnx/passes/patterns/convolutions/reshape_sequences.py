@@ -15,7 +15,9 @@ The second form, which this pass makes of the first one, becomes one convolution
    move too;
 3. behind a convolution: if all its operands are moved images of one shape, or constants of one axis
    at most;
-4. if all sizes but the batch are fixed, and paddings, crops and blocks are constant.
+4. if all sizes but the batch are fixed, and paddings, crops and blocks are constant;
+5. BATCH_TO_SPACE_ND and SPACE_TO_BATCH_ND: if the convolution may be dilated; otherwise they take
+   twice the time on images.
 
 A WaveNet of 5 layers of 32 channels over 1000 samples takes 0.5 of the time in ONNX Runtime.
 """
@@ -26,6 +28,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import may_be_dilated
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
@@ -54,6 +57,7 @@ class _Mover:
         self._graph = graph
         self._outer = {*graph.ops}  # whose outputs sub-graphs read too, but not the reverse
         self._convolutions = {op for op in graph.every_op() if op.is_builtin(*_CONVOLUTIONS)}
+        self._dilatable = {op for op in self._convolutions if may_be_dilated(op)}
         self._images: dict[Tensor, tuple[Tensor, int]] = {}  # of sequences, with the added axis
 
     def move(self, op: Op) -> list[Op]:
@@ -77,6 +81,9 @@ class _Mover:
             is_read_once = self._graph.readers.find_only_reader(x) is before[-1]
             if not is_read_once or producer is None or not _pads(producer):
                 break
+            spreads = producer.is_builtin("SPACE_TO_BATCH_ND")
+            if spreads and not self._graph.readers.are_among(self._dilatable, op.outputs[0]):
+                break
             before.append(producer)
             x = producer.inputs[0]
         if axis is None or x is None or len(before) == 1:
@@ -99,7 +106,7 @@ class _Mover:
         if len(images) < len(data) or len(axes) != 1 or y.rank != _SEQUENCE or not _is_fixed(y):
             return []
         if op.is_builtin("BATCH_TO_SPACE_ND"):
-            fits = _pads(op)
+            fits = _pads(op) and self._graph.producers.get(images[0][0]) in self._dilatable
         else:
             constants = [t for t in op.inputs if t is not None and t.data is not None]
             fits = all(t.sizes == y.sizes for t in data) and all(t.rank <= 1 for t in constants)
