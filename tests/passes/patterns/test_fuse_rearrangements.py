@@ -126,6 +126,36 @@ def test_numbers(spelling: Spelling, kinds: list[str]) -> None:
     assert sorted(kind for kind in found if kind != "Transpose") == sorted(kinds)
 
 
+@pytest.mark.parametrize(
+    ("split", "axes", "end", "moves"),
+    [
+        ((4, 4, 3, 4), (0, 1, 2, 4, 3), (4, 4, 12), "Gather"),
+        ((4, 4, 2, 2, 3), (0, 1, 3, 2, 4, 5), (8, 8, 3), "DepthToSpace"),
+    ],
+)
+def test_dynamic_batch(
+    split: tuple[int, ...], axes: tuple[int, ...], end: tuple[int, ...], moves: str
+) -> None:
+    m = Build()
+    x = convolve(m, m.input([1, 4, 4, 5], shape_signature=[-1, 4, 4, 5]), 12)
+    (parts,) = m.op("RESHAPE", [x], [[1, *split]], new_shape=[-1, *split])
+    moved = transpose(m, parts, *axes)
+    m.output(*m.op("RESHAPE", [moved], [[1, *end]], new_shape=[-1, *end]))
+    found = [node.op_type for node in check(m.bytes()).model.graph.node]
+    assert moves in found
+    assert "Reshape" not in found
+
+
+def test_dynamic_batch_that_moves() -> None:
+    """Images become rows of one image."""
+    m = Build()
+    x = convolve(m, m.input([1, 4, 4, 5], shape_signature=[-1, 4, 4, 5]), 12)
+    moved = transpose(m, x, 1, 0, 2, 3)
+    m.output(*m.op("RESHAPE", [moved], [[1, 4, 4, 12]], new_shape=[1, -1, 4, 12]))
+    found = [node.op_type for node in check(m.bytes()).model.graph.node]
+    assert "Transpose" in found
+
+
 def mix_rows(m: Build, x: Tensor) -> list[Tensor]:
     return [rearrange(m, x, (1, 2, 2, 4, 12), (0, 2, 1, 3, 4), 1, 4, 4, 12)]
 

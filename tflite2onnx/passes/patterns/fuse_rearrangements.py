@@ -11,7 +11,8 @@ constant parameters, in any number. They are replaced if
    so that it is stored with channels first. Elsewhere two Transposes cost more;
 2. they have a RESHAPE and a TRANSPOSE, and each element of the result is the element of the image
    that the replacement moves there: the places of all elements are compared;
-3. all sizes are static, and the image has at most a million elements. Blocks are of float32.
+3. all sizes are static, and the image has at most a million elements. Blocks are of float32. The
+   batch may be dynamic, if it is the first axis of all tensors.
 
 In ONNX Runtime, a shuffle as PyTorch models have it takes, with the convolutions around it, 0.3 to
 0.5 of the time, and DepthToSpace behind a convolution 0.4 to 0.5. A shuffle as Keras models have it
@@ -87,12 +88,14 @@ class _Mover:
     def fuse_moves(self, op: Op) -> Op:
         """Return one operator for an operator and those before it; the operator itself if none."""
         y = op.outputs[0] if op.is_builtin(*_ENDS) else None
-        if y is None or y.rank != _IMAGE or y.symbols or y in self._images:
+        if y is None or y.rank != _IMAGE or y in self._images:
             return op
         chain = list(self._walk_back(op))
         x = chain[-1].inputs[_find_data_input(chain[-1])]
         codes = {each.code for each in chain}
-        if x is None or x not in self._images or not codes.issuperset(_ENDS) or x.symbols:
+        if x is None or x not in self._images or not codes.issuperset(_ENDS):
+            return op
+        if not _keeps_batch(x, chain):
             return op
         self._budget -= x.elements * len(chain)
         if not 0 < x.elements <= _MOST or self._budget < 0 or x.dtype is not y.dtype:
@@ -112,6 +115,12 @@ class _Mover:
             tensor = before.inputs[_find_data_input(before)]
 
 
+def _keeps_batch(x: Tensor, chain: Sequence[Op]) -> bool:
+    """Return whether no size is dynamic but the batch, which is the first axis of all tensors."""
+    tensors = (x, *(t for op in chain for t in op.outputs))
+    return x.symbols.keys() <= {0} and all(t.symbols == x.symbols for t in tensors)
+
+
 def _find_data_input(op: Op) -> int:
     return 1 if op.code == "SPLIT" else 0
 
@@ -120,6 +129,10 @@ def _find_places(chain: Sequence[Op], x: Tensor, y: Tensor) -> Array | None:
     """Return the place in x of each element of y, None if it is not known."""
     places, tensor = np.arange(x.elements).reshape(x.shape), x
     for op, after in zip(reversed(chain), [*chain[-2::-1], None], strict=True):
+        if op.is_builtin("RESHAPE") and op.outputs[0].elements == places.size:
+            # Its shape may be computed, if the batch is dynamic.
+            places, tensor = places.reshape(op.outputs[0].shape), op.outputs[0]
+            continue
         operator = rules_for(op)
         arrays = [places if t is tensor else t.data for t in op.inputs if t is not None]
         known = [array for array in arrays if array is not None]
