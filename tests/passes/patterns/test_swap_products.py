@@ -26,8 +26,10 @@ def transpose(m: Build, x: Tensor, order: Sequence[int]) -> Tensor:
     return m.op("TRANSPOSE", [x, m.constant(np.array(order, np.int32))], [shape])[0]
 
 
-def reshape(m: Build, x: Tensor, shape: Sequence[int]) -> Tensor:
-    return m.op("RESHAPE", [x, m.constant(np.array(shape, np.int32))], [shape])[0]
+def reshape(m: Build, x: Tensor, shape: Sequence[int], first: int | None = None) -> Tensor:
+    """Add RESHAPE; `first` is the first size in the file, -1 if it is dynamic."""
+    sizes = shape if first is None else (first, *shape[1:])
+    return m.op("RESHAPE", [x, m.constant(np.array(sizes, np.int32))], [shape])[0]
 
 
 def multiply(m: Build, a: Tensor, b: Tensor, shape: Sequence[int], *adjoint: bool) -> Tensor:
@@ -35,13 +37,21 @@ def multiply(m: Build, a: Tensor, b: Tensor, shape: Sequence[int], *adjoint: boo
     return m.op("BATCH_MATMUL", [a, b], [shape], adj_x=x, adj_y=y)[0]
 
 
-def attention(*, order: Sequence[int] = (0, 3, 1, 4, 2), read_twice: bool = False) -> bytes:
-    """Return the scores of 7 queries and 5 keys, with 3 groups of 2 heads, of JAX's dot_general."""
+def attention(
+    *, order: Sequence[int] = (0, 3, 1, 4, 2), read_twice: bool = False, batch: int = 1
+) -> bytes:
+    """Return the scores of 7 queries and 5 keys, with 3 groups of 2 heads, of JAX's dot_general.
+
+    A `batch` of -1 is dynamic.
+    """
     m = Build()
-    queries, keys = m.input((1, 7, 3, 2, 4), name="queries"), m.input((1, 5, 3, 4), name="keys")
-    right = reshape(m, transpose(m, queries, (0, 2, 4, 1, 3)), (1, 3, 4, 14))
+    queries, keys = (
+        m.input((1, *sizes), name=name, shape_signature=(batch, *sizes))
+        for name, sizes in (("queries", (7, 3, 2, 4)), ("keys", (5, 3, 4)))
+    )
+    right = reshape(m, transpose(m, queries, (0, 2, 4, 1, 3)), (1, 3, 4, 14), batch)
     scores = multiply(m, transpose(m, keys, (0, 2, 1, 3)), right, (1, 3, 5, 14))
-    m.output(transpose(m, reshape(m, scores, (1, 3, 5, 7, 2)), order))
+    m.output(transpose(m, reshape(m, scores, (1, 3, 5, 7, 2), batch), order))
     if read_twice:
         m.output(*m.op("ABS", [scores], [scores.shape]))
     return m.bytes()
@@ -72,13 +82,15 @@ def test_before_and_after() -> None:
     check_pass(swap_products, read_model(attention()).graphs[0], before, after, *NAMES)
 
 
-def test_results_and_moves() -> None:
+@pytest.mark.parametrize("batch", [1, -1])
+def test_results_and_moves(batch: int) -> None:
     """The results are those of LiteRT; each Transpose keeps the last axis, or moves one axis."""
-    check(attention())
+    data = attention(batch=batch)
+    check(data)
     orders = {
         forms: [
             list(node.attribute[0].ints)
-            for node in convert(attention(), forms=forms).model.graph.node
+            for node in convert(data, forms=forms).model.graph.node
             if node.op_type == "Transpose"
         ]
         for forms in ("canonical", "fastest")
@@ -113,6 +125,13 @@ def test_adjoint_operands(adjoint: tuple[bool, bool]) -> None:
 def test_other_readers(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(swap_products, graph)
+
+
+def test_batch_that_moves() -> None:
+    """The dynamic batch becomes the last axis."""
+    data = attention(batch=-1, order=(1, 2, 3, 4, 0))
+    assert convert(data).transposes == convert(data, forms="canonical").transposes
+    check(data)
 
 
 @pytest.mark.parametrize("kind", ["input", "constant", "graph output", "symbols"])

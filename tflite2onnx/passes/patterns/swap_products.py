@@ -14,7 +14,8 @@ BATCH_MATMUL becomes TRANSPOSE(BATCH_MATMUL(b, a)) if
 1. its operands are float32, and the second is not constant: ONNX Runtime packs only the second;
 2. each operand is constant, or comes from a TRANSPOSE, whose permutation the swap changes;
 3. only a TRANSPOSE reads the product, possibly after a RESHAPE that splits its axes, and the last
-   axis of its output is one of the rows.
+   axis of its output is one of the rows;
+4. no size is dynamic but the batch, the first axis of the product and of the output.
 """
 
 from __future__ import annotations
@@ -36,16 +37,13 @@ def swap_products(graph: Graph) -> Graph:
 
 
 def _swap_operands(op: Op, graph: Graph) -> Sequence[Op]:
-    """Return the operators of the swapped product; the operator itself unless the conditions hold.
-
-    Sizes that are dynamic cannot be split.
-    """
+    """Return the swapped product and a TRANSPOSE; the operator unless the conditions hold."""
     if not op.is_builtin("BATCH_MATMUL") or len(op.inputs) < 2:
         return [op]
     (a, b), y = op.inputs[:2], op.outputs[0]
     if a is None or b is None or not (is_float(a) and is_float(b)) or b.data is not None:
         return [op]
-    if y.symbols or not (_is_moved(a, graph) and _is_moved(b, graph)):
+    if not (y.symbols.keys() <= {0} and _is_moved(a, graph) and _is_moved(b, graph)):
         return [op]
     if not _has_rows_last(y, graph):
         return [op]
@@ -83,7 +81,9 @@ def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     if reader is None or not reader.is_builtin("TRANSPOSE"):
         return False
     order = reader.inputs[1] if len(reader.inputs) > 1 else None
-    if order is None or order.data is None or order.data.size != tensor.rank or tensor.symbols:
+    if order is None or order.data is None or order.data.size != tensor.rank:
+        return False
+    if tensor.symbols != product.symbols or (tensor.symbols and order.data.flat[0] != 0):
         return False
     moved = [int(axis) for axis in order.data if tensor.shape[int(axis)] > 1]
     before = [1, *accumulate(tensor.shape, mul)]  # the number of elements over the axes before
