@@ -139,8 +139,10 @@ class FullyConnected(DynamicShape):
         # ONNX Runtime fuses a quantized product with a bias only as Gemm.
         if is_quantized(x.tensor) or (y.rank == _MATRIX and not self._hybrid):
             return self._emit_gemm(g, y, x, w, b)
-        # ONNX Runtime fuses the bias and the activation with Gemm only.
-        if not (g.canonical or self._hybrid or y.tensor.symbols) and w.tensor.data is not None:
+        # ONNX Runtime fuses the bias and the activation with Gemm only. Its output needs a Reshape,
+        # which infers one dynamic size.
+        is_fixed = len(y.tensor.symbols) < 2
+        if not (g.canonical or self._hybrid) and is_fixed and w.tensor.data is not None:
             return self._emit_gemm(g, y, x, w, b)
         if x.plan.reading is Reading.DYNAMIC:
             return self._emit_matmul_integer(g, y, x, w, b)
