@@ -17,6 +17,7 @@ import numpy as np
 
 from tests.support.runtimes import Array
 from tflite2onnx.graph import Model, Op
+from tflite2onnx.passes.patterns.matching import is_float
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization, Tensor
@@ -62,7 +63,8 @@ def find_undefined_operators(
     )
     for op in operators_of(model):
         is_undefined = op.code in _UNDEFINED or any(test(op) for test in tests)
-        if is_undefined or _is_undefined_quotient(op, inputs) or _cancels(op, inputs):
+        by_value = (_is_undefined_quotient, _divides_by_zero, _cancels)
+        if is_undefined or any(test(op, inputs) for test in by_value):
             yield op.code
 
 
@@ -137,6 +139,16 @@ def _is_undefined_quotient(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> 
     x, y = scales
     _, bits = np.frexp(x.scale[0] / (divisor.quantization.scale[0] * y.scale[0]))
     return int(bits) - int(steps.max()).bit_length() - 30 < -31
+
+
+def _divides_by_zero(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> bool:
+    """Return whether DIV divides floats by 0: the kernel limits the infinity to the largest float.
+
+    The operators after it then compute with 3.4e38.
+    """
+    divisor = op.inputs[1] if op.code == "DIV" and len(op.inputs) > 1 else None
+    known = () if divisor is None or not is_float(divisor) else _known_values(divisor, inputs)
+    return any(bool((each == 0).any()) for each in known)
 
 
 def _cancels(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> bool:

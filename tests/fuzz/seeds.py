@@ -1,4 +1,4 @@
-"""The models that are damaged, in sets: operators, features, networks, published files.
+"""The models that are damaged, in sets: operators, features, patterns, networks, published files.
 
 A seed is a valid file, with inputs if it needs special inputs, and the allowed difference of the
 runtimes.
@@ -11,13 +11,14 @@ import os
 import random
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.conformance.rows import ROWS
 from tests.conformance.table import Bound, Case
 from tests.fuzz.models import MODELS
+from tests.fuzz.patterns import PATTERNS
 from tests.golden.records import ASSETS
 from tests.support.runtimes import Array
 
@@ -86,13 +87,13 @@ def _choose_case(generator: random.Random) -> Seed:
 
 
 @cache
-def _model(name: str) -> bytes:
-    return MODELS[name]()
+def _build_model(name: str) -> bytes:
+    return (MODELS | PATTERNS)[name]()
 
 
-def _choose_model(generator: random.Random) -> Seed:
-    name = generator.choice([*MODELS])
-    return Seed(name, _model(name), (), _OF_NETWORKS)
+def _choose_model(names: Sequence[str], generator: random.Random) -> Seed:
+    name = generator.choice(names)
+    return Seed(name, _build_model(name), (), _OF_NETWORKS)
 
 
 @cache
@@ -129,8 +130,9 @@ def _choose_bundle(generator: random.Random) -> Seed:
 
 
 SETS: Mapping[str, tuple[float, Callable[[random.Random], Seed]]] = {
-    "operators": (0.86, _choose_case),
-    "features": (0.08, _choose_model),
+    "operators": (0.78, _choose_case),
+    "features": (0.08, partial(_choose_model, [*MODELS])),
+    "patterns": (0.08, partial(_choose_model, [*PATTERNS])),
     "bundles": (0.03, _choose_bundle),
     "published": (0.02, _choose_published),
     "networks": (0.01, lambda generator: _choose_file(str(ASSETS), generator)),

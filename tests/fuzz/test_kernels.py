@@ -60,6 +60,14 @@ def test_shifts_of_div() -> None:
     assert find_extremes(build_quotient("int8", None, scale=4.0), [[three, three - 3]])
 
 
+@pytest.mark.parametrize(("divisor", "is_undefined"), [(1.0, False), (0.0, True), (-0.0, True)])
+def test_quotients_of_floats(divisor: float, *, is_undefined: bool) -> None:
+    """The kernel limits an infinity to the largest float."""
+    m = Build()
+    m.output(*m.op("DIV", [m.input([3]), m.constant(np.array([divisor], np.float32))], [[3]]))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
 @pytest.mark.parametrize(
     ("code", "dtype", "scales", "is_undefined"),
     [

@@ -1,0 +1,71 @@
+"""Small models of computations that a model spells out, and that passes recognise.
+
+A damaged model may have almost the form that a pass looks for: the conditions of the pass decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.passes.patterns import test_flatten_packs as packs
+from tests.passes.patterns import test_fuse_rearrangements as rearrangements
+from tests.passes.patterns import test_fuse_repeats as repeats
+from tests.passes.patterns import test_join_parts as parts
+from tests.passes.patterns import test_split_prelu as prelus
+from tests.passes.patterns import test_split_slices as slices
+from tests.passes.patterns import test_swap_products as products
+from tests.passes.patterns.attention import test_fuse_attention as attention
+from tests.passes.patterns.attention import test_slice_before_transpose as packed
+from tests.passes.patterns.convolutions import test_fuse_convolutions as convolutions
+from tests.passes.patterns.convolutions import test_reshape_sequences as sequences
+from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
+from tests.passes.patterns.normalizations import test_fuse_normalizations as layers
+from tests.passes.patterns.normalizations import test_fuse_rms_normalizations as rms
+from tests.passes.patterns.normalizations import test_fuse_softmax as softmax
+from tests.support import Build
+
+
+def build_upsampling() -> bytes:
+    """Build repeated rows and columns of an image."""
+    m = repeats.Repeats()
+    m.convolve(m.upsample(m.image(), 2, 3))
+    return m.bytes()
+
+
+def build_padded() -> bytes:
+    """Build PAD before a convolution."""
+    m = Build()
+    convolutions.add_padded_convolution(m, "CONV_2D", convolutions.AROUND)
+    return m.bytes()
+
+
+def build_spread() -> bytes:
+    """Build a convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND."""
+    m = Build()
+    pads, crops = [[2, 3], [2, 3]], [[0, 1], [0, 1]]
+    convolutions.add_spread_convolution(m, "CONV_2D", [2, 2], pads, crops)
+    return m.bytes()
+
+
+PATTERNS: dict[str, Callable[[], bytes]] = {
+    "attention": lambda: attention.spell(attention.spell_keras),
+    "packed attention": lambda: packed.spell("SLICE", 1, 4, 2, 3).bytes(),
+    "shared keys": products.attention,
+    "dynamic batch": lambda: products.attention(batch=-1),
+    "groups": groups.spell,
+    "layers": lambda: layers.spell(layers.keras, [2, 3, 8], [-1]),
+    "instances": lambda: layers.spell(layers.keras, [2, 5, 7, 3], [1, 2]),
+    "rms": lambda: rms.spell(rms.reshape_sum, [4, 8]),
+    "softmax": lambda: softmax.spell(softmax.softmax, [4, 8]),
+    "sequences": lambda: sequences.spell_layers(sequences.ROW, 12, 3, [2]),
+    "columns": lambda: sequences.spell_layers(sequences.COLUMN, 9, 2, [3]),
+    "upsampling": build_upsampling,
+    "padded": build_padded,
+    "spread": build_spread,
+    "shuffle": lambda: rearrangements.spell(rearrangements.shuffle),
+    "blocks": lambda: rearrangements.spell(rearrangements.depth_to_space),
+    "packs": lambda: packs.pack_negated([2, 3], 1),
+    "states": lambda: slices.spell_states(4),
+    "parts": lambda: parts.concatenate_split(Build()),
+    "slopes": lambda: prelus.model([0.1, 0.2, -0.3, 0.4]),
+}
