@@ -62,9 +62,9 @@ def _fuse_repeats(op: Op, convolved: Collection[Tensor], graph: Graph) -> list[O
     """Return the operators that replace the last RESHAPE; [] unless the conditions hold."""
     y = op.outputs[0] if op.outputs and op.outputs[0] in convolved else None
     x = None if y is None or y.dtype not in _TYPES else _find_source(op, y.shape, graph)
-    if x is None or y is None or x.sizes[0] != y.sizes[0] or not same_scale(x, y):
+    if x is None or y is None or x.dtype is not y.dtype or not same_scale(x, y):
         return []
-    if not (x.symbols.keys() | y.symbols.keys()) <= {0}:
+    if x.sizes[0] != y.sizes[0] or not (x.symbols.keys() | y.symbols.keys()) <= {0}:
         return []
     rewriter = Rewriter(op)
     changed = {axis for axis in range(y.rank) if x.shape[axis] != y.shape[axis]}

@@ -145,14 +145,17 @@ def _pads(op: Op) -> bool:
     if x is None or not op.is_builtin(*_INPUTS) or len(op.inputs) != _INPUTS[op.code]:
         return False
     tensors = (x, *op.outputs)
-    if not all(t.rank == _SEQUENCE and _is_fixed(t) for t in tensors) or not same_scale(*tensors):
+    if not all(t.rank == _SEQUENCE and _is_fixed(t) and t.dtype is x.dtype for t in tensors):
+        return False
+    if not same_scale(*tensors):
         return False
     return all(t is not None and t.data is not None for t in op.inputs[1:])
 
 
 def _find_new_axis(sequence: Tensor, image: Tensor) -> int | None:
     """Return the axis of size 1 that only the image has, None if the shapes differ otherwise."""
-    if sequence.rank != _SEQUENCE or not (_is_fixed(sequence) and same_scale(sequence, image)):
+    alike = sequence.dtype is image.dtype and same_scale(sequence, image)
+    if sequence.rank != _SEQUENCE or not (_is_fixed(sequence) and alike):
         return None
     sizes = image.sizes
     ones = [i for i in (1, 2) if sizes[i : i + 1] == (1,)]
