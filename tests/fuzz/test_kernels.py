@@ -212,6 +212,15 @@ def test_cancellation(x: list[float], *, cancels: bool) -> None:
     assert bool(find_extremes(m.bytes(), [[np.array(x, np.float32)]])) is cancels
 
 
+@pytest.mark.parametrize(("size", "is_undefined"), [(1, True), (2, False)])
+def test_a_computed_operand_of_gelu(size: int, *, is_undefined: bool) -> None:
+    """A single number may be below -2; of several numbers others have larger results."""
+    m = Build()
+    (x,) = m.op("FLOOR", [m.input([size])], [[size]])
+    m.output(*m.op("GELU", [x], [[size]], approximate=False))
+    assert bool(find_extremes(m.bytes())) is is_undefined
+
+
 @pytest.mark.parametrize(("code", "amplifier"), [("TANH", "CEIL"), ("NEG", "")])
 def test_jumps(code: str, amplifier: str) -> None:
     """At the limits of functions, which LiteRT's kernels reach earlier."""
