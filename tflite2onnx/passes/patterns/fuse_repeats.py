@@ -11,8 +11,8 @@ operators. They are replaced if
 1. TILE or BROADCAST_TO repeats one axis of size 1, and the RESHAPE behind it joins this axis to
    the axis before it, which is the height or the width of an image, or the time of a sequence;
 2. a convolution reads the result, directly or through operators that keep images: Resize is fast
-   with channels first, but takes 6 times as long as TILE if channels stay last, and heads of
-   attention are repeated in the same way;
+   with channels first, but slower than TILE if channels stay last, and heads of attention are
+   repeated in the same way;
 3. all sizes but the batch are fixed, and all tensors have the same scale;
 4. the kernel of RESIZE_NEAREST_NEIGHBOR, which multiplies by a rounded quotient of the sizes, takes
    the same pixels.

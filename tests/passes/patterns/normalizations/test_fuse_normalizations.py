@@ -142,6 +142,40 @@ def test_layers(spelling: Spelling) -> None:
     assert found == ["LayerNormalization"] + ["Relu"] * (spelling is with_activation)
 
 
+def normalize_rows(m: Spelled, x: Tensor, *, scaled: bool = True, zero: float = 0) -> Tensor:
+    """As litert-torch writes the normalization of rows, with means of one axis."""
+
+    def restore(y: Tensor) -> Tensor:
+        return m.op("RESHAPE", [y, m.constant(np.array([1, 5, 1], np.int32))], [[1, 5, 1]])[0]
+
+    def reduce(y: Tensor) -> Tensor:
+        axes = m.constant(np.array([0, 2], np.int32))
+        return m.op("MEAN", [y, axes], [[5]], keep_dims=False)[0]
+
+    mean = reduce(x)
+    variance = reduce(m.apply("SQUARED_DIFFERENCE", x, restore(mean)))
+    epsilon, nothing = (m.constant(np.array(n, np.float32)) for n in (1e-3, zero))
+    inverse = m.apply("RSQRT", m.apply("ADD", variance, epsilon))
+    offset = m.apply("SUB", nothing, m.apply("MUL", inverse, mean))
+    y = m.apply("ADD", m.apply("MUL", x, restore(inverse)), restore(offset))
+    numbers = m.constant(np.linspace(0.5, 2, 8, dtype=np.float32))
+    return m.apply("ADD", m.apply("MUL", y, numbers), numbers) if scaled else y
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rows(*, scaled: bool) -> None:
+    m = Spelled([-1])
+    m.output(normalize_rows(m, m.input([1, 5, 8]), scaled=scaled))
+    assert nodes(m.bytes()) == ["LayerNormalization"]
+
+
+def test_other_rows() -> None:
+    """The offset has another number than 0."""
+    m = Spelled([-1])
+    m.output(normalize_rows(m, m.input([1, 5, 8]), zero=1))
+    assert "LayerNormalization" not in nodes(m.bytes())
+
+
 @pytest.mark.parametrize(
     ("shape", "axis"), [([1, 5, 1, 8], -2), ([2, 1, 1, 1, 8], -3), ([2, 5, 3, 8], -1), ([5, 8], -1)]
 )

@@ -7,7 +7,8 @@ file contains: ONNX's LayerNormalization or InstanceNormalization, as the layout
 replaced, in every grouping of the factors and terms that Keras, PyTorch's exports and MediaPipe
 write (x * m - mean * m + bias, (x - mean) * m, (x - mean) / deviation, ...), if
 
-1. all tensors are float32, x has no axis of size 0, and the means keep their axes;
+1. all tensors are float32, x has no axis of size 0, and the means keep their axes, or a RESHAPE
+   restores the axes: litert-torch normalizes the rows of [1, R, C];
 2. epsilon is one number; scale and bias are constants that vary along the last axis only, or are
    missing;
 3. no other operator reads the tensors between the operators.
@@ -18,7 +19,7 @@ the exact result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -59,6 +60,20 @@ def _spell_normalizations() -> Iterator[tuple[Pattern, Pattern]]:
                 yield each, ("ADD", each, "bias#")
         product: Pattern = ("MUL", _CENTRED, ("MUL", inverse, "scale#"))
         yield product, ("ADD", product, "bias#")
+    rows = _spell_rows()
+    scaled_rows: Pattern = ("MUL", rows, "scale#")
+    yield scaled_rows, ("ADD", scaled_rows, "bias#")
+    yield rows, ("ADD", rows, "bias#")
+
+
+def _spell_rows() -> Pattern:
+    """Return x * inverse + (0 - inverse * mean), as litert-torch writes it."""
+    mean: Pattern = ("RESHAPE", _MEAN, "shape#")
+    variance: Pattern = ("MEAN", ("SQUARED_DIFFERENCE", "x", mean), "axes#")
+    inverse: Pattern = ("RSQRT", ("ADD", variance, "epsilon#"))
+    offset: Pattern = ("SUB", 0, ("MUL", inverse, _MEAN))
+    scaled: Pattern = ("MUL", "x", ("RESHAPE", inverse, "shape#"))
+    return ("ADD", scaled, ("RESHAPE", offset, "shape#"))
 
 
 def _list_patterns() -> Iterator[Pattern]:
@@ -94,9 +109,16 @@ def _make_normalization(op: Op, found: Match) -> Op | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
     x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
     fits = is_float(x) and x.sizes == op.outputs[0].sizes and 0 not in x.shape
-    if not fits or epsilon is None or not found.keeps_axes():
+    if not fits or epsilon is None:
         return None
     if axes is None or not axes.size or not x.rank or axes.dtype.kind != "i":
+        return None
+    reduced = normalize_axes(axes, x.rank)
+    if "shape#" in found.tensors:
+        if not _restores_axes(found.tensors["shape#"], x, reduced):
+            return None
+        reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
+    elif not found.keeps_axes():
         return None
     parameters = [
         spread_along_last_axis(found.tensors.get(name), x) for name in ("scale#", "bias#")
@@ -105,11 +127,17 @@ def _make_normalization(op: Op, found: Match) -> Op | None:
     if len([p for p in parameters if p is not None]) < len(given):
         return None
     options = {
-        "axes": sorted(normalize_axes(axes, x.rank)),
+        "axes": sorted(reduced),
         "epsilon": epsilon,
         "fused_activation_function": op.activation,
     }
     return as_builtin(op, "NORMALIZATION", x, *parameters, **options)
+
+
+def _restores_axes(shape: Tensor, x: Tensor, reduced: Collection[int]) -> bool:
+    """Return whether a RESHAPE to a shape gives means along some axes of x these axes again."""
+    restored = [1 if axis in reduced else size for axis, size in enumerate(x.sizes)]
+    return shape.data is not None and shape.data.tolist() == restored
 
 
 def spread_along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
