@@ -169,6 +169,29 @@ def test_rows(*, scaled: bool) -> None:
     assert nodes(m.bytes()) == ["LayerNormalization"]
 
 
+def normalize_instances(m: Spelled, x: Tensor, *, keeps: bool) -> Tensor:
+    """As litert-torch writes InstanceNorm: one mean keeps the axes, which a RESHAPE restores."""
+    axes = m.constant(np.array([0, 2], np.int32))
+    reduced = [1, x.shape[1], 1] if keeps else [x.shape[1]]
+    mean = m.op("MEAN", [x, axes], [reduced], keep_dims=keeps)[0]
+    centred = m.apply("SUB", x, mean)
+    (variance,) = m.op(
+        "MEAN", [m.apply("MUL", centred, centred), axes], [[x.shape[1]]], keep_dims=False
+    )
+    shifted = m.apply("ADD", variance, m.constant(EPSILON))
+    size = m.constant(np.array([1, x.shape[1], 1], np.int32))
+    (wide,) = m.op("RESHAPE", [shifted, size], [[1, x.shape[1], 1]])
+    return m.apply("MUL", centred, m.apply("RSQRT", wide))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_instances_of_rows(*, keeps: bool) -> None:
+    """A mean without its axes is subtracted from the columns of a square."""
+    m = Spelled([-1])
+    m.output(normalize_instances(m, m.input([1, 8, 8]), keeps=keeps))
+    assert ("LayerNormalization" in nodes(m.bytes())) == keeps
+
+
 def test_other_rows() -> None:
     """The offset has another number than 0."""
     m = Spelled([-1])

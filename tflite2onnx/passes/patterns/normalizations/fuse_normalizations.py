@@ -60,14 +60,20 @@ def _spell_normalizations() -> Iterator[tuple[Pattern, Pattern]]:
                 yield each, ("ADD", each, "bias#")
         product: Pattern = ("MUL", _CENTRED, ("MUL", inverse, "scale#"))
         yield product, ("ADD", product, "bias#")
-    rows = _spell_rows()
-    scaled_rows: Pattern = ("MUL", rows, "scale#")
-    yield scaled_rows, ("ADD", scaled_rows, "bias#")
-    yield rows, ("ADD", rows, "bias#")
+    for rows in (_spell_rows(), _spell_instances()):
+        scaled_rows: Pattern = ("MUL", rows, "scale#")
+        yield scaled_rows, ("ADD", scaled_rows, "bias#")
+        yield rows, ("ADD", rows, "bias#")
+
+
+def _spell_instances() -> Pattern:
+    """Return (x - mean) * inverse, as litert-torch writes it for InstanceNorm."""
+    variance: Pattern = ("MEAN", ("MUL", _CENTRED, _CENTRED), "axes#")
+    return ("MUL", _CENTRED, ("RSQRT", ("RESHAPE", ("ADD", variance, "epsilon#"), "shape#")))
 
 
 def _spell_rows() -> Pattern:
-    """Return x * inverse + (0 - inverse * mean), as litert-torch writes it."""
+    """Return x * inverse + (0 - inverse * mean), as litert-torch writes it for LayerNorm."""
     mean: Pattern = ("RESHAPE", _MEAN, "shape#")
     variance: Pattern = ("MEAN", ("SQUARED_DIFFERENCE", "x", mean), "axes#")
     inverse: Pattern = ("RSQRT", ("ADD", variance, "epsilon#"))
@@ -115,7 +121,7 @@ def _make_normalization(op: Op, found: Match) -> Op | None:
         return None
     reduced = normalize_axes(axes, x.rank)
     if "shape#" in found.tensors:
-        if not _restores_axes(found.tensors["shape#"], x, reduced):
+        if not _restores_axes(found, x, reduced):
             return None
         reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
     elif not found.keeps_axes():
@@ -134,10 +140,13 @@ def _make_normalization(op: Op, found: Match) -> Op | None:
     return as_builtin(op, "NORMALIZATION", x, *parameters, **options)
 
 
-def _restores_axes(shape: Tensor, x: Tensor, reduced: Collection[int]) -> bool:
-    """Return whether a RESHAPE to a shape gives means along some axes of x these axes again."""
+def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
+    """Return whether the means have all axes of x where they meet x, after a RESHAPE or before."""
     restored = [1 if axis in reduced else size for axis, size in enumerate(x.sizes)]
-    return shape.data is not None and shape.data.tolist() == restored
+    shape = found.tensors["shape#"].data
+    means = [op.inputs[1] for op in found.ops if op.code == "SUB" and op.inputs[0] is x]
+    kept = all(mean is not None and list(mean.sizes) == restored for mean in means)
+    return shape is not None and shape.tolist() == restored and kept
 
 
 def spread_along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
