@@ -163,5 +163,5 @@ def compare_output(want: Array, have: Array, bound: Bound) -> tuple[str, str]:
     at = np.unravel_index(np.argmax(wrong * np.nan_to_num(apart)), apart.shape)
     count = f"{np.count_nonzero(wrong)} of {want.size}"
     text = f"{count}, at {[int(i) for i in at]}: LiteRT {want[at]!r}, ONNX {have[at]!r}"
-    finite = want.dtype.kind != "f" or bool(np.isfinite(want[wrong] - have[wrong]).all())
+    finite = want.dtype.kind != "f" or bool(np.isfinite([want[wrong], have[wrong]]).all())
     return "differs" if finite else "differs where not finite", text

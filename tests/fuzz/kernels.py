@@ -31,6 +31,7 @@ _LOWEST_WEIGHT = 0x80  # the bits of -128
 # operator that computes the operand is allowed to differ by.
 _AMPLIFIERS = {"CAST", "DIV", "EXP", "LOG", "POW", "RSQRT"}
 _LARGEST_INT16 = 1 << 15
+_SMALLEST_DIVISOR = 1e-30
 _COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"}
 # Operators that jump by 1, and functions whose limit one runtime reaches earlier: LiteRT's TANH is
 # -1 below -7.91 (Tanh in optimized_ops.h, by Eigen), ONNX Runtime's LOGISTIC is 0 below -88.
@@ -142,13 +143,13 @@ def _is_undefined_quotient(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> 
 
 
 def _divides_by_zero(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> bool:
-    """Return whether DIV divides floats by 0: the kernel limits the infinity to the largest float.
+    """Return whether DIV divides floats by 0, or nearly: the kernel limits an infinity to 3.4e38.
 
-    The operators after it then compute with 3.4e38.
+    The operators after it then compute with the largest float.
     """
     divisor = op.inputs[1] if op.code == "DIV" and len(op.inputs) > 1 else None
     known = () if divisor is None or not is_float(divisor) else _known_values(divisor, inputs)
-    return any(bool((each == 0).any()) for each in known)
+    return any(bool((np.abs(each) < _SMALLEST_DIVISOR).any()) for each in known)
 
 
 def _cancels(op: Op, inputs: Mapping[Tensor, Sequence[Array]]) -> bool:

@@ -47,6 +47,14 @@ def build_spread() -> bytes:
     return m.bytes()
 
 
+def build_rows() -> bytes:
+    """Build the normalizations of litert-torch: of rows, and of instances."""
+    m = layers.Spelled([-1])
+    m.output(layers.normalize_rows(m, m.input([1, 5, 8])))
+    m.output(layers.normalize_instances(m, m.input([1, 6, 4]), keeps=True))
+    return m.bytes()
+
+
 PATTERNS: dict[str, Callable[[], bytes]] = {
     "attention": lambda: attention.spell(attention.spell_keras),
     "packed attention": lambda: packed.spell("SLICE", 1, 4, 2, 3).bytes(),
@@ -54,6 +62,7 @@ PATTERNS: dict[str, Callable[[], bytes]] = {
     "dynamic batch": lambda: products.attention(batch=-1),
     "groups": groups.spell,
     "layers": lambda: layers.spell(layers.keras, [2, 3, 8], [-1]),
+    "rows": build_rows,
     "instances": lambda: layers.spell(layers.keras, [2, 5, 7, 3], [1, 2]),
     "rms": lambda: rms.spell(rms.reshape_sum, [4, 8]),
     "softmax": lambda: softmax.spell(softmax.softmax, [4, 8]),

@@ -358,6 +358,12 @@ class Nodes:
             raise FixedSizeError(
                 f"Reshape can infer one dynamic size only, got {', '.join(dynamic)}"
             )
+        given = [size for size in known if isinstance(size, int)]
+        fixed = math.prod(size for size in shape if isinstance(size, int) and size != -1)
+        if value in self.types and len(given) == len(known) and math.prod(given) % fixed:
+            raise OperatorError(
+                f"its operand must have a multiple of {fixed} elements, got {given}"
+            )
         if -1 in shape:
             return self.runtime_shape(shape, x)
         axis = shape.index((unknown or dynamic)[0])
