@@ -351,10 +351,10 @@ class Nodes:
         value = self._value_of(x)
         known = self.types[value][1] if value in self.types else ()
         dynamic = [size for size in shape if isinstance(size, str)]
-        unknown = [size for size in dynamic if size not in known]
+        inferred = [s for s in shape if s == -1 or (isinstance(s, str) and s not in known)]
         if not dynamic:
             return self.ints([size for size in shape if isinstance(size, int)])
-        if len(unknown) + shape.count(-1) > 1 or 0 in shape:
+        if len(inferred) > 1 or 0 in shape:
             raise FixedSizeError(
                 f"Reshape can infer one dynamic size only, got {', '.join(dynamic)}"
             )
@@ -364,9 +364,8 @@ class Nodes:
             raise OperatorError(
                 f"its operand must have a multiple of {fixed} elements, got {given}"
             )
-        if -1 in shape:
-            return self.runtime_shape(shape, x)
-        axis = shape.index((unknown or dynamic)[0])
+        # A size that Reshape infers needs no nodes.
+        axis = shape.index((inferred or dynamic)[0])
         return self.runtime_shape([*shape[:axis], -1, *shape[axis + 1 :]], x)
 
     def runtime_shape(self, sizes: Sequence[int | str], x: Operand) -> Value:

@@ -75,13 +75,14 @@ class Rewriter:
     def reshape(
         self,
         x: Tensor,
-        shape: Shape,
+        shape: Shape = (),
         *,
         output: Tensor | None = None,
         like: Tensor | None = None,
         name: str = "",
     ) -> Tensor:
-        """Add RESHAPE, which may keep a dynamic first axis; see `op`."""
+        """Add RESHAPE to a shape or an output, which may keep a dynamic first axis; see `op`."""
+        shape = shape if output is None else output.shape
         new_shape = (-1, *shape[1:]) if 0 in x.symbols else shape
         return self.op(
             "RESHAPE", x, output=output, like=like, name=name, shape=shape, new_shape=new_shape

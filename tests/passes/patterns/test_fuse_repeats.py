@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
-from tests.support import Build, Tensor, check
+from tests.passes.patterns.one_type import OneType
+from tests.support import Tensor, check
 from tflite2onnx.passes.patterns.fuse_repeats import fuse_repeats
 from tflite2onnx.reader.model import read_model
 
 HEIGHT, WIDTH, CHANNELS = 3, 5, 4
 
 
-class Repeats(Build):
+class Repeats(OneType):
     """Tensors that are repeated before a convolution."""
 
     def __init__(self, dtype: str = "float32", code: str = "TILE") -> None:
-        super().__init__()
-        quantized = {"scale": 0.05, "zero_point": 3} if dtype != "float32" else {}
-        self.fields: dict[str, Any] = {"dtype": dtype, **quantized}
+        super().__init__(dtype)
         self.code = code
 
     def image(self) -> Tensor:
@@ -31,14 +29,6 @@ class Repeats(Build):
     def sequence(self) -> Tensor:
         return self.input([2, WIDTH, CHANNELS], **self.fields)
 
-    def apply(self, code: str, inputs: list[Any], shape: list[int], **options: Any) -> Tensor:
-        (y,) = self.op(code, inputs, [self.tensor(shape, **self.fields)], **options)
-        return y
-
-    def reshape(self, x: Tensor, shape: list[int]) -> Tensor:
-        size = self.constant(np.array(shape, np.int32))
-        return self.apply("RESHAPE", [x, size], shape, new_shape=shape)
-
     def repeat(self, x: Tensor, axis: int, times: int) -> Tensor:
         """Repeat each element of an axis."""
         shape = [*x.shape]
@@ -46,7 +36,7 @@ class Repeats(Build):
         wide = [*shape[: axis + 1], times, *shape[axis + 1 :]]
         multiples = [times if i == axis + 1 else 1 for i in range(len(wide))]
         given = multiples if self.code == "TILE" else wide
-        y = self.apply(self.code, [x, self.constant(np.array(given, np.int32))], wide)
+        y = self.apply(self.code, [x, self.integers(given)], wide)
         return self.reshape(y, [*shape[:axis], shape[axis] * times, *shape[axis + 1 :]])
 
     def upsample(self, x: Tensor, rows: int, columns: int) -> Tensor:
@@ -59,7 +49,7 @@ class Repeats(Build):
     def tile(self, x: Tensor, axis: int, times: int) -> Tensor:
         multiples = [times if i == axis else 1 for i in range(len(x.shape))]
         shape = [a * b for a, b in zip(x.shape, multiples, strict=True)]
-        return self.apply("TILE", [x, self.constant(np.array(multiples, np.int32))], shape)
+        return self.apply("TILE", [x, self.integers(multiples)], shape)
 
     def convolve(self, x: Tensor) -> None:
         """Add a convolution, whose result is the output of the model."""
@@ -180,13 +170,10 @@ def test_dynamic_sizes(axis: int) -> None:
     shape = [2, HEIGHT, WIDTH, CHANNELS]
     signature = [-1 if i == axis else size for i, size in enumerate(shape)]
     x = m.input(shape, shape_signature=signature)
-    (y,) = m.op(
-        "EXPAND_DIMS", [x, m.constant(np.array(2, np.int32))], [[*shape[:2], 1, *shape[2:]]]
-    )
+    (y,) = m.op("EXPAND_DIMS", [x, m.integers(2)], [[*shape[:2], 1, *shape[2:]]])
     y = m.tile(y, 2, 2)
     wide = [2, 2 * HEIGHT, WIDTH, CHANNELS]
     new_shape = [-1 if i == axis else size for i, size in enumerate(wide)]
-    size = m.constant(np.array(new_shape, np.int32))
-    m.convolve(m.apply("RESHAPE", [y, size], wide, new_shape=new_shape))
+    m.convolve(m.apply("RESHAPE", [y, m.integers(new_shape)], wide, new_shape=new_shape))
     assert ("Tile" in nodes(m.bytes())) == (axis == 1)
     assert "Shape" not in nodes(m.bytes())

@@ -137,8 +137,8 @@ class Mfcc(DynamicShape):
         if self.input(1).data is not None:
             return self._emit_coefficients(g, x, self._make_bands().astype(np.float32))
         frequencies = x.shape[2]
-        doubled = g.cast(g.reshape(rate, ()), DType.FLOAT64)
-        spacing = g.Div(g.Mul(doubled, np.array(0.5)), np.array(frequencies - 1.0))
+        hertz = g.cast(g.reshape(rate, ()), DType.FLOAT64)
+        spacing = g.Div(g.Mul(hertz, np.array(0.5)), np.array(frequencies - 1.0))
         coefficients = self._emit_coefficients(g, x, self._emit_bands(g, spacing))
         # The kernel gives zeros if a frequency is above the range. It fails for a rate below 1.
         is_in_range = g.Less(np.array(self._limits[1] / frequencies), spacing)

@@ -67,8 +67,8 @@ def _flatten_pack(op: Op, whole: Tensor, parts: list[Tensor]) -> list[Op]:
     flat = replace(whole, name=f"{whole.name}/flat", shape=(*shape,), shape_signature=(), data=None)
     if op.code == "PACK":
         rw.op("CONCATENATION", *parts, output=flat, axis=axis, fused_activation_function="NONE")
-        rw.op("RESHAPE", flat, output=whole, new_shape=whole.shape)
+        rw.reshape(flat, output=whole)
         return rw.ops
-    rw.op("RESHAPE", whole, output=flat, new_shape=flat.shape)
+    rw.reshape(whole, output=flat)
     split = replace(op, code="SPLIT", inputs=(int32_constant("axis", axis), flat))
     return [*rw.ops, split]

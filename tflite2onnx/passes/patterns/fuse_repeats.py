@@ -26,11 +26,11 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.vision.resize import indices_in_kernel
+from tflite2onnx.passes.patterns.matching import RESHAPES, find_producer
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-_RESHAPES = ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")
 _TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
 _IMAGE, _SEQUENCE = 4, 3  # axes
 _CONVOLUTIONS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 0, "TRANSPOSE_CONV": 2}  # and the data's index
@@ -77,29 +77,24 @@ def _fuse_repeats(op: Op, convolved: Collection[Tensor], graph: Graph) -> list[O
         pixels = rewriter.reshape(x, image, like=x, name="image")
         resized = new_tensor(y, "resized", wide)
         _resize(rewriter, pixels, resized)
-        rewriter.reshape(resized, y.shape, output=y)
+        rewriter.reshape(resized, output=y)
     return rewriter.ops
 
 
 def _find_source(last: Op, shape: Shape, graph: Graph) -> Tensor | None:
     """Return the tensor that is repeated before a RESHAPE to a shape, along one axis or several."""
-    wide = last.inputs[0] if last.inputs and last.is_builtin(*_RESHAPES) else None
-    tile = graph.producers.get(wide) if wide is not None else None
-    if tile is None or not tile.is_builtin("BROADCAST_TO", "TILE") or wide is None:
+    wide = last.inputs[0] if last.is_builtin(*RESHAPES) and last.inputs else None
+    tile = find_producer(wide, graph, "BROADCAST_TO", "TILE")
+    first = None if tile is None else find_producer(tile.inputs[0], graph, *RESHAPES)
+    if tile is None or first is None:
         return None
-    narrow = tile.inputs[0]
-    first = None if narrow is None else graph.producers.get(narrow)
-    if narrow is None or first is None or not first.is_builtin(*_RESHAPES):
-        return None
-    if not all(graph.readers.find_only_reader(t) for t in (narrow, wide)):
-        return None
-    before = _find_shape_before(narrow.shape, wide.shape, shape)
+    before = _find_shape_before(first.outputs[0].shape, tile.outputs[0].shape, shape)
     x = first.inputs[0]
     if before is None or x is None:
         return None
     if x.shape != before:
         return _find_source(first, before, graph)
-    earlier = graph.producers.get(x) if graph.readers.find_only_reader(x) is first else None
+    earlier = find_producer(x, graph, *RESHAPES)
     source = None if earlier is None else _find_source(earlier, before, graph)
     return x if source is None else source
 

@@ -29,6 +29,8 @@ from tflite2onnx.tensor import Array, DType, Tensor
 T = TypeVar("T")
 Pattern: TypeAlias = "str | float | tuple[str | float | Pattern, ...]"
 
+# Operators that keep the elements in the same sequence.
+RESHAPES = ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
 _KEEPS_AXES = (
     *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC"),
@@ -157,6 +159,17 @@ def find_order(op: Op) -> tuple[int, ...] | None:
     """Return the constant permutation of a TRANSPOSE, None for other operators."""
     order = op.inputs[1] if op.is_builtin("TRANSPOSE") and len(op.inputs) == _BINARY else None
     return None if order is None or order.data is None else tuple(map(int, order.data.flat))
+
+
+def find_producer(tensor: Tensor | None, graph: Graph, *codes: str) -> Op | None:
+    """Return the operator that computes a tensor if it has one of the codes.
+
+    Returns None if the tensor has several readers.
+    """
+    op = None if tensor is None else graph.producers.get(tensor)
+    if op is None or not op.is_builtin(*codes) or graph.readers.find_only_reader(tensor) is None:
+        return None
+    return op
 
 
 def find_images(graph: Graph) -> set[Tensor]:

@@ -72,14 +72,13 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
         constant = int32_constant("order", order)
         flat = rewriter.op("TRANSPOSE", x, constant, like=x, shape=shape)
     shape = (count, *(x.shape[i] for i in rest))
-    flat = rewriter.op("RESHAPE", flat, like=x, name="items", shape=shape, new_shape=shape)
+    flat = rewriter.reshape(flat, shape, like=x, name="items")
     rows = tuple(new_tensor(x, f"item{i}", (1, *shape[1:])) for i in range(count))
     inputs = (int32_constant("axis", 0), flat)
     split = Op("SPLIT", ops[0].index, inputs, rows)
     rewriter.ops.append(split)
     for number, row in enumerate(rows):
-        y = parts[number]
-        rewriter.op("RESHAPE", row, output=y, new_shape=y.shape)
+        rewriter.reshape(row, output=parts[number])
     return rewriter.ops
 
 

@@ -1,1 +1,1 @@
-"""Tests of tflite2onnx/passes/patterns/attention."""
+"""Tests of tflite2onnx/passes/patterns/convolutions."""

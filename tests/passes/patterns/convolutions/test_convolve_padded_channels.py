@@ -1,4 +1,4 @@
-"""passes/patterns/convolve_padded_channels.py: a PAD of channels becomes a convolution."""
+"""A PAD of channels becomes a convolution; see convolve_padded_channels.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""passes/patterns/pad_channels.py: channel counts that are not multiples of 4."""
+"""passes/patterns/convolutions/pad_channels.py: channel counts that are not multiples of 4."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.passes.graph_text import check_pass, check_unchanged
-from tests.support import Build, Tensor, check
+from tests.passes.patterns.one_type import OneType
+from tests.support import Tensor, check
 from tflite2onnx.passes.patterns.convolutions.reshape_sequences import reshape_sequences
 from tflite2onnx.reader.model import read_model
 
@@ -17,21 +18,12 @@ ROW, COLUMN = 1, 2  # the axis of size 1 of an image
 TIMES, CHANNELS, FILTERS = 12, 3, 4
 
 
-class Sequences(Build):
+class Sequences(OneType):
     """Convolutions of sequences [1, T, C] as images."""
 
     def __init__(self, axis: int, dtype: str = "float32") -> None:
-        super().__init__()
-        self.axis, self.dtype = axis, dtype
-        quantized = {"scale": 0.05, "zero_point": 3} if dtype != "float32" else {}
-        self.fields: dict[str, Any] = {"dtype": dtype, **quantized}
-
-    def apply(self, code: str, inputs: list[Any], shape: list[int], **options: Any) -> Tensor:
-        (y,) = self.op(code, inputs, [self.tensor(shape, **self.fields)], **options)
-        return y
-
-    def integers(self, numbers: Any) -> Tensor:
-        return self.constant(np.array(numbers, np.int32))
+        super().__init__(dtype)
+        self.axis = axis
 
     def pad(self, x: Tensor, first: int, last: int) -> Tensor:
         shape = [1, x.shape[1] + first + last, x.shape[2]]
@@ -49,16 +41,16 @@ class Sequences(Build):
 
     def image(self, x: Tensor) -> Tensor:
         shape = [*x.shape[: self.axis], 1, *x.shape[self.axis :]]
-        return self.apply("RESHAPE", [x, self.integers(shape)], shape, new_shape=shape)
+        return self.reshape(x, shape)
 
     def sequence(self, x: Tensor) -> Tensor:
         shape = [size for i, size in enumerate(x.shape) if i != self.axis]
-        return self.apply("RESHAPE", [x, self.integers(shape)], shape, new_shape=shape)
+        return self.reshape(x, shape)
 
     def convolve(self, x: Tensor, length: int, filters: int = FILTERS) -> Tensor:
         window = [1, length] if self.axis == ROW else [length, 1]
         weights = np.random.default_rng(0).standard_normal((filters, *window, x.shape[-1]))
-        if self.dtype == "float32":
+        if self.fields["dtype"] == "float32":
             w = self.constant(weights.astype(np.float32))
             bias = self.constant(np.zeros(filters, np.float32))
         else:
@@ -162,8 +154,7 @@ def read_image(m: Sequences) -> None:
 def fold_times(m: Sequences) -> None:
     """RESHAPE does not only add an axis of size 1."""
     x, shape = m.pad(m.input([1, TIMES, CHANNELS]), 2, 2), [1, 4, 4, CHANNELS]
-    y = m.apply("RESHAPE", [x, m.integers(shape)], shape, new_shape=shape)
-    m.output(m.convolve(y, 1))
+    m.output(m.convolve(m.reshape(x, shape), 1))
 
 
 def read_sequences(m: Sequences) -> None:

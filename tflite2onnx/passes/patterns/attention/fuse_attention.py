@@ -31,7 +31,7 @@ from math import inf
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import find_order, is_float
+from tflite2onnx.passes.patterns.matching import find_order, find_producer, is_float
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
@@ -69,7 +69,7 @@ def _find_attention(last: Op, graph: Graph) -> Op | None:
     if find_order(last) != HEADS_FIRST or last.inputs[0] is None:
         return None
     product = _trace(_Matrices(last.inputs[0]), graph)
-    weighting = _find_producer(product.tensor, graph, "BATCH_MATMUL")
+    weighting = find_producer(product.tensor, graph, "BATCH_MATMUL")
     if weighting is None or product != _Matrices(product.tensor) or weighting.options.adj_x:
         return None
     weights, rows = weighting.inputs
@@ -77,7 +77,7 @@ def _find_attention(last: Op, graph: Graph) -> Op | None:
     softmax = _trace(_Matrices(weights), graph) if weights else None
     if values is None or softmax is None or softmax != _Matrices(softmax.tensor):
         return None
-    op = _find_producer(softmax.tensor, graph, "SOFTMAX")
+    op = find_producer(softmax.tensor, graph, "SOFTMAX")
     if op is None or op.inputs[0] is None or op.options.get("beta", 1) != 1 or values.factor != 1:
         return None
     for scores, mask in _list_sums(op.inputs[0], graph):
@@ -111,7 +111,7 @@ def _find_scores(tensor: Tensor, graph: Graph) -> _Scores | None:
     The product of keys and queries is a product of queries and keys that is transposed.
     """
     scores = _trace(_Matrices(tensor), graph)
-    product = _find_producer(scores.tensor, graph, "BATCH_MATMUL")
+    product = find_producer(scores.tensor, graph, "BATCH_MATMUL")
     if product is None or None in product.inputs:
         return None
     a, b = (t for t in product.inputs if t is not None)
@@ -126,7 +126,7 @@ def _find_scores(tensor: Tensor, graph: Graph) -> _Scores | None:
 
 def _list_sums(tensor: Tensor, graph: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield what may be the scores and the mask whose sum a tensor is."""
-    addition = _find_producer(tensor, graph, "ADD")
+    addition = find_producer(tensor, graph, "ADD")
     if addition is None:
         yield tensor, None
     elif addition.activation == "NONE" and None not in addition.inputs:
@@ -140,7 +140,7 @@ def _find_rows(matrices: _Matrices, graph: Graph) -> _Matrices | None:
     Returns None if no TRANSPOSE moves the heads.
     """
     inner = _trace(matrices, graph)
-    op = _find_producer(inner.tensor, graph, "TRANSPOSE")
+    op = find_producer(inner.tensor, graph, "TRANSPOSE")
     order = _TRANSPOSED if inner.transposed else HEADS_FIRST
     if op is None or find_order(op) != order or op.inputs[0] is None:
         return None
@@ -155,7 +155,7 @@ def _trace(matrices: _Matrices, graph: Graph) -> _Matrices:
     while True:
         matrices = _scale(matrices, graph)
         tensor, transposed, _ = matrices
-        op = _find_producer(tensor, graph, "RESHAPE", "TRANSPOSE")
+        op = find_producer(tensor, graph, "RESHAPE", "TRANSPOSE")
         x = op.inputs[0] if op is not None else None
         if op is None or x is None or x.rank < _MATRIX:
             return matrices
@@ -173,7 +173,7 @@ def _scale(matrices: _Matrices, graph: Graph) -> _Matrices:
     """Return matrices before MUL and DIV by a single number."""
     tensor, transposed, factor = matrices
     while True:
-        op = _find_producer(tensor, graph, "DIV", "MUL")
+        op = find_producer(tensor, graph, "DIV", "MUL")
         if op is None or op.activation != "NONE" or len(op.inputs) != _BINARY:
             return _Matrices(tensor, transposed, factor)
         x, number = op.inputs
@@ -185,14 +185,3 @@ def _scale(matrices: _Matrices, graph: Graph) -> _Matrices:
         if not 0 < abs(value) < inf:
             return _Matrices(tensor, transposed, factor)
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
-
-
-def _find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op | None:
-    """Return the operator that computes a tensor if it has one of the codes.
-
-    Returns None if the tensor has several readers.
-    """
-    op = graph.producers.get(tensor)
-    if op is None or not op.is_builtin(*codes) or graph.readers.find_only_reader(tensor) is None:
-        return None
-    return op

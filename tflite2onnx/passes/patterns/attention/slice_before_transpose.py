@@ -63,10 +63,10 @@ def _slice(op: Op, items: _Items) -> list[Op]:
         constants = (int32_constant("begin", begin), int32_constant("size", sizes))
         item = rewriter.op("SLICE", x, *constants, like=y, name="item", shape=sizes)
         shape = tuple(size for i, size in enumerate(x.shape) if i != old)
-        item = rewriter.op("RESHAPE", item, like=y, name="flat", shape=shape, new_shape=shape)
+        item = rewriter.reshape(item, shape, like=y, name="flat")
         shape = tuple(shape[i] for i in HEADS_FIRST)
         item = rewriter.op("TRANSPOSE", item, order, like=y, name="moved", shape=shape)
-        rewriter.op("RESHAPE", item, output=y, new_shape=y.shape)
+        rewriter.reshape(item, output=y)
     return rewriter.ops
 
 

@@ -31,7 +31,7 @@ from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
-_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 _IMAGE = 4  # axes
 _INPUTS = 3  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: data, blocks, paddings or crops
 
@@ -86,7 +86,7 @@ def _fuse_convolution(last: Op, producers: Mapping[Tensor | None, Op]) -> Op | N
 def may_be_dilated(op: Op) -> bool:
     """Return whether an operator is a convolution that fulfils condition 1."""
     o, (x, weights) = op.options, (*op.inputs, None, None)[:2]
-    if not op.is_builtin(*_CONVOLUTIONS) or x is None or weights is None:
+    if not op.is_builtin(*CONVOLUTIONS) or x is None or weights is None:
         return False
     steps = {o.get("stride_h"), o.get("stride_w")}
     steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
@@ -114,7 +114,7 @@ def _absorb_pad(op: Op, producers: Mapping[Tensor | None, Op]) -> tuple[Op, ...]
 
     If there is a TRANSPOSE between the two, a TRANSPOSE of the input of PAD comes first.
     """
-    pads = op.is_builtin(*_CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
+    pads = op.is_builtin(*CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
     wide = op.inputs[0] if pads and op.inputs else None
     last = producers.get(wide)
     turn = last if last and last.is_builtin("TRANSPOSE") and last.inputs[1:] else None

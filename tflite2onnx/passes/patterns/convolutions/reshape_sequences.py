@@ -28,13 +28,15 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import may_be_dilated
+from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
+    CONVOLUTIONS,
+    may_be_dilated,
+)
+from tflite2onnx.passes.patterns.matching import RESHAPES, find_producer
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
 
-_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
-_RESHAPES = ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")
 _SEQUENCE = 3  # axes
 _INPUTS = {"PAD": 2, "SPACE_TO_BATCH_ND": 3, "BATCH_TO_SPACE_ND": 3}
 _ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
@@ -42,7 +44,7 @@ _ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
 
 def reshape_sequences(graph: Graph) -> Graph:
     """Return the graph with RESHAPE before the padding and behind elementwise operators."""
-    if graph.codes.isdisjoint(_RESHAPES):
+    if graph.codes.isdisjoint(RESHAPES):
         return graph
     mover = _Mover(graph)
     changed = graph.rewrite(lambda op: mover.move(op) or (op,))
@@ -56,13 +58,13 @@ class _Mover:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._outer = {*graph.ops}  # whose outputs sub-graphs read too, but not the reverse
-        self._convolutions = {op for op in graph.every_op() if op.is_builtin(*_CONVOLUTIONS)}
+        self._convolutions = {op for op in graph.every_op() if op.is_builtin(*CONVOLUTIONS)}
         self._dilatable = {op for op in self._convolutions if may_be_dilated(op)}
         self._images: dict[Tensor, tuple[Tensor, int]] = {}  # of sequences, with the added axis
 
     def move(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator; [] if none moves."""
-        if op.is_builtin(*_RESHAPES) and op.inputs and op.inputs[0] is not None:
+        if op.is_builtin(*RESHAPES) and op.inputs and op.inputs[0] is not None:
             x, y = op.inputs[0], op.outputs[0]
             if self._graph.producers.get(x) in self._convolutions:
                 axis = _find_new_axis(y, x)
@@ -77,9 +79,8 @@ class _Mover:
         """Return RESHAPE to an image, and then the operators that were before it."""
         x, before = op.inputs[0], [op]
         while axis is not None and x is not None:
-            producer = self._graph.producers.get(x)
-            is_read_once = self._graph.readers.find_only_reader(x) is before[-1]
-            if not is_read_once or producer is None or not _pads(producer):
+            producer = find_producer(x, self._graph, *_INPUTS)
+            if producer is None or not _pads(producer):
                 break
             spreads = producer.is_builtin("SPACE_TO_BATCH_ND")
             if spreads and not self._graph.readers.are_among(self._dilatable, op.outputs[0]):
@@ -116,7 +117,7 @@ class _Mover:
         rewriter = Rewriter(op)
         operands = tuple(self._images[t][0] if t in self._images else t for t in op.inputs if t)
         image = _apply_to_image(rewriter, op, operands, axis, None)
-        rewriter.reshape(image, y.shape, output=y)
+        rewriter.reshape(image, output=y)
         self._images[y] = (image, axis)
         return rewriter.ops
 
