@@ -63,7 +63,7 @@ def test_refuses_sizes_that_do_not_follow() -> None:
         g.reshape(x, ("rows", -1))
     fixed = Value(dtype=DType.FLOAT32)
     g.annotate(fixed, DType.FLOAT32, (5,))
-    with pytest.raises(OperatorError, match=r"a multiple of 40 elements, got \[5\]"):
+    with pytest.raises(OperatorError, match=r"a multiple of 40 elements, got 5"):
         g.reshape(fixed, ("rows", 5, 8))
     g.reshape(x, ("batch", -1, 1))  # the size that is known is read
     assert [node.op_type for node in g.nodes[-3:]] == ["Gather", "Concat", "Reshape"]

@@ -360,9 +360,10 @@ class Nodes:
             )
         given = [size for size in known if isinstance(size, int)]
         fixed = math.prod(size for size in shape if isinstance(size, int) and size != -1)
-        if value in self.types and len(given) == len(known) and math.prod(given) % fixed:
+        elements = math.prod(given)
+        if value in self.types and len(given) == len(known) and elements % fixed:
             raise OperatorError(
-                f"its operand must have a multiple of {fixed} elements, got {given}"
+                f"its operand must have a multiple of {fixed} elements, got {elements}"
             )
         # A size that Reshape infers needs no nodes.
         axis = shape.index((inferred or dynamic)[0])

@@ -69,7 +69,7 @@ class Repeats(OneType):
         )  # fmt: skip
 
 
-def nodes(data: bytes) -> set[str]:
+def list_nodes(data: bytes) -> set[str]:
     result = check(data, seeds=[0], steps=1)
     return {node.op_type for node in result.model.graph.node}
 
@@ -102,14 +102,14 @@ def test_before_and_after() -> None:
 def test_one_axis(axis: int, code: str, dtype: str) -> None:
     m = Repeats(dtype, code)
     m.convolve(m.repeat(m.image(), axis, 3))
-    assert not {"Tile", "Expand"} & nodes(m.bytes())
+    assert not {"Tile", "Expand"} & list_nodes(m.bytes())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_sequences(dtype: str) -> None:
     m = Repeats(dtype)
     m.convolve(m.repeat(m.sequence(), 1, 2))
-    found = nodes(m.bytes())
+    found = list_nodes(m.bytes())
     assert "Resize" in found
     assert "Tile" not in found
 
@@ -121,7 +121,7 @@ def test_images_after_other_operators() -> None:
     y = m.input([*x.shape])
     both = m.apply("CONCATENATION", [x, y], [*x.shape[:-1], 2 * CHANNELS], axis=3)
     m.convolve(m.apply("RELU", [both], [*both.shape]))
-    assert "Tile" not in nodes(m.bytes())
+    assert "Tile" not in list_nodes(m.bytes())
 
 
 def repeat_heads(m: Repeats) -> None:
@@ -175,5 +175,5 @@ def test_dynamic_sizes(axis: int) -> None:
     wide = [2, 2 * HEIGHT, WIDTH, CHANNELS]
     new_shape = [-1 if i == axis else size for i, size in enumerate(wide)]
     m.convolve(m.apply("RESHAPE", [y, m.integers(new_shape)], wide, new_shape=new_shape))
-    assert ("Tile" in nodes(m.bytes())) == (axis == 1)
-    assert "Shape" not in nodes(m.bytes())
+    assert ("Tile" in list_nodes(m.bytes())) == (axis == 1)
+    assert "Shape" not in list_nodes(m.bytes())

@@ -38,7 +38,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
         expect(ids, (ids.elements,), DType.INT32)
         if table.rank < 2:  # rows
             raise OperatorError(f"{table.name} must have at least two axes, got {table.rank}")
-        if table.shape[0] == 0 and ids.elements != 0:  # the kernel then writes no element
+        if table.shape[0] == 0 and ids.elements != 0:  # the kernel would write nothing
             raise OperatorError(f"{table.name} must have at least one row, got {list(table.shape)}")
         expect_indices(ids, table.shape[:1])
         if output.dtype is not table.dtype:

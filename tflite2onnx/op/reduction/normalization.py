@@ -83,7 +83,8 @@ class Normalization(DynamicShape):
     def _normalize_layer(
         self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
     ) -> Value:
-        # OpenVINO has a kernel for all axes but the first one or two (MVN::isSupportedOperation).
+        # OpenVINO's kernel normalizes all axes but the first one or two; any other normalization
+        # becomes several operators (MVN::isSupportedOperation).
         while axis > _OUTER and x.sizes[axis - 1] == 1:
             axis -= 1
         shape = x.shape[axis:]

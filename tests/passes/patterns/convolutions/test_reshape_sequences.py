@@ -86,7 +86,7 @@ def spell_layers(axis: int, times: int, channels: int, blocks: Sequence[int]) ->
     return m.bytes()
 
 
-def nodes(data: bytes, **options: Any) -> list[str]:
+def list_nodes(data: bytes, **options: Any) -> list[str]:
     result = check(data, seeds=[0], **options)
     return [node.op_type for node in result.model.graph.node]
 
@@ -124,7 +124,7 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("block", [2, 3, 5])
 def test_layers(axis: int, block: int) -> None:
     """The nodes of a layer are convolutions, activations, a product and a sum."""
-    found = nodes(spell_layers(axis, TIMES, CHANNELS, [block, 1]))
+    found = list_nodes(spell_layers(axis, TIMES, CHANNELS, [block, 1]))
     assert sorted({*found} - {"Reshape"}) == ["Add", "Conv", "Mul", "Sigmoid", "Tanh"]
     assert (found.count("Conv"), found.count("Reshape")) == (6, 2)
 
@@ -136,7 +136,7 @@ def test_padding(axis: int, dtype: str) -> None:
     m = Sequences(axis, dtype)
     x = m.pad(m.input([1, TIMES, CHANNELS], **m.fields), 2, 1)
     m.output(m.sequence(m.convolve(m.image(x), 3)))
-    assert "Pad" not in nodes(m.bytes(), steps=1)
+    assert "Pad" not in list_nodes(m.bytes(), steps=1)
 
 
 def read_padded(m: Sequences) -> None:
@@ -199,4 +199,4 @@ def test_dynamic_sizes() -> None:
     x = m.pad(m.input([1, TIMES, CHANNELS], shape_signature=[1, -1, CHANNELS]), 2, 0)
     (image,) = m.op("EXPAND_DIMS", [x, m.integers(1)], [[1, 1, TIMES + 2, CHANNELS]])
     m.output(m.convolve(image, 3))
-    assert "Pad" in nodes(m.bytes())
+    assert "Pad" in list_nodes(m.bytes())

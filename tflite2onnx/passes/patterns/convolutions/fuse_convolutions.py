@@ -84,7 +84,7 @@ def _fuse_convolution(last: Op, producers: Mapping[Tensor | None, Op]) -> Op | N
 
 
 def may_be_dilated(op: Op) -> bool:
-    """Return whether an operator is a convolution that fulfils condition 1."""
+    """Return whether an operator is a convolution that may get a dilation: condition 1."""
     o, (x, weights) = op.options, (*op.inputs, None, None)[:2]
     if not op.is_builtin(*CONVOLUTIONS) or x is None or weights is None:
         return False

@@ -130,7 +130,7 @@ def _apply_to_image(
     if op.code in _INPUTS:
         first = 0 if op.code == "PAD" else 1  # the first axis that the constants describe
         parameters = [np.asarray(t.data) for t in op.inputs[1:] if t is not None]
-        # A block of one element; no padding.
+        # Along the new axis a block is one element, and there is no padding.
         wide = [np.insert(each, axis - first, int(each.ndim == 1), 0) for each in parameters]
         names = (f"{y.name}/image/{i}" for i in range(len(wide)))
         inputs = (inputs[0], *map(int32_constant, names, wide))
