@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import tracemalloc
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import tflite2onnx
 from tests.golden.records import ASSETS
 from tests.support import Build
-from tests.support.small import chain
+from tests.support.small import chain, network
 from tflite2onnx import bundle as module
-from tflite2onnx import writer
 from tflite2onnx.bundle import convert_bundle, is_bundle, read_bundle
 from tflite2onnx.cli import main
 from tflite2onnx.errors import BundleError, ConversionError, LayoutError, OutputError, VerifyError
+from tflite2onnx.reader.containers import bundle as containers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,6 +98,7 @@ def test_every_model_is_converted(task: Path, tmp_path: Path) -> None:
         "landmarks/points.onnx",
         "TF_LITE_PREFILL.onnx",
         "manifest.json",
+        "weights.data",
     }
     want = tflite2onnx.convert(MODEL, io_layout="tflite").model
     assert onnx.load(folder / "landmarks/points.onnx") == want
@@ -103,6 +107,35 @@ def test_every_model_is_converted(task: Path, tmp_path: Path) -> None:
     (first, *_) = manifest["models"]
     assert (first["name"], first["file"]) == ("detector.tflite", "detector.onnx")
     assert first["inputs"][0]["onnx_shape"] == list(results["detector.tflite"].inputs[0].onnx_shape)
+
+
+def test_equal_weights_are_stored_once(tmp_path: Path) -> None:
+    """Models of one folder share a file of weights."""
+    data = network()
+    convert_bundle(archive({"a": data, "b": data, "in.task/c": data}), tmp_path / "out")
+    alone = tflite2onnx.convert(data)
+    stored = sum(weight.nbytes for _, weight in alone.skeleton.weights)
+    size = (tmp_path / "out" / "weights.data").stat().st_size
+    assert stored <= size < stored + 64 * len(alone.skeleton.weights)
+    assert not (tmp_path / "out" / "in" / "weights.data").exists()
+    results = []
+    for name in ("a.onnx", "b.onnx", "in/c.onnx"):
+        session = onnxruntime.InferenceSession(tmp_path / "out" / name)
+        feeds = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}
+        results.append(session.run(None, feeds)[0])
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_stored_files_are_views(tmp_path: Path) -> None:
+    """A stored file of an archive is not copied; a wrong checksum is found all the same."""
+    path = tmp_path / "a.task"
+    path.write_bytes(archive({"a": MODEL}))
+    assert isinstance(read_bundle(path).models["a"].data.obj, mmap.mmap)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"TFL3") + 100] ^= 1
+    with pytest.raises(BundleError, match="Bad CRC-32 for file 'a'"):
+        read_bundle(bytes(data))
 
 
 def test_all_or_none(tmp_path: Path) -> None:
@@ -120,17 +153,14 @@ def test_a_folder_that_cannot_be_written_to(task: Path, tmp_path: Path) -> None:
     assert [p.name for p in folder.rglob("*")] == ["manifest.json"]
 
 
-@pytest.mark.parametrize("name", ["b.onnx", "b.onnx.data"])
-def test_a_bundle_that_fails_touches_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["b.onnx", "weights.data"])
+def test_a_bundle_that_fails_touches_nothing(tmp_path: Path, name: str) -> None:
     """After an error existing files are unchanged, and new folders are removed."""
     folder = tmp_path / "out"
     folder.mkdir()
     for old in ("a.onnx", "manifest.json"):
         (folder / old).write_bytes(b"old")
     (folder / name).mkdir()
-    monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
     data = archive({"in.task/x": MODEL, "a": MODEL, "b": MODEL})
     with pytest.raises(OutputError, match="Is a directory"):
         convert_bundle(data, folder)
@@ -209,14 +239,14 @@ def test_deep_bundles() -> None:
 
 
 def test_bundles_that_would_fill_the_memory() -> None:
-    data = archive({"zeros": bytes(module._BYTES + (1 << 22))}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
+    data = archive({"zeros": bytes(containers._LIMIT.more + (1 << 22))}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
     with pytest.raises(BundleError, match=r"it must have at most .* files and"):
         read_bundle(data)
 
 
 def test_bundles_whose_bundles_would_fill_the_memory() -> None:
     """The sizes of nested bundles are limited together, not only each alone."""
-    zeros = archive({"zeros": bytes(module._BYTES // 4)}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
+    zeros = archive({"zeros": bytes(containers._LIMIT.more // 4)}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
     assert len(read_bundle(archive({"one": zeros, "model": MODEL})).models) == 1
     many = {f"{i}.task": zeros for i in range(40)}
     with pytest.raises(BundleError, match=r"it must have at most .* files and"):
@@ -299,10 +329,10 @@ def test_command_finds_differences(
     path = tmp_path / "one.task"
     path.write_bytes(archive({"chain.tflite": chain()}))
 
-    def convert_wrongly(_: bytes, **options: Any) -> tflite2onnx.Result:
-        return tflite2onnx.convert(chain("NEG"), **options)
+    def convert_wrongly(*_: object) -> tflite2onnx.Result:
+        return tflite2onnx.convert(chain("NEG"))
 
-    monkeypatch.setattr(module, "convert", convert_wrongly)
+    monkeypatch.setattr(module, "convert_read_model", convert_wrongly)
     assert main(["-q", str(path), str(tmp_path / "out"), "--verify"]) == 2
     said = capsys.readouterr()
     assert "chain.tflite: output" in said.err

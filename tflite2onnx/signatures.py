@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph, Model, Signature
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.utils.unique_names import Names
+
+T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
@@ -34,6 +39,42 @@ def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None
     keys = [s.key for s in model.signatures]
     hint = suggest_names(key, keys)
     raise OptionError(f"signature must be {join_alternatives(keys)}, got {key}{hint}")
+
+
+def name_tensors(options: ConversionOptions, model: Model, index: int) -> ConversionOptions:
+    """Return the options with the names of tensors, which users may also call by other names.
+
+    An input or output has its name in the graph, its name in a signature of the sub-graph, and the
+    name that `rename` gives it. If two tensors have one name, the name in the graph comes first.
+
+    Raises:
+        OptionError: a tensor is given twice, by two of its names.
+    """
+    own = {tensor.name for tensor in model.graphs[index].tensors}
+    signatures = [each for each in model.signatures if each.subgraph == index]
+    ends: dict[str, str] = {}
+    for each in signatures:
+        ends |= {name: t.name for name, t in each.outputs.items()}
+    inputs = ends | {name: t.name for each in signatures for name, t in each.inputs.items()}
+    for aliases in (ends, inputs):
+        aliases |= {new: aliases.get(old, old) for old, new in options.rename.items()}
+        aliases |= {name: name for name in own}
+
+    def find_keys(option: str, given: Mapping[str, T]) -> dict[str, T]:
+        named = {inputs.get(name, name): value for name, value in given.items()}
+        if len(named) < len(given):
+            raise OptionError(f"{option} must be given once for each tensor, got {[*given]}")
+        return named
+
+    if not isinstance(options.layouts, Mapping):
+        return options
+    return replace(
+        options,
+        layouts=find_keys("layouts", options.layouts),
+        shapes=find_keys("shapes", options.shapes),
+        inputs=options.inputs and [inputs.get(name, name) for name in options.inputs],
+        outputs=options.outputs and [ends.get(name, name) for name in options.outputs],
+    )
 
 
 def has_signature(model: Model, key: str | None) -> bool:
@@ -124,19 +165,28 @@ def _tensor_names(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> lis
     return [unused[t].pop(0) if unused.get(t) else t.name for t in tensors]
 
 
-def rename_as_requested(emitted: Emitted, names: Mapping[str, str]) -> Emitted:
+def rename_as_requested(
+    emitted: Emitted, names: Mapping[str, str], signature: Signature | None = None
+) -> Emitted:
     """Return the ONNX graph with other names for its inputs, outputs and states: {old: new}.
+
+    An old name may also be the name of the tensor, or the name in the signature.
 
     Raises:
         OptionError: no input or output has an old name, or two would have the same name.
     """
     ports = (*emitted.inputs, *emitted.outputs)
     known = [port.name for port in ports]
+    aliases = {port.tensor.name: port.name for port in reversed(ports)}
+    for called in (signature.outputs, signature.inputs) if signature else ():
+        aliases |= {key: aliases.get(tensor.name, key) for key, tensor in called.items()}
+    aliases |= {name: name for name in known}
     for old in names:
-        if old not in known:
+        if old not in aliases:
             hint = suggest_names(old, known, most=3)
             raise OptionError(f"rename: the model has no input or output {old}{hint}")
-    chosen = [names.get(name, name) for name in known]
+    new = {aliases[old]: name for old, name in names.items()}
+    chosen = [new.get(name, name) for name in known]
     twice = next((name for name in chosen if chosen.count(name) > 1), None)
     if twice is not None:
         raise OptionError(f"rename: two inputs or outputs would be named {twice}")

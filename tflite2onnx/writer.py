@@ -8,9 +8,10 @@ weights of a larger model, and on demand those of any model, go to a second file
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,12 +30,13 @@ from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, target_path
-from tflite2onnx.utils.mapped_files import write_elements
+from tflite2onnx.utils.mapped_files import read_elements, write_elements
 from tflite2onnx.utils.unique_names import Names
 
 PRODUCER = "tflite2onnx"
 # Constants up to this size are in the skeleton itself, where shape inference can read them.
 _SMALL = 1024
+WEIGHTS = "weights.data"  # the file with the weights of several models of a folder
 LARGEST_FILE = 2**31 - 1  # bytes of a protobuf
 _ALIGNMENT = 64  # bytes, of each weight in the second file
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
@@ -207,7 +209,7 @@ def _nodes(
         inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
         proto = helper.make_node(node.op_type, inputs, outputs, name, domain=node.domain or None)
         graphs = {
-            key: _nested_graph(body, names, types, f"{name}/{key}/")
+            key: _nested_graph(body, names, types, f"{name}/{key.removesuffix('_branch')}/")
             for key, body in bodies_of(node).items()
         }
         # Not as arguments of make_node: an attribute of a custom operator may have any name.
@@ -219,14 +221,21 @@ def _nodes(
 def _nested_graph(body: Body, names: _Names, types: _Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
     graph.node.extend(_nodes(body.nodes, names, types, prefix))
-    graph.input.extend(_infos(body.inputs, names, types))
-    graph.output.extend(_infos(body.outputs, names, types))
+    graph.input.extend(_describe_values(body.inputs, names, types))
+    graph.output.extend(
+        next(
+            _describe_values([value], names, types), onnx.ValueInfoProto(name=names.name_of(value))
+        )
+        for value in body.outputs
+    )
     inner = (v for node in body.nodes for v in node.outputs if v not in body.outputs)
-    graph.value_info.extend(_infos(inner, names, types))
+    graph.value_info.extend(_describe_values(inner, names, types))
     return graph
 
 
-def _infos(values: Iterable[Value], names: _Names, types: _Types) -> Iterator[onnx.ValueInfoProto]:
+def _describe_values(
+    values: Iterable[Value], names: _Names, types: _Types
+) -> Iterator[onnx.ValueInfoProto]:
     """Yield descriptions of the values whose type and shape are known."""
     for value in values:
         if value in types:
@@ -245,7 +254,7 @@ def _describe(
     """Fill in value_info, from the tensors first and by ONNX's shape inference for the rest."""
     outputs = {port.value for port in emitted.outputs}
     inner = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
-    known = {info.name: info for info in _infos(inner, names, emitted.types)}
+    known = {info.name: info for info in _describe_values(inner, names, emitted.types)}
     if len(known) < len(inner):
         known = _infer_types(model, weights, known.values())
     model.graph.value_info.extend(
@@ -336,9 +345,59 @@ def write_to(
         )
     # The file created last appears first, so the weights appear before the model.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
-    model = _external(skeleton, external, f"{target.name}.data", file)
+    model = _externalize(skeleton, external, _WeightFile(f"{target.name}.data", file))
     size = small.write(model.SerializeToString(deterministic=True))
     return size + file.tell()
+
+
+def write_folder(
+    models: Mapping[Path, Skeleton], create: Create, external_data: int | None = None
+) -> None:
+    """Write several models to new files of `create`.
+
+    If models of a folder have equal weights, all weights of at least `external_data` bytes go to
+    one file, `weights.data`, and equal ones are stored once.
+    """
+    for folder in dict.fromkeys(path.parent for path in models):
+        inside = {path: each for path, each in models.items() if path.parent == folder}
+        keys = identify_weights(inside.values())
+        stored = [keys[id(data)] for skeleton in inside.values() for _, data in skeleton.weights]
+        if len(inside) == 1 or len({*stored}) == len(stored):
+            for path, skeleton in inside.items():
+                write_to(skeleton, path, create, external_data)
+            continue
+        files = [create(path) for path in inside]
+        weights = _WeightFile(WEIGHTS, create(folder / WEIGHTS), keys)
+        for file, skeleton in zip(files, inside.values(), strict=True):
+            sizes = {header.name: data.nbytes for header, data in skeleton.weights}
+            external = frozenset(n for n, size in sizes.items() if size >= (external_data or 0))
+            model = _externalize(skeleton, external, weights)
+            file.write(model.SerializeToString(deterministic=True))
+
+
+def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
+    """Return a key for the elements of each weight, by its `id`; equal bytes have equal keys.
+
+    Only weights of equal size that lie in different places are read.
+    """
+    arrays = [data for skeleton in models for _, data in skeleton.weights]
+    places: dict[int, dict[Hashable, list[Array]]] = {}
+    for data in arrays:
+        place = (data.__array_interface__["data"][0], data.shape, data.strides, data.dtype.str)
+        places.setdefault(data.nbytes, {}).setdefault(place, []).append(data)
+    keys: dict[int, Hashable] = {}
+    for same_size in places.values():
+        for address, same in same_size.items():
+            key = address if len(same_size) == 1 else _digest(same[0])
+            keys |= dict.fromkeys(map(id, same), key)
+    return keys
+
+
+def _digest(data: Array) -> bytes:
+    digest = hashlib.blake2b()
+    for piece in read_elements(data):
+        digest.update(piece)
+    return digest.digest()
 
 
 def _stream(skeleton: Skeleton, file: BinaryIO) -> int:
@@ -350,8 +409,27 @@ def _stream(skeleton: Skeleton, file: BinaryIO) -> int:
     return skeleton.size
 
 
-def _external(
-    skeleton: Skeleton, external: frozenset[str], location: str, file: BinaryIO
+class _WeightFile:
+    """A file of weights; those with equal `keys` are stored once."""
+
+    def __init__(
+        self, location: str, file: BinaryIO, keys: Mapping[int, Hashable] | None = None
+    ) -> None:
+        self._location, self._file, self._keys = location, file, keys or {}
+        self._offsets: dict[Hashable, int] = {}
+
+    def store(self, data: Array) -> dict[str, str | int]:
+        """Write a weight, if it is not there, and return where it is."""
+        key = self._keys.get(id(data), id(data))
+        if key not in self._offsets:
+            self._file.write(b"\0" * (-self._file.tell() % _ALIGNMENT))
+            self._offsets[key] = self._file.tell()
+            write_elements(self._file, data)
+        return {"location": self._location, "offset": self._offsets[key], "length": data.nbytes}
+
+
+def _externalize(
+    skeleton: Skeleton, external: frozenset[str], weights: _WeightFile
 ) -> onnx.ModelProto:
     """Write the external weights to a file; return the model with all others."""
     model = onnx.ModelProto()
@@ -363,11 +441,8 @@ def _external(
             tensor.raw_data = data.tobytes()
             continue
         tensor.data_location = TensorProto.EXTERNAL
-        file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-        entries = {"location": location, "offset": file.tell(), "length": data.nbytes}
-        for key, entry in entries.items():
+        for key, entry in weights.store(data).items():
             tensor.external_data.add(key=key, value=str(entry))
-        write_elements(file, data)
     return model
 
 

@@ -333,7 +333,6 @@ def test_quantization_along_several_axes() -> None:
         ({"scale": [1.0, 2.0], "quantizedDimension": 2}, r"axis 2 of .*, got 2"),
         ({"scale": [1.0, 2.0], "quantizedDimension": -1}, r"axis -1 of .*, got 2"),
         ({"scale": [np.nan]}, "scales must be finite and not negative"),
-        ({"scale": [1.0, -1.0], "quantizedDimension": 1}, "scales must be finite and not negative"),
         ({"scale": [1.0], "zeroPoint": [128]}, "in the range of int8"),
         ({"scale": [1.0], "zeroPoint": [-129]}, "in the range of int8"),
     ],

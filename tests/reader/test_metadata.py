@@ -203,7 +203,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert associated_files(data) == associated_files(tmp_path / "model.tflite") == want
     assert read_model(data).graphs
     assert associated_files(chain("ABS")) == {}
-    with pytest.raises(ModelFileError, match="cannot be read"):
+    with pytest.raises(ModelFileError, match="cannot read"):
         associated_files(tmp_path / "none.tflite")
     monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
     with pytest.raises(ModelFileError, match=r"it must have at most .* files and"):

@@ -143,7 +143,14 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     for content, reason in (
         (b"PK\x03\x04 and more", "zip archive"),
         (b"\x08\0\0\0", "too short"),
-        (b"<html>oh dear</html>", "TFL3 is missing"),
+        (b"oh dear, no model", "TFL3 is missing"),
+        (b"<html>oh dear</html>", "a web page"),
+        (b" <!DOCTYPE html>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "run git lfs pull"),
+        (b"\x89HDF\r\n\x1a\n", r"a Keras model \(.h5\)"),
+        (b"PK\x03\x04 metadata.json config.json", r"a Keras model \(.keras\)"),
+        (b"PK\x03\x04 archive/data.pkl", "a PyTorch model"),
+        (b"\x08\x0a\x12\x0btflite2onnx", "this is an ONNX model"),
         (b"\x08\0\0\0TFL3", "truncated or damaged"),
     ):
         path.write_bytes(content)
@@ -352,7 +359,7 @@ def test_indices_out_of_range() -> None:
 
 
 def test_tensors_that_cannot_be() -> None:
-    """Errors: unknown types, huge shapes, buffers in other files, and an empty model."""
+    """Errors: unknown types, huge shapes, missing external buffers, and an empty model."""
 
     def set_unknown_type(model: Any) -> None:
         model.subgraphs[0].tensors[0].type = 77
@@ -373,7 +380,7 @@ def test_tensors_that_cannot_be() -> None:
     expect_damage(change_shape(2, -1), r"the shape of tensor x must have .*, got \[2, -1\]")
     expect_damage(change_shape(*[2**31 - 1] * 3), "the shape of tensor x must have")
     expect_damage(change_shape(*[1] * 33), "the shape of tensor x must have")
-    expect_damage(external, "the elements of tensor x must be in the model file")
+    expect_damage(external, "it has no external buffer 1")
     expect_damage(remove_subgraphs, "it has no subgraph")
 
 

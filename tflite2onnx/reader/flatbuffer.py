@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.reader import metadata_schema, schema
+from tflite2onnx.reader.containers import litertlm_schema
 from tflite2onnx.tensor import Array
 
 # Format characters of the struct module; those of numpy are the same.
@@ -37,8 +38,8 @@ _NUMBERS = {
     "float64": "d",
 }
 _CASTS = {"bool": bool, "float32": float, "float64": float}
-_UNIONS = schema.UNIONS | metadata_schema.UNIONS
-_KINDS = schema.TABLES | metadata_schema.TABLES
+_UNIONS = schema.UNIONS | metadata_schema.UNIONS | litertlm_schema.UNIONS
+_KINDS = schema.TABLES | metadata_schema.TABLES | litertlm_schema.TABLES
 _KINDS |= {kind: fields for union in _UNIONS.values() for kind, fields in union.items()}
 _SLOT, _BACK, _AHEAD = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 

@@ -6,9 +6,11 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from tflite2onnx.utils.constant_budget import SizeLimit
+
 # Values may share children, so a few bytes can encode billions of values. Honest flexbuffers share
 # only names.
-_TIMES, _MORE = 16, 256
+_LIMIT = SizeLimit(times=16, more=256)
 
 
 class FlexbufferError(ValueError):
@@ -41,7 +43,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-li
 
 class _Decoder:
     def __init__(self, data: bytes) -> None:
-        self._left = _MORE + _TIMES * len(data)
+        self._left = _LIMIT.compute(len(data))
 
     def value(self, ref: Any) -> Any:  # noqa: ANN401 - a flexbuffers.Ref, which has no types
         self._use_budget(1)

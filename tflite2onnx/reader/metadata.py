@@ -6,8 +6,6 @@ The files (labels, vocabularies) are in a zip archive that is appended to the mo
 
 from __future__ import annotations
 
-import io
-import os
 import struct
 import zipfile
 from collections.abc import Sequence
@@ -18,7 +16,8 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
 from tflite2onnx.reader.metadata_schema import ENUMERATIONS, IDENTIFIER
-from tflite2onnx.utils.archive import DAMAGED, list_entries, read_entry
+from tflite2onnx.reader.source import AnySource, open_source
+from tflite2onnx.utils.archive import DAMAGED, list_entries, open_archive, read_entry
 
 BUFFER = "TFLITE_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
@@ -216,15 +215,14 @@ def _enum_name(enumeration: str, number: int) -> str:
     return names[number] if 0 <= number < len(names) else str(number)
 
 
-def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
+def associated_files(model: AnySource) -> dict[str, bytes]:
     """Return the files packed with a model, by name; none if there is no archive.
 
     Raises:
         ModelFileError: the archive is damaged, or its files are too large to be labels.
     """
-    source = io.BytesIO(model) if isinstance(model, bytes) else model
     try:
-        with zipfile.ZipFile(source) as archive:
+        with open_archive(open_source(model).data) as archive:
             return {e.filename: read_entry(archive, e) for e in list_entries(archive, _MOST_BYTES)}
     except zipfile.BadZipFile:
         return {}
@@ -234,7 +232,7 @@ def associated_files(model: str | os.PathLike[str] | bytes) -> dict[str, bytes]:
         ) from error
 
 
-def describe_model(model: Model, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
+def describe_model(model: Model, source: AnySource) -> dict[str, Any]:
     """Return the metadata of a model as dictionaries, lists, strings and numbers.
 
     Absent fields are omitted. The lines of label files are listed as `labels`.

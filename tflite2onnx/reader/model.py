@@ -4,7 +4,7 @@ The file is memory-mapped and constants are views on it. Published files break m
 format, so the reader accepts the following:
 
 1. an operator's code is the larger of its old (one byte) and its new code field;
-2. a buffer may be in the flatbuffer, or after it at an offset (files over 2 GB);
+2. a buffer may be in the flatbuffer, after it at an offset (files over 2 GB), or in another file;
 3. an operator's options may be in either of two tables, or in a flexbuffer if the operator is
    custom; they may be missing, or be the options of another operator, which no kernel reads;
 4. tensors may have no name, or the name of another tensor; of tensors with the same name, an
@@ -17,14 +17,11 @@ The file is not trusted: contents that an honest file could not have raise `Mode
 
 from __future__ import annotations
 
-import mmap
-import os
-import stat
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +29,10 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature, ordering_error
 from tflite2onnx.reader import buffers, flexbuffer
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root, zero_fields
+from tflite2onnx.reader.foreign_files import describe_foreign_file
 from tflite2onnx.reader.schema import ENUMERATIONS, UNIONS
+from tflite2onnx.reader.source import AnySource, ModelSource, open_source
+from tflite2onnx.reader.stored_bytes import StoredBytes, fail_damaged, item_at
 from tflite2onnx.tensor import (
     MOST_AXES,
     Array,
@@ -81,71 +81,51 @@ _TABLE = 8  # smallest table in bytes: the offset to it, and its offset to the l
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
 
 
-def read_model(source: str | os.PathLike[str] | bytes) -> Model:
+def read_model(source: AnySource) -> Model:
     """Read a model from a path or from the bytes of a file.
 
     Raises:
         ModelFileError: the file is missing, empty, truncated, or not a TFLite model.
     """
-    if isinstance(source, (str, os.PathLike)):
-        data = _map(source)
-    else:
-        data = memoryview(source).toreadonly().cast("B")
-    _check_identifier(data)
+    opened = open_source(source)
+    check_identifier(opened.data)
     try:
-        return _Reader(data).model()
+        return _Reader(opened).model()
     except _GARBAGE as error:
         raise ModelFileError(
             f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
         ) from error
 
 
-def _map(path: str | os.PathLike[str]) -> memoryview:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - the path may be any PathLike
-            raise ModelFileError(f"cannot read {os.fspath(path)}: it is not a regular file")
-        with open(path, "rb") as file:  # noqa: PTH123 - likewise
-            if os.fstat(file.fileno()).st_size == 0:
-                raise ModelFileError(f"{os.fspath(path)} is empty")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ModelFileError(f"cannot read {os.fspath(path)}: {reason}") from error
+def check_identifier(data: memoryview) -> None:
+    """Raise ModelFileError unless a file begins as a TFLite model; the error says what it is."""
+    if not is_model(data):
+        raise ModelFileError(describe_foreign_file(data))
 
 
-def _check_identifier(data: memoryview) -> None:
-    if bytes(data[4:8]) == _IDENTIFIER:
-        return
-    if bytes(data[:4]) == b"PK\x03\x04":
-        message = "this is a zip archive (a .task bundle?), not a TFLite model: use convert_bundle"
-    elif len(data) < 8:  # offset of the root table, then the identifier
-        message = "the file is truncated: too short to hold a TFLite model"
-    else:
-        message = "this is not a TFLite model (the identifier TFL3 is missing)"
-    raise ModelFileError(message)
-
-
-def _fail_damaged(reason: str) -> NoReturn:
-    raise ModelFileError(f"the TFLite model is damaged: {reason}")
+def is_model(data: memoryview) -> bool:
+    """Return whether the bytes of a file begin as those of a TFLite model."""
+    return bytes(data[4:8]) == _IDENTIFIER
 
 
 class _Reader:
     """Decodes one file; has the buffers and operator codes that its parts refer to."""
 
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
+    def __init__(self, source: ModelSource) -> None:
         # Parts of a flatbuffer can be shared, so a small file could list more parts than fit
         # into memory. An honest file shares few parts or none.
-        self._left = 2 * len(data)
-        self._flat: dict[tuple[int, DType], Array] = {}
-        self._root = read_root(data)
-        self._buffers = self._root["buffers"]
+        self._left = 2 * len(source.data)
+        self._flat: dict[tuple[int, int, DType], Array] = {}
+        self._root = read_root(source.data)
+        groups = self._read_tables(self._root["external_buffer_groups"])
+        slices = self._read_tables(self._root["external_buffers"])
+        self._stored = StoredBytes(source, self._root["buffers"], groups, slices)
         self._codes = [self._code(code) for code in self._read_tables(self._root["operator_codes"])]
 
     def model(self) -> Model:
         graphs = tuple(self._graph(g) for g in self._read_tables(self._root["subgraphs"]))
         if not graphs:
-            _fail_damaged("it has no subgraph")
+            fail_damaged("it has no subgraph")
         return Model(
             graphs,
             tuple(
@@ -161,7 +141,7 @@ class _Reader:
     def _use_budget(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            _fail_damaged(
+            fail_damaged(
                 "its tables and vectors must have at most two elements per byte of the file"
             )
 
@@ -191,25 +171,7 @@ class _Reader:
         return name, False, code["version"]
 
     def _metadata(self, entry: Table) -> tuple[str, bytes]:
-        return self._text(entry["name"]), self._bytes(self._buffer(entry["buffer"]))
-
-    def _buffer(self, index: int) -> memoryview:
-        """Return the bytes of a buffer, which may be empty; buffer 0 is always empty."""
-        if index == 0:
-            return self._data[:0]
-        if index >= len(self._buffers):
-            _fail_damaged(f"the index of a buffer must be below {len(self._buffers)}, got {index}")
-        buffer = self._buffers[index]
-        return memoryview(buffer["data"]) or self._external_data(buffer["offset"], buffer["size"])
-
-    def _external_data(self, offset: int, size: int) -> memoryview:
-        if offset <= 1:  # 0 and 1 mean that there are no external data
-            return self._data[:0]
-        if offset + size > len(self._data):
-            raise ModelFileError(
-                "the TFLite model is truncated: a buffer ends after the end of the file"
-            )
-        return self._data[offset : offset + size]
+        return self._text(entry["name"]), self._bytes(self._stored.of_buffer(entry["buffer"]))
 
     def _graph(self, table: Table) -> Graph:
         inputs, outputs = self._read_numbers(table["inputs"]), self._read_numbers(table["outputs"])
@@ -232,13 +194,13 @@ class _Reader:
             tensors,
         )
         if wrong := ordering_error(graph):
-            _fail_damaged(wrong)
+            fail_damaged(wrong)
         return graph
 
     def _op(
         self, index: int, table: Table, tensors: Sequence[Tensor], reads: Shape, writes: Shape
     ) -> Op:
-        code, custom, version = _item_at(
+        code, custom, version = item_at(
             self._codes, table["opcode_index"], f"operator {index}'s code"
         )
         where = f"a tensor of {code} (operator {index})"
@@ -246,7 +208,7 @@ class _Reader:
         return Op(
             code,
             index,
-            tuple(None if i == -1 else _item_at(tensors, i, where) for i in reads),
+            tuple(None if i == -1 else item_at(tensors, i, where) for i in reads),
             _pick_tensors(tensors, writes, where),
             Options(_map_of(raw)) if custom else self._options(code, table),
             custom,
@@ -292,7 +254,7 @@ class _Reader:
         if table["custom_options"].size:
             return self._bytes(memoryview(table["custom_options"]))
         place = table["large_custom_options_offset"], table["large_custom_options_size"]
-        return self._bytes(self._external_data(*place))
+        return self._bytes(self._stored.at(*place))
 
     def _tensor(self, tables: Sequence[Table], index: int, name: str, *, computed: bool) -> Tensor:
         table = tables[index]
@@ -308,20 +270,19 @@ class _Reader:
                 f"the shape of tensor {name} must have at most {MOST_AXES} axes, no negative size"
                 f" and fewer than 2^62 bytes, got {list(shape)[:MOST_AXES]}"
             )
-        if table["external_buffer"]:
-            raise ModelFileError(
-                f"the elements of tensor {name} must be in the model file, got a separate file"
-            )
         sparsity = self._sparsity(table["sparsity"])
         try:
             data = self._read_elements(table, shape, dtype, sparse=sparsity is not None)
             if dtype is DType.BOOL and data is not None:
-                buffers.warn_of_other_bytes(name, self._buffer(table["buffer"]))
+                buffers.warn_of_other_bytes(name, self._stored.of_tensor(table))
             if data is None and 0 in shape and not computed and dtype.numpy is not None:
                 data = np.empty(shape, dtype.numpy)
-            quantization = self._quantization(table["quantization"], shape, dtype, tables)
+            constant = data is not None
+            quantization = self._quantization(
+                table["quantization"], shape, dtype, tables, constant=constant
+            )
         except buffers.ElementsError as error:
-            _fail_damaged(f"tensor {name}: {error}")
+            fail_damaged(f"tensor {name}: {error}")
         return Tensor(
             name,
             shape,
@@ -337,9 +298,9 @@ class _Reader:
         self, table: Table, shape: Shape, dtype: DType, *, sparse: bool
     ) -> Array | None:
         """Return a constant's elements, None if the file has no elements for the tensor."""
-        key = (table["buffer"], dtype)
+        key = (table["buffer"], table["external_buffer"], dtype)
         if key not in self._flat:
-            raw = self._buffer(table["buffer"])
+            raw = self._stored.of_tensor(table)
             if not len(raw) or dtype.is_handle:
                 return None
             self._flat[key] = buffers.flat(raw, dtype)
@@ -361,7 +322,13 @@ class _Reader:
         )
 
     def _quantization(
-        self, table: Table | None, shape: Shape, dtype: DType, tensors: Sequence[Table]
+        self,
+        table: Table | None,
+        shape: Shape,
+        dtype: DType,
+        tensors: Sequence[Table],
+        *,
+        constant: bool,
     ) -> Quantization | None:
         if table is None:
             return None
@@ -386,7 +353,7 @@ class _Reader:
                 f" got {scale.size}"
             )
         if dtype.is_integer:
-            _check_scales(scale)
+            _check_scales(abs(scale) if constant else scale)  # see `flip_negative_scales`
             if not buffers.fits_type(dtype, zero):
                 raise buffers.ElementsError(
                     f"its zero points must be in the range of {dtype.label}"
@@ -415,7 +382,7 @@ class _Reader:
         )
 
     def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
-        table = _item_at(tensors, index, "a tensor of scales or zero points")
+        table = item_at(tensors, index, "a tensor of scales or zero points")
         dtype = DType[_TYPES.get(table["type"], "VARIANT")]
         data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
@@ -425,13 +392,11 @@ class _Reader:
 
     def _signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
         key, index = self._text(table["signature_key"]), table["subgraph_index"]
-        tensors = _item_at(graphs, index, f"the subgraph of signature {key}").tensors
+        tensors = item_at(graphs, index, f"the subgraph of signature {key}").tensors
 
         def tensors_by_name(maps: Sequence[Table]) -> dict[str, Tensor]:
             where = f"a tensor of signature {key}"
-            return {
-                self._text(m["name"]): _item_at(tensors, m["tensor_index"], where) for m in maps
-            }
+            return {self._text(m["name"]): item_at(tensors, m["tensor_index"], where) for m in maps}
 
         inputs, outputs = self._read_tables(table["inputs"]), self._read_tables(table["outputs"])
         return Signature(key, index, tensors_by_name(inputs), tensors_by_name(outputs))
@@ -446,16 +411,10 @@ def _check_scales(scale: Array) -> None:
         raise buffers.ElementsError("its scales must be finite and not negative")
 
 
-def _item_at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
-    if not 0 <= index < len(items):
-        _fail_damaged(f"the index of {what} must be below {len(items)}, got {index}")
-    return items[index]
-
-
 def _pick_tensors(
     tensors: Sequence[Tensor], indices: Iterable[int], what: str
 ) -> tuple[Tensor, ...]:
-    return tuple(_item_at(tensors, i, what) for i in indices if i != -1)
+    return tuple(item_at(tensors, i, what) for i in indices if i != -1)
 
 
 def _values(indices: Table | None) -> Array | None:

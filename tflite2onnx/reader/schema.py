@@ -56,7 +56,7 @@ TABLES = {
     ),
     "TensorMap": "name:string tensor_index:uint32",
     "ExternalBufferGroup": "name:string",
-    "ExternalBuffer": "id:uint32 group:uint32 offset:uint64 - packing:string",
+    "ExternalBuffer": "id:uint32 group:uint32 offset:uint64 length:uint64 packing:string",
 }
 
 UNIONS = {

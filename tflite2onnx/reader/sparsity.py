@@ -16,11 +16,10 @@ import numpy as np
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.tensor import Array, SparseAxis, Sparsity, Tensor
+from tflite2onnx.utils.constant_budget import SizeLimit
 
-# The dense arrays may take _BYTES, plus _TIMES the stored bytes, because sparse weights of real
-# models have at most 99 % zeros.
-_BYTES = 1 << 24
-_TIMES = 256
+# The bytes of all dense arrays: sparse weights of real models have at most 99 % zeros.
+_LIMIT = SizeLimit(times=256, more=1 << 24)
 
 
 def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
@@ -31,7 +30,7 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
             that it can only be meant to fill the memory.
     """
     values = [t.data for t in tensors if t.data is not None]
-    if sum(t.nbytes for t in tensors) > _BYTES + _TIMES * count_memory(values):
+    if sum(t.nbytes for t in tensors) > _LIMIT.compute(count_memory(values)):
         raise ModelFileError(
             f"the sparse tensors, such as {tensors[0].name}, are too large to be made dense"
         )

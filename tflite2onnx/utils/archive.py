@@ -7,14 +7,21 @@ rejected before any file is read, and no more bytes of a file are read than decl
 
 from __future__ import annotations
 
+import io
+import struct
 import zipfile
 import zlib
+from pathlib import PurePosixPath
+from typing import Any
+
+from tflite2onnx.utils.mapped_files import read_pieces
 
 MAGIC = b"PK\x03\x04"
 # The exceptions that Python raises for a damaged archive.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
+    struct.error,
     EOFError,
     NotImplementedError,
     OSError,
@@ -23,6 +30,25 @@ DAMAGED = (
 )
 _MOST_FILES = 1 << 12
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may take any memory
+# The fixed part of the header before the bytes of a file ends with the lengths of the name and of
+# the extra field that follow it.
+_LENGTHS, _HEADER = struct.Struct("<HH"), 30
+
+
+def is_inside(name: str) -> bool:
+    """Return whether the path of a file leads to a place in its folder or archive."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    parts = path.parts
+    return not path.is_absolute() and bool(parts) and ".." not in parts and ":" not in parts[0]
+
+
+def open_archive(data: memoryview) -> zipfile.ZipFile:
+    """Return an archive without copying its bytes.
+
+    Raises:
+        zipfile.BadZipFile: the bytes are not an archive.
+    """
+    return zipfile.ZipFile(io.BufferedReader(_Bytes(data)))
 
 
 def list_entries(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
@@ -52,3 +78,51 @@ def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     """
     with archive.open(entry) as file:  # `archive.read` unpacks all bytes before it checks the size
         return file.read(entry.file_size)
+
+
+def view_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, data: memoryview) -> memoryview:
+    """Return the bytes of a file in the archive `data`; a view on it if the file is not compressed.
+
+    Raises:
+        zipfile.BadZipFile: the file's checksum is wrong.
+    """
+    if entry.compress_type != zipfile.ZIP_STORED:
+        return memoryview(read_entry(archive, entry))
+    archive.open(entry).close()  # checks the file's header
+    start = entry.header_offset + _HEADER
+    start += sum(_LENGTHS.unpack_from(data, start - _LENGTHS.size))
+    view = data[start : start + entry.file_size]
+    checksum = 0
+    for piece in read_pieces(view):
+        checksum = zlib.crc32(piece, checksum)
+    if checksum != entry.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file {entry.filename!r}")
+    return view
+
+
+class _Bytes(io.RawIOBase):
+    """Bytes as a file."""
+
+    def __init__(self, data: memoryview) -> None:
+        super().__init__()
+        self._data, self._place = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: len(self._data)}[whence]
+        if base + offset < 0:
+            raise ValueError(f"a place in a file must not be negative, got {base + offset}")
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any bytes that can be written
+        target = memoryview(buffer).cast("B")
+        piece = self._data[self._place : self._place + len(target)]
+        target[: len(piece)] = piece
+        self._place += len(piece)
+        return len(piece)

@@ -7,19 +7,33 @@ have a `ConstantBudget`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tflite2onnx.errors import OperatorError
 
 MOST_ELEMENTS = 1 << 24
-_LEAST_BYTES = 1 << 28
-# Beyond that, how often as much as the file holds: int2 becomes float32.
-_TIMES = 16
+
+
+class SizeLimit(NamedTuple):
+    """A limit of a size: a multiple of what is stored, and what any file may take beside it."""
+
+    times: int
+    more: int
+
+    def compute(self, stored: int) -> int:
+        """Return the limit for a stored size."""
+        return self.times * stored + self.more
+
+
+# A multiple of the stored bytes: int2 to float32 is 16 times.
+_LIMIT = SizeLimit(times=16, more=1 << 28)
 
 
 class ConstantBudget:
     """Counts the bytes of all constants of a model, `stored` of which the file holds."""
 
     def __init__(self, stored: int = 0) -> None:
-        self._left = _LEAST_BYTES + _TIMES * stored
+        self._left = _LIMIT.compute(stored)
 
     def spend(self, size: int) -> None:
         """Count the bytes of a constant; OperatorError if they are too many."""

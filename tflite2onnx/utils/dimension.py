@@ -34,6 +34,10 @@ class UnequalError(OperatorError):
         super().__init__(message or f"the sizes {one} and {other} must be equal")
 
 
+class BroadcastError(UnequalError):
+    """Two dimensions must be equal, or one of them must be 1."""
+
+
 class Symbol(NamedTuple):
     """A dynamic size: its name, its value at the declared sizes, and its smallest value."""
 
@@ -369,20 +373,36 @@ def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
     return one
 
 
+def depends_on_inputs(dim: Dim) -> bool:
+    """Return whether a dimension depends on a dynamic axis of an input, which is never empty."""
+    return any(symbol.least for symbol in symbols_of(dim))
+
+
+def require_number(dim: Dim, number: Dim, message: str = "") -> None:
+    """Require that an unknown dimension is a number, or the same dimension; an integer may be any.
+
+    Raises:
+        UnequalError: the dimension is unknown; `message` is the reason.
+    """
+    if isinstance(dim, Dimension) and dim != number:
+        raise UnequalError(dim, number, message)
+
+
 def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]:
     """Return the shape to which shapes broadcast; a dynamic size is not assumed to be 1.
 
     `message` is the reason of the error instead of the general one.
 
     Raises:
-        UnequalError: the shapes do not broadcast.
+        BroadcastError: the shapes do not broadcast.
     """
     result: list[Dim] = []
     message = message or f"input shapes must broadcast to each other, got {_join_shapes(shapes)}"
     for sizes in zip_longest(*(tuple(shape)[::-1] for shape in shapes), fillvalue=1):
         wide = [size for size in sizes if size != 1]
         for size in wide[1:]:
-            require_equal(wide[0], size, message)
+            if size != wide[0]:
+                raise BroadcastError(wide[0], size, message)
         result.append(wide[0] if wide else 1)
     return tuple(result[::-1])
 

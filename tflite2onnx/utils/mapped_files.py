@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -13,7 +14,17 @@ _PIECE_BYTES = 1 << 24
 
 
 def write_elements(file: BinaryIO, array: Array) -> None:
-    """Write the bytes of an array to a file.
+    """Write the bytes of an array to a file."""
+    file.writelines(read_elements(array))
+
+
+def write_pieces(file: BinaryIO, data: memoryview) -> None:
+    """Write bytes to a file."""
+    file.writelines(read_pieces(data))
+
+
+def read_elements(array: Array) -> Iterator[memoryview]:
+    """Yield the bytes of an array in pieces.
 
     Pages of a mapped file count as memory of the process once they are read. They are given back
     after each piece, so that a file of any size is copied in little memory.
@@ -22,13 +33,18 @@ def write_elements(file: BinaryIO, array: Array) -> None:
         # A broadcast array takes memory only when it is copied.
         rows = max(1, len(array) * _PIECE_BYTES // array.nbytes)
         for start in range(0, len(array), rows):
-            write_elements(file, np.ascontiguousarray(array[start : start + rows]))
-        return
-    elements = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            yield from read_elements(np.ascontiguousarray(array[start : start + rows]))
+    else:
+        yield from read_pieces(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
+    """Yield bytes in pieces; the memory of a piece is given back after its use."""
+    elements = np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data
     owner = _mapping(elements)
     for start in range(0, elements.size, _PIECE_BYTES):
         piece = elements[start : start + _PIECE_BYTES]
-        file.write(memoryview(piece))
+        yield memoryview(piece)
         if owner is not None:
             _release_pages(owner, piece)
 

@@ -65,6 +65,14 @@ def describe_sets(sets: Mapping[str, bool | None]) -> str:
     return ", ".join(f"{name} {words[known]}" for name, known in sets.items()) or "unknown"
 
 
+def describe_processor() -> str:
+    """Return the name and the model number that the system reports, and the instruction sets."""
+    facts = _linux_facts()
+    name, family, model = (facts.get(key, "") for key in ("model name", "cpu family", "model"))
+    number = f" (family {family}, model {model})" if family and model else ""
+    return f"{name or platform.machine()}{number}: {describe_sets(instruction_sets())}"
+
+
 def _numpy_features() -> Mapping[str, bool]:
     """Return the features that numpy detects at import, from a private attribute of numpy."""
     for core in ("numpy._core", "numpy.core"):  # numpy 2, then numpy 1
@@ -78,12 +86,15 @@ def _numpy_features() -> Mapping[str, bool]:
 
 def _linux_flags() -> frozenset[str]:
     """Return the features that /proc/cpuinfo lists, none if the file cannot be read."""
+    facts = _linux_facts()
+    return frozenset(facts.get("flags", facts.get("Features", "")).split())
+
+
+def _linux_facts() -> Mapping[str, str]:
+    """Return what /proc/cpuinfo says of the first processor, by the names of its lines."""
     try:
         text = _CPUINFO.read_text()
     except OSError:
-        return frozenset()
-    for line in text.splitlines():
-        key, _, words = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            return frozenset(words.split())
-    return frozenset()
+        return {}
+    lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}

@@ -1,0 +1,144 @@
+"""A tiny decoder in the form of litert-torch's exports: prefill and decode over shared caches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.support.build import Build
+from tests.support.litertlm import Part, compress, message, model_part, pack_litertlm, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.build import Subgraph
+    from tests.support.tensor import Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+VOCABULARY, HEADS, LENGTH, DEPTH = 16, 2, 8, 4
+PREFILL = 3
+TOKENIZER = b"""{"model": {"type": "WordLevel", "vocab": {"<pad>": 0, "</s>": 2, "a": 3}},
+ "added_tokens": [{"id": 1, "content": "<s>"}]}"""
+
+
+def build_decoder(
+    *, mask: str = "float32", tokens_first: bool = False, extra: bool = False, seed: int = 1
+) -> bytes:
+    """Return a decoder of one layer.
+
+    `mask` is the type of the mask, "" for none. `tokens_first` chooses caches [batch, tokens,
+    heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads, depth,
+    tokens]. An `extra` input is one that onnxruntime-genai does not know.
+    """
+    m = Build()
+    random = np.random.default_rng(seed)
+    table = random.standard_normal((VOCABULARY, HEADS * DEPTH)).astype(np.float32)
+    options = {"mask": mask, "tokens_first": tokens_first, "extra": extra}
+    graphs = (m, "decode", 1), (m.subgraph("prefill"), f"prefill_{PREFILL}", PREFILL)
+    for graph, key, count in graphs:
+        made = _build_signature(graph, key, count, table, options)
+        m.signature(key, made.inputs, made.outputs)
+    return m.bytes()
+
+
+class _Signature:
+    """Builds one signature: its operators, and its inputs and outputs by name."""
+
+    def __init__(self, g: Build | Subgraph, key: str, count: int) -> None:
+        self.g, self.key, self.count = g, key, count
+        self.inputs: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+
+    def input(self, name: str, shape: list[int], dtype: str = "float32") -> Tensor:
+        self.inputs[name] = self.g.input(shape, name=f"{self.key}_{name}", dtype=dtype)
+        return self.inputs[name]
+
+    def ints(self, *numbers: int) -> Tensor:
+        return self.g.constant(np.array(numbers, np.int32))
+
+    def op(self, code: str, inputs: list[Tensor], shape: list[int], **options: Any) -> Tensor:
+        (made,) = self.g.op(code, inputs, [shape], **options)
+        return made
+
+    def reshape(self, x: Tensor, shape: list[int]) -> Tensor:
+        return self.op("RESHAPE", [x, self.ints(*shape)], shape, new_shape=shape)
+
+    def transpose(self, x: Tensor, order: tuple[int, ...], shape: list[int]) -> Tensor:
+        return self.op("TRANSPOSE", [x, self.ints(*order)], shape)
+
+    def hide(self, scores: Tensor, positions: Tensor, mask: str) -> Tensor:
+        """Return the scores with the mask: of an input, or a causal one that is computed."""
+        shape = [1, 1, self.count, LENGTH]
+        if mask == "float32":
+            return self.op("ADD", [scores, self.input("mask", shape)], [1, HEADS, *shape[2:]])
+        if mask:
+            seen = self.input("mask", shape, mask)
+        else:
+            places = self.ints(*range(LENGTH))
+            column = self.reshape(positions, [self.count, 1])
+            seen = self.op("LESS_EQUAL", [places, column], shape[2:], dtype="bool")
+            seen = self.reshape(seen, shape)
+        numbers = [self.g.constant(np.array(number, np.float32)) for number in (0, -1e9)]
+        hidden = self.op("SELECT_V2", [seen, *numbers], shape, dtype="float32")
+        return self.op("ADD", [scores, hidden], [1, HEADS, *shape[2:]])
+
+    def update(self, kind: str, new: Tensor, positions: Tensor, shape: list[int]) -> Tensor:
+        """Return a cache with new rows from the first position on."""
+        cache, zero = self.input(f"kv_cache_{kind}_0", shape), self.ints(0)
+        axis = shape.index(LENGTH)
+        start = self.op("SLICE", [positions, zero, self.ints(1)], [1])
+        place = self.op("CONCATENATION", [*[zero] * axis, start, *[zero] * (3 - axis)], [4])
+        updated = self.op("DYNAMIC_UPDATE_SLICE", [cache, new, place], shape)
+        self.outputs[f"kv_cache_{kind}_0"] = updated
+        return updated
+
+
+def _build_signature(
+    g: Build | Subgraph, key: str, count: int, table: Array, options: Mapping[str, Any]
+) -> _Signature:
+    s, width = _Signature(g, key, count), HEADS * DEPTH
+    tokens = s.input("tokens", [1, count], "int32")
+    positions = s.input("input_pos", [count], "int32")
+    weights = g.constant(table)
+    rows = s.op("EMBEDDING_LOOKUP", [s.reshape(tokens, [count]), weights], [count, width])
+    split = s.reshape(rows, [1, count, HEADS, DEPTH])
+    heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, DEPTH])
+    if options["tokens_first"]:
+        shape = [1, LENGTH, HEADS, DEPTH]
+        keys, values = (s.update(kind, split, positions, shape) for kind in "kv")
+        keys = s.transpose(keys, (0, 2, 1, 3), [1, HEADS, LENGTH, DEPTH])
+        values = s.transpose(values, (0, 2, 3, 1), [1, HEADS, DEPTH, LENGTH])
+    else:
+        turned = s.transpose(split, (0, 2, 3, 1), [1, HEADS, DEPTH, count])
+        keys = s.update("k", heads, positions, [1, HEADS, LENGTH, DEPTH])
+        values = s.update("v", turned, positions, [1, HEADS, DEPTH, LENGTH])
+    scores = s.op("BATCH_MATMUL", [heads, keys], [1, HEADS, count, LENGTH], adj_y=True)
+    hidden = s.hide(scores, positions, options["mask"])
+    shares = s.op("SOFTMAX", [hidden], [1, HEADS, count, LENGTH], beta=1.0)
+    mixed = s.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, DEPTH], adj_y=True)
+    mixed = s.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, DEPTH])
+    mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
+    if options["extra"]:
+        mixed = s.op("ADD", [mixed, s.input("extra", [1])], [count, width])
+    if count == 1:
+        logits = s.op("FULLY_CONNECTED", [mixed, weights], [1, VOCABULARY])
+        s.outputs["logits"] = s.reshape(logits, [1, 1, VOCABULARY])
+    g.output(*s.outputs.values())
+    return s
+
+
+def build_language_model(data: bytes, *others: Part) -> bytes:
+    """Return a decoder with a tokenizer and metadata as a `.litertlm` file."""
+    metadata = message(
+        (1, message((2, "<s>"))),
+        (2, message((1, message((1, varint(9)))))),
+        (2, message((2, "</s>"))),
+        (2, message((2, "unknown"))),
+        (4, message((1, 2), (2, 5), (3, 0.5), (4, 0.75))),
+        (5, 6),
+        (7, "{{ messages }}"),
+        (13, message((2, "<pad>"))),
+    )
+    parts = [Part("LlmMetadataProto", metadata), Part("HF_Tokenizer_Zlib", compress(TOKENIZER))]
+    return pack_litertlm([*parts, *others, model_part(data)])

@@ -1,0 +1,183 @@
+"""`--target genai`: the decoder gives LiteRT's tokens with the inputs of onnxruntime-genai."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.support import run_signature
+from tests.support.decoder import (
+    DEPTH,
+    HEADS,
+    LENGTH,
+    TOKENIZER,
+    VOCABULARY,
+    build_decoder,
+    build_language_model,
+)
+from tests.support.litertlm import Part, compress, message, model_part, pack_litertlm
+from tests.support.small import chain
+from tests.test_bundle import archive
+from tflite2onnx import convert_bundle
+from tflite2onnx.cli import main
+from tflite2onnx.errors import BundleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Captured = pytest.CaptureFixture[str]
+
+FORMS = [
+    {"mask": "float32"},
+    {"mask": "bool"},
+    {"mask": "", "tokens_first": True},
+    {"mask": "float32", "tokens_first": True},
+]
+TOKENS = [3, 14, 7, 1, 1, 9]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def run_litert(data: bytes, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield LiteRT's logits after each token."""
+    from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - slow to import
+
+    details = Interpreter(model_content=data).get_signature_runner("decode").get_input_details()
+    state = {n: np.zeros(d["shape"], np.float32) for n, d in details.items() if "cache" in n}
+    for place, token in enumerate(tokens):
+        feeds = {**state, "tokens": np.array([[token]], np.int32)}
+        feeds["input_pos"] = np.array([place], np.int32)
+        if "mask" in details:
+            seen = np.arange(LENGTH) <= place
+            is_bool = details["mask"]["dtype"] == np.bool_
+            mask = seen if is_bool else np.where(seen, 0, -1e9).astype(np.float32)
+            feeds["mask"] = mask.reshape(details["mask"]["shape"])
+        made = run_signature(data, "decode", feeds)
+        state = {name: made[name] for name in state}
+        yield made["logits"]
+
+
+def run_decoder(path: Path, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the logits after each token; the caches are what onnxruntime-genai makes of them."""
+    session = onnxruntime.InferenceSession(path)
+    shape = [1, HEADS, LENGTH, DEPTH]
+    state = {f"0.{kind}": np.zeros(shape, np.float32) for kind in ("key", "value")}
+    for place, token in enumerate(tokens):
+        feeds = {f"past_key_values.{name}": cache for name, cache in state.items()}
+        feeds["input_ids"] = np.array([[token]], np.int32)
+        feeds["position_ids"] = np.array([[place]], np.int32)
+        names = ["logits", *(f"present.{name}" for name in state)]
+        logits, *caches = session.run(names, feeds)
+        state = dict(zip(state, caches, strict=True))
+        yield logits
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_logits(form: Mapping[str, Any]) -> None:
+    """Positions and caches have the form of onnxruntime-genai, and the mask is computed inside."""
+    data = build_decoder(**form)
+    Path("model.tflite").write_bytes(data)
+    assert main(["model.tflite", "-o", "out", "--target", "genai", "-q"]) == 0
+    pairs = zip(run_litert(data, TOKENS), run_decoder(Path("out/model.onnx"), TOKENS), strict=True)
+    for want, got in pairs:
+        assert got.shape == (1, 1, VOCABULARY)
+        np.testing.assert_allclose(got, want, atol=1e-5)
+    assert not Path("out/tokenizer_config.json").exists()
+
+
+def test_configuration() -> None:
+    """The metadata of a container become genai_config.json and tokenizer_config.json."""
+    data = build_language_model(build_decoder(), model_part(chain("ABS"), "vision_encoder"))
+    Path("model.litertlm").write_bytes(data)
+    assert main(["model.litertlm", "out", "--target", "genai"]) == 0
+    made = {path.name for path in Path("out").iterdir()}
+    assert made == {
+        "model.onnx", "vision_encoder.onnx", "genai_config.json", "tokenizer_config.json",
+        "tokenizer.json", "llm_metadata.pb", "manifest.json",
+    }  # fmt: skip
+    config = json.loads(Path("out/genai_config.json").read_text())
+    model, search = config["model"], config["search"]
+    assert model["eos_token_id"] == [9, 2]
+    assert (model["bos_token_id"], model["pad_token_id"]) == (1, 0)
+    assert (model["context_length"], model["vocab_size"]) == (6, VOCABULARY)
+    decoder = model["decoder"]
+    assert (decoder["head_size"], decoder["num_key_value_heads"]) == (DEPTH, HEADS)
+    assert (decoder["filename"], decoder["num_hidden_layers"]) == ("model.onnx", 1)
+    assert (search["top_k"], search["top_p"], search["temperature"]) == (5, 0.5, 0.75)
+    assert search["do_sample"]
+    tokenizer = json.loads(Path("out/tokenizer_config.json").read_text())
+    assert tokenizer["chat_template"] == "{{ messages }}"
+    assert (tokenizer["bos_token"], tokenizer["pad_token"]) == ("<s>", "<pad>")
+    assert "eos_token" not in tokenizer  # the first stop token is not in the vocabulary
+    assert Path("out/tokenizer.json").read_bytes() == TOKENIZER
+
+
+def test_lists_of_scores() -> None:
+    """The vocabulary of a tokenizer may be a list of texts with their scores."""
+    text = b'{"model": {"vocab": [["a", 0.0], ["</s>", -1.5]]}}'
+    metadata = message((2, message((2, "</s>"))))
+    parts = [Part("LlmMetadataProto", metadata), Part("HF_Tokenizer_Zlib", compress(text))]
+    data = pack_litertlm([*parts, model_part(build_decoder())])
+    convert_bundle(data, "out", target="genai")
+    config = json.loads(Path("out/genai_config.json").read_text())
+    assert config["model"]["eos_token_id"] == [1]
+    assert not config["search"]["do_sample"]
+    assert "chat_template" not in json.loads(Path("out/tokenizer_config.json").read_text())
+
+
+def executor(axis: int) -> Part:
+    """Return metadata that name the axis of the tokens of a cache."""
+    cache = message((3, "kv_cache_k_0"), (7, axis))
+    return Part("ExecutorMetadataProto", message((1, message((2, cache)))))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (build_language_model(build_decoder(extra=True)), "decode reads .*extra"),
+        (pack_litertlm([model_part(chain("ABS"))]), "needs the signature decode, got none"),
+        (pack_litertlm([model_part(chain("ABS"), "aux")]), r"\(prefill_decode\), got aux"),
+        (archive({"a": chain("ABS")}), r"\(prefill_decode\), got a"),
+        (pack_litertlm([executor(0), model_part(build_decoder())]), "the cache kv_cache_k_0 must"),
+        (pack_litertlm([executor(1), model_part(build_decoder())]), "caches of one shape"),
+        (
+            pack_litertlm(
+                [Part("HF_Tokenizer_Zlib", compress(b"[]")), model_part(build_decoder())]
+            ),
+            r"tokenizer\.json is damaged",
+        ),
+    ],
+)
+def test_what_cannot_be(data: bytes, reason: str) -> None:
+    with pytest.raises(BundleError, match=reason):
+        convert_bundle(data, "out", target="genai")
+    assert not Path("out").exists()
+
+
+def test_command(capsys: Captured) -> None:
+    """The target needs a folder, and its decoder cannot be verified."""
+    Path("model.tflite").write_bytes(build_decoder())
+    assert main(["model.tflite", "--target", "genai"]) == 1
+    assert "--target genai must be given with a model and -o FOLDER" in capsys.readouterr().err
+    assert main(["model.tflite", "-o", "out", "--target", "genai", "--verify"]) == 1
+    assert "--verify must be given with another target" in capsys.readouterr().err
+    assert main(["model.tflite", "model.tflite", "-o", "out", "--target", "genai", "-q"]) == 0
+    assert Path("out/model/model.onnx").exists()
+
+
+def test_signatures_of_the_decoder() -> None:
+    """The converter's other signatures share their weights, and are right."""
+    Path("model.tflite").write_bytes(build_decoder())
+    assert main(["model.tflite", "-o", "out", "--signature", "all", "--verify", "-q"]) == 0
+    assert {path.name for path in Path("out").iterdir()} == {
+        "decode.onnx", "prefill_3.onnx", "manifest.json",
+    }  # fmt: skip

@@ -1,0 +1,108 @@
+"""Language models: both runtimes choose the same tokens, each with its own caches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.support.decoder import build_decoder, build_language_model
+from tests.support.small import chain
+from tests.test_bundle import archive
+from tflite2onnx import convert
+from tflite2onnx.cli import main
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.verification.language.decoding import (
+    Decoding,
+    _compare_logits,
+    verify_decoders,
+    verify_decoding,
+)
+
+if TYPE_CHECKING:
+    from tflite2onnx import Result
+    from tflite2onnx.verification.onnx_model import ConvertedModel
+
+KEYS = ("prefill_3", "decode")
+STEPS = 5  # the caches of the tiny decoder hold 8 tokens
+
+
+def convert_signatures(data: bytes) -> dict[str, Result]:
+    """Return the conversions of both signatures."""
+    return {key: convert(data, signature=key) for key in KEYS}
+
+
+@pytest.mark.parametrize("mask", ["", "bool", "float32"])
+def test_right_tokens(mask: str) -> None:
+    """The prompt goes through prefill, and its last token through decode."""
+    data = build_decoder(mask=mask, tokens_first=not mask)
+    found = verify_decoding(data, convert_signatures(data), steps=STEPS)
+    assert found.ok
+    assert found.signatures == KEYS
+    assert (len(found.prompt), found.equal, len(found.tokens)) == (4, STEPS, STEPS)
+    assert found.difference < 1e-5
+    assert str(found).startswith("prefill_3 and decode: 5 of 5 tokens equal LiteRT's; logits")
+
+
+def test_wrong_tokens() -> None:
+    """Another model chooses other tokens."""
+    other = convert_signatures(build_decoder(seed=2))
+    found = verify_decoding(build_decoder(), other, steps=STEPS)
+    assert not found.ok
+    assert found.equal < STEPS
+    assert not found.to_dict()["ok"]
+
+
+def test_ties() -> None:
+    """Another token is right where LiteRT's two best logits are closer than its kernels."""
+    rows = [np.array(row, np.float32) for row in ([0, 1, 1.1], [0, 1, 1.3], [0, 1.2, 1.1])]
+    assert _compare_logits(KEYS, [1], [rows]).wrong == ()
+    rows[1] = rows[0]
+    assert _compare_logits(KEYS, [1], [rows]).wrong == (0,)
+
+
+def test_what_is_no_language_model() -> None:
+    data = build_decoder(extra=True)
+    with pytest.raises(VerifyError, match="the input extra of a language model is not known"):
+        verify_decoding(data, convert_signatures(data))
+    with pytest.raises(VerifyError, match="must have the signatures prefill and decode, got none"):
+        verify_decoding(data, {"none": convert(data)})
+    with pytest.raises(VerifyError, match="must be of the signature prefill_3"):
+        verify_decoding(build_decoder(), {key: convert(chain("ABS")) for key in KEYS})
+    named: dict[tuple[str, str | None], ConvertedModel] = {
+        ("", key): each for key, each in convert_signatures(data).items()
+    }
+    assert verify_decoders({"": data}, named) == {}
+    assert verify_decoders({"": data}, {("", "decode"): convert(data)}) == {}
+
+
+def test_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`verify` compares the tokens of language models in containers, and of single models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tflite2onnx.verification.language.decoding.STEPS", STEPS)
+    Path("a.litertlm").write_bytes(build_language_model(build_decoder()))
+    Path("a.tflite").write_bytes(build_decoder())
+    Path("b.task").write_bytes(archive({"TF_LITE_PREFILL_DECODE": build_decoder(seed=2)}))
+    assert main(["a.litertlm", "out", "-q"]) == 0
+    assert main(["verify", "a.litertlm", "out"]) == 0
+    line = "prefill_3 and decode: 5 of 5 tokens equal LiteRT's"
+    assert f"prefill_decode: {line}" in capsys.readouterr().out
+    assert main(["a.tflite", "--signature", "all", "-o", "single", "-q"]) == 0
+    assert main(["verify", "a.tflite", "single"]) == 0
+    assert f"\n{line}" in capsys.readouterr().out
+    assert main(["verify", "b.task", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["decodings"]["TF_LITE_PREFILL_DECODE"]
+    assert told["equal"] == STEPS
+
+    def choose_wrongly(*_: object, **__: object) -> Decoding:
+        return Decoding(KEYS, (1,), (2, 3), (2, 4), 0.5, 1e-5, (1,))
+
+    name = "tflite2onnx.verification.language.decoding.verify_decoding"
+    monkeypatch.setattr(name, choose_wrongly)
+    assert main(["verify", "-q", "a.tflite", "single"]) == 2
+    assert "a.tflite: the tokens of the steps 1 are not LiteRT's" in capsys.readouterr().err

@@ -1,0 +1,280 @@
+"""Conversion of bundles: several models, and each signature of a model, to files in one folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from tflite2onnx.bundle import genai
+from tflite2onnx.convert import convert_read_model
+from tflite2onnx.errors import BundleError, ConversionError, OptionError, OutputError
+from tflite2onnx.graph import Model
+from tflite2onnx.options import ConversionOptions
+from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.source import AnySource, open_source
+from tflite2onnx.result import Result
+from tflite2onnx.signatures import find_signature, has_signature
+from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
+from tflite2onnx.utils.mapped_files import write_pieces
+from tflite2onnx.utils.unique_names import Names
+from tflite2onnx.writer import write_folder
+
+__all__ = [
+    "ALL_SIGNATURES",
+    "MANIFEST",
+    "Bundle",
+    "Part",
+    "bundle_of_signatures",
+    "convert_bundle",
+    "convert_models",
+    "is_bundle",
+    "keep_possible_names",
+    "list_parts",
+    "read_bundle",
+    "write_models",
+]
+
+_logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+ALL_SIGNATURES = "all"
+
+
+class Part(NamedTuple):
+    """What becomes one file: a model, or a signature of a model."""
+
+    model: str
+    signature: str | None
+    file: str
+    decoder: genai.Decoder | None = None  # in the form for onnxruntime-genai
+
+    @property
+    def label(self) -> str:
+        """The name of the part in messages."""
+        if self.model and self.signature:
+            return f"{self.model} ({self.signature})"
+        return self.model or self.signature or ""
+
+
+def bundle_of_signatures(source: AnySource) -> Bundle:
+    """Return a bundle of one model, which has signatures and no name.
+
+    Raises:
+        ModelFileError: the model cannot be read.
+        OptionError: the model has no signatures.
+    """
+    opened = open_source(source)
+    if not read_model(opened).signatures:
+        raise OptionError("the model has no signatures")
+    return Bundle({"": opened})
+
+
+def convert_bundle(
+    source: str | os.PathLike[str] | bytes | Bundle,
+    folder: str | os.PathLike[str],
+    *,
+    external_data: int | None = None,
+    **options: Any,  # noqa: ANN401 - those of `convert`
+) -> dict[str, Result]:
+    """Convert every model of a bundle and write them to a folder, all of them or none.
+
+    A model keeps its name, with the suffix .onnx; bundles in the bundle become folders. Each
+    signature of a model with several becomes a file. Weights that several files have are stored
+    once, with all large weights, in `weights.data`. `manifest.json` describes the inputs and
+    outputs of each file. Tokenizers and metadata of language models are written as well; the
+    manifest lists all other files of the bundle, which are not written.
+
+    Args:
+        source: the path of the bundle, its bytes, or the result of `read_bundle`.
+        folder: the folder to write to; it is created if it does not exist.
+        external_data: as in `convert`.
+        options: the options of `convert` for each model, without `layouts`. A `signature` is
+            converted of each model, and no other one.
+
+    Returns:
+        The result of each conversion by the path of the model in the bundle, followed by the
+        signature in parentheses if the model has several.
+
+    Raises:
+        ConversionError: the bundle cannot be read, models cannot be converted (the error names all
+            of them), or the folder cannot be written to.
+    """
+    bundle = source if isinstance(source, Bundle) else read_bundle(source)
+    results = convert_models(bundle, **options)
+    parts = list_parts(bundle, options.get("signature"), options.get("target"))
+    write_models(bundle, parts, results, folder, external_data)
+    return results
+
+
+def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa: ANN401 - as above
+    """Return the conversion of every part of a bundle.
+
+    Raises:
+        BundleError: parts cannot be converted (the error names all of them), or two parts would
+            become one file.
+    """
+    given = ConversionOptions(**{key: each for key, each in options.items() if each is not None})
+    results: dict[str, Result] = {}
+    problems = []
+    models: dict[str, Model] = {}
+    for part in list_parts(bundle, given.signature, given.target):
+        try:
+            if part.decoder is not None:
+                chosen = replace(given, **part.decoder.options)
+                origin = bundle.models[part.model]
+                results[part.label] = convert_read_model(part.decoder.model, origin, chosen)
+                continue
+            if part.model not in models:
+                models[part.model] = read_model(bundle.models[part.model])
+            chosen = replace(given, signature=part.signature)
+            results[part.label] = convert_read_model(
+                models[part.model],
+                bundle.models[part.model],
+                keep_possible_names(part.label, models[part.model], chosen),
+            )
+        except ConversionError as error:
+            problems.append(f"{part.label}: {error}")
+    if problems:
+        raise BundleError("\n".join(problems))
+    return results
+
+
+def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> ConversionOptions:
+    """Return the options of one of several models; without a signature it keeps tensor names."""
+    if options.names != "signature" or has_signature(model, options.signature):
+        return options
+    _logger.warning(
+        "%s has no signature: its inputs and outputs get the names of its tensors", name
+    )
+    return replace(options, names="tensor")
+
+
+def list_parts(
+    bundle: Bundle, signature: str | None = None, target: str | None = None
+) -> list[Part]:
+    """Return the parts of a bundle: each signature of a model with several, or its main graph.
+
+    `signature` chooses one signature of each model; None and "all" mean all of them. For the target
+    "genai" one model becomes the decoder of onnxruntime-genai.
+
+    Raises:
+        BundleError: two parts would become one file, or there is no decoder.
+    """
+    parts: list[Part] = []
+    decoder = genai.find_decoder(bundle) if target == genai.TARGET else None
+    for name, source in bundle.models.items():
+        if name == decoder:
+            prepared = genai.prepare_decoder(name, read_model(source), bundle.description)
+            parts.append(Part(name, prepared.signature, genai.FILE, prepared))
+            continue
+        if signature not in (None, ALL_SIGNATURES):
+            parts.append(Part(name, signature, _file_of(name)))
+            continue
+        keys = _list_signatures(source, of_different_graphs=bool(name))
+        if name and len(keys) < 2:
+            parts.append(Part(name, None, _file_of(name)))
+            continue
+        make_unique = Names().make_unique
+        parts += [Part(name, key, _file_of(name, make_unique(_clean(key)))) for key in keys]
+    files = [part.file for part in parts]
+    twice = next((file for file in files if files.count(file) > 1), None)
+    if twice is not None:
+        raise BundleError(
+            f"the models of the bundle must have different output files, got {twice} twice"
+        )
+    return parts
+
+
+def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
+    """Return the signatures of a model: all, or the first one of each graph."""
+    try:
+        model = read_model(source)
+    except ConversionError:  # reported when the model is converted
+        return []
+    keys = list(dict.fromkeys(each.key for each in model.signatures))
+    graphs = {find_signature(model, key)[0]: key for key in reversed(keys)}
+    return [key for key in keys if not of_different_graphs or key in graphs.values()]
+
+
+def _file_of(name: str, signature: str = "") -> str:
+    """Return the path of the ONNX file of a model or of one of its signatures."""
+    *folders, last = PurePosixPath(name).parts or ("",)
+    folders = [folder.removesuffix(".task") for folder in folders]
+    stem = "_".join(filter(None, (last.removesuffix(".tflite"), signature)))
+    return "/".join([*folders, f"{stem}.onnx"])
+
+
+def _clean(key: str) -> str:
+    """Return a signature's key as a file name, in lower case, as some file systems ignore case."""
+    return re.sub(r"[^\w.-]", "_", key).lstrip(".").lower() or "signature"
+
+
+def write_models(
+    bundle: Bundle, parts: Sequence[Part], results: Mapping[str, Result],
+    folder: str | os.PathLike[str], external_data: int | None = None,
+) -> None:  # fmt: skip
+    """Write the converted parts of a bundle and a manifest to a folder, all files or none.
+
+    Raises:
+        OutputError: the folder cannot be written to.
+    """
+    files = dict(bundle.files)
+    for part in parts:
+        files |= genai.list_files(part.decoder, bundle) if part.decoder is not None else {}
+    manifest = {
+        **bundle.description,
+        "models": [_describe_part(part, results[part.label]) for part in parts],
+        "files": list(files),
+        "other_files": bundle.others,
+    }
+    placed = {part.file: results[part.label] for part in parts}
+    _write(Path(folder), placed, manifest, files, external_data)
+
+
+def _describe_part(part: Part, result: Result) -> dict[str, Any]:
+    """Return the entry of a part in the manifest: its path, and its metadata in ONNX."""
+    properties = result.skeleton.proto.metadata_props
+    metadata = {p.key.partition(".")[2]: json.loads(p.value) for p in properties}
+    chosen = {"signature": part.signature} if part.signature else {}
+    return {"name": part.model, **chosen, "file": part.file, "opset": result.opset, **metadata}
+
+
+def _write(
+    folder: Path, results: Mapping[str, Result], manifest: Mapping[str, Any],
+    files: Mapping[str, memoryview], external_data: int | None,
+) -> None:  # fmt: skip
+    """Write all files, or none if one of them cannot be written."""
+    try:
+        with replace_all_atomically(folders=True) as create:
+            text = json.dumps(manifest, indent=2).encode() + b"\n"
+            create(_place(folder, MANIFEST)).write(text)
+            for name, content in files.items():
+                write_pieces(create(_place(folder, name)), content)
+            models = {_place(folder, file): each.skeleton for file, each in results.items()}
+            write_folder(models, create, external_data)
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"cannot write to {folder}: {getattr(error, 'strerror', None) or error}"
+        ) from error
+
+
+def _place(folder: Path, file: str) -> Path:
+    """Return the path of a file in a folder, with symbolic links resolved.
+
+    Raises:
+        OSError: symbolic links form a circle.
+        ValueError: a symbolic link leads out of the folder.
+    """
+    place = resolve_path(folder / file)
+    if resolve_path(folder) not in place.parents:
+        raise ValueError(
+            f"the path {file} must stay in the folder, but a symbolic link leads out of it"
+        )
+    return place

@@ -1,0 +1,319 @@
+"""The folder that onnxruntime-genai loads: a decoder, its configuration, and the tokenizer.
+
+onnxruntime-genai gives a decoder tokens and positions as [batch, length], and caches as [batch,
+heads, length, depth], and finds the inputs and outputs by their names. It computes no mask of
+floats, so the mask is computed inside of the graph: a token sees itself and all before it. The
+decoder has one token for each run, so a prompt is run token by token (`chunk_size`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import BundleError
+from tflite2onnx.graph import Graph, Model, Op, Signature, copy_op
+from tflite2onnx.reader.containers.bundle import Bundle
+from tflite2onnx.tensor import DType, Tensor
+
+TARGET = "genai"
+FILE = "model.onnx"
+CONFIG, TOKENIZER_CONFIG = "genai_config.json", "tokenizer_config.json"
+_ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
+_SIGNATURE = "decode"
+_TOKENS, _POSITIONS, _MASKS = ("tokens", "token_ids"), ("input_pos", "positions"), ("mask",)
+_CACHE = re.compile(r"kv_cache_([kv])_(\d+)")
+_KINDS = {"k": "key", "v": "value"}
+_NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
+_AXES = 4
+_SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P
+# What LiteRT-LM adds to the scores of tokens that a token must not see.
+_HIDDEN = -0.7 * float(np.finfo(np.float32).max)
+
+
+class Cache(NamedTuple):
+    """A cache: its kind "k" or "v", its layer, and the axis of its tokens in TFLite."""
+
+    kind: str
+    layer: int
+    source: Tensor
+    target: Tensor
+    axis: int
+
+    @property
+    def layout(self) -> tuple[str, str]:
+        """The axes in TFLite and as onnxruntime-genai has them: the tokens before the depth."""
+        order = {1: "0213", 2: "0123", 3: "0132"}[self.axis]
+        return "0123", order
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The numbers of heads, tokens and elements of a head."""
+        _, heads, length, depth = (self.source.shape[int(i)] for i in self.layout[1])
+        return heads, length, depth
+
+
+class Decoder(NamedTuple):
+    """The decoder of a bundle, with the inputs of onnxruntime-genai, and how it is converted."""
+
+    name: str
+    model: Model
+    signature: str
+    caches: tuple[Cache, ...]
+    logits: Tensor
+    options: Mapping[str, Any]
+
+
+def find_decoder(bundle: Bundle) -> str:
+    """Return the name of the model that decodes tokens.
+
+    Raises:
+        BundleError: there is none.
+    """
+    names = [name for name in bundle.models if name in _ROLES]
+    if not names:
+        raise BundleError(
+            f"the target {TARGET} needs a model that decodes tokens ({_ROLES[0]}),"
+            f" got {', '.join(bundle.models)}"
+        )
+    return names[0]
+
+
+def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> Decoder:
+    """Return a decoder with the inputs and outputs of onnxruntime-genai.
+
+    Raises:
+        BundleError: onnxruntime-genai cannot run the decoder.
+    """
+    signature = next((s for s in model.signatures if s.key == _SIGNATURE), None)
+    if signature is None:
+        keys = ", ".join(s.key for s in model.signatures) or "none"
+        raise BundleError(f"the target {TARGET} needs the signature {_SIGNATURE}, got {keys}")
+    known = (*_TOKENS, *_POSITIONS, *_MASKS)
+    others = [n for n in signature.inputs if n not in known and not _CACHE.fullmatch(n)]
+    tokens, positions, mask = (
+        next((signature.inputs[n] for n in names if n in signature.inputs), None)
+        for names in (_TOKENS, _POSITIONS, _MASKS)
+    )
+    logits = signature.outputs.get("logits")
+    if others or tokens is None or positions is None or logits is None:
+        raise BundleError(
+            f"onnxruntime-genai gives a decoder tokens, positions and caches, but {_SIGNATURE}"
+            f" reads {', '.join(signature.inputs)} and returns {', '.join(signature.outputs)}"
+        )
+    length = None if mask is None else mask.shape[-1]
+    caches = _find_caches(signature, description, length)
+    place = signature.subgraph
+    graph, given = _compute_inputs(model.graphs[place], positions, mask)
+    graphs = (*model.graphs[:place], graph, *model.graphs[place + 1 :])
+    inputs = {n: t for n, t in signature.inputs.items() if t not in (positions, mask)}
+    inputs[_NAMES["positions"]] = given
+    signatures = tuple(
+        s._replace(inputs=inputs) if s is signature else s
+        for s in model.signatures
+        if s is signature or s.subgraph != place
+    )
+    rename = {tokens.name: _NAMES["tokens"], logits.name: _NAMES["logits"]}
+    layouts = {}
+    for cache in caches:
+        for tensor, form in ((cache.source, "past_key_values"), (cache.target, "present")):
+            rename[tensor.name] = f"{form}.{cache.layer}.{_KINDS[cache.kind]}"
+            layouts[tensor.name] = cache.layout
+    changed = model._replace(graphs=graphs, signatures=signatures)
+    options = {"rename": rename, "layouts": layouts, "signature": _SIGNATURE}
+    return Decoder(name, changed, _SIGNATURE, caches, logits, options)
+
+
+def _find_caches(
+    signature: Signature, description: Mapping[str, Any], length: int | None
+) -> tuple[Cache, ...]:
+    """Return the caches of a signature; `length` is the number of tokens that they hold."""
+    executor = description.get("metadata", {}).get("llm_executor_metadata", {})
+    axes = {
+        each.get("decode_input_name"): each.get("sequence_axis")
+        for each in executor.get("state_buffers", ())
+    }
+    found = []
+    for name, source in signature.inputs.items():
+        parts = _CACHE.fullmatch(name)
+        if parts is None:
+            continue
+        target = signature.outputs.get(name)
+        axis = axes.get(name)
+        if axis is None:
+            axis = _guess_axis(source, parts[1], length)
+        if target is None or axis not in range(1, _AXES) or source.rank != _AXES:
+            raise BundleError(
+                f"the cache {name} must be an input and an output [batch, heads, tokens, depth], in"
+                f" any order, got {list(source.shape)}"
+            )
+        found.append(Cache(parts[1], int(parts[2]), source, target, axis))
+    if not found or len({cache.sizes for cache in found}) > 1:
+        raise BundleError(
+            "onnxruntime-genai wants caches of one shape,"
+            f" got {[list(cache.source.shape) for cache in found]}"
+        )
+    return tuple(sorted(found, key=lambda cache: (cache.layer, cache.kind)))
+
+
+def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
+    """Return the axis of the tokens, as litert-torch's exporters choose it.
+
+    Without a mask the caches are [batch, tokens, heads, depth]
+    (litert_torch/generative/layers/kv_cache.py). With one, keys are [batch, heads, tokens, depth]
+    and values [batch, heads, depth, tokens] (export_hf/core/cache.py).
+    """
+    if length is None:
+        return 1
+    usual = 2 if kind == "k" else 3
+    if cache.rank == _AXES and cache.shape[usual] == length:
+        return usual
+    return next((i for i in range(1, cache.rank) if cache.shape[i] == length), 0)
+
+
+def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tuple[Graph, Tensor]:
+    """Return a graph that computes positions and the mask of one input, and this input."""
+    near = graph.ops[0]
+    given = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
+    ops = [copy_op(near, given, positions, resizes=False)]
+    if mask is not None:
+        ops += _compute_mask(near, positions, mask)
+    made = [tensor for op in ops for tensor in op.outputs]
+    inputs = tuple(
+        given if t is positions else t for t in graph.inputs if mask is None or t is not mask
+    )
+    tensors = (*graph.tensors, given, *(t for t in made if t not in graph.tensors))
+    return replace(graph, inputs=inputs, ops=(*ops, *graph.ops), tensors=tensors), given
+
+
+def _compute_mask(near: Op, positions: Tensor, mask: Tensor) -> Sequence[Op]:
+    """Return operators that compute a mask of one token: it sees all up to its position."""
+    length = mask.shape[-1]
+    places = Tensor("mask/places", (length,), DType.INT32, np.arange(length, dtype=np.int32))
+    seen = Tensor("mask/seen", (length,), DType.BOOL)
+    ops = [Op("LESS_EQUAL", near.index, (places, positions), (seen,))]
+    if mask.dtype is not DType.BOOL:
+        zero, hidden = (
+            Tensor(f"mask/{name}", (), DType.FLOAT32, np.array(number, np.float32))
+            for name, number in (("zero", 0), ("hidden", _HIDDEN))
+        )
+        added = Tensor("mask/added", (length,), DType.FLOAT32)
+        ops.append(Op("SELECT_V2", near.index, (seen, zero, hidden), (added,)))
+        seen = added
+    return [*ops, copy_op(near, seen, mask, resizes=False)]
+
+
+def list_files(decoder: Decoder, bundle: Bundle) -> dict[str, memoryview]:
+    """Return the files beside the decoder: the configuration, and that of the tokenizer."""
+    vocabulary = _read_vocabulary(bundle)
+    metadata = bundle.description.get("metadata", {})
+    tokens = {
+        "eos": [
+            n for each in metadata.get("stop_tokens", ()) for n in _find_token(each, vocabulary)
+        ],
+        "bos": _find_token(metadata.get("start_token", {}), vocabulary),
+        "pad": _find_token(metadata.get("pad_token", {}), vocabulary),
+    }
+    contents = {CONFIG: _describe_decoder(decoder, metadata, tokens)}
+    if vocabulary:
+        contents[TOKENIZER_CONFIG] = _describe_tokenizer(metadata, tokens, vocabulary)
+    texts = {name: json.dumps(each, indent=2) + "\n" for name, each in contents.items()}
+    return {name: memoryview(text.encode()) for name, text in texts.items()}
+
+
+def _describe_decoder(
+    decoder: Decoder, metadata: Mapping[str, Any], tokens: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """Return the content of genai_config.json."""
+    heads, length, depth = decoder.caches[0].sizes
+    context = min(length, metadata.get("max_num_tokens") or length)
+    stops = tokens["eos"] or [0]
+    described = {
+        "type": "llama",  # onnxruntime-genai runs all decoders of this form in one way
+        "vocab_size": decoder.logits.shape[-1],
+        "context_length": context,
+        "eos_token_id": stops,
+        "bos_token_id": (*tokens["bos"], *stops)[0],
+        "pad_token_id": (*tokens["pad"], 0)[0],
+        "decoder": {
+            "session_options": {},
+            "filename": FILE,
+            "head_size": depth,
+            # The file does not tell the number of query heads; onnxruntime-genai does not use it.
+            "hidden_size": heads * depth,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "num_hidden_layers": 1 + max(cache.layer for cache in decoder.caches),
+            "inputs": {
+                "input_ids": _NAMES["tokens"],
+                "position_ids": _NAMES["positions"],
+                "past_key_names": "past_key_values.%d.key",
+                "past_value_names": "past_key_values.%d.value",
+            },
+            "outputs": {
+                "logits": _NAMES["logits"],
+                "present_key_names": "present.%d.key",
+                "present_value_names": "present.%d.value",
+            },
+        },
+    }
+    return {"model": described, "search": _describe_search(metadata, context)}
+
+
+def _describe_search(metadata: Mapping[str, Any], context: int) -> dict[str, Any]:
+    """Return how tokens are chosen; the caches have a fixed length and are updated in place."""
+    sampler = metadata.get("sampler_params", {})
+    search = {
+        "max_length": context,
+        "do_sample": sampler.get("type", 0) in _SAMPLING,
+        "num_beams": 1,
+        "past_present_share_buffer": True,
+        "chunk_size": 1,
+    }
+    names = (("top_k", "k"), ("top_p", "p"), ("temperature", "temperature"))
+    return search | {name: sampler[key] for name, key in names if key in sampler}
+
+
+def _describe_tokenizer(
+    metadata: Mapping[str, Any],
+    tokens: Mapping[str, Sequence[int]],
+    vocabulary: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return the content of tokenizer_config.json."""
+    texts = {number: text for text, number in vocabulary.items()}
+    named = {
+        f"{name}_token": texts[each[0]]
+        for name, each in tokens.items()
+        if each and each[0] in texts
+    }
+    template = metadata.get("jinja_prompt_template")
+    chat = {"chat_template": template} if template else {}
+    return {"tokenizer_class": "PreTrainedTokenizerFast", **named, **chat}
+
+
+def _read_vocabulary(bundle: Bundle) -> Mapping[str, int]:
+    """Return the numbers of tokens, by their texts; none without a tokenizer of Hugging Face."""
+    raw = bundle.files.get("tokenizer.json")
+    try:
+        read = json.loads(bytes(raw)) if raw is not None else {}
+        words = read.get("model", {}).get("vocab", {})
+        if isinstance(words, list):  # texts with their scores
+            words = {word: number for number, (word, _) in enumerate(words)}
+        added = {each["content"]: each["id"] for each in read.get("added_tokens", ())}
+    except (ValueError, AttributeError, LookupError, TypeError) as error:
+        raise BundleError(f"tokenizer.json is damaged ({error})") from error
+    return {**words, **added}
+
+
+def _find_token(token: Mapping[str, Any], vocabulary: Mapping[str, int]) -> list[int]:
+    """Return the number of a token, if it is one number, or one text of the vocabulary."""
+    numbers = token.get("token_ids", {}).get("ids", [])
+    if len(numbers) == 1:
+        return [numbers[0]]
+    number = vocabulary.get(token.get("token_str", ""))
+    return [] if number is None else [number]

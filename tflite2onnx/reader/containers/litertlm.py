@@ -1,0 +1,161 @@
+"""Read `.litertlm` files: the header, and the sections that it lists.
+
+The file begins with `LITERTLM`, three version numbers of 4 bytes, 4 bytes of padding and the end of
+the header in 8 bytes. From byte 32 on the header is a flatbuffer (see `litertlm_schema`). Sections
+are read when they are used, because the file is memory-mapped. The file is not trusted.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tflite2onnx.errors import BundleError
+from tflite2onnx.reader.containers.litertlm_schema import SECTION_TYPES
+from tflite2onnx.reader.containers.protobuf import decode_message
+from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
+from tflite2onnx.utils.constant_budget import SizeLimit
+
+MAGIC = b"LITERTLM"
+_MAJOR = 1
+_START, _HEADER = struct.Struct("<8s3I4xQ"), 32
+# The exceptions that damaged bytes raise.
+GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, zlib.error)
+_TABLE = 8  # smallest table in bytes: the offset to it, and its offset to the list of slots
+_SIZE = struct.Struct("<Q")  # of a tokenizer, before its compressed bytes
+# A tokenizer is text, which is compressed to a third or less.
+_LIMIT = SizeLimit(times=64, more=1 << 20)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section: its type, the names and values that describe it, its place, and its bytes."""
+
+    kind: str
+    items: Mapping[str, Any]
+    begin: int
+    end: int
+    data: memoryview
+
+    @property
+    def role(self) -> str:
+        """What a model or tokenizer is for, such as "prefill_decode"; "" if it is not said."""
+        return str(self.items.get("model_type", "")).lower().removeprefix("tf_lite_")
+
+
+@dataclass(frozen=True)
+class Container:
+    """A `.litertlm` file: its version, the metadata of the whole file, and its sections."""
+
+    version: tuple[int, int, int]
+    metadata: Mapping[str, Any]
+    sections: tuple[Section, ...]
+
+
+def is_litertlm(data: memoryview | bytes) -> bool:
+    """Return whether the bytes of a file begin as those of a `.litertlm` file."""
+    return bytes(data[: len(MAGIC)]) == MAGIC
+
+
+def read_container(data: memoryview) -> Container:
+    """Read the header of a `.litertlm` file.
+
+    Raises:
+        BundleError: the file is truncated or damaged, or has another major version.
+    """
+    try:
+        _, major, minor, patch, end = _START.unpack_from(data)
+        if major != _MAJOR:
+            raise BundleError(
+                f"the version of a .litertlm file must be {_MAJOR}, got {major}.{minor}.{patch}"
+            )
+        if not _HEADER < end <= len(data):
+            raise ValueError(f"the header must end at {_HEADER + 1} to {len(data)}, got {end}")
+        root = read_root(data[_HEADER:end], "LiteRTLMMetaData")
+        reader = _Reader(end - _HEADER)
+        system, listed = root["system_metadata"], root["section_metadata"]
+        metadata = reader.items(system["entries"]) if system else {}
+        tables = reader.tables(listed["objects"]) if listed else []
+        sections = tuple(_read_section(reader, data, table, end) for table in tables)
+        _check_places(sections)
+    except GARBAGE as error:
+        raise BundleError(f"the .litertlm file is truncated or damaged ({error})") from error
+    return Container((major, minor, patch), metadata, sections)
+
+
+def unpack_tokenizer(data: memoryview) -> bytes:
+    """Return the text of a tokenizer of Hugging Face.
+
+    Raises:
+        ValueError: the section is damaged, or would unpack to much more than its size.
+    """
+    (size,) = _SIZE.unpack_from(data)
+    limit = _LIMIT.compute(len(data))
+    if size > limit:
+        raise ValueError(f"the tokenizer must unpack to at most {limit:,} bytes, got {size:,}")
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(data[_SIZE.size :], size + 1)
+    if len(text) != size or not unpacker.eof:
+        raise ValueError(f"the tokenizer must unpack to {size:,} bytes")
+    return text
+
+
+def read_metadata(section: Section) -> dict[str, Any]:
+    """Return the content of a section of metadata.
+
+    Raises:
+        ValueError: the section is damaged.
+    """
+    return decode_message(bytes(section.data), section.kind.removesuffix("Proto"))
+
+
+class _Reader:
+    """Reads the tables of a header; parts can be shared, so their number is limited."""
+
+    def __init__(self, size: int) -> None:
+        self._left = 2 * size
+
+    def _use_budget(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ValueError("the tables must have at most two elements per byte of the header")
+
+    def tables(self, vector: Vector) -> list[Table]:
+        self._use_budget(_TABLE * len(vector))
+        return [vector[i] for i in range(len(vector))]
+
+    def items(self, vector: Vector) -> dict[str, Any]:
+        found = {}
+        for pair in self.tables(vector):
+            value = pair["value"]
+            content = None if value is None else value["value"]
+            found[self._read_text(pair["key"])] = (
+                self._read_text(content) if isinstance(content, bytes) else content
+            )
+        return found
+
+    def _read_text(self, raw: bytes | None) -> str:
+        self._use_budget(len(raw or b""))
+        return (raw or b"").decode("utf-8", "replace")
+
+
+def _read_section(reader: _Reader, data: memoryview, table: Table, header: int) -> Section:
+    begin, end, number = table["begin_offset"], table["end_offset"], table["data_type"]
+    if not header <= begin <= end <= len(data):
+        raise ValueError(
+            f"a section must be at {header:,} to {len(data):,}, got {begin:,} to {end:,}"
+        )
+    kind = SECTION_TYPES[number] if number < len(SECTION_TYPES) else f"type {number}"
+    return Section(kind, reader.items(table["items"]), begin, end, data[begin:end])
+
+
+def _check_places(sections: tuple[Section, ...]) -> None:
+    """Raise ValueError if sections overlap: a few bytes could then be many models."""
+    end = 0
+    for section in sorted(sections, key=lambda section: (section.begin, section.end)):
+        if section.begin < end:
+            raise ValueError(f"sections must not overlap, got one that begins at {section.begin:,}")
+        end = section.end

@@ -1,0 +1,58 @@
+"""Files that are no TFLite model: what they are, so that an error can say what to do."""
+
+from __future__ import annotations
+
+_ENOUGH = 4096  # bytes at the start of a file that show what it is
+# The fields of an ONNX model that may follow its version, as in the file.
+_ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42"
+_ZIP = (b"pk\x03\x04",)
+_KERAS = "not a TFLite model: convert it with tf.lite.TFLiteConverter first"
+# The beginnings of a kind of file, in lower case; bytes that its first part has; the message.
+_KINDS = (
+    (
+        (b"version https://git-lfs",),
+        b"",
+        "this is a pointer of Git LFS, not the model itself: run git lfs pull",
+    ),
+    (
+        (b"<!doctype", b"<html", b"<?xml"),
+        b"",
+        "this is a web page, not a TFLite model: download the file itself",
+    ),
+    ((b"\x89hdf",), b"", f"this is a Keras model (.h5), {_KERAS}"),
+    (_ZIP, b"config.json", f"this is a Keras model (.keras), {_KERAS}"),
+    (
+        _ZIP,
+        b"data.pkl",
+        "this is a PyTorch model, not a TFLite model: use litert-torch",
+    ),
+    (
+        _ZIP,
+        b"",
+        "this is a zip archive (a .task bundle?), not a TFLite model: use convert_bundle",
+    ),
+    (
+        (b"litertlm",),
+        b"",
+        "this is a .litertlm file, which is a bundle of models: use convert_bundle",
+    ),
+)
+
+
+def describe_foreign_file(data: memoryview) -> str:
+    """Return what a file is, and how to get a TFLite model; for an unknown file what it lacks."""
+    start = bytes(data[:_ENOUGH])
+    text = start.lstrip().lower()
+    for beginnings, part, words in _KINDS:
+        if text.startswith(beginnings) and part in start:
+            return words
+    if _is_onnx(data):
+        return "this is an ONNX model, not a TFLite model"
+    if len(data) < 8:  # offset of the root table, then the identifier
+        return "the file is truncated: too short to hold a TFLite model"
+    return "this is not a TFLite model (the identifier TFL3 is missing)"
+
+
+def _is_onnx(data: memoryview) -> bool:
+    """Return whether a protobuf begins as an ONNX model: with its version, a small number."""
+    return len(data) > 2 and data[0] == 0x08 and data[1] < 0x80 and data[2] in _ONNX_FIELDS

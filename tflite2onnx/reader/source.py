@@ -1,0 +1,90 @@
+"""The bytes of a model, memory-mapped if they are in a file, and the weights outside of them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.utils.archive import is_inside
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSource:
+    """A model as the bytes of its flatbuffer, and the place of its external weights.
+
+    The external weights of a model are in files of `folder`, by the names of their groups. In a
+    `.litertlm` file one section, `weights`, has the weights of all groups.
+    """
+
+    data: memoryview
+    folder: Path | None = None
+    weights: memoryview | None = None
+
+    def read_weights(self, group: str) -> memoryview:
+        """Return the bytes of a group of external weights.
+
+        Raises:
+            ModelFileError: there is no file of this name beside the model.
+        """
+        if self.weights is not None:
+            return self.weights
+        if self.folder is None:
+            raise ModelFileError(
+                f"the model has weights in the file {group}: it must be given by its path, not by"
+                " its bytes"
+            )
+        if not is_inside(group):
+            raise ModelFileError(
+                f"a file with weights must be in the folder of the model, got {group!r}"
+            )
+        return map_file(self.folder / group)
+
+
+AnySource = str | os.PathLike[str] | bytes | memoryview | ModelSource
+
+
+def open_source(source: AnySource) -> ModelSource:
+    """Return a model, given as a path, or as the bytes of its file.
+
+    Raises:
+        ModelFileError: the file cannot be read, or is empty.
+    """
+    if isinstance(source, ModelSource):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return ModelSource(map_file(source), Path(os.fspath(source)).parent)
+    return ModelSource(memoryview(source).toreadonly().cast("B"))
+
+
+def map_file(path: str | os.PathLike[str]) -> memoryview:
+    """Return the bytes of a file, which are read when they are used.
+
+    Raises:
+        ModelFileError: the file cannot be read, is empty, or is not a regular file.
+    """
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - the path may be any PathLike
+    except (OSError, ValueError) as error:
+        raise _explain_unreadable(path, error) from error
+    if not stat.S_ISREG(mode):
+        raise ModelFileError(f"cannot read {os.fspath(path)}: it is not a regular file")
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - likewise
+            size = os.fstat(file.fileno()).st_size
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    except OSError as error:
+        raise _explain_unreadable(path, error) from error
+    if not size:
+        raise ModelFileError(f"{os.fspath(path)} is empty")
+    return memoryview(data)
+
+
+def _explain_unreadable(
+    path: str | os.PathLike[str], error: OSError | ValueError
+) -> ModelFileError:
+    reason = getattr(error, "strerror", None) or error
+    return ModelFileError(f"cannot read {os.fspath(path)}: {reason}")

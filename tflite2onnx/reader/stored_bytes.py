@@ -1,0 +1,85 @@
+"""The bytes of buffers: in the flatbuffer, after it, or in another file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.reader.flatbuffer import Table, Vector
+from tflite2onnx.reader.source import ModelSource
+
+_PLAIN = (None, b"", b"unpacked")  # how LiteRT names external weights in their usual form
+
+
+class StoredBytes:
+    """Finds the bytes of buffers and of external weights; lies about places raise ModelFileError.
+
+    `groups` are the files with external weights, and `slices` the external buffers.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        buffers: Vector,
+        groups: Sequence[Table],
+        slices: Sequence[Table],
+    ) -> None:
+        self._source, self._buffers, self._groups = source, buffers, groups
+        self._slices = {each["id"]: each for each in slices}
+        self._weights: dict[str, memoryview] = {}
+
+    def of_tensor(self, tensor: Table) -> memoryview:
+        """Return the bytes of a tensor, which may be empty."""
+        if not tensor["external_buffer"]:
+            return self.of_buffer(tensor["buffer"])
+        found = self._slices.get(tensor["external_buffer"])
+        if found is None:
+            fail_damaged(f"it has no external buffer {tensor['external_buffer']}")
+        if found["packing"] not in _PLAIN:
+            packing = found["packing"].decode("utf-8", "replace")
+            raise ModelFileError(f"the packing of external weights must be unpacked, got {packing}")
+        weights = self._of_group(item_at(self._groups, found["group"], "a group of weights"))
+        end = found["offset"] + found["length"]
+        if end > len(weights):
+            raise ModelFileError(
+                f"the external weights of the model are truncated: they must have at least {end:,}"
+                f" bytes, got {len(weights):,}"
+            )
+        return weights[found["offset"] : end]
+
+    def _of_group(self, group: Table) -> memoryview:
+        name = (group["name"] or b"").decode("utf-8", "replace")
+        if name not in self._weights:
+            self._weights[name] = self._source.read_weights(name)
+        return self._weights[name]
+
+    def of_buffer(self, index: int) -> memoryview:
+        """Return the bytes of a buffer, which may be empty; buffer 0 is always empty."""
+        if index == 0:
+            return self._source.data[:0]
+        buffer = item_at(self._buffers, index, "a buffer")
+        return memoryview(buffer["data"]) or self.at(buffer["offset"], buffer["size"])
+
+    def at(self, offset: int, size: int) -> memoryview:
+        """Return bytes after the flatbuffer; the offsets 0 and 1 mean that there are none."""
+        data = self._source.data
+        if offset <= 1:
+            return data[:0]
+        if offset + size > len(data):
+            raise ModelFileError(
+                "the TFLite model is truncated: a buffer ends after the end of the file"
+            )
+        return data[offset : offset + size]
+
+
+def fail_damaged(reason: str) -> NoReturn:
+    """Raise ModelFileError with the reason."""
+    raise ModelFileError(f"the TFLite model is damaged: {reason}")
+
+
+def item_at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
+    """Return an item; ModelFileError if the index is wrong."""
+    if not 0 <= index < len(items):
+        fail_damaged(f"the index of {what} must be below {len(items)}, got {index}")
+    return items[index]

@@ -1,0 +1,1 @@
+"""Verification of language models: tokens that both runtimes choose."""

@@ -1,0 +1,289 @@
+"""A language model in both runtimes: a prompt by one signature, then token after token by another.
+
+Each runtime carries its own caches from run to run. Both get the tokens that LiteRT chooses, the
+ones with the largest logits, so that one different choice does not change all that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tflite2onnx.errors import VerifyError
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.source import AnySource
+from tflite2onnx.tensor import Array
+from tflite2onnx.verification.entry_point import embed_external_weights
+from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
+from tflite2onnx.verification.runtimes import (
+    FASTEST_KERNELS,
+    PLAIN_KERNELS,
+    ModelFile,
+    as_verify_error,
+    open_interpreter,
+    run_onnx,
+)
+
+DECODE, PREFILL = "decode", "prefill"
+STEPS = 20
+LOGITS = "logits"
+_TOKENS, _POSITIONS, _MASK = ("tokens", "token_ids"), ("input_pos", "positions"), "mask"
+_CACHE = "cache"
+_MOST_PROMPT = 7  # tokens
+_HIDDEN = -1e9  # the score of a token that must not be seen
+# The runtimes add in different sequences; LiteRT's own kernels may happen to agree exactly.
+_LEAST_NOISE = 1e-5
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The tokens of a prompt and those that each runtime chose after it.
+
+    `difference` is the largest difference of a logit from LiteRT's, and `noise` that of LiteRT's
+    two sets of kernels, both as parts of the deviation of the logits. `wrong` are the steps with
+    another token although LiteRT's two best logits are farther apart than the noise.
+    """
+
+    signatures: tuple[str, str]
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    litert: tuple[int, ...]
+    difference: float
+    noise: float
+    wrong: tuple[int, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all tokens are right."""
+        return not self.wrong
+
+    @property
+    def equal(self) -> int:
+        """The number of equal tokens."""
+        return sum(a == b for a, b in zip(self.tokens, self.litert, strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the findings as dictionaries, lists, strings and numbers."""
+        return {"ok": self.ok, "equal": self.equal, **asdict(self)}
+
+    def __str__(self) -> str:
+        return (
+            f"{' and '.join(self.signatures)}: {self.equal} of {len(self.tokens)} tokens equal"
+            f" LiteRT's; logits differ by at most {self.difference:.1e} of their deviation"
+            f" ({self.noise:.1e} between LiteRT's kernels)"
+        )
+
+
+class _Signature(Protocol):
+    """A signature in a runtime: the shapes and types of its inputs, and a run by TFLite's names."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[Sequence[int], Any]]: ...
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]: ...
+
+
+def verify_decoders(
+    models: Mapping[str, AnySource], converted: Mapping[tuple[str, str | None], ConvertedModel]
+) -> dict[str, Decoding]:
+    """Verify each language model of a bundle, of its signatures by model and name.
+
+    Models that do not read tokens, but embeddings, and models without caches are left out.
+    """
+    signatures: dict[str, dict[str, ConvertedModel]] = {}
+    for (model, key), each in converted.items():
+        if key is not None and key.startswith((DECODE, PREFILL)):
+            signatures.setdefault(model, {})[key] = each
+    return {
+        model: verify_decoding(models[model], each)
+        for model, each in signatures.items()
+        if _reads_tokens(models[model], each)
+    }
+
+
+def _reads_tokens(model: AnySource, converted: Mapping[str, ConvertedModel]) -> bool:
+    """Return whether the signatures are those of a language model with caches."""
+    prefill = next((key for key in converted if key.startswith(PREFILL)), None)
+    found = {signature.key: signature for signature in read_model(model).signatures}
+    if prefill is None or DECODE not in converted:
+        return False
+    known = (*_TOKENS, *_POSITIONS, _MASK)
+    return LOGITS in found[DECODE].outputs and all(
+        name in known or (_CACHE in name and name in found[key].outputs)
+        for key in (prefill, DECODE)
+        for name in found[key].inputs
+    )
+
+
+def verify_decoding(
+    model: AnySource,
+    signatures: Mapping[str, ConvertedModel],
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+) -> Decoding:
+    """Run a random prompt and then `steps` tokens in both runtimes.
+
+    Args:
+        model: the TFLite model.
+        signatures: the converted signatures: "decode", and one whose name begins with "prefill".
+        steps: the number of tokens, by default 20.
+        seed: the seed of the prompt.
+
+    Raises:
+        VerifyError: a signature is missing, has other inputs than tokens, positions, a mask and
+            caches, or cannot be run.
+    """
+    prefill = next((key for key in signatures if key.startswith(PREFILL)), None)
+    if prefill is None or DECODE not in signatures:
+        raise VerifyError(
+            f"a language model must have the signatures {PREFILL} and {DECODE},"
+            f" got {', '.join(signatures)}"
+        )
+    file, keys = embed_external_weights(model), (prefill, DECODE)
+    litert = _open_litert(file, keys, FASTEST_KERNELS)
+    kernels = _open_litert(file, keys, PLAIN_KERNELS)
+    converted = [_Onnx(signatures[key], key) for key in keys]
+    length = litert[0].shapes[_find_input(litert[0], _TOKENS)][0][-1]
+    logits = litert[1].compute_outputs(_make_feeds(litert[1], [0], 0, {}))[LOGITS]
+    prompt = np.random.default_rng(seed).integers(1, logits.size, min(_MOST_PROMPT, length + 1))
+    pairs: tuple[Sequence[_Signature], ...] = (litert, kernels, converted)
+    runs = [_Run(pair, prompt.tolist()) for pair in pairs]
+    found = [[run.step(None) for run in runs]]
+    while len(found) < (STEPS if steps is None else steps):
+        token = int(found[-1][0].argmax())
+        found.append([run.step(token) for run in runs])
+    return _compare_logits(keys, prompt.tolist(), found)
+
+
+def _compare_logits(
+    keys: tuple[str, str], prompt: Sequence[int], found: Sequence[Sequence[Array]]
+) -> Decoding:
+    """Compare the logits of each step: LiteRT's, those of its plain kernels, and ONNX Runtime's."""
+    deviation = float(np.std(found[0][0])) or 1.0
+    noise = max(_LEAST_NOISE, *(_measure_distance(a, b) / deviation for a, b, _ in found))
+    wrong = []
+    for i, (want, _, got) in enumerate(found):
+        best = np.sort(want)[-2:]
+        if want.argmax() != got.argmax() and best[1] - best[0] > noise * deviation:
+            wrong.append(i)
+    return Decoding(
+        keys,
+        tuple(prompt),
+        tuple(int(got.argmax()) for _, _, got in found),
+        tuple(int(want.argmax()) for want, _, _ in found),
+        max(_measure_distance(want, got) / deviation for want, _, got in found),
+        noise,
+        tuple(wrong),
+    )
+
+
+def _measure_distance(a: Array, b: Array) -> float:
+    return float(np.abs(a - b).max())
+
+
+class _Run:
+    """The runs of one runtime: the prompt first, without its last token, then single tokens."""
+
+    def __init__(self, signatures: Sequence[_Signature], prompt: Sequence[int]) -> None:
+        prefill, decode = signatures
+        self._decode, self._place, self._last = decode, len(prompt) - 1, prompt[-1]
+        length = prefill.shapes[_find_input(prefill, _TOKENS)][0][-1]
+        padded = [*prompt[:-1], *[0] * (length - self._place)]
+        made = prefill.compute_outputs(_make_feeds(prefill, padded, 0, {}))
+        self._state = {name: made[name] for name in made if name in decode.shapes}
+
+    def step(self, token: int | None) -> Array:
+        """Return the logits after a token, None for the last one of the prompt."""
+        given = self._last if token is None else token
+        made = self._decode.compute_outputs(
+            _make_feeds(self._decode, [given], self._place, self._state)
+        )
+        self._state = {name: made[name] for name in self._state}
+        self._place += 1
+        return made[LOGITS].reshape(-1)
+
+
+def _find_input(signature: _Signature, names: Sequence[str]) -> str:
+    """Return which of these names an input has."""
+    for name in names:
+        if name in signature.shapes:
+            return name
+    raise VerifyError(
+        f"a language model must read {names[0]}, got {', '.join(sorted(signature.shapes))}"
+    )
+
+
+def _make_feeds(
+    signature: _Signature, tokens: Sequence[int], place: int, state: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return the inputs of a signature for tokens from a place on; the mask is causal."""
+    positions = np.arange(place, place + len(tokens))
+    given: dict[str, Array] = {_find_input(signature, _TOKENS): np.array(tokens)}
+    given[_find_input(signature, _POSITIONS)] = positions
+    feeds = {}
+    for name, (shape, dtype) in signature.shapes.items():
+        if name == _MASK:
+            seen = np.arange(shape[-1])[None] <= positions[:, None]
+            mask = seen if dtype == np.bool_ else np.where(seen, 0, _HIDDEN)
+            feeds[name] = mask.reshape(shape).astype(dtype)
+        elif name in given:
+            feeds[name] = given[name].reshape(shape).astype(dtype)
+        elif _CACHE in name:
+            feeds[name] = state[name] if name in state else np.zeros(shape, dtype)
+        else:
+            raise VerifyError(f"the input {name} of a language model is not known")
+    return feeds
+
+
+def _open_litert(model: ModelFile, keys: Sequence[str], kernels: str) -> list[_LiteRT]:
+    interpreter = open_interpreter(model, kernels)
+    return [_LiteRT(interpreter, key) for key in keys]
+
+
+class _LiteRT:
+    """A signature in LiteRT."""
+
+    def __init__(self, interpreter: Any, key: str) -> None:
+        with as_verify_error("LiteRT"):
+            self._runner = interpreter.get_signature_runner(key)
+        details = self._runner.get_input_details()
+        self.shapes = {n: (tuple(d["shape"]), d["dtype"]) for n, d in details.items()}
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return copies of the outputs: LiteRT may overwrite them in the next run."""
+        with as_verify_error("LiteRT"):
+            return {name: np.array(made) for name, made in self._runner(**feeds).items()}
+
+
+class _Onnx:
+    """A converted signature in ONNX Runtime, with the names and the layouts of TFLite."""
+
+    def __init__(self, converted: ConvertedModel, key: str) -> None:
+        opened = open_model(converted)
+        names = opened.signatures.get(key)
+        if names is None:
+            raise VerifyError(f"the ONNX model must be of the signature {key}")
+        self._session = opened.session
+        ends = {end.name: end for end in (*opened.inputs, *opened.outputs)}
+        self._inputs = {n: ends[o] for n, o in names["inputs"].items()}
+        self._outputs = {n: ends[o] for n, o in names["outputs"].items()}
+        self.shapes = {
+            n: (end.tflite_shape, np.dtype(end.dtype)) for n, end in self._inputs.items()
+        }
+
+    def compute_outputs(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the outputs in TFLite's layout."""
+        given = {
+            end.name: np.ascontiguousarray(feeds[name].transpose(end.order))
+            for name, end in self._inputs.items()
+        }
+        wanted = [end.name for end in self._outputs.values()]
+        made = run_onnx(self._session, given, wanted)
+        return {
+            name: array.transpose(np.argsort(end.order))
+            for (name, end), array in zip(self._outputs.items(), made, strict=True)
+        }
