@@ -167,8 +167,18 @@ def test_refuses_other_operands() -> None:
     assert "it must have 2 inputs as its sub-graph, got 1" in refusal(m)
     m = Build()
     inner = add_scaling_subgraph(m)
-    m.output(call(m, inner, m.input(SHAPE), m.input([3, 5])))
-    assert "has b, which is float32[2, 3, 5], for tensor_1, which is float32[3, 5]" in refusal(m)
+    m.output(call(m, inner, m.input(SHAPE), m.input(SHAPE, dtype="int32")))
+    assert "has b, which is float32, for tensor_1, which is int32" in refusal(m)
+
+
+@pytest.mark.parametrize("shape", [[3, 5], [5], [], [2, 1, 1], [1, 1, 3, 5]], ids=str)
+def test_a_sub_graph_has_the_shapes_of_the_operands(shape: list[int]) -> None:
+    """The kernel resizes the inputs of the sub-graph, whatever the sub-graph declares."""
+    m = Build()
+    inner = add_scaling_subgraph(m)
+    a, b = m.input(SHAPE), m.input(shape)
+    m.output(composite(m, inner.index, [b, a], [1, *SHAPE] if len(shape) > 3 else SHAPE)[0])
+    check(m.bytes())
 
 
 def test_an_input_that_is_absent_is_missed_where_it_is_read() -> None:

@@ -83,8 +83,7 @@ def test_names_of_a_signature() -> None:
     ("options", "reason"),
     [
         ({"shapes": {"x": [2, 5, 3]}}, "RESHAPE .*must be 30 elements"),
-        ({"batch": 2}, "RESHAPE .*must be 30 elements"),
-        ({"batch": "n"}, "the size n cannot be dynamic because RESHAPE"),
+        ({"shapes": {"x": ["n", 5, 3]}}, "the size n cannot be dynamic because RESHAPE"),
         ({"shapes": {"y": [1]}}, "shape of y: the model has no such input"),
         ({"shapes": {"xx": [1]}}, "did you mean x?"),
         ({"shapes": {"x": [1, 5]}}, "must have 3 sizes, as in .*, got"),
@@ -99,13 +98,6 @@ def test_refused(options: dict[str, Any], reason: str) -> None:
     """A size that the network does not support is an error that names the operator."""
     with pytest.raises(ConversionError, match=reason):
         convert(flat_network().bytes(), **options)
-
-
-def test_batch_of_a_model_without_one() -> None:
-    m = Build()
-    m.output(*m.op("ABS", [m.input([3])], [[3]]))
-    with pytest.raises(ConversionError, match="the model has none"):
-        convert(m.bytes(), batch=2)
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

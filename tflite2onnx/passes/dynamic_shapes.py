@@ -12,6 +12,7 @@ Operators state the axes for which they can be converted: `DynamicShape.supports
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from tflite2onnx.utils.dimension import (
     Symbol,
     evaluate,
     has_dimensions,
+    is_known,
     new_dimension,
     symbols_of,
 )
@@ -41,6 +43,8 @@ from tflite2onnx.utils.dimension import (
 # Sizes in place of 1: of an image, and with room for any window. Divisible by 3, 5 and powers of 2.
 _ENLARGED = (480, 7680)
 BATCH = "batch"
+
+_logger = logging.getLogger(__name__)
 
 
 class OpenGraph(NamedTuple):
@@ -66,14 +70,6 @@ def infer_shapes(graph: Graph) -> Graph:
     walk.walk()
     changed = {t: shaped for t, shaped in walk.shapes.items() if shaped.shape != t.shape}
     return graph.replace_tensors(changed) if changed else graph
-
-
-def infer_custom_shapes(graph: Graph) -> Graph:
-    """Infer the shapes of a graph with custom operators, for the passes that lower them.
-
-    Converters do not know the output shapes of custom operators and often declare an empty shape.
-    """
-    return infer_shapes(graph) if any(op.custom for op in graph.every_op()) else graph
 
 
 def infer_dimensions(graph: Graph) -> Known:
@@ -107,11 +103,14 @@ def name_dynamic_axes(
         FixedSizeError: an operator has a valid output shape at other sizes only if some dynamic
             axes have the declared size.
     """
-    graph = graph if fixed is None else _enlarge_inputs(graph, operator_of)
+    graph = densify_constants(graph)
+    dynamic = [] if fixed is None else _list_dynamic_axes(graph)
+    unknown = any(_has_unknown_size(operator_of(op)) for op in graph.every_op())
+    if dynamic or unknown:
+        graph = _enlarge_sizes(graph, operator_of, dynamic, unknown=unknown)
     places = [] if fixed is None else _list_dynamic_axes(graph)
     places = [place for place in places if axis_name(*place) not in (fixed or ())]
-    graph = densify_constants(graph)
-    if not places and not any(_has_unknown_size(operator_of(op)) for op in graph.every_op()):
+    if not places and not unknown:
         return OpenGraph(graph, {})
     names, walk = _walk(graph, operator_of, places, words or {})
     return _Naming(graph, walk, names).make_open_graph()
@@ -131,16 +130,20 @@ def _list_dynamic_axes(graph: Graph) -> list[Place]:
     return [(t, axis) for t in graph.inputs for axis in sorted(t.dynamic_axes)]
 
 
-def _enlarge_inputs(graph: Graph, operator_of: OperatorOf) -> Graph:
-    """Return the graph with larger inputs if it does not run at the declared sizes.
+def _enlarge_sizes(
+    graph: Graph, operator_of: OperatorOf, dynamic: Collection[Place], *, unknown: bool
+) -> Graph:
+    """Return the graph with larger examples of sizes if it does not run at the declared sizes.
 
-    A dynamic size is declared as 1, but no window of a spectrogram fits into a single sample, and
-    no reflected padding into a single row.
+    A dynamic or unknown size is declared as 1, but no window of a spectrogram fits into a single
+    sample, and no reflected padding into a single row.
     """
-    places = {(t, i) for t in graph.inputs for i in t.dynamic_axes if i and t.shape[i] == 1}
-    for size in (1, *_ENLARGED) if places else ():
+    every = {(t, i) for t, i in dynamic if t.shape[i] == 1}
+    inner = {(t, i) for t, i in every if i}
+    tries = [(inner, 1), *((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])]
+    for places, size in tries if every or unknown else ():
         each = graph if size == 1 else _set_sizes(graph, places, size)
-        walk = ShapeWalk(each, operator_of, strict=True)
+        walk = ShapeWalk(each, operator_of, strict=True, example=size)
         try:
             walk.walk()
         except OperatorError:
@@ -184,17 +187,26 @@ def _walk(
         else:
             return own, walk
     names = own | dict.fromkeys(batches, BATCH)
-    walk = _walk_with_equal_sizes(graph, operator_of, names)
+    try:
+        walk = _walk_with_equal_sizes(graph, operator_of, names, words)
+    except FixedSizeError as error:  # perhaps a first axis is no batch
+        try:
+            return own, _walk_with_equal_sizes(graph, operator_of, own, words)
+        except FixedSizeError as other:
+            raise other from error
     # The first axis of a sequence is the time if another axis must be the batch.
     times = [(t, 0) for t, _ in batches if walk.shapes[t].shape.count(walk.shapes[t].shape[0]) > 1]
     if times:
         names |= {place: own[place] for place in times}
-        walk = _walk_with_equal_sizes(graph, operator_of, names)
+        walk = _walk_with_equal_sizes(graph, operator_of, names, words)
     return names, walk
 
 
 def _walk_with_equal_sizes(
-    graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str]
+    graph: Graph,
+    operator_of: OperatorOf,
+    names: Mapping[Place, str],
+    words: Mapping[str, str],
 ) -> ShapeWalk:
     """Return the walk in which sizes are equal that operators require to be equal."""
     opened, same = _make_dimensions(names), dict[Dimension, Dim]()
@@ -205,6 +217,11 @@ def _walk_with_equal_sizes(
             walk.walk()
         except ClashError as clash:
             replaced = _find_replacement(*clash.dims, order) if clash.dims else None
+            numbers = [
+                old for old, new in (replaced or {}).items() if is_known(new) and old in order
+            ]
+            if any(clash.broadcasts or str(old) in words.values() for old in numbers):
+                replaced = None  # 1 fits too, or the user wants this size to be dynamic
             if replaced is None or replaced.keys() <= same.keys():  # nothing new: no end either
                 axes = _list_axes(clash.dims, names)
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
@@ -233,7 +250,10 @@ def _find_replacement(
             continue
         return {old: new}  # type: ignore[dict-item]
     if not isinstance(one, Dimension) or not isinstance(other, Dimension):
-        return None
+        # The file declares 1 for a dynamic size: another number is what the operator requires.
+        old, new = (one, other) if isinstance(one, Dimension) else (other, one)
+        is_placeholder = old in order and new not in (0, 1, evaluate(old))
+        return {old: new} if is_placeholder else None  # type: ignore[dict-item]
     if one in order and other in order:
         first, last = sorted((one, other), key=order.__getitem__)
         return {last: first}
@@ -355,3 +375,23 @@ def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:
                 isinstance(operator, DynamicShape) and operator.supports_dynamic_axis(operand, axis)
             ):
                 yield tensor, axis
+
+
+def report_fixed_axes(fixed: Mapping[str, str], inputs: Sequence[Tensor]) -> None:
+    """Print one line for all axes of inputs that stay fixed, with the first reason."""
+    if not fixed:
+        return
+    name, cause = next(iter(fixed.items()))
+    tensor = next(t for t in inputs for axis in range(t.rank) if axis_name(t, axis) == name)
+    count = f"{len(fixed)} axes of inputs are" if len(fixed) > 1 else f"axis {name} is"
+    first = f", {name}" if len(fixed) > 1 else ""
+    others = "; `tflite2onnx inspect` lists the others" if len(fixed) > 1 else ""
+    _logger.warning(
+        "%s fixed as in the file%s because %s; for other sizes give --shape %s=%s%s",
+        count,
+        first,
+        cause,
+        tensor.name,
+        ",".join(map(str, tensor.shape)),
+        others,
+    )

@@ -11,6 +11,9 @@
    returns unchanged is removed: the body reads it from the graph around it.
 
 The graphs of control flow may read tensors of the graphs around them.
+
+The kernels resize the tensors of a sub-graph to the operands of the call (CopyTensorsShapeAndType),
+so the shapes that the sub-graph declares are not read: `infer_shapes` computes them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tflite2onnx.errors import OperatorError, as_unsupported
-from tflite2onnx.graph import Graph, Model, Op, same_declared_shape
+from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.op.control_flow.calls import CALLS
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
@@ -100,16 +103,14 @@ class _Inliner:
     def if_(self, op: Op, place: _Place) -> list[Op]:
         options = op.options
         branches = [int(options.then_subgraph_index), int(options.else_subgraph_index)]
-        rw = Rewriter(op)
-        condition = self._make_scalar(rw, _find_input(op, 0, DType.BOOL))
-        return [*rw.ops, *self._build_if(op, condition, branches, op.outputs, place)]
+        condition = _find_input(op, 0, DType.BOOL)
+        return self._build_if(op, condition, branches, op.outputs, place)
 
     def case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
             raise OperatorError("it must have branches, got none")
-        rw = Rewriter(op)
-        index = self._make_scalar(rw, _find_input(op, 0, DType.INT32))
+        rw, index = Rewriter(op), _find_input(op, 0, DType.INT32)
         negative, last = (
             self._new_tensor("negative", DType.BOOL),
             self._new_tensor("branch", DType.INT32),
@@ -173,14 +174,12 @@ class _Inliner:
         starts, ends = list(inputs), list(inputs)
         first, targets = [], []
         for i, (source, target) in enumerate(zip(inputs, op.outputs, strict=True)):
-            if body.outputs[i] is body.inputs[i] and _same_elements(source, body.inputs[i]):
+            if body.outputs[i] is body.inputs[i] and same_scale(source, body.inputs[i]):
                 rw.copy(source, target)
                 continue
             targets.append(target)
             # The values within the loop are no states, even if the output is a variable.
-            like = replace(target, is_variable=False)
-            if same_declared_shape(source, target):
-                like = replace(like, shape=source.shape)
+            like = _with_shape(replace(target, is_variable=False), source)
             first.append(self._reinterpret(rw, source, like))
             starts[i] = self._copy_tensor(replace(like, name=body.inputs[i].name))
             ends[i] = self._copy_tensor(replace(like, name=body.outputs[i].name))
@@ -221,7 +220,7 @@ class _Inliner:
         computed = {t for each in callee.ops for t in each.outputs if not t.is_variable}
         own = dict(zip(callee.outputs, outputs, strict=True))
         for tensor in callee.tensors:
-            if tensor in computed and tensor in own and _same_elements(tensor, own[tensor]):
+            if tensor in computed and tensor in own and same_scale(tensor, own[tensor]):
                 known[tensor] = own[tensor]
             elif tensor in computed or (tensor.is_variable and tensor not in known):
                 known[tensor] = self._copy_tensor(tensor)
@@ -256,14 +255,10 @@ class _Inliner:
         return self._graphs[index]
 
     def _reinterpret(self, rw: Rewriter, source: Tensor, like: Tensor) -> Tensor:
-        """Return a tensor with the same stored elements and the shape and scale of `like`."""
-        if _same_elements(source, like):
+        """Return a tensor with the same stored elements and the scale of `like`."""
+        if same_scale(source, like):
             return source
-        return rw.copy(source, self._copy_tensor(like))
-
-    def _make_scalar(self, rw: Rewriter, tensor: Tensor) -> Tensor:
-        """Return a tensor of one element as a scalar."""
-        return self._reinterpret(rw, tensor, Tensor(tensor.name, (), tensor.dtype))
+        return rw.copy(source, self._copy_tensor(_with_shape(like, source)))
 
     def _new_tensor(self, name: str, dtype: DType) -> Tensor:
         return self._copy_tensor(Tensor(name, (), dtype))
@@ -297,11 +292,8 @@ def _check_operands(kind: str, operands: Sequence[Tensor | None], callee: Sequen
             f"it must have {len(callee)} {kind} as its sub-graph, got {len(operands)}"
         )
     for outer, inner in zip(operands, callee, strict=True):
-        if outer is None or (outer.dtype is inner.dtype and same_declared_shape(outer, inner)):
-            continue
-        # The shape [1] is accepted for a scalar.
-        if (outer.elements, inner.elements, outer.dtype) != (1, 1, inner.dtype):
-            pair = (f"{t.name}, which is {t.dtype.label}{list(t.shape)}" for t in (inner, outer))
+        if outer is not None and outer.dtype is not inner.dtype:
+            pair = (f"{t.name}, which is {t.dtype.label}" for t in (inner, outer))
             raise OperatorError(f"its sub-graph has {', for '.join(pair)}")
 
 
@@ -313,9 +305,9 @@ def _find_input(op: Op, index: int, dtype: DType) -> Tensor:
     return tensor
 
 
-def _same_elements(outer: Tensor, inner: Tensor) -> bool:
-    """Return whether two tensors of one dtype have the same shape and scale."""
-    return same_declared_shape(outer, inner) and same_scale(outer, inner)
+def _with_shape(tensor: Tensor, like: Tensor) -> Tensor:
+    """Return a tensor with the shape of another."""
+    return replace(tensor, shape=like.shape, shape_signature=like.shape_signature)
 
 
 def _make_control(

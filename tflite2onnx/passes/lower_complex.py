@@ -6,12 +6,14 @@ Complex inputs and outputs of the file are tensors of pairs in the ONNX model. A
 replaces each operator with a complex input or output:
 
 1. Operators about complex numbers (REAL, COMPLEX_ABS, FFTs) and elementwise sums stay.
-2. RESHAPE, SQUEEZE and EXPAND_DIMS become RESHAPE to the shape with the axis of pairs.
-3. SLICE, STRIDED_SLICE, TRANSPOSE and BROADCAST_TO get constants with one more element.
+2. SQUEEZE and EXPAND_DIMS count their axes from the first, because the axis of pairs is the last.
+3. RESHAPE, SLICE, STRIDED_SLICE, TRANSPOSE and BROADCAST_TO get lists with one more element,
+   which may be computed.
 4. SHAPE and RANK read the real part.
 5. Products, CAST, FlexComplex, FlexConj, FlexAngle and SELECT_V2 become several operators.
 
-Other operators on complex tensors are errors.
+Other operators on complex tensors are errors. The pass runs between two inferences of shapes: it
+reads ranks, but no sizes of computed tensors, which may be dynamic.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ from tflite2onnx.errors import (
     collect_errors,
 )
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
-from tflite2onnx.op.common.checks import expect_rank
-from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
+from tflite2onnx.op.common.checks import axis_of, expect_rank
+from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant, new_tensor
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.utils.constant_budget import SizeLimit
 
 PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
+_END = np.iinfo(np.int32).max  # a slice to the end of an axis
 _SIGNS = {dtype: np.array([1, -1], dtype.numpy) for dtype in PARTS.values()}
-_TIMES, _BYTES = 4, 1 << 26
+_LIMIT = SizeLimit(times=4, more=1 << 26)  # of the bytes of complex constants
 
 
 def lower_complex(graph: Graph) -> Graph:
@@ -69,7 +72,7 @@ def lower_complex(graph: Graph) -> Graph:
 def _check_room(arrays: Sequence[Array]) -> None:
     """Raise ModelFileError if complex constants, which may share bytes, are too large."""
     complex_ones = [a for a in arrays if np.iscomplexobj(a)]
-    if sum(a.nbytes for a in complex_ones) > _TIMES * count_memory(complex_ones) + _BYTES:
+    if sum(a.nbytes for a in complex_ones) > _LIMIT.compute(count_memory(complex_ones)):
         raise ModelFileError("the complex constants must not take far more memory than the file")
 
 
@@ -135,28 +138,27 @@ class _PairRewriter(Rewriter):
         outputs = tuple(self.pairs.get(t, t) for t in self.source.outputs)
         self.add_changed(inputs=inputs, outputs=outputs)
 
-    def reshape_pairs(self) -> None:
-        """Add a RESHAPE of pairs."""
-        self.expect_one_type(0)
-        y = self.output
-        (shape,) = operator_for(self.source).infer_outputs()
-        if all(isinstance(size, int) for size in shape) and (*shape, _PAIR) != y.shape:
-            raise OperatorError(
-                f"the shape of its output must be {list(shape)}, got {list(y.shape[:-1])}"
-            )
-        self.op("RESHAPE", self.inputs[0], output=y, new_shape=y.shape)
-
-    def extend_constants(self, *extensions: tuple[int, Sequence[int]]) -> None:
-        """Add the operator with more elements in some constant inputs: (input, elements)."""
+    def extend_lists(self, *extensions: tuple[int, Sequence[int]]) -> None:
+        """Add the operator with more elements in some inputs that are lists: (input, elements)."""
         self.expect_one_type(0)
         inputs = self.inputs
         for index, more in extensions:
-            tensor = inputs[index]
-            if tensor.data is None:
-                raise OperatorError(f"{tensor.name} must be constant")
-            rows = np.asarray(more, tensor.data.dtype)
-            inputs[index] = constant(tensor.name, np.concatenate([tensor.data, rows]), tensor)
+            inputs[index] = self._extend_list(inputs[index], more)
         self.add_changed(inputs=tuple(inputs), outputs=(self.output,))
+
+    def _extend_list(self, tensor: Tensor, more: Sequence[int]) -> Tensor:
+        expect_rank(tensor, 1)
+        rest = constant(f"{tensor.name}/rest", np.asarray(more, tensor.dtype.numpy), tensor)
+        longer = replace(rest, name=f"{tensor.name}/longer", shape=(tensor.elements + len(more),))
+        if tensor.data is None:
+            return self.op("CONCATENATION", tensor, rest, output=replace(longer, data=None))
+        return replace(longer, data=np.concatenate([tensor.data, rest.data]))
+
+    def add_last_axis(self, tensor: Tensor) -> Tensor:
+        """Add EXPAND_DIMS of a real tensor, for pairs to share its elements."""
+        shape = (*tensor.shape, 1)
+        last = int32_constant("last", tensor.rank)
+        return self.op("EXPAND_DIMS", tensor, last, like=tensor, name="column", shape=shape)
 
     def part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
         """Add REAL or IMAG of a tensor of pairs."""
@@ -164,8 +166,7 @@ class _PairRewriter(Rewriter):
 
     def pack_parts(self, *parts: Tensor) -> None:
         """Add a PACK of real parts and imaginary parts, which are broadcast to one shape."""
-        expect_rank(self.source.outputs[0], max(t.rank for t in self.source.inputs if t))
-        axis = self.output.rank - 1
+        axis = max(t.rank for t in self.source.inputs if t)
         self.op("PACK", *parts, output=self.output, axis=axis, values_count=_PAIR)
 
 
@@ -196,21 +197,12 @@ def _cast_pairs(rw: _PairRewriter) -> None:
     x, y = rw.inputs[0], rw.output
     from_complex, to_complex = (t in rw.pairs for t in (rw.source.inputs[0], rw.source.outputs[0]))
     if from_complex and to_complex:
-        if x.dtype is y.dtype:
-            rw.reshape_pairs()
-        else:
-            rw.keep_operator()
+        rw.keep_operator()
     elif from_complex:
         rw.op("CAST", rw.part("REAL", x), output=y)
-    elif x.shape != y.shape[:-1]:
-        raise OperatorError(
-            f"the shape of its output must be {list(x.shape)}, got {list(y.shape[:-1])}"
-        )
     else:
-        real = rw.op("CAST", x, output=_make_part(y, "REAL"))
-        column = Tensor(f"{y.name}/column", (*y.shape[:-1], 1), y.dtype)
-        rw.op("RESHAPE", real, output=column, new_shape=column.shape)
-        pads = np.zeros((y.rank, 2), np.int32)
+        column = rw.add_last_axis(rw.op("CAST", x, output=_make_part(y, "REAL")))
+        pads = np.zeros((column.rank, 2), np.int32)
         pads[-1, 1] = 1
         rw.op("PAD", column, int32_constant(f"{y.name}/pads", pads), output=y)
 
@@ -225,6 +217,35 @@ def _bitcast_pairs(rw: _PairRewriter) -> None:
     rw.keep_operator()
 
 
+def _reshape_pairs(rw: _PairRewriter) -> None:
+    if len(rw.inputs) > 1 and rw.inputs[1].rank == 1:
+        rw.extend_lists((1, [_PAIR]))
+        return
+    rw.expect_one_type(0)
+    listed = rw.source.options.new_shape or ()
+    shape = (*(listed if list(listed) != [0] else ()), _PAIR)
+    rw.op("RESHAPE", rw.inputs[0], output=rw.output, new_shape=shape)
+
+
+def _squeeze_pairs(rw: _PairRewriter) -> None:
+    rw.expect_one_type(0)
+    rank = rw.inputs[0].rank - 1
+    axes = tuple(axis_of(axis, rank) for axis in rw.source.options.get("squeeze_dims") or ())
+    rw.op("SQUEEZE", rw.inputs[0], output=rw.output, squeeze_dims=axes)
+
+
+def _expand_pairs(rw: _PairRewriter) -> None:
+    rw.expect_one_type(0)
+    pairs, number = rw.inputs
+    if number.data is None:
+        rank = np.array(pairs.rank, number.dtype.numpy)
+        count = constant(f"{number.name}/count", rank, number)
+        number = rw.op("FLOOR_MOD", number, count, output=new_tensor(number, "axis"))
+    else:
+        number = replace(number, data=np.asarray(number.data % pairs.rank))
+    rw.op("EXPAND_DIMS", pairs, number, output=rw.output)
+
+
 def _read_shape(rw: _PairRewriter) -> None:
     """Take SHAPE and RANK of the real part."""
     rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
@@ -235,9 +256,9 @@ def _slice_pairs(rw: _PairRewriter) -> None:
     o, rank, count = rw.source.options, rw.inputs[0].rank - 1, rw.inputs[1].elements
     # Axes without a range are kept whole too; an ellipsis may stand for these axes.
     named = count - (o.new_axis_mask & (1 << count) - 1).bit_count()
-    left = [] if o.ellipsis_mask else rw.inputs[0].shape[named:rank]
-    ends = [*left, _PAIR]
-    rw.extend_constants((1, [0] * len(ends)), (2, ends), (3, [1] * len(ends)))
+    more = 1 if o.ellipsis_mask else 1 + max(rank - named, 0)
+    ends = [_END] * more
+    rw.extend_lists((1, [0] * more), (2, ends), (3, [1] * more))
 
 
 def _conjugate_pairs(rw: _PairRewriter) -> None:
@@ -256,9 +277,7 @@ def _compute_angle(rw: _PairRewriter) -> None:
 def _select_pairs(rw: _PairRewriter) -> None:
     condition, x, y = rw.inputs
     rw.expect_one_type(1, 2)
-    shape = (*condition.shape, 1)
-    both = Tensor(f"{rw.output.name}/condition", shape, condition.dtype)
-    rw.op("RESHAPE", condition, output=both, new_shape=shape)
+    both = rw.add_last_axis(condition)
     rw.add_changed(code="SELECT_V2", inputs=(both, x, y), outputs=(rw.output,))
 
 
@@ -266,15 +285,17 @@ _RULES: dict[str, Callable[[_PairRewriter], None]] = {
     # These operators read or write pairs.
     **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D"), _PairRewriter.keep_operator),
     "BITCAST": _bitcast_pairs,
-    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _PairRewriter.reshape_pairs),
+    "RESHAPE": _reshape_pairs,
+    "SQUEEZE": _squeeze_pairs,
+    "EXPAND_DIMS": _expand_pairs,
     **dict.fromkeys(("SHAPE", "RANK"), _read_shape),
     "CAST": _cast_pairs,
     "MUL": _multiply_pairs,
     "SELECT_V2": _select_pairs,
-    "SLICE": lambda rw: rw.extend_constants((1, [0]), (2, [_PAIR])),
+    "SLICE": lambda rw: rw.extend_lists((1, [0]), (2, [_PAIR])),
     "STRIDED_SLICE": _slice_pairs,
-    "TRANSPOSE": lambda rw: rw.extend_constants((1, [rw.inputs[0].rank - 1])),
-    "BROADCAST_TO": lambda rw: rw.extend_constants((1, [_PAIR])),
+    "TRANSPOSE": lambda rw: rw.extend_lists((1, [rw.inputs[0].rank - 1])),
+    "BROADCAST_TO": lambda rw: rw.extend_lists((1, [_PAIR])),
 }
 
 

@@ -17,54 +17,37 @@ Size = int | str  # a number, or the name of a dynamic size
 def resize_inputs(
     graph: Graph,
     shapes: Mapping[str, Sequence[Size]],
-    batch: Size | None,
-    aliases: Mapping[str, str] | None = None,
 ) -> tuple[Graph, dict[str, str]]:
     """Return the graph with inputs of these sizes, and the names of sizes by name of the axis.
 
     Args:
         graph: the graph of the entry point.
         shapes: the sizes of inputs, by the name of the input.
-        batch: the first size of all other inputs whose first size is dynamic, or 1, in the file.
-        aliases: other names of inputs, as in a signature.
 
     Raises:
         OptionError: there is no such input, or it has another number of axes.
     """
-    names = {**(aliases or {}), **{t.name: t.name for t in graph.inputs}}
-    by_name = {_find_name(names, name): sizes for name, sizes in shapes.items()}
+    names = [tensor.name for tensor in graph.inputs]
+    for name in shapes:
+        _check_name(names, name)
     resized, words = {}, dict[str, str]()
     for tensor in graph.inputs:
-        sizes = by_name.get(tensor.name)
-        if sizes is None and batch is not None and _has_batch(tensor):
-            sizes = (batch, *_list_declared_sizes(tensor)[1:])
+        sizes = shapes.get(tensor.name)
         if sizes is not None:
             resized[tensor] = _resize_input(tensor, sizes)
             words |= {
                 axis_name(tensor, axis): size
                 for axis, size in enumerate(sizes)
-                if isinstance(size, str) and size != "?"
+                if isinstance(size, str)
             }
-    if batch is not None and not resized:
-        raise OptionError("batch must be of an input with a batch axis, and the model has none")
     return graph.replace_tensors(resized) if resized else graph, words
 
 
-def _find_name(names: Mapping[str, str], name: str) -> str:
+def _check_name(names: Sequence[str], name: str) -> None:
     if name not in names:
         close = difflib.get_close_matches(str(name), names, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise OptionError(f"shape of {name}: the model has no such input{hint}")
-    return names[name]
-
-
-def _has_batch(tensor: Tensor) -> bool:
-    return tensor.rank > 0 and (0 in tensor.dynamic_axes or tensor.shape[0] == 1)
-
-
-def _list_declared_sizes(tensor: Tensor) -> tuple[Size, ...]:
-    """Return the sizes that the file declares, "?" for dynamic ones."""
-    return tuple("?" if i in tensor.dynamic_axes else n for i, n in enumerate(tensor.shape))
 
 
 def _resize_input(tensor: Tensor, sizes: Sequence[Size]) -> Tensor:

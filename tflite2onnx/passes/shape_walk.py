@@ -22,6 +22,7 @@ from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.dimension import (
+    BroadcastError,
     Dim,
     Dimension,
     Symbol,
@@ -46,12 +47,14 @@ _MOST_ELEMENTS = 256  # of a tensor that is computed from sizes
 class ClashError(OperatorError):
     """An operator cannot run with these sizes of its inputs.
 
-    `dims` are the dimensions that must be equal, if these are the reason. (The error itself would
-    make a cycle of references through the frames in which it is caught.)
+    `dims` are the dimensions that must be equal, if these are the reason, and `broadcasts` is set
+    if one of them may also be 1. (The error itself would make a cycle of references through the
+    frames in which it is caught.)
     """
 
     def __init__(self, error: OperatorError, op: Op) -> None:
         self.dims = error.dims if isinstance(error, UnequalError) else ()
+        self.broadcasts = isinstance(error, BroadcastError)
         super().__init__(error.reason, op.place)
 
 
@@ -60,7 +63,8 @@ class ShapeWalk:
 
     The constructor takes the dimensions of dynamic axes of the inputs (`opened`), and dimensions
     that replace other dimensions, to which they are equal (`same`). Without `opened` all sizes are
-    integers, and sizes that are known at run time only are those that the file declares. If not
+    integers, and sizes that are known at run time only are those that the file declares, or an
+    `example` where it declares 1, as for any size that it does not know. If not
     `strict`, tensors whose shape cannot be inferred keep their declared shape; if `strict`,
     operators also check integer sizes.
 
@@ -78,7 +82,9 @@ class ShapeWalk:
         same: Mapping[Dimension, Dim] | None = None,
         *,
         strict: bool = False,
+        example: int = 1,
     ) -> None:
+        self._example = example
         self._graph, self._operator_of, self._strict = graph, operator_of, strict
         self._opened, self._same, self._is_open = opened or {}, same or {}, opened is not None
         self._room = constant_budget(graph)
@@ -92,7 +98,7 @@ class ShapeWalk:
             tuple(self._opened.get((t, axis), size) for axis, size in enumerate(t.shape))
             for t in self._graph.inputs
         ]
-        self._set_inputs(self._graph.inputs, shapes)
+        self.set_inputs(self._graph.inputs, shapes)
         self.walk_ops(self._graph.ops)
         return self.known
 
@@ -140,7 +146,7 @@ class ShapeWalk:
 
     # Shapes
 
-    def _set_inputs(self, tensors: Sequence[Tensor], shapes: Sequence[Sequence[Dim]]) -> None:
+    def set_inputs(self, tensors: Sequence[Tensor], shapes: Sequence[Sequence[Dim]]) -> None:
         """Set the shapes of inputs."""
         for tensor, sizes in zip(tensors, shapes, strict=True):
             self.shapes[tensor] = self.known[tensor] = self._resize_tensor(tensor, sizes)
@@ -182,15 +188,14 @@ class ShapeWalk:
                 sizes.append(size)
                 continue
             declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
+            declared = self._example if declared <= 1 else declared
             # A signature without any dynamic axis does not tell these axes from the others.
             signed = len(tensor.shape_signature) == len(shape) and tensor.dynamic_axes
             fixed = signed and axis not in tensor.dynamic_axes
-            if not self._is_open:
-                named.setdefault(size, declared or 1)
-            elif fixed and not isinstance(size, DataDependentSize):
+            if not self._is_open or (fixed and not isinstance(size, DataDependentSize)):
                 named.setdefault(size, declared)
             else:
-                symbol = Symbol(f"{origin.name}_{axis}", declared or 1, least=0)
+                symbol = Symbol(f"{origin.name}_{axis}", declared, least=0)
                 named.setdefault(size, new_dimension(symbol))
             sizes.append(named[size])
         return tuple(sizes)
@@ -221,7 +226,7 @@ class ShapeWalk:
                 shapes[graph][i] = tuple(sizes)
 
     def _walk_subgraph(self, graph: Graph, shapes: Sequence[Sequence[Dim]]) -> Graph:
-        self._set_inputs(graph.inputs, shapes)
+        self.set_inputs(graph.inputs, shapes)
         self.walk_ops(graph.ops)
         return replace(
             graph,

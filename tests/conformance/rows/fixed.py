@@ -63,7 +63,6 @@ FIXED: dict[str, dict[str, str]] = {
     "TFLite_Detection_PostProcess": {
         "0.0": "LiteRT's kernel requires a batch of 1",
         "1.0": "LiteRT's kernel requires a batch of 1",
-        "0.2": "not converted: elements after the first four are unused",
         "1.2": "the number of classes is an option",
         "2.1": "not converted: elements after the first four are unused",
     },

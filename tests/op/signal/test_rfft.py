@@ -12,6 +12,7 @@ from tests.op.ports import check_outputs
 from tests.support import Build, Tensor, difference, run_onnx, run_tflite
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
+from tflite2onnx.utils.constant_budget import SizeLimit
 
 
 def spectrum(m: Build, shape: list[int], *lengths: int) -> Tensor:
@@ -223,7 +224,93 @@ def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.Monk
     x = m.constant(np.ones(4, np.complex64))
     m.output(*m.op("REAL", [x], [[4]]))
     module = import_module("tflite2onnx.passes.lower_complex")  # a function has this name, too
-    monkeypatch.setattr(module, "_TIMES", 0)
-    monkeypatch.setattr(module, "_BYTES", 8)
+    monkeypatch.setattr(module, "_LIMIT", SizeLimit(times=0, more=8))
     with pytest.raises(ConversionError, match="must not take far more memory than the file"):
         convert(m.bytes())
+
+
+def add_dynamic_spectrum(m: Build) -> tuple[Tensor, Tensor]:
+    """Return the Fourier transform of an input [-1, 4, 8] and the size of the dynamic axis.
+
+    The file declares the shape [1] for the transform.
+    """
+    x = m.input([1, 4, 8], shape_signature=[-1, 4, 8], name="x")
+    made = m.tensor([1], dtype="complex64")
+    (y,) = m.op("RFFT2D", [x, m.constant(np.array([4, 8], np.int32))], [made])
+    (sizes,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
+    bounds = [m.constant(np.array([i], np.int32)) for i in (0, 1, 1)]
+    return y, m.op("STRIDED_SLICE", [sizes, *bounds], [[1]])[0]
+
+
+def int32(*numbers: int) -> Any:
+    return np.array(numbers, np.int32)
+
+
+def reshape_rows(m: Build, x: Tensor, rows: Tensor) -> Tensor:
+    (shape,) = m.op("CONCATENATION", [rows, m.constant(int32(5, -1))], [[3]], axis=0)
+    return m.op("RESHAPE", [x, shape], [m.tensor([1], dtype="complex64")])[0]
+
+
+def reshape_by_option(m: Build, x: Tensor, _: Tensor) -> Tensor:
+    return m.op("RESHAPE", [x], [m.tensor([1], dtype="complex64")], new_shape=[-1, 20])[0]
+
+
+def broadcast_rows(m: Build, x: Tensor, rows: Tensor) -> Tensor:
+    (shape,) = m.op("CONCATENATION", [m.constant(int32(2)), rows, m.constant(int32(4, 5))], [[4]])
+    return m.op("BROADCAST_TO", [x, shape], [m.tensor([1], dtype="complex64")])[0]
+
+
+def slice_rows(m: Build, x: Tensor, rows: Tensor) -> Tensor:
+    (size,) = m.op("CONCATENATION", [rows, m.constant(int32(2, -1))], [[3]], axis=0)
+    begin = m.constant(int32(0, 1, 2))
+    return m.op("SLICE", [x, begin, size], [m.tensor([None] * 3, dtype="complex64")])[0]
+
+
+def slice_first(m: Build, x: Tensor, rows: Tensor) -> Tensor:
+    bounds = [m.constant(int32(0)), rows, m.constant(int32(2))]
+    return m.op("STRIDED_SLICE", [x, *bounds], [m.tensor([1], dtype="complex64")])[0]
+
+
+def squeeze_and_expand(m: Build, x: Tensor, _: Tensor) -> Tensor:
+    (y,) = m.op("EXPAND_DIMS", [x, m.constant(np.int32(-3))], [m.tensor([1], dtype="complex64")])
+    return m.op("SQUEEZE", [y], [m.tensor([1], dtype="complex64")], squeeze_dims=[-3])[0]
+
+
+def expand_anywhere(m: Build, x: Tensor, _: Tensor) -> Tensor:
+    axis = m.input([], dtype="int32", name="axis")
+    return m.op("EXPAND_DIMS", [x, axis], [m.tensor([1] * 4, dtype="complex64")])[0]
+
+
+def from_real_rows(m: Build, x: Tensor, _: Tensor) -> Tensor:
+    (real,) = m.op("REAL", [x], [[1]], dtype="float32")
+    (y,) = m.op("CAST", [real], [m.tensor([1], dtype="complex64")])
+    return m.op("MUL", [x, y], [m.tensor([1], dtype="complex64")])[0]
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        reshape_rows,
+        reshape_by_option,
+        broadcast_rows,
+        slice_rows,
+        slice_first,
+        squeeze_and_expand,
+        expand_anywhere,
+        from_real_rows,
+    ],
+)
+def test_complex_numbers_of_dynamic_sizes(move: Any) -> None:
+    m = Build()
+    made = move(m, *add_dynamic_spectrum(m))
+    for code in ("REAL", "IMAG", "COMPLEX_ABS"):
+        m.output(*m.op(code, [made], [[1]], dtype="float32"))
+    result = convert(m.bytes(), io_layout="tflite")
+    generator = np.random.default_rng(0)
+    for rows in (1, 2, 5):
+        given = [generator.standard_normal((rows, 4, 8)).astype(np.float32)]
+        given += [np.array(axis, np.int32) for axis in [rows - 3] if len(result.inputs) > 1]
+        want = run_tflite(m.bytes(), given)
+        feeds = {port.name: array for port, array in zip(result.inputs, given, strict=True)}
+        for one, other in zip(want, run_onnx(result.model, feeds), strict=True):
+            assert difference(one, other) == ""

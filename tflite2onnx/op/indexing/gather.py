@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 
+from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
@@ -13,7 +15,8 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     require_equal_shapes,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.common.leading_axis import shift_axis_option
+from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 
@@ -28,7 +31,7 @@ def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> V
     )
 
 
-class Gather(DynamicShape, Foldable):
+class Gather(DynamicShape, Foldable, IndexesAxes):
     """GATHER: slices along an axis, in the shape of the indices.
 
     The first `batch_dims` axes are common to data and indices: each batch has its own indices.
@@ -78,6 +81,36 @@ class Gather(DynamicShape, Foldable):
         rest = (*names[batch:axis], *names[axis + 1 :])
         return [Frame(slots, first + rest, legal=lambda label: label[: batch + 1] == first)]
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        if operand or self._takes_all:
+            return ()
+        return (self._axis,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        shifted = shift_axis_option(self.op)
+        if self.input(1).is_constant and not self._batch:
+            return shifted, (0,)
+        return shift_axis_option(shifted, "batch_dims"), (0, 1)
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        return axis if axis < self._batch else None
+
+    @property
+    def _takes_all(self) -> bool:
+        """Whether the index is 0, of an axis of one element."""
+        indices, axis = self.input(1), self._axis
+        return bool(
+            indices.data is not None
+            and indices.elements == self.input(0).shape[axis] == 1
+            and not indices.data.any()
+        )
+
+    def keep_axis(self, axis: int) -> Op | None:
+        if axis != self._axis or not self._takes_all:
+            return None
+        x = self.input(0)
+        return copy_op(self.op, x, replace(self.output, shape=x.shape))
+
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         if self._batch:
             where = g.Unsqueeze(_widen_indices(g, indices), g.ints([indices.rank]))
@@ -125,6 +158,12 @@ class GatherNd(DynamicShape):
         data, index_axes = self._depth * ("index",), (self.input(1).rank - 1) * ("index",)
         slots = {0: (*data, *rest), ~0: (*index_axes, *rest)}
         return [Frame(slots, ("index", *rest), legal=lambda label: label[0] == "index")]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (-1,) if operand else range(self._depth)
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        return None
 
     def emit(self, g: Builder, y: View, x: View, indices: View, *_: View) -> Value:
         return _gather_nd(g, x, _widen_indices(g, indices))

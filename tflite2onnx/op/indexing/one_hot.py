@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -86,6 +86,9 @@ class OneHot(DynamicShape, Foldable):
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
         return [Frame({0: drop_axis(names, self._axis), ~0: names}, names)]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else ()
 
     def emit(self, g: Builder, y: View, indices: View, depth: View, on: View, off: View) -> Value:
         axis = y.axis(self._axis)

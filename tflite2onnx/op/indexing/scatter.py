@@ -18,10 +18,12 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
     requested_shape,
+    require_equal_shapes,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 
 _TYPES = (
     DType.FLOAT32,
@@ -56,7 +58,13 @@ class ScatterNd(DynamicShape):
     quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [requested_shape(self, 2)]
+        indices, updates, shape = self.input(0), self.input(1), requested_shape(self, 2)
+        if indices.rank and is_known(indices.shape[-1]):
+            rest = shape[indices.shape[-1] :]
+            for one, other in zip(updates.shape, (*indices.shape[:-1], *rest), strict=False):
+                if not isinstance(other, Unknown):
+                    require_equal(one, other, f"{updates.name} must have an update for each index")
+        return [shape]
 
     def check(self) -> None:
         indices, updates = self.input(0), self.input(1)
@@ -113,7 +121,14 @@ class SparseToDense(DynamicShape, Foldable):
         return shape
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [requested_shape(self, 1)]
+        indices, values, shape = self.input(0), self.input(2), requested_shape(self, 1)
+        if indices.rank == 2:
+            message = f"{indices.name} must have an index for each of {len(shape)} axes"
+            require_number(indices.shape[1], len(shape), message)
+        if indices.rank and values.rank:
+            message = f"{values.name} must have a value for each index"
+            require_equal(indices.shape[0], values.shape[0], message)
+        return [shape]
 
     def check(self) -> None:
         indices, values, default = self.input(0), self.input(2), self.input(3)
@@ -188,6 +203,7 @@ class Segments(DynamicShape):
     def infer_outputs(self) -> Sequence[OutputShape]:
         data, numbers = self.input(0).shape, self.input(1).shape
         unknown = self._is_counted or self.has_data_dependent_shape
+        require_equal_shapes(data[: len(numbers)], numbers)
         return [(Unknown() if unknown else self._count, *data[len(numbers) :])]
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:

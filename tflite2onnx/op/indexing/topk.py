@@ -6,10 +6,11 @@ results of the kernels differ from each other and from those of ONNX.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import ClassVar
 
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
@@ -20,6 +21,7 @@ from tflite2onnx.op.common.checks import (
     expect_type_option,
     integer,
 )
+from tflite2onnx.op.common.leading_axis import shift_axes_input
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,
@@ -81,6 +83,12 @@ class TopK(DynamicShape):
         if self.has_data_dependent_shape:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else (-1,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        return self.op, (0,)
+
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
         compute_type = g.compute_type("TopK", x.dtype)
         source = g.recast(x, x.dtype, compute_type)
@@ -126,6 +134,13 @@ class Arg(DynamicShape):
             expect_axis(self, 1)
         elif not x.shape[self._axis]:
             raise OperatorError(f"axis {self._axis} of {x.name} must not be empty")
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand or self.has_data_dependent_shape else (self._axis,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = shift_axes_input(self.op, 1)
+        return None if changed is None else (changed, (0,))
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:

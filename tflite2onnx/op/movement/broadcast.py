@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
@@ -15,6 +16,7 @@ from tflite2onnx.op.common.checks import (
     ints,
     requested_shape,
 )
+from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
@@ -32,6 +34,8 @@ class BroadcastTo(DynamicShape, Foldable):
     """BROADCAST_TO: repeats axes of size 1 to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
+    repeats_elements = True
+    sizes_input = 1
     evaluates_dimensions = True
     shape_inputs = (1,)
     dynamic_axes = "..."
@@ -59,6 +63,18 @@ class BroadcastTo(DynamicShape, Foldable):
             raise OperatorError(
                 f"the shape of {x.name} must broadcast to {shape}, got {list(x.shape)}"
             )
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        x, missing = self.input(0), self.output.rank - self.input(0).rank
+        pairs = enumerate(zip(x.shape, self.output.shape[missing:], strict=True))
+        return None if operand else [axis for axis, (old, new) in pairs if old != new]
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        # The input may have fewer axes than the output.
+        if self.input(0).rank != self.output.rank:
+            return None
+        changed = prepend_entries(self.op, {1: 1})
+        return None if changed is None else (changed, (0,))
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
         x = self.input(0)
@@ -117,6 +133,8 @@ class Fill(DynamicShape, Foldable):
     """FILL: one element, repeated to fill a shape."""
 
     codes = ("FILL",)
+    repeats_elements = True
+    sizes_input = 0
     evaluates_dimensions = True
     shape_inputs = (0,)
     dynamic_axes = "..."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import cached_property, reduce
 
 import numpy as np
 
+from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
@@ -19,6 +21,7 @@ from tflite2onnx.op.common.checks import (
     ints,
     require_equal_shapes,
 )
+from tflite2onnx.op.common.leading_axis import prepend_entries, shift_axes_input, shift_axis_option
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,
@@ -26,11 +29,11 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.tensor import Array, DType
-from tflite2onnx.utils.dimension import Dim, is_known, require_equal
+from tflite2onnx.utils.dimension import Dim, is_known, require_equal, require_number
 
 
 class Concatenation(DynamicShape, Foldable):
@@ -63,6 +66,14 @@ class Concatenation(DynamicShape, Foldable):
             size = (tensor if tensor.rank == first.rank else first).shape[axis : axis + 1]
             expect(tensor, (*first.shape[:axis], *size, *first.shape[axis + 1 :]), first.dtype)
         expect_type(self.output, (first.dtype,))
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (self.options.axis,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        if not self.input(0).rank:
+            return None
+        return shift_axis_option(self.op), range(len(self.op.inputs))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return g.in_compute_type("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
@@ -101,9 +112,15 @@ class Pack(DynamicShape, Foldable):
         old = drop_axis(names, self._axis)
         return [Frame({~0: names} | dict.fromkeys(range(len(self.op.inputs)), old), names)]
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return ()
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        return shift_axis_option(self.op), range(len(self.op.inputs))
+
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
-        parts = [g.Unsqueeze(x, g.ints([axis])) for x in xs]
+        parts = [g.unsqueeze(x, [axis], y.dtype) for x in xs]
         return (
             g.in_compute_type("Concat", y.dtype, *parts, axis=axis) if len(parts) > 1 else parts[0]
         )
@@ -112,7 +129,7 @@ class Pack(DynamicShape, Foldable):
         return [np.stack(inputs, self._axis)]
 
 
-class Unpack(DynamicShape, Foldable):
+class Unpack(DynamicShape, Foldable, IndexesAxes):
     """UNPACK: the slices along an axis, each without this axis."""
 
     codes = ("UNPACK",)
@@ -127,7 +144,9 @@ class Unpack(DynamicShape, Foldable):
         return axis_of(self.options.axis, self.input(0).rank)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [drop_axis(self.input(0).shape, self._axis)] * len(self.op.outputs)
+        x, count = self.input(0), len(self.op.outputs)
+        require_number(x.shape[self._axis], count, f"{x.name} must have {count} slices")
+        return [drop_axis(x.shape, self._axis)] * count
 
     def check(self) -> None:
         x = self.input(0)
@@ -144,17 +163,29 @@ class Unpack(DynamicShape, Foldable):
         rest = drop_axis(names, self._axis)
         return [Frame({0: names} | {~i: rest for i in range(len(self.op.outputs))}, names)]
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return () if len(self.op.outputs) == 1 else (self._axis,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        return shift_axis_option(self.op), (0,)
+
+    def keep_axis(self, axis: int) -> Op | None:
+        if axis != self._axis:
+            return None
+        x = self.input(0)
+        return copy_op(self.op, x, replace(self.output, shape=x.shape))
+
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *_: View) -> tuple[Value, ...]:
         axis = x.axis(self._axis)
         parts = _split_tensor(g, x, x.dtype, g.ints([1] * len(ys)), len(ys), axis)
-        return tuple(g.Squeeze(part, g.ints([axis])) for part in parts)
+        return tuple(g.squeeze(part, [axis], x.dtype) for part in parts)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         slices = np.moveaxis(inputs[0], self._axis, 0)
         return list(slices) if len(slices) == len(self.op.outputs) else None
 
 
-class Split(DynamicShape, Foldable):
+class Split(DynamicShape, Foldable, IndexesAxes):
     """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
 
     codes = ("SPLIT", "SPLIT_V")
@@ -228,6 +259,20 @@ class Split(DynamicShape, Foldable):
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._axis_is_known else []
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        if operand != self._data or not self._axis_is_known:
+            return None
+        return () if len(self.op.outputs) == 1 else (self._axis,)
+
+    def keep_axis(self, axis: int) -> Op | None:
+        if len(self.op.outputs) > 1 or axis != self._axis:
+            return None
+        return copy_op(self.op, self.input(self._data), self.output)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = shift_axes_input(self.op, 0 if self.op.code == "SPLIT" else 2)
+        return None if changed is None else (changed, (self._data,))
+
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         x = xs[self._data]
         if not self._axis_is_known:
@@ -283,6 +328,7 @@ class Tile(DynamicShape, Foldable):
     """TILE: the elements, repeated along each axis."""
 
     codes = ("TILE",)
+    repeats_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
     dynamic_axes = "..."
@@ -308,6 +354,15 @@ class Tile(DynamicShape, Foldable):
         if self.has_data_dependent_shape:
             expect_list(self, 1, x.rank)
         expect_type(self.output, (x.dtype,))
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        if operand or self.has_data_dependent_shape:
+            return None
+        return [axis for axis, times in enumerate(self._multiples) if times != 1]
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = prepend_entries(self.op, {1: 1})
+        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
         if self.has_data_dependent_shape:

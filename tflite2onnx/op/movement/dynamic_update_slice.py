@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.graph import Op
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import require_number
 
 
 class DynamicUpdateSlice(DynamicShape, Foldable):
@@ -27,6 +30,12 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
     keeps_shape = True
     tflite = "... -> ..."
     quantization = Moves()
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        x, starts = self.input(0), self.input(2)
+        for size in starts.shape:
+            require_number(size, x.rank, f"{starts.name} must have a start for each axis")
+        return super().infer_outputs()
 
     @cached_property
     def _max_starts(self) -> list[int]:
@@ -46,6 +55,14 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
         expect_type(self.output, (x.dtype,))
         expect_type(starts, (DType.INT32, DType.INT64))
         expect(starts, (len(self._max_starts),), starts.dtype)
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        pairs = enumerate(zip(self.input(0).shape, self.input(1).shape, strict=True))
+        return None if operand > 1 else [axis for axis, (size, part) in pairs if size != part]
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = prepend_entries(self.op, {2: 0})
+        return None if changed is None else (changed, (0, 1))
 
     def emit(self, g: Builder, y: View, x: View, update: View, starts: View) -> Value:
         if 0 in update.shape:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
 
+from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
@@ -63,6 +65,15 @@ class _Padding(DynamicShape):
         if self.has_data_dependent_shape:
             return [[Unknown() for _ in shape]]
         return [[size + sum(pads) for size, pads in zip(shape, self._pads, strict=True)]]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        if operand or self.has_data_dependent_shape:
+            return None
+        return [axis for axis, pads in enumerate(self._pads) if any(pads)]
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = prepend_entries(self.op, {1: (0, 0)})
+        return None if changed is None else (changed, (0,))
 
     def check(self) -> None:
         x = self.input(0)

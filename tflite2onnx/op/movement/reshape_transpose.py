@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from math import prod
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
-from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
+from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     axis_of,
     count_listed_axes,
@@ -21,6 +22,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
 )
+from tflite2onnx.op.common.leading_axis import prepend_entries, shift_axes_input
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     multiply_sizes,
@@ -32,7 +34,16 @@ from tflite2onnx.op.common.runtime_shapes import (
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
-from tflite2onnx.utils.dimension import Dim, array_of, require_equal
+from tflite2onnx.utils.dimension import (
+    Dim,
+    Dimension,
+    array_of,
+    depends_on_inputs,
+    has_dimensions,
+    is_known,
+    require_equal,
+    require_number,
+)
 
 
 def match_reshape_axes(source: Shape, target: Shape) -> tuple[Axes, Axes]:
@@ -111,6 +122,7 @@ class Reshape(DynamicShape, Foldable):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+    keeps_sequence = True
     evaluates_dimensions = True
     shape_inputs = (1,)
     quantization = Moves()
@@ -122,11 +134,9 @@ class Reshape(DynamicShape, Foldable):
         if self.has_data_dependent_shape:
             self._check_dynamic()
             expect_type(y, (x.dtype,))
-            if y.symbols:
-                return
-            if y.dynamic_axes:
-                raise OperatorError("its output shape is only known at run time")
-        if (x.elements, x.dtype) != (y.elements, y.dtype):
+        elif x.symbols:  # the number of elements is known at run time only
+            expect_type(y, (x.dtype,))
+        elif (x.elements, x.dtype) != (y.elements, y.dtype):
             source, target = (f"{t.dtype.label}{list(t.shape)}" for t in (x, y))
             raise OperatorError(
                 f"{y.name} must be {x.elements} elements of {x.dtype.label}, "
@@ -174,7 +184,7 @@ class Reshape(DynamicShape, Foldable):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         if self.has_data_dependent_shape:
-            return [[Unknown() for _ in range(self._dynamic_rank)]]
+            return [self._infer_computed_shape()]
         x, shape = self.input(0), list(self._find_requested_shape())
         message = (
             f"its new shape must have {x.elements} elements, "
@@ -185,8 +195,19 @@ class Reshape(DynamicShape, Foldable):
         known = prod(size for size in shape if size != -1)
         rest = x.elements // known if known != 0 else 0
         resolved = [rest if size == -1 else size for size in shape]
-        require_equal(prod(resolved), x.elements, message)
+        if is_known(x.elements) or -1 not in shape:  # else the kernel divides at run time
+            computed = has_dimensions(shape) and len(self.op.inputs) > 1
+            computed |= not is_known(x.elements) and not depends_on_inputs(x.elements)
+            _require_elements(prod(resolved), x.elements, message, computed=computed)
         return [resolved]
+
+    def _infer_computed_shape(self) -> OutputShape:
+        """Return unknown sizes; the file may know some, unless the elements contradict it."""
+        y, elements = self.output, self.input(0).elements
+        known = prod(size for axis, size in enumerate(y.shape) if axis not in y.dynamic_axes)
+        fits = is_known(elements) and y.dynamic_axes and known and elements % known == 0
+        kind = Unknown if fits or not is_known(elements) else DataDependentSize
+        return [kind() for _ in range(self._dynamic_rank)]
 
     def _find_requested_shape(self) -> Sequence[Dim]:
         """Return the requested shape, in which -1 stands for the rest of the elements."""
@@ -198,6 +219,13 @@ class Reshape(DynamicShape, Foldable):
             return x.shape
         if self.op.code == "SQUEEZE":
             dropped = {axis_of(axis, x.rank) for axis in self.options.get("squeeze_dims") or ()}
+            for axis in dropped:
+                require_number(x.shape[axis], 1, f"axis {axis} of {x.name} must have the size 1")
+            if not dropped and any(not is_known(n) and not depends_on_inputs(n) for n in x.shape):
+                raise OperatorError(
+                    "it must list the axes to remove (squeeze_dims), because sizes of its input"
+                    " are known at run time only"
+                )
             dropped = dropped or {axis for axis, size in enumerate(x.shape) if size == 1}
             return tuple(size for axis, size in enumerate(x.shape) if axis not in dropped)
         if len(self.op.inputs) > 1 and self.input(1).rank == 1:
@@ -207,6 +235,22 @@ class Reshape(DynamicShape, Foldable):
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [inputs[0].reshape(self.output.shape)]
+
+
+def _require_elements(one: Dim, other: Dim, message: str, *, computed: bool) -> None:
+    """Require that two numbers of elements are equal; common factors are no part of the reason.
+
+    If the new shape is computed, sizes that no expression relates are believed: the kernel compares
+    them at run time.
+    """
+    for whole, part in ((one, other), (other, one)):
+        factor = whole.divide_exactly(part) if isinstance(whole, Dimension) else None
+        if factor is not None:
+            require_equal(factor, 1, message)
+            return
+    symbols = [dim.symbol for dim in (one, other) if isinstance(dim, Dimension)]
+    if not computed or any(symbols):
+        require_equal(one, other, message)
 
 
 def _merge_names(source: Axes, target: Axes) -> list[str]:
@@ -255,6 +299,14 @@ class Transpose(DynamicShape, Foldable):
             return []
         names = axis_names(self.input(0).rank)
         return [Frame({0: names, ~0: tuple(names[axis] for axis in self._permutation)}, names)]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand or self.has_data_dependent_shape else ()
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        shifted = shift_axes_input(self.op, 1)
+        changed = shifted and prepend_entries(shifted, {1: 0})
+        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
         if not self.has_data_dependent_shape or not x.rank:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, count_listed_axes, expect, expect_type, ints
+from tflite2onnx.op.common.leading_axis import shift_axes_input
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.dimension import require_equal
 
 _SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 
@@ -46,6 +50,13 @@ class Reverse(DynamicShape, Foldable):
 
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self.input(1).is_constant else []
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand or not self.input(1).is_constant else self._axes
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = shift_axes_input(self.op, 1)
+        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
         count = self.input(1).elements
@@ -85,6 +96,12 @@ class ReverseSequence(DynamicShape):
             )
         return time, batch
 
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        lengths, batch = self.input(1), self.input(0).shape[self._axes[1]]
+        message = f"{lengths.name} must have a length for each of {batch} sequences"
+        require_equal(batch, prod(lengths.shape), message)
+        return super().infer_outputs()
+
     def check(self) -> None:
         x, lengths, (time, batch) = self.input(0), self.input(1), self._axes
         expect_type(x, _SEQUENCE_TYPES)
@@ -92,9 +109,10 @@ class ReverseSequence(DynamicShape):
         expect_type(lengths, (DType.INT32, DType.INT64))
         expect(lengths, (x.shape[batch],), lengths.dtype)
         data = lengths.data
-        if data is not None and ((data < 0) | (data > x.shape[time])).any():
+        most = np.inf if time in x.symbols else x.shape[time]
+        if data is not None and ((data < 0) | (data > most)).any():
             raise OperatorError(
-                f"sequence lengths must be between 0 and {x.shape[time]}, got {data.tolist()}"
+                f"sequence lengths must be between 0 and {most}, got {data.tolist()}"
             )
 
     def frames(self) -> Sequence[Frame]:
@@ -107,6 +125,14 @@ class ReverseSequence(DynamicShape):
         first = tuple(names[axis] for axis in self._axes)
         rest = tuple(name for name in names if name not in pair)
         return [Frame({0: names, ~0: names}, first + rest, legal=legal)]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return () if operand else (self._axes[0],)
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        batch = self._axes[1]
+        axes = {0: batch, 1: 0, ~0: batch}
+        return axes[other] if axis == axes[operand] else axis if 1 not in (operand, other) else None
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         time, batch = (x.axis(axis) for axis in self._axes)

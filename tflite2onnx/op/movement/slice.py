@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
-from tflite2onnx.op.traits import DynamicShape, Foldable, TakesRanges
+from tflite2onnx.op.common.leading_axis import prepend_entries
+from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes, TakesRanges
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
@@ -59,7 +62,19 @@ def _take_ranges(data: Array, ranges: Sequence[range]) -> Array:
     return data
 
 
-class Slice(DynamicShape, Foldable, TakesRanges):
+def _list_cut_axes(operator: Slice | StridedSlice) -> Collection[int] | None:
+    """Return the axes of which an operator takes a part, None if the part is not known."""
+    shape, ranges = operator.input(0).shape, operator.ranges
+    if ranges is None:
+        return None
+    return [
+        axis
+        for axis, (size, indices) in enumerate(zip(shape, ranges, strict=True))
+        if indices != range(size) and not size == len(indices) == 1
+    ]
+
+
+class Slice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
     """SLICE: `size` elements from `begin` on; a size of -1 stands for all the rest.
 
     Both may be inputs that are known at run time only.
@@ -145,6 +160,21 @@ class Slice(DynamicShape, Foldable, TakesRanges):
             return True
         return not self.input(1).is_constant and -1 in ints(self, 2)
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return _list_cut_axes(self) if operand == 0 else None
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = prepend_entries(self.op, {1: 0, 2: -1})
+        return None if changed is None else (changed, (0,))
+
+    def keep_axis(self, axis: int) -> Op | None:
+        sizes = self.input(2)
+        if not sizes.is_constant or sizes.data is None:
+            return None
+        numbers = np.where(np.arange(sizes.elements) == axis, -1, sizes.data)
+        rest = replace(sizes, data=numbers.astype(sizes.dtype.numpy))
+        return replace(self.op, inputs=(*self.op.inputs[:2], rest))
+
     def emit(self, g: Builder, y: View, x: View, begin: View, size: View) -> Value:
         if self._is_known:
             return g.with_compute_type(
@@ -175,7 +205,7 @@ class _Part(NamedTuple):
     shrinks: bool = False
 
 
-class StridedSlice(DynamicShape, Foldable, TakesRanges):
+class StridedSlice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
     """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
 
     Bit i of a mask applies to entry i of begin, end and strides: `begin_mask` and `end_mask` omit
@@ -327,6 +357,39 @@ class StridedSlice(DynamicShape, Foldable, TakesRanges):
     def _steps_are_known(self) -> bool:
         return self.input(3).is_constant
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return _list_cut_axes(self) if operand == 0 else None
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        masks = {name: self.options[name] << 1 for name in self.options if name.endswith("_mask")}
+        masks |= {name: masks[name] | 1 for name in ("begin_mask", "end_mask")}
+        wider = replace(self.op, options=Options({**self.options, **masks}))
+        changed = prepend_entries(wider, {1: 0, 2: 0, 3: 1})
+        return None if changed is None else (changed, (0,))
+
+    def keep_axis(self, axis: int) -> Op | None:
+        old = [entry for entry in self._find_axis_entries() if entry is not None]
+        entry, steps = old[axis], self.input(3)
+        if entry < 0 or steps.data is None:
+            return None
+        bit, masks = 1 << entry, dict(self.options)
+        shrinks = masks["shrink_axis_mask"] & bit
+        masks |= {name: masks[name] | bit for name in ("begin_mask", "end_mask")}
+        masks["shrink_axis_mask"] &= ~bit
+        numbers = np.where(np.arange(steps.elements) == entry, 1, steps.data)
+        whole = replace(steps, data=numbers.astype(steps.dtype.numpy))
+        y, place = (
+            self.output,
+            [part.axis for part in self._parts if not part.shrinks or part.axis == axis].index(
+                axis
+            ),
+        )
+        if shrinks:
+            y = replace(y, shape=(*y.shape[:place], 1, *y.shape[place:]))
+        return replace(
+            self.op, inputs=(*self.op.inputs[:3], whole), outputs=(y,), options=Options(masks)
+        )
+
     def emit(self, g: Builder, y: View, x: View, begin: View, end: View, step: View) -> Value:
         if self.has_data_dependent_shape:
             bounds = self._list_bounds(g, begin, end, step)
@@ -384,8 +447,8 @@ class StridedSlice(DynamicShape, Foldable, TakesRanges):
         dropped = [x.axis(p.axis) for p in self._parts if p.shrinks and p.axis is not None]
         remaining = (part for part in self._parts if not part.shrinks)
         added = [y.axis(i) for i, part in enumerate(remaining) if part.axis is None]
-        value = g.Squeeze(value, g.ints(dropped)) if dropped else value
-        return g.Unsqueeze(value, g.ints(added)) if added else value
+        value = g.squeeze(value, dropped, y.dtype) if dropped else value
+        return g.unsqueeze(value, added, y.dtype) if added else value
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         ranges = [part.indices for part in self._parts if part.axis is not None]

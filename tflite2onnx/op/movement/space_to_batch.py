@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod
 
@@ -15,7 +15,7 @@ from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, siz
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType, Shape
-from tflite2onnx.utils.dimension import is_known
+from tflite2onnx.utils.dimension import Dim, is_known
 
 _RANKS = (3, 4)
 # An axis, whether the part is the position within a block along that axis, and the size.
@@ -34,6 +34,11 @@ class _Batches(DynamicShape):
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     quantization = Moves()
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (
+            None if operand or self.has_data_dependent_shape else range(1, self.input(0).rank - 1)
+        )
 
     @property
     def _measures(self) -> bool:
@@ -164,6 +169,9 @@ class SpaceToBatch(_Batches):
             return
         _ = self._sizes
 
+    def count_before_samples(self, outer: Dim) -> Dim | None:
+        return outer * prod(self._block)
+
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:
             return self._emit_dynamic(g, y, x, *self._read_block_and_edges(g, block, edges))
@@ -224,6 +232,10 @@ class BatchToSpace(_Batches):
                 f"crops must not exceed the sizes {self._uncropped_sizes}, got {self._edges}"
             )
         expect_type(self.output, (self.input(0).dtype,))
+
+    def count_before_samples(self, outer: Dim) -> Dim | None:
+        blocks, rest = divmod(outer, prod(self._block))
+        return None if rest != 0 else blocks
 
     def emit(self, g: Builder, y: View, x: View, block: View, edges: View) -> Value:
         if self._measures:

@@ -16,8 +16,8 @@ from tflite2onnx.op.signal.microfrontend_tables import (
     NOISE_BITS,
     WINDOW_BITS,
     Settings,
-    filters,
     gains,
+    make_filters,
     snr_shift,
     window,
 )
@@ -98,7 +98,7 @@ class AudioMicrofrontend(Operator):
         check_element_count(self._frames * s.length)
         expect(x, (x.elements,), DType.INT16)
         factors(s.length // 2)
-        _ = filters(s), self._subtraction
+        _ = make_filters(s), self._subtraction
         if self.options.get("enable_pcan", 0):
             _ = gains(s), snr_shift(s)
         s.read_integer("scale_shift", 0, WORD - 1)
@@ -108,7 +108,7 @@ class AudioMicrofrontend(Operator):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         s = self._settings
         energy, scale_power = self._compute_energies(g, g.cast(x, DType.INT64))
-        bands = g.MatMul(energy, filters(s))
+        bands = g.MatMul(energy, make_filters(s))
         signal = g.Div(square_root(g, bands), scale_power)
         features = self._compute_features(g, *self._subtract_noise(g, signal))
         scale = s.read_integer("out_scale", 1, (1 << 31) - 1)

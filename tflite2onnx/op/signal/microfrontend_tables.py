@@ -80,7 +80,7 @@ class _Band(NamedTuple):
     center: np.float32
 
 
-def filters(settings: Settings) -> Array:
+def make_filters(settings: Settings) -> Array:
     """Return the weights, int64 [frequencies, channels] (filterbank_util.c).
 
     A band rises from the centre of the previous band to its own, and falls to that of the next.
@@ -120,7 +120,7 @@ def _make_bands(
     """Return the frequencies of each band; only the falling half of the first is used."""
     count = settings.channels + 1
     width = (_convert_to_mel(high) - _convert_to_mel(low)) / np.float32(count)
-    frequency = int(1.5 + float(low / spacing))  # without the constant part
+    frequency = int(1.5 + float(low / spacing))  # skips the DC bin
     bands = []
     for channel in range(count):
         center = _convert_to_mel(low) + width * np.float32(channel + 1)

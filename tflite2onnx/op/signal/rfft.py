@@ -21,10 +21,21 @@ from tflite2onnx.op.base import (
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 from tflite2onnx.utils.dimension import Dim
 
 _PAIR = 2
+COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)
+
+
+def complex_shape(tensor: Tensor) -> Shape:
+    """Return the shape of complex numbers: without the axis of pairs, after `lower_complex`."""
+    return tensor.shape if tensor.dtype in COMPLEX else tensor.shape[:-1]
+
+
+def pair_axes(tensor: Tensor) -> Shape:
+    """Return the axis of pairs that complex numbers have after `lower_complex`, none before."""
+    return () if tensor.dtype in COMPLEX else (_PAIR,)
 
 
 class Part(DynamicShape, Foldable):
@@ -40,7 +51,7 @@ class Part(DynamicShape, Foldable):
     dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape[:-1]]
+        return [complex_shape(self.input(0))]
 
     def check(self) -> None:
         x = self.input(0)
@@ -88,13 +99,11 @@ class RealFourier(DynamicShape):
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
         lead = x.shape[:-2]
-        # The output is complex before `lower_complex`, and pairs after it.
-        pair = () if self.output.dtype is DType.COMPLEX64 else (_PAIR,)
         rows: Dim | Unknown = Unknown()
         columns: Dim | Unknown = Unknown()
         if not self.has_data_dependent_shape:
             rows, columns = self._lengths[0], self._lengths[1] // 2 + 1
-        return [(*lead, rows, columns, *pair)]
+        return [(*lead, rows, columns, *pair_axes(self.output))]
 
     def check(self) -> None:
         x = self.input(0)
@@ -145,10 +154,7 @@ class InverseRealFourier(Operator):
         return _read_powers_of_two(ints(self, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        # The input is complex before `lower_complex`, and pairs after it.
-        x = self.input(0)
-        lead = x.shape[: -2 if x.dtype is DType.COMPLEX64 else -3]
-        return [(*lead, *self._lengths)]
+        return [(*complex_shape(self.input(0))[:-2], *self._lengths)]
 
     def check(self) -> None:
         x, (_, width) = self.input(0), self._lengths

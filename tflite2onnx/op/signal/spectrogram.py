@@ -198,7 +198,7 @@ class Mfcc(DynamicShape):
         position = g.Mul(logarithms, np.array(_MELS / step))
         distances = g.Abs(g.Sub(position, centres / step))
         weights = g.Max(g.Sub(np.array(1.0), distances), np.array(0.0))
-        first = g.Add(g.Div(np.array(float(low)), spacing), np.array(0.5))  # a half less than first
+        first = g.Add(g.Div(np.array(float(low)), spacing), np.array(0.5))  # `first` minus 0.5
         last = g.Div(np.array(float(high)), spacing)
         is_used = g.And(g.Less(first, indices), g.Not(g.Less(last, indices)))
         return g.cast(g.Where(is_used, weights, np.array(0.0)), DType.FLOAT32)

@@ -23,13 +23,20 @@ from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
 from tflite2onnx.tensor import DType
-from tflite2onnx.utils.dimension import has_dimensions, is_known, require_equal
+from tflite2onnx.utils.dimension import (
+    depends_on_inputs,
+    has_dimensions,
+    is_known,
+    require_equal,
+    require_number,
+)
 
 
 class Convolution(ImageOperator):
     """Base class of the convolutions; the biases are optional."""
 
     product: ClassVar[Product] = Product(0, 1, 2, folds=True)
+    convolved = 0
 
     @property
     def quantization(self) -> Product:
@@ -39,6 +46,14 @@ class Convolution(ImageOperator):
         """Return the window, which has the size of a filter."""
         filters = self.sizes(1)
         return window_of(self.options, filters["H"], filters["W"])
+
+    def require_channels(self) -> None:
+        """Require that an input with an unknown number of channels has those of the filters."""
+        data, weights, _ = self.product.operands
+        x, w = self.sizes(data), self.sizes(weights)
+        depthwise = self.op.code == "DEPTHWISE_CONV_2D"
+        channels = w["O"] if depthwise else w["I"]
+        require_number(x["C"], channels, f"its input must have {channels} channels")
 
     def check_operands(self) -> None:
         """Raise OperatorError if types, channels or biases do not match."""
@@ -73,6 +88,7 @@ class Conv2D(Convolution):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
+        self.require_channels()
         return [(x["N"], *self.window().steps((x["H"], x["W"])), self.sizes(1)["O"])]
 
     def check(self) -> None:
@@ -130,14 +146,21 @@ class TransposedConvolution(Convolution):
     dynamic_axes = "NDHW"
     shape_inputs = (0,)
     product = Product(2, 1, 3, folds=True)
+    convolved = 2
 
     def infer_outputs(self) -> Sequence[OutputShape]:
+        self.require_channels()
         batch, *image, _ = self.input(2).shape
         channels = self.sizes(1)["O"]
         if not self.has_data_dependent_shape:
             sizes = ints(self, 0)
+            if not is_known(batch) and not depends_on_inputs(batch):
+                require_number(batch, sizes[0], f"its input must have the batch {sizes[0]}")
             if is_known(batch):
                 require_equal(sizes[0], batch, f"its batch must be {batch}, got {sizes[0]}")
+            if has_dimensions(image) and not has_dimensions(sizes):
+                for size, number in zip(image, self.window().steps(sizes[1:-1]), strict=True):
+                    require_number(size, number, f"its output {sizes} needs {number} positions")
             return [(batch, *sizes[1:-1], sizes[-1])]
         if self._fits_declared_shape:
             return [(batch, *self.output.shape[1:-1], channels)]
@@ -191,7 +214,9 @@ class TransposedConvolution(Convolution):
         else:
             return self._crop_to_shape(g, shape, x, w, b)
         rest = [max(-n, 0) for n in excess]
-        return g.ConvTranspose(x, w, b, output_padding=rest, **window.cropping(excess))
+        return g.ConvTranspose(
+            x, w, b, output_padding=rest, **window.list_cropping_attributes(excess)
+        )
 
     def _crop_to_shape(self, g: Builder, shape: View, x: View, w: View, b: View | None) -> Value:
         """Return the output where its padding is known at run time only.
@@ -199,7 +224,7 @@ class TransposedConvolution(Convolution):
         Rows that no window reaches have the value of the bias.
         """
         count, zeros = x.rank - 2, g.ints([0] * (x.rank + 2))
-        whole = g.ConvTranspose(x, w, None, **self.window().cropping([0] * count))
+        whole = g.ConvTranspose(x, w, None, **self.window().list_cropping_attributes([0] * count))
         size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
         excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)
         none, two = (g.scalar(number, DType.INT64) for number in (0, 2))
@@ -215,5 +240,6 @@ class TransposeConv(TransposedConvolution):
     """TRANSPOSE_CONV: the transpose of the convolution that maps its output to its input."""
 
     codes = ("TRANSPOSE_CONV",)
+    sizes_input = 0
     tflite = ", OHWI, NHWC, O -> NHWC"
     onnx = ", IOHW, NCHW, O -> NCHW"

@@ -40,6 +40,7 @@ class Conv3D(VolumeConvolution):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
+        self.require_channels()
         return [(x["N"], *self.window().steps(_list_volume(x)), self.sizes(1)["O"])]
 
     def check(self) -> None:
@@ -55,6 +56,7 @@ class Conv3DTranspose(TransposedConvolution, VolumeConvolution):
     """CONV_3D_TRANSPOSE: a transposed 3-D convolution, whose output shape is an input."""
 
     codes = ("CONV_3D_TRANSPOSE",)
+    sizes_input = 0
     tflite = ", DHWOI, NDHWC, O -> NDHWC"
     onnx = ", IODHW, NCDHW, O -> NCDHW"
 

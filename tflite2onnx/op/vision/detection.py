@@ -24,6 +24,7 @@ import numpy as np
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect_type
+from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType
@@ -89,13 +90,17 @@ class DetectionPostProcess(DynamicShape):
         return np.float32(self.options.get(name, 0))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        """Return whether an axis is the number of boxes."""
-        return (operand, axis) in {(0, 1), (1, 1), (2, 0)}
+        """Return whether an axis is the number of boxes, or has elements that are not read."""
+        return (operand, axis) in {(0, 1), (0, 2), (1, 1), (1, 2), (2, 0)}
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         boxes, scores, anchors = (self.input(i).shape for i in range(3))
         if len(boxes) == len(scores) == 3 and len(anchors) == 2:
             require_equal(require_equal(boxes[1], scores[1]), anchors[0])
+            # The kernel's checks, and the format of its anchors.
+            require_equal(boxes[0], 1, f"{self.input(0).name} must be a batch of 1")
+            require_equal(scores[0], 1, f"{self.input(1).name} must be a batch of 1")
+            require_equal(anchors[1], _CORNERS, f"{self.input(2).name} must have the axes [n, 4]")
         # Regular suppression reports one class per box, but its outputs have the same size.
         most, classes = self._sizes
         capacity = most * classes
@@ -129,13 +134,13 @@ class DetectionPostProcess(DynamicShape):
                 raise OperatorError(
                     f"{tensor.name} must be float32 or quantized uint8, got {tensor.dtype.label}"
                 )
-        number = anchors.shape[0] if anchors.rank else 0
+        number = anchors.sizes[0] if anchors.rank else 0
         shapes_match = (
             boxes.rank == scores.rank == 3
-            and anchors.shape == (number, _CORNERS)
-            and boxes.shape[:2] == scores.shape[:2] == (1, number)
-            and boxes.shape[2] >= _CORNERS
-            and number > 0
+            and anchors.sizes == (number, _CORNERS)
+            and boxes.sizes[:2] == scores.sizes[:2] == (1, number)
+            and (2 in boxes.symbols or boxes.shape[2] >= _CORNERS)
+            and number != 0
         )
         if not shapes_match or boxes.dtype is not anchors.dtype:
             shapes = [f"{t.dtype.label}{list(t.shape)}" for t in (boxes, scores, anchors)]
@@ -143,7 +148,8 @@ class DetectionPostProcess(DynamicShape):
                 f"boxes, scores and anchors must be [1, n, 4], [1, n, classes] and [n, 4], got "
                 f"{', '.join(shapes)}"
             )
-        if self._classes < 1 or scores.shape[2] - self._classes not in (0, 1):
+        background = 0 if 2 in scores.symbols else scores.shape[2] - self._classes
+        if self._classes < 1 or background not in (0, 1):
             raise OperatorError(
                 f"each box must have a score for each of the {self._classes} classes "
                 f"(num_classes) and optionally for the background, got {scores.shape[2]} scores"
@@ -159,8 +165,9 @@ class DetectionPostProcess(DynamicShape):
     ) -> tuple[Value, ...]:
         corners = self._decode_corners(g, encoded, anchors)
         class_scores = scores.value
-        if scores.shape[1] > self._classes:  # the first class is the background
-            class_scores = g.Slice(scores, g.ints([1]), g.ints([scores.shape[1]]), g.ints([1]))
+        if scores.sizes[1] != self._classes:  # the first class may be the background
+            first, end = g.ints([-self._classes]), g.ints([AXIS_END])
+            class_scores = g.Slice(scores, first, end, g.ints([1]))
         detect = self._detect_by_class if self._classwise else self._detect_by_box
         detections = detect(g, corners, class_scores)
         is_valid = g.Less(detections.slots, detections.number)
@@ -200,7 +207,7 @@ class DetectionPostProcess(DynamicShape):
     def _split_halves(g: Builder, x: View, axis: int) -> tuple[Value, ...]:
         """Return (y, x) and (height, width) as doubles; further elements of the axis are unused."""
         value = x.value
-        if x.shape[axis] > _CORNERS:
+        if x.sizes[axis] != _CORNERS:
             value = g.Slice(value, g.ints([0]), g.ints([_CORNERS]), g.ints([axis]))
         return g.node_outputs("Split", 2, g.cast(value, DType.FLOAT64), g.ints([2, 2]), axis=axis)
 

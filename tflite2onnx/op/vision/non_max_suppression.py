@@ -13,6 +13,7 @@ from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, U
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Sizes
+from tflite2onnx.utils.dimension import require_equal, require_number
 
 _CORNERS = 4
 _BOXES, _SCORES, _MOST, _OVERLAP, _LEAST, _SIGMA = range(6)
@@ -41,6 +42,10 @@ class NonMaxSuppression(DynamicShape):
         return self.op.code == "NON_MAX_SUPPRESSION_V5"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
+        boxes, scores = self.input(_BOXES), self.input(_BOXES + 1)
+        if boxes.rank == 2 and scores.rank == 1:  # else `check` raises the error
+            require_number(boxes.shape[1], _CORNERS, f"{boxes.name} must have {_CORNERS} corners")
+            require_equal(boxes.shape[0], scores.shape[0], "each box must have a score")
         most = Unknown() if self.input(_MOST).data is None else self._max_boxes
         return [*[(most,)] * (1 + self._is_soft), ()]
 

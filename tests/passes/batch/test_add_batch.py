@@ -1,0 +1,479 @@
+"""passes/batch/add_batch.py: a batch equals single runs, or is refused with the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.op.recurrent import cells
+from tests.support import Build, Subgraph, Tensor
+from tests.support.control import add_if, count_rounds, loop, number, op
+from tests.support.streams import build_sum
+from tflite2onnx import ConversionError, convert, verify
+from tflite2onnx.cli import main
+from tflite2onnx.inspection import inspect
+
+RANDOM = np.random.default_rng(7)
+Network = Callable[[Build], Sequence[Tensor]]
+
+
+def draw(*shape: int) -> np.ndarray[Any, Any]:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def build(network: Network) -> bytes:
+    m = Build()
+    m.output(*network(m))
+    return m.bytes()
+
+
+def check_batch(data: bytes, size: int | str, **options: Any) -> Any:
+    """Return the converted model after a comparison of the batch with single runs in LiteRT."""
+    result = convert(data, batch=size, **options)
+    ends = (*result.inputs, *result.outputs)
+    assert [end.tflite_sizes[0] for end in ends] == [size] * len(ends)
+    report = verify(data, result, samples=2)
+    assert report.ok, report
+    return result
+
+
+def single(
+    code: str, shape: Sequence[int], y: Sequence[int], *constants: Any, **options: Any
+) -> Network:
+    """Return a network of one operator, whose first input is the network's."""
+
+    def network(m: Build) -> Sequence[Tensor]:
+        others = [None if each is None else m.constant(each) for each in constants]
+        return m.op(code, [m.input(shape, name="x"), *others], [y], **options)
+
+    return network
+
+
+def reshape(m: Subgraph, x: Tensor, *shape: int) -> Tensor:
+    return m.op("RESHAPE", [x, m.constant([*shape])], [shape])[0]
+
+
+def add_positions(code: str, m: Build, x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return SPACE_TO_BATCH_ND or BATCH_TO_SPACE_ND in blocks of 2 x 2."""
+    edges = m.constant([[0, 0], [0, 0]])
+    return m.op(code, [x, m.constant([2, 2]), edges], [shape])[0]
+
+
+def dilate(m: Build) -> Sequence[Tensor]:
+    x = add_positions("SPACE_TO_BATCH_ND", m, m.input([1, 4, 4, 2]), [4, 2, 2, 2])
+    return [add_positions("BATCH_TO_SPACE_ND", m, op(m, "EXP", x), [1, 4, 4, 2])]
+
+
+def upsample(m: Build) -> Sequence[Tensor]:
+    inputs = [m.constant([1, 4, 4, 2]), m.constant(draw(2, 2, 2, 3)), m.input([1, 2, 2, 3])]
+    return m.op("TRANSPOSE_CONV", inputs, [[1, 4, 4, 2]], padding="VALID", stride_h=2, stride_w=2)
+
+
+def split(sizes: Sequence[int], rows: int) -> Network:
+    def network(m: Build) -> Sequence[Tensor]:
+        inputs = [m.input([rows, 3]), m.constant([*sizes]), number(m, 0)]
+        return m.op("SPLIT_V", inputs, [[size, 3] for size in sizes], num_splits=len(sizes))
+
+    return network
+
+
+def find_largest(m: Build) -> Sequence[Tensor]:
+    y = m.tensor([], dtype="int32")
+    return m.op("ARG_MAX", [m.input([6]), number(m, 0)], [y], output_type="int32")
+
+
+def find_two_largest(m: Build) -> Sequence[Tensor]:
+    ends = [m.tensor([2]), m.tensor([2], dtype="int32")]
+    return m.op("TOPK_V2", [m.input([6]), number(m, 2)], ends)
+
+
+NETWORKS: dict[str, Network] = {
+    # Shapes that say 1.
+    "RESHAPE with -1": single("RESHAPE", [1, 4, 6, 8], [1, 24, 8], [1, -1, 8]),
+    "RESHAPE with -1 for the batch": single("RESHAPE", [1, 4, 6], [1, 24], [-1, 24]),
+    "RESHAPE to fixed sizes": single("RESHAPE", [1, 4, 6], [1, 2, 12], [1, 2, 12]),
+    "RESHAPE to more axes": single("RESHAPE", [1, 6], [1, 1, 2, 3], [1, 1, 2, 3]),
+    "SQUEEZE": single("SQUEEZE", [1, 1, 1, 5], [1, 5], squeeze_dims=[1, 2]),
+    "SQUEEZE of the batch": single("SQUEEZE", [1, 4, 5], [4, 5], squeeze_dims=[0]),
+    "SQUEEZE of all axes": single("SQUEEZE", [1, 4, 1, 5], [4, 5]),
+    "SQUEEZE to a scalar": single("SQUEEZE", [1, 1], []),
+    "EXPAND_DIMS": single("EXPAND_DIMS", [1, 5], [1, 1, 5], np.int32(0)),
+    "BROADCAST_TO": single("BROADCAST_TO", [1, 1, 5], [1, 4, 5], [1, 4, 5]),
+    "BROADCAST_TO more axes": single("BROADCAST_TO", [1, 5], [4, 1, 5], [4, 1, 5]),
+    "TILE": single("TILE", [1, 2, 5], [1, 6, 10], [1, 3, 2]),
+    "SLICE": single("SLICE", [1, 5, 4], [1, 3, 4], [0, 1, 0], [1, 3, -1]),
+    "SLICE of the rest": single("SLICE", [1, 5], [1, 3], [0, 2], [-1, 3]),
+    "STRIDED_SLICE": single("STRIDED_SLICE", [1, 5], [1, 3], [0, 1], [1, 4], [1, 1]),
+    "STRIDED_SLICE of the batch": single(
+        "STRIDED_SLICE", [1, 5], [5], [0, 0], [1, 5], [1, 1], shrink_axis_mask=1, end_mask=2
+    ),
+    "STRIDED_SLICE backwards": single("STRIDED_SLICE", [1, 5], [1, 5], [-1, 0], [-2, 5], [-1, 1]),
+    "STRIDED_SLICE with a new axis": single(
+        "STRIDED_SLICE", [1, 5], [1, 1, 3], [0, 0, 1], [0, 1, 4], [1, 1, 1], new_axis_mask=1
+    ),
+    "STRIDED_SLICE with an ellipsis": single(
+        "STRIDED_SLICE", [1, 5, 4], [1, 5, 2], [0, 1], [0, 3], [1, 1], ellipsis_mask=1
+    ),
+    "UNPACK of the batch": single("UNPACK", [1, 4, 5], [4, 5], num=1, axis=0),
+    "GATHER of the batch": single("GATHER", [1, 4, 5], [4, 5], np.int32(0), axis=0),
+    "GATHER of the batch with a list": single("GATHER", [1, 5], [1, 5], [0], axis=0),
+    "SPLIT_V of the batch": split([1], 1),
+    "TRANSPOSE_CONV": upsample,
+    "blocks in the batch": dilate,
+    # Axes that are not those of the samples.
+    "SOFTMAX": single("SOFTMAX", [1, 5], [1, 5], beta=1.0),
+    "MEAN": single("MEAN", [1, 4, 6, 3], [1, 3], [1, 2]),
+    "TRANSPOSE": single("TRANSPOSE", [1, 4, 5], [4, 1, 5], [1, 0, 2]),
+    "BATCH_MATMUL": single("BATCH_MATMUL", [1, 2, 3], [1, 2, 4], draw(1, 3, 4)),
+    "REVERSE_SEQUENCE": single(
+        "REVERSE_SEQUENCE", [1, 4, 2], [1, 4, 2], [3], seq_dim=1, batch_dim=0
+    ),
+    "FULLY_CONNECTED of an image": single("FULLY_CONNECTED", [1, 2, 3], [1, 4], draw(4, 6), None),
+    "FULLY_CONNECTED of rows": single("FULLY_CONNECTED", [5, 1, 6], [5, 4], draw(4, 6), None),
+    # Samples without an axis of their own.
+    "SOFTMAX of a vector": single("SOFTMAX", [5], [5], beta=1.0),
+    "TOPK_V2 of a vector": find_two_largest,
+    "MEAN of a vector": single("MEAN", [4], [1], [0], keep_dims=True),
+    "SUM of a vector to a scalar": single("SUM", [4], [], [0]),
+    "ARG_MAX of a vector": find_largest,
+    "CUMSUM of a vector": single("CUMSUM", [6], [6], np.int32(0)),
+    "REVERSE_V2 of a vector": single("REVERSE_V2", [6], [6], [0]),
+    "SLICE of a vector": single("SLICE", [6], [3], [2], [3]),
+    "STRIDED_SLICE of a vector": single("STRIDED_SLICE", [6], [2], [1], [5], [2]),
+    "STRIDED_SLICE to a scalar": single(
+        "STRIDED_SLICE", [6], [], [1], [2], [1], shrink_axis_mask=1
+    ),
+    "PAD of a vector": single("PAD", [6], [9], [[1, 2]]),
+    "MIRROR_PAD of rows": single("MIRROR_PAD", [4, 3], [6, 3], [[1, 1], [0, 0]], mode="REFLECT"),
+    "TILE of a vector": single("TILE", [3], [6], [2]),
+    "TRANSPOSE of a matrix": single("TRANSPOSE", [3, 4], [4, 3], [1, 0]),
+    "GATHER of a vector": single("GATHER", [6], [2], [4, 1], axis=0),
+    "GATHER of rows by rows": single(
+        "GATHER", [2, 6], [2, 3], [[4, 1, 0], [2, 2, 5]], axis=1, batch_dims=1
+    ),
+    "UNPACK of rows": lambda m: m.op("UNPACK", [m.input([2, 3])], [[3], [3]], num=2, axis=0),
+    "SPLIT_V of rows": split([1, 3], 4),
+    "BROADCAST_TO of rows": single("BROADCAST_TO", [2, 1], [2, 3], [2, 3]),
+    "BATCH_MATMUL of a matrix": single("BATCH_MATMUL", [2, 3], [2, 4], draw(3, 4)),
+    "ABS of a scalar": single("ABS", [], []),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("size", [3, "n"])
+def test_one_operator(name: str, size: int | str) -> None:
+    check_batch(build(NETWORKS[name]), size)
+
+
+# Several operands
+
+
+def join_with_constant(m: Build) -> Sequence[Tensor]:
+    token = m.constant(draw(1, 1, 3))
+    return m.op("CONCATENATION", [token, m.input([1, 4, 3])], [[1, 5, 3]], axis=1)
+
+
+def pack_with_constant(m: Build) -> Sequence[Tensor]:
+    return m.op(
+        "PACK", [m.input([1, 3]), m.constant(draw(1, 3))], [[1, 2, 3]], axis=1, values_count=2
+    )
+
+
+def pack_vectors(m: Build) -> Sequence[Tensor]:
+    return m.op("PACK", [m.input([3]), m.input([3])], [[3, 2]], axis=1, values_count=2)
+
+
+def join_vectors(m: Build) -> Sequence[Tensor]:
+    return m.op("CONCATENATION", [m.input([3]), m.constant(draw(2))], [[5]], axis=0)
+
+
+def multiply_heads(m: Build) -> Sequence[Tensor]:
+    """Heads of an attention, which are folded into the batch and unfolded again."""
+    x = m.input([1, 4, 2, 3])
+    (turned,) = m.op("TRANSPOSE", [x, m.constant([0, 2, 1, 3])], [[1, 2, 4, 3]])
+    heads = reshape(m, turned, 2, 4, 3)
+    (scores,) = m.op("BATCH_MATMUL", [heads, heads], [[2, 4, 4]], adj_y=True)
+    (biased,) = m.op("ADD", [scores, m.constant(draw(2, 4, 4))], [[2, 4, 4]])
+    return [reshape(m, biased, 1, 2, 4, 4)]
+
+
+def shuffle_channels(m: Build) -> Sequence[Tensor]:
+    split = reshape(m, m.input([1, 2, 2, 6]), 2, 2, 2, 3)
+    (turned,) = m.op("TRANSPOSE", [split, m.constant([0, 1, 3, 2])], [[2, 2, 3, 2]])
+    return [reshape(m, turned, 1, 2, 2, 6)]
+
+
+def turn_to_time_major(m: Build) -> Sequence[Tensor]:
+    """A RESHAPE of [batch, 1, 3] to [1, batch, 3] looks the same for one sample."""
+    x = reshape(m, m.input([1, 1, 3]), 1, 1, 3)
+    (other,) = m.op("TRANSPOSE", [m.input([1, 4, 3]), m.constant([1, 0, 2])], [[4, 1, 3]])
+    return m.op("CONCATENATION", [x, other], [[5, 1, 3]], axis=0)
+
+
+def add_of_lower_rank(m: Build) -> Sequence[Tensor]:
+    return m.op("ADD", [m.input([1, 4, 3]), m.input([1, 3])], [[1, 4, 3]])
+
+
+def add_scalar(m: Build) -> Sequence[Tensor]:
+    return m.op("ADD", [m.input([1, 4]), m.input([])], [[1, 4]])
+
+
+def select_rows(m: Build) -> Sequence[Tensor]:
+    """Each sample has its own indices."""
+    indices = m.input([2], dtype="int32")
+    return m.op("GATHER", [m.constant(draw(9, 3)), indices], [[2, 3]], axis=0)
+
+
+def select_own_rows(m: Build) -> Sequence[Tensor]:
+    """Each sample has its own table and its own indices."""
+    indices = m.input([1, 2], dtype="int32")
+    return m.op("GATHER", [m.input([1, 9, 3]), indices], [[1, 1, 2, 3]], axis=1)
+
+
+def select_from_own_vector(m: Build) -> Sequence[Tensor]:
+    return m.op("GATHER", [m.input([9]), m.input([2], dtype="int32")], [[2]], axis=0)
+
+
+def update_vector(m: Build) -> Sequence[Tensor]:
+    return m.op(
+        "DYNAMIC_UPDATE_SLICE",
+        [m.constant(draw(6)), m.input([2]), m.constant([3])],
+        [[6]],
+    )
+
+
+def share_output(m: Build) -> Sequence[Tensor]:
+    """The second output is the same for all samples."""
+    return [op(m, "ABS", m.input([1, 3])), op(m, "ABS", m.constant(draw(2, 3)))]
+
+
+def fill_by_shape(m: Build) -> Sequence[Tensor]:
+    """A shape that is computed from the batch is right for any batch."""
+    x = m.input([1, 3])
+    (shape,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
+    (zeros,) = m.op("FILL", [shape, m.constant(np.float32(2))], [m.tensor([1, 3])])
+    (joined,) = m.op("CONCATENATION", [x, zeros], [[1, 6]], axis=1)
+    size = m.op(
+        "STRIDED_SLICE", [shape, *map(m.constant, ([0], [1], [1]))], [[]], shrink_axis_mask=1
+    )
+    (computed,) = m.op("PACK", [*size, number(m, 2), number(m, 3)], [[3]], values_count=3)
+    return m.op("RESHAPE", [joined, computed], [[1, 2, 3]])
+
+
+SEVERAL = {
+    f.__name__: f
+    for f in (
+        join_with_constant, pack_with_constant, pack_vectors, join_vectors, multiply_heads,
+        shuffle_channels, turn_to_time_major, add_of_lower_rank, add_scalar, select_rows,
+        select_from_own_vector, update_vector, share_output, fill_by_shape,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("size", [3, "n"])
+def test_several_operands(name: str, size: int | str) -> None:
+    check_batch(build(SEVERAL[name]), size)
+
+
+# Sub-graphs
+
+
+def test_loop() -> None:
+    """What a loop carries is repeated if an iteration adds samples to it."""
+    m = Build()
+    x, zeros = m.input([1, 3], name="x"), m.constant(np.zeros((1, 3), np.float32))
+    change = count_rounds(lambda _, xs: [op(_, "ADD", xs[0], xs[1]), xs[1]])
+    _, total, _ = loop(m, [number(m, 0), zeros, x], change)
+    m.output(total)
+    for size in (3, "n"):
+        check_batch(m.bytes(), size)
+
+
+def test_branches() -> None:
+    """Both branches have the samples in one axis, also if a branch returns a constant."""
+    m = Build()
+    x, y = m.input([1, 3], name="x"), m.constant(draw(1, 3))
+    (limit,) = m.op("LESS", [number(m, 1), number(m, 2)], [[]], dtype="bool")
+    m.output(*add_if(m, limit, [x, y], lambda _, xs: [xs[1]], lambda _, xs: [op(_, "NEG", xs[0])]))
+    check_batch(m.bytes(), 3)
+
+
+# Refused
+
+
+def mix_by_sum(m: Build) -> Sequence[Tensor]:
+    return m.op("SUM", [m.input([1, 3]), m.constant([0])], [[3]])
+
+
+def mix_by_mean_that_keeps_axes(m: Build) -> Sequence[Tensor]:
+    return m.op("MEAN", [m.input([1, 3]), m.constant([0])], [[1, 3]], keep_dims=True)
+
+
+def mix_by_where(m: Build) -> Sequence[Tensor]:
+    return m.op("WHERE", [m.input([1, 3], dtype="bool")], [m.tensor([None, 2], dtype="int64")])
+
+
+def mix_by_condition(m: Build) -> Sequence[Tensor]:
+    x = m.input([1, 3], name="x")
+    (total,) = m.op("SUM", [x, m.constant([1])], [[1]])
+    (less,) = m.op("LESS", [total, m.constant(np.array([1], np.float32))], [[1]], dtype="bool")
+    return add_if(m, less, [x], lambda _, xs: [op(_, "ABS", xs[0])], lambda _, xs: xs)
+
+
+def divide_by_batch(m: Build) -> Sequence[Tensor]:
+    x = m.input([1, 3])
+    (shape,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
+    sizes = m.op("CAST", [shape], [[2]], dtype="float32")
+    return m.op("ADD", [reshape(m, x, 3, 1), *sizes], [[3, 2]])
+
+
+def return_batch(m: Build) -> Sequence[Tensor]:
+    return m.op("SHAPE", [m.input([1, 3])], [[2]], dtype="int32", out_type="int32")
+
+
+def count_batch(m: Build) -> Sequence[Tensor]:
+    (shape,) = m.op("SHAPE", [m.input([1])], [[1]], dtype="int32", out_type="int32")
+    (size,) = m.op("SQUEEZE", [shape], [[]])
+    return m.op("RANGE", [number(m, 0), size, number(m, 1)], [m.tensor([1], dtype="int32")])
+
+
+def multiply_samples(m: Build) -> Sequence[Tensor]:
+    (y,) = m.op("ADD", [m.input([1, 3]), m.constant(draw(5, 3))], [[5, 3]])
+    return [y]
+
+
+REFUSED: dict[str, tuple[Network, str]] = {
+    "a sum": (mix_by_sum, "SUM .*it mixes samples"),
+    "a mean that keeps axes": (mix_by_mean_that_keeps_axes, "MEAN .*it mixes samples"),
+    "WHERE": (mix_by_where, "WHERE .*it mixes samples"),
+    "a condition": (mix_by_condition, "IF .*its condition must be the same"),
+    "the number of samples": (divide_by_batch, "it computes with the number of samples"),
+    "the shape as an output": (return_batch, "depends on the number of samples"),
+    "a range": (count_batch, "RANGE .*depend on the number of samples"),
+    "SOFTMAX over the batch": (single("SOFTMAX", [1], [1], beta=1.0), ""),
+    "PAD of the batch": (single("PAD", [1, 3], [3, 3], [[1, 1], [0, 0]]), "PAD .*it mixes"),
+    "more rows than samples": (multiply_samples, "ADD .*it mixes samples"),
+    "a RESHAPE between samples": (select_own_rows, "GATHER .*it mixes samples"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    network, reason = REFUSED[name]
+    with pytest.raises(ConversionError, match=f"samples are not independent: .*{reason}"):
+        convert(build(network), batch=3)
+
+
+# States
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        build_sum(),
+        cells.lstm(cells.Form(batch=1)),
+        cells.lstm(cells.Form(batch=1, time_major=True)),
+        cells.rnn(cells.Form(batch=1)),
+        cells.bidirectional_rnn(cells.Form(batch=1)),
+        cells.svdf(cells.Form(batch=1)),
+        cells.integer_svdf(cells.Form(batch=1)),
+    ],
+    ids=["variable", "LSTM", "LSTM time first", "RNN", "both directions", "SVDF", "int16 SVDF"],
+)
+def test_states_are_those_of_each_sample(data: bytes) -> None:
+    check_batch(data, 3)
+
+
+def test_states_need_a_number() -> None:
+    with pytest.raises(ConversionError, match="batch must be a number for a model with states"):
+        convert(build_sum(), batch="n")
+
+
+# Sample by sample
+
+LOOPED = ("a sum", "a condition", "SOFTMAX over the batch", "PAD of the batch", "a range")
+
+
+@pytest.mark.parametrize("name", LOOPED)
+@pytest.mark.parametrize("size", [3, "n"])
+def test_sample_by_sample(name: str, size: int | str) -> None:
+    data = build(REFUSED[name][0])
+    result = convert(data, batch=f"loop:{size}")
+    ends = (*result.inputs, *result.outputs)
+    assert [end.tflite_sizes[0] for end in ends] == [size] * len(ends)
+    assert verify(data, result).ok
+
+
+@pytest.mark.parametrize("name", ["SQUEEZE of the batch", "MEAN of a vector", "ABS of a scalar"])
+def test_sample_by_sample_without_batch_axis(name: str) -> None:
+    data = build(NETWORKS[name])
+    assert verify(data, convert(data, batch="loop:3")).ok
+
+
+def test_sample_by_sample_with_states() -> None:
+    assert verify(build_sum(), convert(build_sum(), batch="loop:2")).ok
+
+
+def test_outputs_of_unknown_size_have_no_batch() -> None:
+    with pytest.raises(ConversionError, match="is known at run time only"):
+        convert(build(mix_by_where), batch="loop:3")
+
+
+# Options
+
+
+def test_shape_and_batch() -> None:
+    """A shape may have the batch, or one sample."""
+    data = build(single("ABS", [1, 4, 5], [1, 4, 5]))
+    for first in (1, 3):
+        result = convert(data, batch=3, shapes={"x": [first, 6, 5]})
+        assert result.outputs[0].sizes == (3, 6, 5)
+    result = convert(data, batch="n", shapes={"x": ["n", "h", 5]})
+    assert result.outputs[0].sizes == ("n", "h", 5)
+
+
+def test_other_dynamic_sizes() -> None:
+    """The number of boxes follows from a dynamic height, and the batch is another size."""
+
+    def network(m: Build) -> Sequence[Tensor]:
+        x = m.input([1, 4, 2, 6], name="x")
+        boxes = m.op("RESHAPE", [x, m.constant([1, -1, 3])], [[1, 16, 3]])
+        return m.op("CONCATENATION", [*boxes, *boxes], [[1, 32, 3]], axis=1)
+
+    data = build(network)
+    for size in (3, "n"):
+        result = convert(data, batch=size, shapes={"x": [1, "h", 2, 6]})
+        assert result.outputs[0].sizes[0] == size
+        assert verify(data, result).ok
+
+
+def test_no_inputs() -> None:
+    m = Build()
+    m.output(op(m, "ABS", m.constant(draw(2))))
+    with pytest.raises(ConversionError, match="batch must be of a model with inputs, got none"):
+        convert(m.bytes(), batch=2)
+
+
+@pytest.mark.parametrize("size", ["loop:0", "loop:", "loop:a b", "0x"])
+def test_sizes_that_are_none(size: str) -> None:
+    with pytest.raises(ConversionError, match="a size must be a positive number or a name"):
+        convert(build(single("ABS", [1, 3], [1, 3])), batch=size)
+
+
+def test_inspect_says_whether_there_is_a_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, network, words in (
+        ("yes", NETWORKS["MEAN"], "batch of independent samples: yes, by --batch"),
+        ("no", mix_by_sum, "batch of independent samples: no: SUM"),
+    ):
+        path = tmp_path / f"{name}.tflite"
+        path.write_bytes(build(network))
+        assert main(["inspect", str(path)]) == 0
+        assert words in capsys.readouterr().out
+    assert "it mixes samples" in inspect(path).batch_problem

@@ -1,0 +1,1 @@
+"""A batch of independent samples."""

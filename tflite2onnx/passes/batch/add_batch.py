@@ -1,0 +1,487 @@
+"""Compute a batch of independent samples with a network that is given for one sample.
+
+The network is walked once, in order of execution, with a symbol for the number of samples. Each
+tensor that depends on an input has a place for the samples (see `places`), which follows from the
+shapes that the operators infer, from the axes along which they compute (`Operator.mixed_axes`), and
+from the axes that their operands have in common (`Operator.find_common_axis`).
+
+1. The samples of an input are its first axis if the first size is dynamic or 1. Any other input,
+   and any other output, gets one more axis in front.
+2. RESHAPE, SQUEEZE and EXPAND_DIMS keep the sequence of the elements, and so the place of the
+   samples: it is between two axes, or inside an axis. A constant shape becomes one for the batch.
+3. An operator that takes the only element of the batch axis (STRIDED_SLICE, UNPACK, GATHER) takes
+   all elements.
+4. Constants that must be as long as the batch (in CONCATENATION, PACK, or as a state) are repeated.
+   Constants that list sizes (of BROADCAST_TO, TRANSPOSE_CONV) list the batch.
+5. If an operator computes along the axis that has the samples, the samples move to another axis of
+   size 1. If the axis is not theirs alone, they move to a new first axis
+   (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the graph has no batch.
+6. Sub-graphs are walked as the graph is. What a loop carries is repeated if the loop makes samples
+   of it. A condition must be the same for all samples.
+
+The result is right for any number of samples: constants that say 1 are replaced by lists with the
+first size of the first input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.base import Operator, Unknown
+from tflite2onnx.op.traits import DynamicShape, IndexesAxes
+from tflite2onnx.passes.batch.batch_builder import BatchBuilder, make_tensor
+from tflite2onnx.passes.batch.places import (
+    SAMPLES,
+    Place,
+    Sizes,
+    divide,
+    find_axis,
+    find_place,
+    has_samples,
+    join_samples,
+    take_sample,
+)
+from tflite2onnx.passes.shape_walk import OperatorOf
+from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.dimension import Dim, evaluate
+
+_MIXES = "it mixes samples"
+
+
+class MixedSamplesError(OperatorError):
+    """An operator computes one sample from several samples, or may do so."""
+
+
+class _UnalignedError(Exception):
+    """The samples of an input cannot be where an operator needs them."""
+
+
+def add_batch(graph: Graph, operator_of: OperatorOf) -> Graph:
+    """Return the graph for a batch, whose size is the first size of all inputs and outputs.
+
+    The inputs are declared with the shapes of one sample, and a first size of 1.
+
+    Raises:
+        MixedSamplesError: the samples are not independent, or it is not known whether they are.
+    """
+    return _Batching(graph, operator_of).make_graph()
+
+
+def has_batch_axis(tensor: Tensor) -> bool:
+    """Return whether the first axis of an input or output is that of the samples."""
+    return tensor.rank > 0 and (0 in tensor.dynamic_axes or tensor.shape[0] == 1)
+
+
+class _Batching:
+    """A walk over a graph for one sample that makes the operators for a batch."""
+
+    def __init__(self, graph: Graph, operator_of: OperatorOf) -> None:
+        self._graph, self._operator_of = graph, operator_of
+        self._given = [t if has_batch_axis(t) else add_first_axis(t) for t in graph.inputs]
+        self._builder = BatchBuilder(graph, self._given, operator_of)
+        self._places = self._builder.places
+        self._replaced: dict[Tensor, Tensor] = {}
+        # Tensors whose elements depend on the number of samples in another way than as dimensions.
+        self._counted: set[Tensor] = set()
+
+    def make_graph(self) -> Graph:
+        """Return the graph for a batch."""
+        for old, new in zip(self._graph.inputs, self._given, strict=True):
+            if new is not old:
+                self._reshape(new, old.shape, 1, old)
+        self._add_ops(self._graph.ops)
+        outputs = tuple(map(self._put_samples_first, self._graph.outputs))
+        ops = tuple(self._builder.ops)
+        graph = replace(self._graph, inputs=tuple(self._given), outputs=outputs, ops=ops)
+        # Inputs and outputs keep their names.
+        names = {t.name for t in (*self._given, *outputs)}
+        inner = {t for op in ops for t in op.outputs if t.name in names}.difference(outputs)
+        renamed = {t: replace(t, name=f"{t.name}/samples") for t in inner}
+        return graph.replace_tensors(renamed) if renamed else graph
+
+    def _depends_on_count(self, tensor: Tensor | None) -> bool:
+        """Return whether elements of a tensor depend on the number of samples."""
+        known = self._builder.walk.known.get(tensor) if tensor is not None else None
+        data = None if known is None else known.data
+        return tensor in self._counted or (
+            data is not None and data.dtype == object and any(map(has_samples, data.flat))
+        )
+
+    def _reshape(self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor) -> None:
+        """Reshape the samples of x to a tensor of the network."""
+        self._builder.reshape(x, sample or (1,), before, self._make_vector(y))
+
+    def _make_vector(self, y: Tensor) -> Tensor:
+        """Return a tensor of the network; a scalar, which has no axis for the samples, gets one."""
+        return y if y.rank else self._replaced.setdefault(y, replace(y, shape=(1,)))
+
+    # Operators
+
+    def _add_ops(self, ops: Sequence[Op]) -> None:
+        for op in ops:
+            try:
+                with as_operator_error():
+                    self._add_op(op.with_inputs(self._replaced))
+            except OperatorError as error:
+                if isinstance(error, MixedSamplesError):
+                    raise
+                raise MixedSamplesError(error.reason, op.place) from error
+
+    def _add_op(self, op: Op) -> None:
+        """Add an operator of the network, for a batch."""
+        operator = self._operator_of(op)
+        if op.graphs:
+            self._add_control(op)
+        elif operator.shape_only or not any(t in self._places for t in op.inputs):
+            self._add_shared(op, operator)
+        elif operator.keeps_sequence:
+            self._add_reshape(op)
+        else:
+            self._add_computation(op)
+
+    def _add_shared(self, op: Op, operator: Operator) -> None:
+        """Add an operator that reads no sample; its outputs may have sizes of the batch."""
+        self._builder.emit(op)
+        for y in op.outputs:
+            known = self._builder.walk.known[y]
+            if any(map(has_samples, known.shape)):
+                axis = find_axis(known.shape)
+                if axis is None or not operator.repeats_elements:
+                    raise OperatorError("its elements depend on the number of samples")
+                self._places[y] = Place(axis)
+            elif known.data is None and any(map(self._depends_on_count, op.inputs)):
+                self._counted.add(y)
+
+    def _add_reshape(self, op: Op) -> None:
+        """Add RESHAPE, SQUEEZE or EXPAND_DIMS."""
+        x, y = _first_input(op), op.outputs[0]
+        before = self._builder.count_before(x)
+        if any(map(self._depends_on_count, op.inputs)):
+            self._builder.emit(op)
+            self._places[y] = self._find_computed_place(y, before)
+            return
+        sample = self._infer_shape(op, {x: self._builder.sample_of(x)})
+        place = find_place(sample, before)
+        if place is not None and self._infer_shape(op, {}) == join_samples(sample, place):
+            self._places[y] = place
+            self._builder.emit(op)
+        else:
+            self._reshape(x, sample, before, y)
+
+    def _find_computed_place(self, y: Tensor, before: Dim) -> Place:
+        """Return the place of the samples in a shape that is computed from their number."""
+        shape = self._builder.shape_of(y)
+        axis = find_axis(shape)
+        if axis is not None:
+            sample = take_sample(shape, Place(axis))
+            outer = divide(before, prod(sample[:axis]))
+            if outer is not None and divide(sample[axis], outer) is not None:
+                return Place(axis, outer)
+        raise OperatorError("its shape must have the samples in one axis")
+
+    def _infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
+        """Return the shape of the output if inputs have these shapes; empty if they contradict."""
+        known = self._builder.walk.known
+        # In a walk the sizes of a tensor may be dimensions.
+        resized = {t: replace(known[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
+        try:
+            with as_operator_error():
+                (shape,) = self._operator_of(op.with_inputs({**known, **resized})).infer_outputs()
+        except OperatorError:
+            if shapes:
+                raise
+            return ()
+        if any(isinstance(size, Unknown) for size in shape):
+            raise OperatorError("its shape depends on elements that are computed")
+        return tuple(shape)
+
+    # Operators that compute
+
+    def _add_computation(self, op: Op) -> None:
+        """Add an operator that computes with samples."""
+        operator = self._operator_of(op)
+        shapes = _list_shape_inputs(operator)
+        if any(self._depends_on_count(t) and i not in shapes for i, t in enumerate(op.inputs)):
+            raise OperatorError("it computes with the number of samples")
+        op = self._flatten_first(self._align_ranks(op, operator), operator)
+        for first, place in self._list_places(op):
+            try:
+                aligned = self._align_inputs(op, first, place)
+            except _UnalignedError:
+                continue
+            self._add_aligned(aligned, first, place)
+            return
+        self._add_with_leading_axis(op)
+
+    def _align_ranks(self, op: Op, operator: Operator) -> Op:
+        """Give samples of fewer axes, which broadcast, leading axes of size 1."""
+        rank = max(t.rank for t in op.inputs if t is not None)
+        changed = {
+            x: self._builder.reshape(
+                x,
+                (1,) * (rank - x.rank) + self._builder.sample_of(x),
+                self._builder.count_before(x),
+            )
+            for x in op.inputs
+            if operator.broadcasts and x is not None and x in self._places and x.rank < rank
+        }
+        return op.with_inputs(changed)
+
+    def _flatten_first(self, op: Op, operator: Operator) -> Op:
+        """Reshape the first input as the kernel does."""
+        x, width = op.inputs[0], operator.row_size
+        if x is None or x not in self._places or width is None:
+            return op
+        sample, before = self._builder.sample_of(x), self._builder.count_before(x)
+        rows = divide(prod(sample), width)
+        if rows is None:
+            raise OperatorError(_MIXES)
+        return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
+
+    def _list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
+        """Yield where the samples may be while an operator runs, and in which of its inputs."""
+        found = [(i, t) for i, t in enumerate(op.inputs) if t is not None and t in self._places]
+        samples = [self._builder.sample_of(t) for _, t in found]
+        own = [self._places[t] for _, t in found]
+        best = min(range(len(found)), key=lambda i: samples[i][own[i].axis] != 1)
+        first = found[best][0]
+        yield first, own[best]
+        for axis, size in enumerate(samples[best]):
+            if size == 1 and axis != own[best].axis:
+                yield first, Place(axis)
+
+    def _align_inputs(self, op: Op, first: int, place: Place) -> Op:
+        """Return the operator with inputs that have the samples where one input has them.
+
+        Raises:
+            _UnalignedError: the operator mixes samples that are there.
+        """
+        operator = self._operator_of(op)
+        there = [self._find_place(op, operator, (first, place), i) for i in range(len(op.inputs))]
+        inputs = list(op.inputs)
+        for i, (t, target) in enumerate(zip(op.inputs, there, strict=True)):
+            if t is None or target is None or self._places.get(t) == target:
+                continue
+            if t in self._places:
+                inputs[i] = self._builder.move_samples(t, target.axis)
+            else:
+                inputs[i] = self._builder.repeat(t, target)
+        return replace(op, inputs=tuple(inputs))
+
+    def _find_place(
+        self, op: Op, operator: Operator, known: tuple[int, Place], index: int
+    ) -> Place | None:
+        """Return where an input must have the samples, None if it is the same for all samples."""
+        (first, place), x, t = known, _first_input(op, known[0]), op.inputs[index]
+        if t is None:
+            return None
+        same = place.axis if index == first else operator.find_common_axis(first, place.axis, index)
+        size = self._builder.sample_of(x)[place.axis]
+        if t not in self._places:
+            return self._find_place_of_shared(operator, t, index, same, place, size)
+        mixed = operator.mixed_axes(index)
+        if same is None or mixed is None or same in {axis % t.rank for axis in mixed}:
+            raise _UnalignedError
+        target, own = Place(same, place.outer), self._builder.sample_of(t)[same]
+        moves = self._places[t] != target
+        if own != size or (moves and (size, place.outer) != (1, 1)):
+            raise _UnalignedError
+        return target
+
+    def _find_place_of_shared(
+        self, operator: Operator, t: Tensor, index: int, axis: int | None, place: Place, size: Dim
+    ) -> Place | None:
+        """Return where an input that is the same for all samples is repeated, None if nowhere."""
+        if axis is None or index in _list_shape_inputs(operator):
+            return None
+        own = self._builder.shape_of(t)[axis]
+        if operator.broadcasts and own == 1:
+            return None
+        if own != size:
+            raise _UnalignedError
+        return Place(axis, place.outer)
+
+    def _add_aligned(self, op: Op, first: int, place: Place) -> None:
+        """Add an operator whose inputs all have their samples."""
+        operator = self._operator_of(op)
+        if isinstance(operator, IndexesAxes):
+            kept = operator.keep_axis(place.axis)
+            if kept is not None and kept.outputs[0].rank != op.outputs[0].rank:
+                self._add_indexing(op, kept, place)
+                return
+            op = op if kept is None else replace(kept, outputs=op.outputs)
+        op = replace(op, outputs=tuple(map(self._make_vector, op.outputs)))
+        self._builder.emit(self._put_batch_into_sizes(op, operator, first, place))
+        outer = operator.count_before_samples(place.outer)
+        for y in op.outputs:
+            shape = self._builder.shape_of(y)
+            axis = find_axis(shape)
+            if axis is None or outer is None:
+                raise OperatorError(_MIXES)
+            if tuple(map(evaluate, take_sample(shape, Place(axis)))) != y.shape:
+                raise OperatorError("the shape of its output does not follow from one sample")
+            self._places[y] = Place(axis, outer)
+
+    def _add_indexing(self, op: Op, kept: Op, place: Place) -> None:
+        """Add an operator that takes the only element of the batch axis, and drops the axis."""
+        y = kept.outputs[0]
+        self._builder.emit(kept)
+        axis = find_axis(self._builder.shape_of(y))
+        if axis is None:
+            raise OperatorError(_MIXES)
+        self._places[y] = Place(axis, place.outer)
+        sample, before = self._builder.sample_of(y), self._builder.count_before(y)
+        self._reshape(y, (*sample[:axis], *sample[axis + 1 :]), before, op.outputs[0])
+
+    def _put_batch_into_sizes(self, op: Op, operator: Operator, first: int, place: Place) -> Op:
+        """Return an operator whose constant list of sizes has the batch."""
+        index = operator.sizes_input
+        sizes = None if index is None or index >= len(op.inputs) else op.inputs[index]
+        if index is None or sizes is None or sizes.data is None:
+            return op
+        axis = operator.find_common_axis(first, place.axis, ~0)
+        if axis is None:
+            raise OperatorError("its sizes must have the samples in one axis")
+        numbers: list[Dim] = [int(size) for size in sizes.data.reshape(-1)]
+        numbers[axis] = numbers[axis] * SAMPLES
+        inputs = list(op.inputs)
+        inputs[index] = self._builder.list_sizes(numbers, rest=False)
+        return replace(op, inputs=tuple(inputs))
+
+    def _add_with_leading_axis(self, op: Op) -> None:
+        """Add an operator whose operands get a first axis, which has the samples."""
+        given = [t for t in op.inputs if t is not None and t in self._places]
+        has_axis = any(self._builder.sample_of(t)[self._places[t].axis] == 1 for t in given)
+        wider = None if has_axis else self._operator_of(op).add_leading_axis()
+        if wider is None:
+            raise OperatorError(_MIXES)
+        changed, indices = wider
+        inputs = list(changed.inputs)
+        for i in indices:
+            x = _first_input(op, i)
+            shape = (1, *self._builder.sample_of(x))
+            if x in self._places:
+                inputs[i] = self._builder.move_to(x, 1, shape, Place(0))
+            else:
+                inputs[i] = self._builder.reshape_batch(x, shape, make_tensor(x, shape))
+        outputs = tuple(make_tensor(y, (1, *y.shape)) for y in op.outputs)
+        changed = replace(changed, inputs=tuple(inputs), outputs=outputs)
+        if {self._places[t].axis for t in inputs if t in self._places} != {0}:
+            raise OperatorError(_MIXES)
+        first = next(i for i in indices if inputs[i] in self._places)
+        try:
+            self._add_aligned(self._align_inputs(changed, first, Place(0)), first, Place(0))
+        except _UnalignedError:
+            raise OperatorError(_MIXES) from None
+        for y, wide in zip(op.outputs, outputs, strict=True):
+            self._reshape(wide, self._builder.sample_of(wide)[1:], 1, y)
+
+    # Sub-graphs
+
+    def _add_control(self, op: Op) -> None:
+        condition = _first_input(op)
+        if condition in self._places or self._depends_on_count(condition):
+            raise OperatorError("its condition must be the same for all samples")
+        if op.is_builtin("WHILE"):
+            self._add_loop(op)
+        else:
+            self._add_branches(op)
+
+    def _add_branches(self, op: Op) -> None:
+        parts = []
+        for graph in op.graphs:
+            with self._builder.open_subgraph() as ops:
+                self._add_ops(graph.ops)
+            parts.append(ops)
+        graphs = []
+        places = [self._places.get(t) for graph in op.graphs for t in graph.outputs]
+        count = len(op.outputs)
+        chosen = [next((p for p in places[i::count] if p is not None), None) for i in range(count)]
+        for graph, ops in zip(op.graphs, parts, strict=True):
+            with self._builder.open_subgraph() as more:
+                outputs = [self._put_at(t, p) for t, p in zip(graph.outputs, chosen, strict=True)]
+            graphs.append(replace(graph, ops=(*ops, *more), outputs=tuple(outputs)))
+        self._builder.emit(replace(op, graphs=tuple(graphs)))
+        self._places |= {y: p for y, p in zip(op.outputs, chosen, strict=True) if p is not None}
+
+    def _put_at(self, old: Tensor, place: Place | None) -> Tensor:
+        """Return a tensor with its samples at a place; it is repeated if it has none."""
+        x = self._replaced.get(old, old)
+        own = self._places.get(x)
+        if own == place or place is None:
+            return x
+        if own is None:
+            return self._builder.repeat(x, place)
+        if self._builder.sample_of(x)[place.axis] != 1:
+            raise OperatorError("the samples of its sub-graphs must be in one axis")
+        return self._builder.move_samples(x, place.axis)
+
+    def _add_loop(self, op: Op) -> None:
+        (body,) = op.graphs
+        _, *first = (t for t in op.inputs if t is not None)
+        places = [self._places.get(t) for t in first]
+        while True:
+            inputs = [self._put_at(t, p) for t, p in zip(first, places, strict=True)]
+            self._builder.walk.set_inputs(body.inputs, [*map(self._builder.shape_of, inputs)])
+            self._places |= {t: p for t, p in zip(body.inputs, places, strict=True) if p}
+            with self._builder.open_subgraph() as ops:
+                self._add_ops(body.ops)
+                condition, *following = (self._replaced.get(t, t) for t in body.outputs)
+                found = [self._places.get(t) for t in following]
+                if all(p is None or q is not None for p, q in zip(found, places, strict=True)):
+                    outputs = [self._put_at(*pair) for pair in zip(following, places, strict=True)]
+                    break
+            places = [p or q for p, q in zip(places, found, strict=True)]
+        if condition in self._places:
+            raise OperatorError("its condition must be the same for all samples")
+        body = replace(body, ops=tuple(ops), outputs=(condition, *outputs))
+        self._builder.emit(replace(op, inputs=(op.inputs[0], *inputs), graphs=(body,)))
+        self._places |= {y: p for y, p in zip(op.outputs, places, strict=True) if p is not None}
+
+    # Outputs
+
+    def _put_samples_first(self, old: Tensor) -> Tensor:
+        """Return an output of the network with the samples in its first axis."""
+        x = self._replaced.get(old, old)
+        if self._depends_on_count(x):
+            raise MixedSamplesError(f"the output {old.name} depends on the number of samples")
+        if x not in self._places:
+            return self._repeat_output(x)
+        sample, place = self._builder.sample_of(x), self._places[x]
+        shape = sample if sample[:1] == (1,) else (1, *sample)
+        if shape == sample and place == Place(0) and x is old:
+            return old
+        y = replace(old, shape=tuple(map(evaluate, shape)), shape_signature=())
+        return self._builder.move_to(x, 1, shape, Place(0), y)
+
+    def _repeat_output(self, x: Tensor) -> Tensor:
+        """Return an output that is the same for all samples, once for each sample."""
+        sample = self._builder.shape_of(x)
+        shape = sample if sample[:1] == (1,) else (1, *sample)
+        single = self._builder.reshape_batch(x, shape, make_tensor(x, shape))
+        y = self._builder.repeat(single, Place(0))
+        named = replace(x, shape=y.shape, data=None, shape_signature=())
+        return self._builder.reshape_batch(y, self._builder.shape_of(y), named)
+
+
+def _first_input(op: Op, index: int = 0) -> Tensor:
+    """Return an input that the operator must have."""
+    tensor = op.inputs[index]
+    if tensor is None:
+        raise OperatorError(f"input {index} is missing")
+    return tensor
+
+
+def add_first_axis(tensor: Tensor) -> Tensor:
+    """Return an input with one more axis in front."""
+    signature = (1, *tensor.shape_signature) if tensor.dynamic_axes else ()
+    return replace(tensor, shape=(1, *tensor.shape), shape_signature=signature)
+
+
+def _list_shape_inputs(operator: Operator) -> tuple[int, ...]:
+    sizes = () if operator.sizes_input is None else (operator.sizes_input,)
+    return (*sizes, *(operator.shape_inputs if isinstance(operator, DynamicShape) else ()))

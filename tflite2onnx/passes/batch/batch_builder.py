@@ -1,0 +1,220 @@
+"""Add operators to a graph for a batch: where the samples are, and how they move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.passes.batch.places import (
+    SAMPLES,
+    Place,
+    Sizes,
+    count_before,
+    divide,
+    find_place,
+    has_samples,
+    join_samples,
+    take_sample,
+)
+from tflite2onnx.passes.rewriter import int32_constant
+from tflite2onnx.passes.shape_walk import OperatorOf, ShapeWalk
+from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.dimension import Dim, Symbol, evaluate, is_known, new_dimension
+
+NO_MASKS = dict.fromkeys(
+    ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0
+)
+
+
+class BatchBuilder:
+    """The operators for a batch, in order of execution, and what is known of their tensors.
+
+    The first size of each input is the number of samples. All other tensors are declared with the
+    shape of one sample.
+
+    Attributes:
+        ops: the operators for the batch.
+        places: where the samples are, by tensor; tensors that are the same for all samples have no
+            place.
+        walk: infers shapes, with a symbol for the number of samples.
+    """
+
+    def __init__(self, graph: Graph, inputs: Sequence[Tensor], operator_of: OperatorOf) -> None:
+        opened = {
+            (t, axis): new_dimension(Symbol(f"{t.name}_{axis}", t.shape[axis]))
+            for t in inputs
+            for axis in sorted(t.dynamic_axes)
+        }
+        opened |= {(t, 0): SAMPLES for t in inputs}
+        empty = replace(graph, inputs=tuple(inputs), ops=())
+        self.walk = ShapeWalk(empty, operator_of, opened, strict=True)
+        self.walk.walk()
+        self.ops: list[Op] = []
+        self.places = dict.fromkeys(inputs, Place(0))
+        self._count = self._count_samples(inputs[0])
+
+    def shape_of(self, tensor: Tensor) -> Sizes:
+        """Return the shape of a tensor for the batch, whose sizes may be dimensions."""
+        return self.walk.known.get(tensor, tensor).shape
+
+    def sample_of(self, tensor: Tensor) -> Sizes:
+        """Return the shape of one sample, whose sizes may be dimensions."""
+        shape, place = self.shape_of(tensor), self.places.get(tensor)
+        return shape if place is None else take_sample(shape, place)
+
+    def count_before(self, tensor: Tensor) -> Dim:
+        """Return how many elements of a sample come before the samples."""
+        return count_before(self.sample_of(tensor), self.places[tensor])
+
+    def emit(self, op: Op) -> None:
+        """Add an operator whose inputs are known."""
+        self.walk.walk_ops([op])
+        self.ops.append(op)
+
+    @contextmanager
+    def open_subgraph(self) -> Iterator[list[Op]]:
+        """Add operators to a sub-graph instead, which is a list."""
+        outer, self.ops = self.ops, []
+        try:
+            yield self.ops
+        finally:
+            self.ops = outer
+
+    def reshape(
+        self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor | None = None
+    ) -> Tensor:
+        """Reshape the samples of x; `before` elements of a sample come before the samples."""
+        place = find_place(sample, before)
+        if place is None:
+            raise OperatorError(f"its output {list(sample)} has no axis for the samples")
+        y = make_tensor(x, sample) if y is None else y
+        self.places[y] = place
+        return self.reshape_batch(x, join_samples(sample, place), y)
+
+    def reshape_batch(self, x: Tensor, shape: Sequence[Dim], y: Tensor) -> Tensor:
+        """Reshape a tensor with all samples."""
+        return self._add("RESHAPE", [x, self.list_sizes(shape, rest=True)], y)
+
+    def move_samples(self, x: Tensor, axis: int) -> Tensor:
+        """Return x with the samples in another axis, whose size is 1 for one sample."""
+        sample = self.sample_of(x)
+        return self.move_to(x, prod(sample[:axis]), sample, Place(axis))
+
+    def move_to(
+        self, x: Tensor, after: Dim, sample: Sizes, place: Place, y: Tensor | None = None
+    ) -> Tensor:
+        """Move the samples behind `after` elements of each sample, and reshape to a sample."""
+        before = self.count_before(x)
+        low, high = (after, before) if divide(before, after) is not None else (before, after)
+        middle, rest = divide(high, low), divide(prod(sample), high)
+        if middle is None or rest is None:
+            raise OperatorError(f"the samples of {x.name} must be in an axis of their own")
+        if middle != 1:
+            pair = (SAMPLES, middle) if low == before else (middle, SAMPLES)
+            parts, turned = (
+                make_tensor(x, _drop_samples((low, *each, rest))) for each in (pair, pair[::-1])
+            )
+            self.reshape_batch(x, (low, *pair, rest), parts)
+            x = self._add("TRANSPOSE", [parts, make_list([0, 2, 1, 3])], turned)
+        y = make_tensor(x, sample) if y is None else y
+        self.places[y] = place
+        return self.reshape_batch(x, join_samples(sample, place), y)
+
+    def repeat(self, x: Tensor, place: Place) -> Tensor:
+        """Return x, which is the same for all samples, with its elements for each sample."""
+        sample = self.shape_of(x)
+        inner = divide(sample[place.axis], place.outer)
+        if inner is None:
+            raise OperatorError(f"{x.name} must be such that it can be repeated for each sample")
+        whole = join_samples(sample, place)
+        single, wide = (
+            (*sample[: place.axis], place.outer, size, inner, *sample[place.axis + 1 :])
+            for size in (1, SAMPLES)
+        )
+        if (place.outer, inner) != (1, 1):
+            x = self.reshape_batch(x, single, make_tensor(x, single))
+        else:
+            wide = whole
+        y = make_tensor(x, _drop_samples(wide))
+        self._add("BROADCAST_TO", [x, self.list_sizes(wide, rest=False)], y)
+        if wide != whole:
+            y = self.reshape_batch(y, whole, make_tensor(y, sample))
+        self.places[y] = place
+        return y
+
+    def list_sizes(self, sizes: Sequence[Dim], *, rest: bool) -> Tensor:
+        """Return a list of sizes as a tensor; with `rest` one of the dynamic sizes may be -1."""
+        numbers: list[Dim] = list(sizes)
+        dynamic = [i for i, size in enumerate(sizes) if not is_known(size)]
+        others = [i for i in dynamic if not has_samples(sizes[i])]
+        if rest and dynamic:
+            numbers[(others or dynamic)[0]] = -1
+        if all(map(is_known, numbers)):
+            return make_list(numbers)
+        parts = [
+            self._multiply_count(divide(number, SAMPLES)) if has_samples(number) else number
+            for number in numbers
+        ]
+        lists = [part if isinstance(part, Tensor) else make_list([part]) for part in parts]
+        y = Tensor("sizes", (len(sizes),), DType.INT32)
+        return self._add("CONCATENATION", lists, y, axis=0)
+
+    def _add(self, code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Tensor:
+        self.emit(make_op(code, inputs, y, **options))
+        return y
+
+    def _count_samples(self, x: Tensor) -> Tensor:
+        """Return the number of samples, the first size of an input, as a list of one."""
+        ops = count_samples(x)
+        for op in ops:
+            self.emit(op)
+        return ops[-1].outputs[0]
+
+    def _multiply_count(self, times: Dim | None) -> Tensor:
+        """Return the number of samples, multiplied by a number, as a list of one."""
+        if times == 1:
+            return self._count
+        y = Tensor("batch", (1,), DType.INT32)
+        return self._add("MUL", [self._count, make_list([times or 0])], y)
+
+
+def _drop_samples(shape: Sequence[Dim]) -> Sizes:
+    return tuple(divide(size, SAMPLES) or 0 if has_samples(size) else size for size in shape)
+
+
+def make_op(code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Op:
+    """Return an operator without an activation function."""
+    fields = Options({"fused_activation_function": "NONE", **options})
+    return Op(code, 0, tuple(inputs), (y,), fields)
+
+
+def count_samples(x: Tensor) -> list[Op]:
+    """Return the operators that compute the first size of x, of which the last makes a list."""
+    shape, count = Tensor("sizes", (x.rank,), DType.INT32), Tensor("batch", (1,), DType.INT32)
+    bounds = [make_list([i]) for i in (0, 1, 1)]
+    return [
+        make_op("SHAPE", [x], shape, out_type="INT32"),
+        make_op("STRIDED_SLICE", [shape, *bounds], count, **NO_MASKS, offset=False),
+    ]
+
+
+def make_list(numbers: Sequence[Dim]) -> Tensor:
+    """Return a constant list of integers."""
+    if not all(map(is_known, numbers)):
+        raise OperatorError(f"{list(numbers)} must have one dynamic size besides the batch")
+    return int32_constant("sizes", np.array(numbers, np.int32))
+
+
+def make_tensor(near: Tensor, sample: Sequence[Dim]) -> Tensor:
+    """Return a new tensor with the type of another one, and the shape of one sample."""
+    quantization = near.quantization
+    if quantization is not None and quantization.per_axis:
+        raise OperatorError(f"{near.name} must have one scale")
+    name, shape = near.name.removesuffix("/samples") + "/samples", tuple(map(evaluate, sample))
+    return Tensor(name, shape, near.dtype, quantization=quantization)

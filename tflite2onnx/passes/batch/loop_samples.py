@@ -1,0 +1,113 @@
+"""Compute a batch sample by sample: a loop runs the network for one sample.
+
+The samples need not be independent inside the network: this holds for networks that `add_batch`
+refuses, such as those with WHERE or with a suppression of boxes. The sizes of the outputs must be
+the same for all samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.batch.add_batch import MixedSamplesError, add_first_axis, has_batch_axis
+from tflite2onnx.passes.batch.batch_builder import count_samples, make_list, make_op
+from tflite2onnx.passes.shape_walk import OperatorOf, ShapeWalk
+from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.utils.dimension import has_dimensions
+
+
+def loop_samples(graph: Graph, operator_of: OperatorOf) -> Graph:
+    """Return the graph for a batch, whose size is the first size of all inputs and outputs.
+
+    The inputs are declared with the shapes of one sample, and a first size of 1. All other sizes
+    are those of the file.
+
+    Raises:
+        MixedSamplesError: the size of an output is known at run time only.
+    """
+    _check_sizes(graph, operator_of)
+    fixed = [replace(t, shape_signature=()) for t in graph.inputs]
+    given = [t if has_batch_axis(t) else add_first_axis(t) for t in fixed]
+    ops = count_samples(given[0])
+    (count,), number = ops[-1].outputs, _make_number("sample")
+    buffers = [_make_buffer(ops, t, count) for t in graph.outputs]
+    inner = [replace(t, name=f"{t.name}/whole") for t in buffers]
+    body = Graph("sample", (number, *inner), (), ())
+    body = _make_body(body, graph, given, count)
+    (first,) = _add(ops, "LESS", [make_list([0]), count], _make_condition())
+    ends = [replace(t, name=name) for t, name in zip(buffers, _list_names(graph), strict=True)]
+    inputs = (first, make_list([0]), *buffers)
+    ops.append(Op("WHILE", 0, inputs, (_make_number("samples"), *ends), graphs=(body,)))
+    return replace(graph, inputs=tuple(given), outputs=tuple(ends), ops=tuple(ops))
+
+
+def _check_sizes(graph: Graph, operator_of: OperatorOf) -> None:
+    """Raise MixedSamplesError if the size of an output depends on data."""
+    known = ShapeWalk(graph, operator_of, {}).walk()
+    for tensor in graph.outputs:
+        if has_dimensions(known.get(tensor, tensor).shape):
+            raise MixedSamplesError(f"the size of {tensor.name} is known at run time only")
+
+
+def _list_names(graph: Graph) -> list[str]:
+    return [tensor.name for tensor in graph.outputs]
+
+
+def _make_body(body: Graph, graph: Graph, given: Sequence[Tensor], count: Tensor) -> Graph:
+    """Return the sub-graph that computes one sample and puts its outputs into the whole outputs."""
+    number, *whole = body.inputs
+    ops: list[Op] = []
+    (scalar,) = _add(ops, "RESHAPE", [number, make_list([])], Tensor("sample", (), DType.INT32))
+    for old, new in zip(graph.inputs, given, strict=True):
+        index = number if old.rank == new.rank else scalar
+        _add(ops, "GATHER", [new, index], old, axis=0, batch_dims=0)
+    # The outputs of all samples have the names; the tensors of one sample get other names.
+    inner = {t: replace(t, name=f"{t.name}/sample") for t in (*graph.inputs, *graph.outputs)}
+    ops += graph.ops
+    parts: list[Tensor] = []
+    for sample, target in zip(graph.outputs, whole, strict=True):
+        shape = (1, *target.shape[1:])
+        wide = replace(target, name=f"{target.name}/part", shape=shape)
+        _add(ops, "RESHAPE", [sample, make_list(shape)], wide)
+        zeros = make_list([0] * (len(shape) - 1))
+        place = Tensor("place", (len(shape),), DType.INT32)
+        _add(ops, "CONCATENATION", [number, zeros] if len(shape) > 1 else [number], place, axis=0)
+        following = replace(target, name=f"{target.name}/next")
+        parts += _add(ops, "DYNAMIC_UPDATE_SLICE", [target, wide, place], following)
+    (following,) = _add(ops, "ADD", [number, make_list([1])], _make_number("sample"))
+    (goes_on,) = _add(ops, "LESS", [following, count], _make_condition())
+    done = replace(body, ops=tuple(ops), outputs=(goes_on, following, *parts))
+    return done.replace_tensors(inner)
+
+
+def _make_buffer(ops: list[Op], output: Tensor, count: Tensor) -> Tensor:
+    """Return zeros for an output of all samples."""
+    rest: Shape = output.shape[1:] if output.shape[:1] == (1,) else output.shape
+    shape = (1, *rest)
+    zeros = replace(
+        output, data=np.zeros(shape, output.dtype.numpy), shape=shape, shape_signature=()
+    )
+    sizes = Tensor("sizes", (len(shape),), DType.INT32)
+    _add(ops, "CONCATENATION", [count, make_list(rest)], sizes, axis=0)
+    buffer = replace(zeros, name=f"{output.name}/first", data=None)
+    return _add(ops, "BROADCAST_TO", [zeros, sizes], buffer)[0]
+
+
+def _make_number(name: str) -> Tensor:
+    return Tensor(name, (1,), DType.INT32)
+
+
+def _make_condition() -> Tensor:
+    return Tensor("goes_on", (1,), DType.BOOL)
+
+
+def _add(
+    ops: list[Op], code: str, inputs: Sequence[Tensor], y: Tensor, **options: object
+) -> tuple[Tensor]:
+    """Add an operator; return its output."""
+    ops.append(make_op(code, inputs, y, **options))
+    return (y,)

@@ -1,0 +1,92 @@
+"""Where the samples of a batch are in a tensor: arithmetic of places.
+
+A network is given for one sample. For a batch of n samples one axis of each computed tensor is n
+times as long: `outer` elements of this axis come before the samples, and the others come after
+them. If the axis has one element for one sample, it is the batch axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from math import prod
+from typing import NamedTuple
+
+from tflite2onnx.utils.dimension import Dim, Dimension, Symbol, new_dimension, symbols_of
+
+Sizes = tuple[Dim, ...]
+
+# The number of samples. The name is none that a file or a user can give.
+BATCH = Symbol("(batch)", 1)
+SAMPLES = new_dimension(BATCH)
+
+
+class Place(NamedTuple):
+    """The axis with the samples, and how many of its elements for one sample come before them."""
+
+    axis: int
+    outer: Dim = 1
+
+
+def divide(number: Dim, divisor: Dim) -> Dim | None:
+    """Return a quotient, None if it is not an integer for all dynamic sizes."""
+    if number == divisor:
+        return 1
+    if isinstance(number, Dimension):
+        return number.divide_exactly(divisor)
+    if isinstance(divisor, Dimension) or not divisor or number % divisor:
+        return None
+    return number // divisor
+
+
+def has_samples(size: object) -> bool:
+    """Return whether a size depends on the number of samples."""
+    return BATCH in symbols_of(size)
+
+
+def find_axis(sizes: Sequence[Dim]) -> int | None:
+    """Return the only axis whose size is a multiple of the number of samples, else None."""
+    axes = [axis for axis, size in enumerate(sizes) if has_samples(size)]
+    part = divide(sizes[axes[0]], SAMPLES) if len(axes) == 1 else None
+    return None if part is None or has_samples(part) else axes[0]
+
+
+def take_sample(sizes: Sequence[Dim], place: Place) -> Sizes:
+    """Return the shape of one sample."""
+    return _replace_size(sizes, place.axis, divide(sizes[place.axis], SAMPLES) or 0)
+
+
+def join_samples(sample: Sequence[Dim], place: Place) -> Sizes:
+    """Return the shape of a batch of samples."""
+    return _replace_size(sample, place.axis, sample[place.axis] * SAMPLES)
+
+
+def _replace_size(sizes: Sequence[Dim], axis: int, size: Dim) -> Sizes:
+    return (*sizes[:axis], size, *sizes[axis + 1 :])
+
+
+def count_before(sample: Sequence[Dim], place: Place) -> Dim:
+    """Return how many elements of one sample come before the samples, in a row-major layout."""
+    before: Dim = prod(sample[: place.axis]) * place.outer
+    return before
+
+
+def find_place(sample: Sequence[Dim], before: Dim) -> Place | None:
+    """Return the place behind `before` elements; an axis of size 1 if possible, else None."""
+    found = list(_find_places(sample, before))
+    rank = len(sample)
+    # Operators compute along the last axis more often than along others.
+    return min(
+        found, key=lambda place: (sample[place.axis] != 1, place.axis == rank - 1), default=None
+    )
+
+
+def _find_places(sample: Sequence[Dim], before: Dim) -> Iterator[Place]:
+    for axis, size in enumerate(sample):
+        outer = divide(before, prod(sample[:axis]))
+        if outer is not None and divide(size, outer) is not None:
+            yield Place(axis, outer)
+
+
+def list_unit_axes(sample: Sequence[Dim], mixed: Collection[int]) -> list[int]:
+    """Return the axes of size 1 that an operator does not compute along."""
+    return [axis for axis, size in enumerate(sample) if size == 1 and axis not in mixed]
