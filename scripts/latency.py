@@ -14,12 +14,16 @@ LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
   which convolutions compute, and out of them;
+- expected: the time that `convolutions/cost.py` of the passes expects of the float convolutions and
+  reorders, divided by the time that they took. Far from 1, the table of factors is wrong;
 - operators: those that take the most time, each with its share of the time of all nodes.
 
 There is a table for networks of floats (float16 weights included), one for networks of 8-bit
-integers, and one for all others. For models that take more than 1.1 times the time of LiteRT a
-further table shows where the time goes: the nodes by type and window, the share of their time, the
-mean time of a node, and the multiplications in a second. `--html` writes the ratios as a bar chart.
+integers, one for networks of dynamic range (float data, integer weights), and one for all others.
+The first line names the processor: a ratio is a ratio of this processor. For models that take more
+than 1.1 times the time of LiteRT a further table shows where the time goes: the nodes by type and
+window, the share of their time, the mean time of a node, and the multiplications in a second.
+`--html` writes the ratios as a bar chart.
 
 With `--target openvino` the package openvino runs the ONNX models of all commands, and no nodes
 are profiled.
@@ -51,11 +55,14 @@ from benchmark import (
     inferences,
     named_command,
 )
+from fit_convolutions import describe_node
 from inference import infer, make_feeds
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import scheme
+from tflite2onnx.passes.patterns.convolutions.cost import FACTORS
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.utils.processor import describe_processor, instruction_sets
 from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares, profile_nodes
 from tflite2onnx.verification.runtimes import session_of
 
@@ -63,7 +70,7 @@ REORDERS = ("ReorderInput", "ReorderOutput")
 TOP = 3  # operators, or groups of nodes, that are shown
 SLOW = 1.1  # the ratio above which the nodes of a model are shown
 COLOURS = ("#1a73e8", "#e8710a", "#9334e6", "#188038")
-FAMILIES = ("floats", "8-bit integers", "other types")
+FAMILIES = ("floats", "8-bit integers", "dynamic range", "other types")
 WEIGHTED = ("Conv", "FusedConv", "Gemm", "FusedGemm", "QLinearConv", "QGemm")
 
 
@@ -88,7 +95,8 @@ class Row:
         """Return the row of the table as text."""
         ratios = (format_number(ratio, 2) for ratio in self.ratios.values())
         reorders = sum(node.kind in REORDERS for node in self.nodes)
-        numbers = (str(len(self.nodes)), str(reorders))
+        expected = format_number(compare_with_expectation(self.nodes), 2)
+        numbers = (str(len(self.nodes)), str(reorders), expected)
         return (self.model, format_number(self.litert, 3), *ratios, *numbers, self.top)
 
     def groups(self) -> list[tuple[str, ...]]:
@@ -109,6 +117,16 @@ class Row:
             )
             for name in sorted(spent, key=lambda name: -spent[name])[:TOP]
         ]
+
+
+def compare_with_expectation(nodes: Sequence[NodeTime]) -> float:
+    """Return the expected time of float convolutions and reorders divided by the measured time."""
+    block = 16 if instruction_sets().get("AVX-512") else 8
+    described = [(node, describe_node(node, block)) for node in nodes]
+    known = [(node, *each) for node, each in described if each is not None]
+    expected = sum(FACTORS[block][kernel].estimate(*terms) for _, kernel, *terms in known)
+    measured = sum(1e6 * node.seconds for node, *_ in known)
+    return expected / measured if measured else nan
 
 
 def find_weights(node: NodeTime) -> tuple[int, ...]:
@@ -146,10 +164,12 @@ def find_family(model: Path) -> str:
     try:
         types = scheme(read_model(model).graphs)
     except ModelFileError:
-        return FAMILIES[2]
+        return "other types"
+    if types.startswith("dynamic range"):
+        return "dynamic range"
     if "int" not in types:
-        return FAMILIES[0]
-    return FAMILIES[2 if types.startswith("dynamic range") or "int16" in types else 1]
+        return "floats"
+    return "other types" if "int16" in types else "8-bit integers"
 
 
 def is_short(model: Path, threads: int, least: float) -> bool:
@@ -197,7 +217,15 @@ def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def format_report(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Return a table for each family with the median ratios, the slow nodes, and the failures."""
     ours, *_ = names
-    columns = ("model", "LiteRT ms", *(f"{name} x" for name in names), "nodes", "reorders", "time")
+    columns = (
+        "model",
+        "LiteRT ms",
+        *(f"{name} x" for name in names),
+        "nodes",
+        "reorders",
+        "expected",
+        "time",
+    )
     text = ""
     for family in FAMILIES:
         group = sorted((row for row in rows if row.family == family), key=lambda row: row.model)
@@ -290,6 +318,7 @@ def main() -> None:
     )
     rows = [row for row in measured if isnan(row.litert) or row.litert >= least]
     names = list(race.commands)
+    sys.stdout.write(f"Processor: {describe_processor()}; threads: {threads}\n\n")
     sys.stdout.write(format_report(rows, names))
     if options.html:
         options.html.write_text(draw_chart(rows, names))

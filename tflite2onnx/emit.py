@@ -13,6 +13,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import (
     Body,
     Builder,
@@ -23,6 +24,7 @@ from tflite2onnx.builder.builder import (
     eliminate_dead_nodes,
 )
 from tflite2onnx.builder.join_reshapes import join_reshapes
+from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
@@ -155,11 +157,12 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     outputs = _emit_outputs(g, graph, [ends[i] for i in range(len(graph.outputs))])
     ends_of_graph = [port.value for port in outputs]
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
-    nodes = eliminate_dead_nodes(joined, ends_of_graph)
+    distinct, merged = merge_equal_nodes(joined, ends_of_graph)
+    nodes = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
-    ports = _list_ports(g)
+    ports = rename_ports(_list_ports(g), merged)
     return Emitted(
         nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes, g.plan
     )
@@ -212,9 +215,9 @@ def _body(
     own = {value for node in g.nodes for value in node.outputs}
     for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
         if value not in own:
-            outputs[i] = g.annotate(g.Identity(value), view.dtype, view.sizes)
+            outputs[i] = g.annotate(g.identity(value, view.dtype), view.dtype, view.sizes)
         own.discard(value)
-    nodes = eliminate_dead_nodes(g.nodes, outputs)
+    nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
     return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _list_ports(g))
 
 
@@ -255,7 +258,7 @@ def _emit_outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Po
         inside, in_file = g.storage(tensor), g.end_storage(tensor)
         value = g.convert(g.view(tensor, order).value, inside, in_file, order)
         if value in values or value.data is not None:
-            value = g.Identity(value)
+            value = g.identity(value, in_file.dtype)
         values.add(value)
         name = names.make_unique(tensor.name) if tensor.name in used else tensor.name
         used.add(tensor.name)

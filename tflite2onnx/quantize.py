@@ -28,7 +28,6 @@ from tflite2onnx.quantization.rules import (
     TENSORS,
     OperandCase,
     Reading,
-    Rule,
     TensorCase,
     bias_storage,
     choose,
@@ -40,7 +39,7 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
 class OperandStorage(NamedTuple):
-    """How an operator reads or writes a tensor, and the rules that say so.
+    """How an operator reads or writes a tensor, and the reasons of the rules that say so.
 
     `storage` has the elements before an input is dequantized, or after an output is quantized.
     `written` is the storage in which the kernel writes if it ignores the output's quantization.
@@ -50,14 +49,14 @@ class OperandStorage(NamedTuple):
 
     storage: Storage
     reading: Reading = Reading.STORED
-    rules: tuple[Rule, ...] = ()
+    reasons: tuple[str, ...] = ()
     written: Storage | None = None
     limits: tuple[float, float] | None = None
 
     @property
     def why(self) -> str:
-        """The reasons of the rules."""
-        return "; ".join(dict.fromkeys(rule.why for rule in self.rules))
+        """The reasons, each once."""
+        return "; ".join(dict.fromkeys(self.reasons))
 
 
 class Options(Protocol):
@@ -93,12 +92,12 @@ class StoragePlan:
             return self.tensors[tensor]
         case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
         storage, rule = choose(TENSORS, case)
-        return OperandStorage(storage, rules=(rule,))
+        return OperandStorage(storage, reasons=(rule.why,))
 
     def end(self, tensor: Tensor) -> OperandStorage:
         """Return the storage of a tensor as an input, output or state of the model."""
         case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
-        return OperandStorage(END.choose(case), rules=(END,))
+        return OperandStorage(END.choose(case), reasons=(END.why,))
 
     def result(self, tensor: Tensor) -> OperandStorage:
         """Return how a sub-graph reads its result."""
@@ -117,7 +116,7 @@ class StoragePlan:
         role = "weights" if weights.rank > 1 else "vector"
         case = OperandCase(storage, role, float_only=self.float_only)
         reading, reading_rule = choose(READINGS, case)
-        return OperandStorage(storage, reading, (rule, reading_rule))
+        return OperandStorage(storage, reading, (rule.why, reading_rule.why))
 
 
 def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
@@ -186,29 +185,35 @@ class _Planner:
         if isinstance(declared, Real) and operand in declared.moves:
             real = chosen.float_only
         role = _role(declared, operand)
-        storage, rule = self._storage(operand, role, tensor)
+        storage, reason = self._storage(operand, role, tensor)
         case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, chosen.canonical)
         reading, reading_rule = choose(READINGS, case)
-        planned = OperandStorage(storage, reading, (rule, reading_rule))
+        planned = OperandStorage(storage, reading, (reason, reading_rule.why))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
 
-    def _storage(self, operand: int, role: str, tensor: Tensor) -> tuple[Storage, Rule]:
+    def _storage(self, operand: int, role: str, tensor: Tensor) -> tuple[Storage, str]:
+        """Return the storage of an operand, and the reason."""
         declared = self.declared
         if isinstance(declared, Product) and tensor.data is not None:
             x, w = self.op.inputs[declared.data], self.op.inputs[declared.weights]
             if x is not None and w is not None and role == "weights":
-                return weight_storage(
+                storage, rule = weight_storage(
                     x,
                     w,
                     self.chosen.weights,
                     folds=declared.folds or (self.is_nested and not self.dynamic),
                     depthwise=declared.depthwise,
                     dense=declared.hybrid == "rows" and not self.dynamic,
+                    results=self.op.outputs[0].shape,
                 )
+                return storage, rule.why
             if x is not None and w is not None and role == "bias":
-                storage = bias_storage(x, w, tensor)
-                if storage is not None:
-                    return storage, BIAS
+                stored = bias_storage(x, w, tensor)
+                if stored is not None:
+                    return stored, BIAS.why
+        if isinstance(declared, Real) and declared.folds and tensor.data is not None:
+            storage, reason = self._tensor_storage(tensor)
+            return storage._replace(folds=True), reason
         if isinstance(declared, Real) and self.real and not self.chosen.float_only and operand >= 0:
             reads = declared.reads[operand] if operand < len(declared.reads) else None
             if reads is not None:
@@ -243,11 +248,13 @@ class _Planner:
             return None
         return self._tensor_storage(_with_quantization(tensor, scale))[0]
 
-    def _tensor_storage(self, tensor: Tensor) -> tuple[Storage, Rule]:
+    def _tensor_storage(self, tensor: Tensor) -> tuple[Storage, str]:
         known = self.chosen.tensors.get(tensor)
         if known is not None and not self.chosen.float_only:
-            return known.storage, known.rules[0]
-        return choose(TENSORS, TensorCase(tensor, int8_as_uint8=self.chosen.int8_as_uint8))
+            return known.storage, known.reasons[0]
+        case = TensorCase(tensor, int8_as_uint8=self.chosen.int8_as_uint8)
+        storage, rule = choose(TENSORS, case)
+        return storage, rule.why
 
 
 def _computes_real_numbers(operator: Declared, *, float_only: bool) -> bool:

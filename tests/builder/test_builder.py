@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tflite2onnx.builder import nodes
+from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.builder.nodes import find_onnx_type, onnx_type
+from tflite2onnx.builder.nodes import Node, find_onnx_type, onnx_type
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import REAL, Storage
@@ -45,6 +46,20 @@ def test_scales_along_an_axis_that_is_gone() -> None:
     view = Builder(17).view(tensor, (0, 1), planned=planned)
     with pytest.raises(OperatorError, match=r"the scales of w must belong to one of the axes"):
         view.reshape((6,))
+
+
+def test_weights_that_are_read_as_numbers() -> None:
+    """A product of integers reads weights without their scale, as int8 or uint8 chosen at load."""
+    quantization = Quantization(np.array([2, 3], np.float32), np.zeros(2, np.int64), axis=0)
+    tensor = Tensor("w", (2, 3), DType.INT8, np.ones((2, 3), np.int8), quantization)
+    planned = OperandStorage(Storage(DType.INT8, quantization, adapts=True), Reading.NUMBERS)
+    g = Builder(17)
+    view = g.view(tensor, (1, 0), planned=planned)
+    product = Node("MatMul", (Value(), view.value), (Value(),), {})
+    assert view.storage.scale.tolist() == [2, 3]
+    assert g.adaptive[view.value].storage.scale.tolist() == [1]
+    emitted = add_adaptive_weights(g, [product])
+    assert [n.op_type for n in emitted] == ["MatMulInteger", "Equal", "If", "MatMul"]
 
 
 def test_a_node_is_called_as_in_onnx() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -13,10 +13,12 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-# Constants of up to this many elements are written where they are used. So are constants with
-# generated names, because the number in such a name depends on the constants before it.
+# Constants of up to this many elements are written where they are used. So are constants without a
+# name of their own. Values without one are numbered here, because the number in the file depends on
+# the constants before it.
 _SHOWN = 8
-_NAMELESS = re.compile(r"constant(_\d+)?")
+_NAMELESS = re.compile(r"_\d+")
+_VALUE = re.compile(r"(?<![\w./])_\d+(?![\w./])")
 _DIGITS = 12
 _ENDS = ("tflite2onnx.inputs", "tflite2onnx.outputs", "tflite2onnx.states")
 
@@ -38,8 +40,15 @@ def dump(model: onnx.ModelProto) -> str:
     opsets = ", ".join(f"{o.domain or 'opset'} {o.version}" for o in model.opset_import)
     lines = [f"{opsets}, IR {model.ir_version}"]
     lines += [f"{key}: {value}" for key, value in properties.items() if key not in _ENDS]
-    lines += _graph(model.graph, layouts)
+    lines += _number_values(_graph(model.graph, layouts))
     return "\n".join(lines) + "\n"
+
+
+def _number_values(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines in which values without a name have numbers in the sequence of the lines."""
+    numbers: dict[str, str] = {}
+    for line in lines:
+        yield _VALUE.sub(lambda m: numbers.setdefault(m[0], f"_{len(numbers) + 1}"), line)
 
 
 @dataclass(frozen=True)

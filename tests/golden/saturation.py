@@ -51,6 +51,16 @@ _NEVER_EXACT = ("ConvInteger", "ConvIntegerToFloat")
 _MOST, _LEAST = 128, -128
 
 
+def assume_saturation(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model that chooses its adaptive weights as on a processor where int8 saturates."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    exact = {n.input[1] for n in model.graph.node if "int8_is_exact" in n.output}
+    for tensor in (t for t in changed.graph.initializer if t.name in exact):
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) - 1, tensor.name))
+    return changed
+
+
 def find_saturating(model: onnx.ModelProto) -> list[str]:
     """Return the nodes of an optimized graph that may saturate, with their weights."""
     return list(_saturating(model.graph, {}, {}))

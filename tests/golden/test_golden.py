@@ -65,14 +65,14 @@ def test_text_of_nodes_and_constants() -> None:
     large = np.arange(12, dtype=np.float32).reshape(3, 4)
     constants: dict[str, Array] = {
         "weight": large,
-        "constant_7": large.astype(np.int8),
+        "_7": large.astype(np.int8),
         "shape": np.array([2, -1]),
         "one": np.array(0.1, np.float32),
     }
     nodes = [
         helper.make_node("Gemm", ["x", "weight", "one"], ["odd\nname"], alpha=0.2, transB=0),
         helper.make_node("Clip", ["odd\nname", "", "one"], ["clipped"]),
-        helper.make_node("Sum", ["clipped", "constant_7"], ["sum"]),
+        helper.make_node("Sum", ["clipped", "_7"], ["sum"]),
         helper.make_node("Reshape", ["sum", "shape"], ["y"], domain="other", axes=[1, 2], s="t"),
     ]
     arrays = [numpy_helper.from_array(array, name) for name, array in constants.items()]

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tflite2onnx.utils.processor import describe_processor
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "latency.py"
 ASSETS = SCRIPT.parent.parent / "assets" / "models"
 
@@ -22,12 +24,15 @@ def test_table_and_chart(tmp_path: Path) -> None:
     fails = f"rival={sys.executable} -c \"print('no')\" {{tflite}} {{onnx}}"
     result = run_latency(str(folder), "--command", fails, "--html", str(chart))
     assert result.returncode == 0, result.stderr
-    title, _, head, _, row, *rest = result.stdout.splitlines()
+    processor, _, title, _, head, _, row, *rest = result.stdout.splitlines()
+    assert processor == f"Processor: {describe_processor()}; threads: 1"
     assert title == "Networks of floats:"
-    assert head == "| model | LiteRT ms | tflite2onnx x | rival x | nodes | reorders | time |"
-    name, time, ratio, rival, nodes, _, top = (cell.strip() for cell in row.strip("|").split("|"))
+    columns = "tflite2onnx x | rival x | nodes | reorders | expected | time"
+    assert head == f"| model | LiteRT ms | {columns} |"
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    name, time, ratio, rival, nodes, _, expected, top = cells
     assert (name, rival) == ("keywords", "-")
-    assert min(float(time), float(ratio), int(nodes)) > 0
+    assert min(float(time), float(ratio), int(nodes), float(expected)) > 0
     assert "Conv" in top
     assert any(line.startswith("tflite2onnx: median") for line in rest)
     assert any("no output: no" in line for line in rest)
@@ -36,12 +41,13 @@ def test_table_and_chart(tmp_path: Path) -> None:
 
 def test_families_and_slow_nodes() -> None:
     """Each family has a table; convolutions of slow models are grouped by their windows."""
-    names = [f"keywords_{types}" for types in ("float32", "int8", "int16x8")]
+    names = [f"keywords_{types}" for types in ("float32", "int8", "dynamic_range", "int16x8")]
     result = run_latency(*(str(ASSETS / f"{name}.tflite") for name in names))
     lines = result.stdout.splitlines()
     assert [line for line in lines if line.endswith(":")] == [
         "Networks of floats:",
         "Networks of 8-bit integers:",
+        "Networks of dynamic range:",
         "Networks of other types:",
         "Above 1.1 times the time of LiteRT:",
     ]
@@ -58,6 +64,7 @@ def test_families_and_slow_nodes() -> None:
 def test_small_models_and_missing_files(tmp_path: Path) -> None:
     for options in (("--least", "1000"), ("--only", "8-bit integers")):
         result = run_latency(str(ASSETS / "keywords_float32.tflite"), *options)
-        assert (result.returncode, result.stdout) == (0, "")
+        assert result.returncode == 0
+        assert result.stdout.splitlines()[1:] == [""]
     result = run_latency(str(tmp_path / "missing.tflite"))
     assert "no such file" in result.stderr

@@ -12,7 +12,13 @@ from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order, identity, moves_nothing
 from tflite2onnx.quantization.rules import Reading
-from tflite2onnx.quantization.storage import REAL, Storage, decode_constant, encode_constant
+from tflite2onnx.quantization.storage import (
+    REAL,
+    Storage,
+    as_numbers,
+    decode_constant,
+    encode_constant,
+)
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget
@@ -27,6 +33,8 @@ __all__ = [
     "Value",
     "View",
 ]
+
+_DEQUANTIZING = (Reading.DEQUANTIZED, Reading.FOLDED, Reading.NUMBERS)
 
 
 class View(NamedTuple):
@@ -81,7 +89,7 @@ class View(NamedTuple):
     @property
     def storage(self) -> Storage:
         """The storage of the elements that the operator reads or writes."""
-        as_stored = self.plan.reading in (Reading.STORED, Reading.DYNAMIC)
+        as_stored = self.plan.reading in (Reading.STORED, Reading.DYNAMIC, Reading.NUMBERS)
         return self.plan.storage if as_stored else REAL
 
     @property
@@ -155,6 +163,14 @@ class Body(NamedTuple):
     tensors: tuple[Port, ...]
 
 
+class AdaptiveWeight(NamedTuple):
+    """Constant integers that are read as int8 or as uint8 (`Storage.adapts`)."""
+
+    integers: Value
+    storage: Storage
+    order: Order
+
+
 class Builder(QdqNodes):
     """Collects nodes for one opset, and maps each tensor to its values.
 
@@ -178,11 +194,20 @@ class Builder(QdqNodes):
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, Hashable, Sizes | None], Value] = {}
         self._read: dict[tuple[Hashable, ...], Value] = {}  # constants of other types
+        self.adaptive: dict[Value, AdaptiveWeight] = {}  # by their real numbers
+        self.int8_is_exact: Value = (
+            around.int8_is_exact if around else Value(dtype=DType.BOOL, name="int8_is_exact")
+        )
 
     @property
     def canonical(self) -> bool:
         """Whether ONNX's own operator is preferred to a form that ONNX Runtime runs faster."""
         return self.plan.canonical
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether this graph is nested in another graph."""
+        return self._around is not None
 
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
@@ -246,9 +271,10 @@ class Builder(QdqNodes):
             if is_float and tensor.data is not None:
                 return self._real_constant(tensor, order, planned.storage, shape)
             value = self._fetch(tensor, order, storage, shape)
-            if planned.reading not in (Reading.DEQUANTIZED, Reading.FOLDED):
+            if planned.reading not in _DEQUANTIZING:
                 return value
-            return self._dequantize(value, *_in_shape(tensor, order, storage, shape))
+            read = as_numbers(storage) if planned.reading is Reading.NUMBERS else storage
+            return self._dequantize(value, *_in_shape(tensor, order, read, shape))
 
         return View(tensor, order, planned, letters, make)
 
@@ -291,14 +317,26 @@ class Builder(QdqNodes):
         quantization = storage.quantization
         if value.data is None or quantization is None:
             return self.dequantize(value, storage, order)
-        if storage.dtype is DType.INT8:
+        if storage.dtype is DType.INT8 and not storage.adapts:
             own = self.own_constant(value.data, storage.dtype, value.name)
             return self.dequantize(own, storage, order)
         # One bias has different scales in different products.
         key = (value, order, quantization.key)
         if key not in self._read:
-            self._read[key] = self.dequantize(value, storage, order)
+            self._read[key] = self.dequantize_weights(value, storage, order)
         return self._read[key]
+
+    def dequantize_weights(self, integers: Value, storage: Storage, order: Order) -> Value:
+        """Return the float32 numbers that constant integers stand for.
+
+        The nodes of weights whose type is chosen at load are added when the graph is complete
+        (`add_adaptive_weights`).
+        """
+        if not storage.adapts:
+            return self.dequantize(integers, storage, order)
+        real = self._annotate_like(integers, Value(), DType.FLOAT32)
+        self.adaptive[real] = AdaptiveWeight(integers, storage, order)
+        return real
 
     def _real_constant(
         self, tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None
@@ -394,8 +432,10 @@ def _in_shape(
     tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None
 ) -> tuple[Storage, Order]:
     """Return the storage and the order of a reshaped tensor; the axis of scales may change."""
-    if shape is None or storage.quantization is None or not storage.quantization.per_axis:
+    if shape is None or storage.quantization is None:
         return storage, order
+    if not storage.quantization.per_axis:
+        return storage, identity(len(shape))
     old_axis = order.index(storage.quantization.axis)
     sizes = [tensor.shape[i] for i in order]
     fixed = [size for size in shape if isinstance(size, int)]

@@ -32,7 +32,8 @@ _RENAMED = {
     DType.VARIANT: None,
 }
 
-# Element types for which ONNX Runtime's Reshape supports constants only.
+# Element types that ONNX Runtime's Identity, Squeeze and Unsqueeze lack, and that its Reshape
+# supports for constants only.
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 # The int64 kernels of Max, Min and Clip compare only the lower 32 bits in ONNX Runtime up to 1.31.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
@@ -182,7 +183,7 @@ class Nodes:
 
     # Constants
 
-    def constant(self, data: Array, dtype: DType | None = None, name: str = "constant") -> Value:
+    def constant(self, data: Array, dtype: DType | None = None, name: str = "") -> Value:
         """Return a constant; small constants with equal elements are shared."""
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
         if data.nbytes > _POOLED_BYTES or value.dtype in (None, DType.STRING):
@@ -190,7 +191,7 @@ class Nodes:
             return value
         return self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
 
-    def own_constant(self, data: Array, dtype: DType, name: str = "constant") -> Value:
+    def own_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
         """Return a constant that no other node reads.
 
         With session.x64quantprecision ONNX Runtime converts the int8 weights and zero points that
@@ -341,6 +342,24 @@ class Nodes:
         return self.with_compute_type(
             "Reshape", dtype, lambda v: self.Reshape(v, target, allowzero=allow), value
         )
+
+    def identity(self, x: Operand, dtype: DType) -> Value:
+        """Return another value with the elements of x."""
+        return self._copy("Identity", dtype, x)
+
+    def squeeze(self, x: Operand, axes: Sequence[int], dtype: DType) -> Value:
+        """Return x without axes of size 1."""
+        return self._copy("Squeeze", dtype, x, self.ints(axes))
+
+    def unsqueeze(self, x: Operand, axes: Sequence[int], dtype: DType) -> Value:
+        """Return x with new axes of size 1."""
+        return self._copy("Unsqueeze", dtype, x, self.ints(axes))
+
+    def _copy(self, op_type: str, dtype: DType, x: Operand, *rest: Value) -> Value:
+        """Return a copy of the elements of x, in a wider type if ONNX Runtime has no kernel."""
+        if dtype not in _PACKED:
+            return self.node(op_type, x, *rest)
+        return self.with_compute_type(op_type, dtype, lambda v: self.node(op_type, v, *rest), x)
 
     def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
         """Return x in a computed shape; a size of 0 means 0, not the size of the input."""

@@ -28,6 +28,7 @@ _NEVER = 1 << 16
 # Features that are absent here are as old as MIN_OPSET.
 FIRST_OPSET: dict[Feature, int] = {
     "Attention": 23,
+    "Bernoulli": 15,
     "BitCast": 26,
     "BitwiseAnd": 18,
     "BitwiseNot": 18,

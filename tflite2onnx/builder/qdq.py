@@ -22,6 +22,8 @@ from tflite2onnx.quantization.storage import (
 )
 from tflite2onnx.tensor import Array, DType, Quantization
 
+_MATRIX = 2  # axes
+
 
 class QdqNodes(Nodes):
     """Collects nodes for one opset, and converts stored integers to real numbers and back."""
@@ -49,6 +51,10 @@ class QdqNodes(Nodes):
     def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
         """Return the float32 numbers that stored integers in an order stand for."""
         quantization = _quantization(storage)
+        value, wide = self._value_of(x), widen_subbyte(storage.dtype)
+        if wide is not storage.dtype and value is not None and value.data is None:
+            # ONNX Runtime would fuse an operator into an integer kernel, and has none for 4 bits.
+            x, storage = self.cast(x, wide), storage._replace(dtype=wide)
         first = first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
         if storage.folds or not self.supports(first, "a scale for each block"):
             real = self._emit_scaled(x, quantization, order)
@@ -74,11 +80,11 @@ class QdqNodes(Nodes):
             return emit(x, quantization, order)
         self.require(first, what)
         scale, zero = order_parameters(quantization, order)
-        # DequantizeLinear of int32 must not have a zero point; fusions want one for other types.
         points = None
-        if storage.dtype is not DType.INT32:
-            points = self.own_constant(zero.astype(storage.dtype.numpy), storage.dtype)
-        scales = self.own_constant(scale, DType.FLOAT32)
+        if _needs_zero_point(storage, order):
+            constant = self.own_constant if storage.dtype is DType.INT8 else self.constant
+            points = constant(zero.astype(storage.dtype.numpy), storage.dtype)
+        scales = self.constant(scale, DType.FLOAT32)
         axis = order.index(quantization.axis) if scale.ndim else None
         size = quantization.block_size or None
         return self.node(op_type, x, scales, points, axis=axis, block_size=size)
@@ -107,6 +113,18 @@ class QdqNodes(Nodes):
         limits = np.iinfo(np.int16)
         bounds = (self.scalar(limit, DType.FLOAT32) for limit in (limits.min, limits.max))
         return self.cast(self.Clip(value, *bounds), DType.INT16)
+
+
+def _needs_zero_point(storage: Storage, order: Order) -> bool:
+    """Return whether a DequantizeLinear or QuantizeLinear must have a zero point, even if it is 0.
+
+    DequantizeLinear of int32 must not have one. ONNX Runtime fuses Gemm and elementwise operators
+    only with zero points; to the weights of a convolution it adds the zero point itself
+    (SetOptionalZeroPoint in qdq_actions.cc).
+    """
+    if storage.adapts and len(order) > _MATRIX:
+        return bool(_quantization(storage).zero_point.any())
+    return storage.dtype is not DType.INT32
 
 
 def _quantization(storage: Storage) -> Quantization:

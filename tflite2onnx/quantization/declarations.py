@@ -23,6 +23,7 @@ class Real:
         multiplies: the inputs that are constant weights, by which input 0 is multiplied.
         moves: the operands (output i is ~i) whose elements it only moves.
         tabulates: a table has the kernel's result for each stored integer.
+        folds: constants are dequantized when a runtime loads the model.
     """
 
     reads: tuple[Quantization | None, ...] = ()
@@ -31,6 +32,7 @@ class Real:
     multiplies: Collection[int] = ()
     moves: tuple[int, ...] = ()
     tabulates: bool = False
+    folds: bool = False
 
 
 @dataclass(frozen=True)

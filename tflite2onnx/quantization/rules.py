@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from tflite2onnx.quantization.declarations import Declared, Product
 from tflite2onnx.quantization.storage import (
     REAL,
     Storage,
+    integer_range,
     is_quantized,
     move_zero_point,
     widen_subbyte,
@@ -31,6 +33,12 @@ SMALL = 1 << 15
 # Quantizing an image costs a tenth of a convolution that multiplies each element this many times.
 CHEAP = 100
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
+# A product with fewer multiplications takes less than a microsecond with weights of any type.
+_FEW = 1 << 14
+# The values of the option `weights` with which products are right on every processor.
+_SAFE = ("auto", "adaptive")
+# Two products of uint8 by weights up to this size fit into 16 bits.
+_LARGEST_EXACT = 64
 
 
 class Reading(Enum):
@@ -41,6 +49,9 @@ class Reading(Enum):
     FOLDED = "real numbers, dequantized at load"
     FLOAT = "real numbers in the file"  # in place of integers
     DYNAMIC = "quantized at run time"
+    # Integers minus the zero point: DequantizeLinear without a scale. ONNX Runtime makes
+    # MatMulIntegerToFloat of MatMul by such weights, if it reads data in the same way.
+    NUMBERS = "integers, as float32"
 
 
 class Rule(NamedTuple):
@@ -66,7 +77,8 @@ class _WeightCase(NamedTuple):
 
     `data` is the type of quantized data, None for floats. `eight_bits` is set if the weights have 8
     bits and the data 8 bits or floats, `exact` if no kernel can saturate with these weights, and
-    `is_small` if a product of floats is faster than one of integers.
+    `wraps` if kernels of ARM64 can wrap around. `is_small` is set if a product of floats is faster
+    than one of integers, and `has_few` if no type of the weights makes a product faster.
     """
 
     own: Storage
@@ -75,7 +87,9 @@ class _WeightCase(NamedTuple):
     data: DType | None
     eight_bits: bool
     exact: bool
+    wraps: bool
     is_small: bool
+    has_few: bool
 
 
 class OperandCase(NamedTuple):
@@ -174,11 +188,20 @@ WEIGHTS = (
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
     Rule(
-        "quantized data; depthwise, `--weights auto`, no weight is -128",
+        "quantized data; `--weights auto` or `adaptive`; depthwise and no weight is -128, or all"
+        " weights are int8 from -64 to 64",
         "the file's type",
-        "no depthwise kernel saturates, and int8 weights are faster",
-        lambda case: case.data is not None and case.choice == "auto" and case.exact,
+        "no kernel saturates, and int8 weights are faster",
+        lambda case: case.data is not None and case.choice in _SAFE and case.exact,
         lambda case: case.own,
+    ),
+    Rule(
+        "quantized data; `--weights adaptive`, 2^14 multiplications or more, unless several weights"
+        " without a zero point are -128",
+        "int8, read as uint8 on processors where int8 saturates",
+        "int8 weights are faster with VNNI and ARM's dot product, and right only there",
+        lambda case: case.data is not None and case.choice == "adaptive" and _gains(case),
+        lambda case: move_zero_point(case.own, DType.INT8)._replace(adapts=True),
     ),
     Rule(
         "quantized data; `--weights int8`",
@@ -287,6 +310,11 @@ READINGS = (
 )
 
 
+def _gains(case: _WeightCase) -> bool:
+    """Return whether int8 weights may be faster, and right on all processors but x86-64."""
+    return not (case.wraps or case.has_few)
+
+
 def choose(table: Sequence[Rule], case: object) -> tuple[Any, Rule]:
     """Return what the first rule that applies to a case chooses, and the rule."""
     rule = next(rule for rule in table if rule.applies(case))
@@ -306,14 +334,15 @@ def weight_storage(
     folds: bool,
     depthwise: bool = False,
     dense: bool = False,
+    results: Sequence[int] | None = None,
 ) -> tuple[Storage, Rule]:
     """Return the storage of the constant weights by which x is multiplied, and its rule.
 
     `choice` is the option `weights` of a conversion. `folds` is set if the weights of float data
-    are dequantized at load, `dense` for FULLY_CONNECTED. Weights of float data have no zero point,
-    and uint8 weights are the bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc).
-    Weights of 2 bits are widened, because ONNX Runtime 1.31 multiplies float data by them wrongly
-    (MatMulNBits).
+    are dequantized at load, `dense` for FULLY_CONNECTED. `results` is the shape of the product, or
+    None for recurrent layers. Weights of float data have no zero point, and uint8 weights are the
+    bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are
+    widened, because ONNX Runtime 1.31 multiplies float data by them wrongly (MatMulNBits).
     """
     own = signed = file_storage(weights)
     if own.quantization is not None:
@@ -322,10 +351,13 @@ def weight_storage(
         signed = Storage(dtype, replace(own.quantization, zero_point=zero), folds)
     data = x.dtype if is_quantized(x) else None
     eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
-    exact = depthwise and is_exact_depthwise(weights)
+    exact = is_exact_depthwise(weights) if depthwise else _is_exact(weights)
     rows = x.elements * weights.shape[0] // max(weights.elements, 1) if dense else 0
     is_small = eight_bits and weights.elements < SMALL * rows
-    case = _WeightCase(own, signed, choice, data, eight_bits, exact, is_small)
+    has_few = results is not None and _count_products(weights, results) < _FEW
+    case = _WeightCase(
+        own, signed, choice, data, eight_bits, exact, _wraps(own, weights), is_small, has_few
+    )
     storage, rule = choose(WEIGHTS, case)
     return storage, rule
 
@@ -351,8 +383,13 @@ def quantizes_data(operator: Declared) -> str:
         large = x.elements * w.shape[0] >= WORTHWHILE
         return "rows" if of_rows and large and w.dtype in _EIGHT_BITS else ""
     one_scale = len(set(scales.scale)) == 1 and x.shape[-1] == w.shape[-1]
-    products = w.elements * y.elements // max(y.shape[-1] * x.elements, 1)
+    products = _count_products(w, y.shape) // max(x.elements, 1)
     return "images" if one_scale and products >= CHEAP else ""
+
+
+def _count_products(weights: Tensor, results: Sequence[int]) -> int:
+    """Return how many multiplications give results of a shape, whose last axis is that of units."""
+    return weights.elements * prod(results[:-1])
 
 
 def is_exact_depthwise(weights: Tensor) -> bool:
@@ -368,6 +405,27 @@ def is_exact_depthwise(weights: Tensor) -> bool:
         or weights.data is None
         or (int(weights.data.min(initial=0)) > lowest)
     )
+
+
+def _is_exact(weights: Tensor) -> bool:
+    """Return whether two products of any uint8 data by these int8 weights fit into 16 bits."""
+    if weights.dtype is not DType.INT8 or weights.data is None:
+        return False
+    low, high = weights.data.min(initial=0), weights.data.max(initial=0)
+    return bool(low >= -_LARGEST_EXACT and high <= _LARGEST_EXACT)
+
+
+def _wraps(own: Storage, weights: Tensor) -> bool:
+    """Return whether two products of -128 by these weights, as int8, may exceed 16 bits.
+
+    ARM64 without dot product adds two such products in symmetric convolutions
+    (aarch64/ConvSymU8KernelNeon.S in MLAS). These need a zero point of 0.
+    """
+    if own.dtype not in _EIGHT_BITS or weights.data is None:
+        return False
+    lowest, _ = integer_range(own.dtype)
+    is_symmetric = move_zero_point(own, DType.INT8).zero_point == 0
+    return is_symmetric and int(np.count_nonzero(weights.data == lowest)) > 1
 
 
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:

@@ -31,7 +31,9 @@ class Storage(NamedTuple):
     DequantizeLinear would stay in the graph for the sake of integer kernels, and run each time.
     `dropped` is the number of low bits of each element that are not stored; the scale includes
     their factor. `moved` is set if int8 elements are stored as uint8 by adding 128, or uint8
-    elements as int8 by subtracting 128.
+    elements as int8 by subtracting 128. If `adapts` is set, the file has int8 weights, and the
+    model reads them as uint8 that are 128 higher where products of uint8 by int8 are wrong: it
+    finds that out when it is loaded (`builder.adaptive_weights`).
     """
 
     dtype: DType
@@ -39,6 +41,7 @@ class Storage(NamedTuple):
     folds: bool = False
     dropped: int = 0
     moved: bool = False
+    adapts: bool = False
 
     @property
     def scale(self) -> Array:
@@ -82,6 +85,12 @@ def move_zero_point(own: Storage, dtype: DType) -> Storage:
     distance = 128 if dtype is DType.UINT8 else -128
     zero_point = own.quantization.zero_point + distance
     return Storage(dtype, replace(own.quantization, zero_point=zero_point), moved=True)
+
+
+def as_numbers(own: Storage) -> Storage:
+    """Return the storage whose numbers are the integers minus their zero point, the only one."""
+    zero_point = np.array([own.zero_point], np.int64)
+    return own._replace(quantization=replace(AS_NUMBERS, zero_point=zero_point))
 
 
 def encode_constant(data: Array, dtype: DType, target: Storage) -> Array:

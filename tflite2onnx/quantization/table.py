@@ -84,14 +84,18 @@ def _describe_in_onnx(tensor: Tensor, planned: OperandStorage, known: OperandSto
 
 
 def describe_storage(storage: Storage) -> str:
-    """Return a storage as text: "uint8, 0.5 * (stored - 128)"."""
+    """Return a storage as text: "uint8, 0.5 * (stored - 128)".
+
+    "int8 or uint8" are weights whose type is chosen at load, with the numbers of the int8 ones.
+    """
     scales = storage.quantization
+    name = f"{storage.dtype.label}{' or uint8' if storage.adapts else ''}"
     if scales is None:
-        return storage.dtype.label
+        return name
     if not scales.per_axis:
-        return f"{storage.dtype.label}, {scales.scale[0]:.6g} * (stored - {storage.zero_point})"
+        return f"{name}, {scales.scale[0]:.6g} * (stored - {storage.zero_point})"
     blocks = f" in blocks of {scales.block_size}" if scales.block_size else ""
     points = sorted({int(point) for point in scales.zero_point.flat})
     zeros = f", zero point {points[0]}" if points != [0] else ""
     zeros = zeros if len(points) == 1 else f", zero points {points[0]} to {points[-1]}"
-    return f"{storage.dtype.label}, {scales.scale.size} scales on axis {scales.axis}{blocks}{zeros}"
+    return f"{name}, {scales.scale.size} scales on axis {scales.axis}{blocks}{zeros}"

@@ -270,6 +270,7 @@ class Binary(Elementwise):
         "SQUARED_DIFFERENCE": ElementwiseRule(nodes(squared_difference), "float32 int32"),
     }
     codes = tuple(rows)
+    commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL", "SQUARED_DIFFERENCE")
 
 
 class Sum(Elementwise):
@@ -286,6 +287,7 @@ class Sum(Elementwise):
         "SUB": ElementwiseRule(node("Sub"), "float32 int32 int64", np.subtract),
     }
     codes = tuple(rows)
+    commutes = ("ADD",)
 
     @cached_property
     def terms(self) -> tuple[Tensor, Tensor, int]:
@@ -329,7 +331,7 @@ class Extreme(Elementwise):
         "MAXIMUM": ElementwiseRule(node("Max"), _ORDERED, elementwise_maximum),
         "MINIMUM": ElementwiseRule(node("Min"), _ORDERED, elementwise_minimum),
     }
-    codes = tuple(rows)
+    codes = commutes = tuple(rows)
 
 
 class OfIntegers(Elementwise):
@@ -348,6 +350,7 @@ class OfIntegers(Elementwise):
         "FLOOR_MOD": ElementwiseRule(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
     }
     codes = tuple(rows)
+    commutes = ("BITWISE_XOR",)
 
 
 class Negation(Elementwise):

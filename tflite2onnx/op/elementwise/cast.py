@@ -8,7 +8,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Integers
+from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.storage import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions
@@ -112,9 +112,16 @@ def _saturate_constant(x: Array, target: DType) -> Array:
 
 
 class Dequantize(DynamicShape):
-    """DEQUANTIZE: to float32; the driver dequantizes integers, `emit` casts float16."""
+    """DEQUANTIZE: to float32; the driver dequantizes integers, `emit` casts float16.
+
+    Constants are the weights of products of float data ("weight only"). LiteRT dequantizes them
+    once. ONNX Runtime makes MatMulNBits, which rounds the data to 8 bits, of MatMul and the
+    DequantizeLinear of a constant (DQMatMulNodeGroupSelector in qdq_selectors.cc); with Gemm it
+    dequantizes them in each run.
+    """
 
     codes = ("DEQUANTIZE",)
+    quantization = Real(folds=True)
     dynamic_axes = "..."
     category = Category.TRANSPARENT
     keeps_shape = True
@@ -139,6 +146,7 @@ class Densify(Operator):
 
     codes = ("DENSIFY",)
     category = Category.TRANSPARENT
+    keeps_shape = True
 
     def check(self) -> None:
         """Raise OperatorError: a DENSIFY that is left has no sparse constant as its input."""

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import (
@@ -25,7 +26,7 @@ from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import encode_constant, is_quantized
 from tflite2onnx.tensor import DType, Shape
-from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal
+from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, require_number
 
 _MATRIX = 2  # axes
 _IMAGE = 4
@@ -54,10 +55,16 @@ class FullyConnected(DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, w = self.input(0), self.input(1)
+        if self.options.keep_num_dims and w.rank == _MATRIX:
+            require_number(x.shape[-1], w.shape[1], f"{x.name} must have {w.shape[1]} features")
         if self.options.keep_num_dims and w.rank == _MATRIX and x.shape[-1:] == w.shape[1:]:
             batch = x.shape[:-1]
         else:
             rest = x.elements % self._features
+            if x.rank == _MATRIX:
+                require_number(
+                    x.shape[1], self._features, f"{x.name} must have {self._features} features"
+                )
             require_equal(rest, 0, f"{list(x.shape)} must be rows of {self._features} elements")
             batch = (x.elements // self._features,)
         return [(*batch, w.shape[0])]
@@ -130,6 +137,15 @@ class FullyConnected(DynamicShape):
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
         # A hybrid product has one scale for each row, or one scalar for a single row.
         return batch[:1] in {("N",), (f"N{axis}",)} and not quantizes_data(self)
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (-1,) if operand == 0 else None
+
+    @property
+    def row_size(self) -> int | None:
+        x, w = self.input(0), self.input(1)
+        plain = self.options.keep_num_dims and x.shape[-1:] == w.shape[1:]
+        return None if plain or x.rank == w.rank == _MATRIX else self._features
 
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None
@@ -324,6 +340,13 @@ class BatchMatMul(DynamicShape):
         slots = {0: (*batch, *a), 1: (*batch, *b), ~0: (*batch, "M", "N")}
         last = ("M", "K", "N")
         return [Frame(slots, (*batch, *last), legal=lambda label: label[-3:] == last)]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        swapped = self.options.adj_y if operand else not self.options.adj_x
+        return (-1,) if swapped else (-2,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        return self.op, (0, 1)
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         if self.quantization.accumulates:

@@ -17,6 +17,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
@@ -33,7 +34,7 @@ from tflite2onnx.quantization.storage import (
     is_quantized,
 )
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
-from tflite2onnx.utils.dimension import require_equal
+from tflite2onnx.utils.dimension import require_equal, require_number
 
 # A function from the states before a time to the states after it; the first is the output.
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
@@ -155,7 +156,8 @@ def stack_matrices(
     )
     quantization = Quantization(scale.astype(np.float32), zero, 1)
     storage = storages[0]._replace(quantization=quantization)
-    return g.dequantize(g.constant(data, storage.dtype, name), storage, identity(data.ndim))
+    integers = g.annotate(g.constant(data, storage.dtype, name), storage.dtype, data.shape)
+    return g.dequantize_weights(integers, storage, identity(data.ndim))
 
 
 def _has_scales_of_rows(quantization: Quantization) -> bool:
@@ -225,7 +227,7 @@ def over_time(
         len(outputs),
         *states,
         x,
-        body=Body("step", (*before, now), tuple(inner.nodes), outputs, ()),
+        body=Body("step", (*before, now), add_adaptive_weights(inner, inner.nodes), outputs, ()),
         num_scan_inputs=1,
         scan_input_directions=directions,
         scan_output_directions=directions,
@@ -276,6 +278,19 @@ class Recurrent(DynamicShape):
         is_sequence = self.input(0).rank == _SEQUENCE
         return [pin_operand(operand, order) for operand in self._sequences] if is_sequence else []
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        batch = self.find_common_axis(0, self._batch_axis, operand)
+        if batch is None:
+            return None
+        return [axis for axis in range(self.input(operand).rank) if axis != batch]
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        sequences = set(self._sequences)
+        states = {i for indices in self.states for i in indices}
+        batch = [self._batch_axis if i in sequences else 0 for i in (operand, other)]
+        known = {operand, other} <= sequences | states
+        return batch[1] if known and axis == batch[0] else None
+
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether the axis is time, or the batch if all states have the same batch."""
         if self.input(0).rank != _SEQUENCE:
@@ -313,7 +328,11 @@ class Recurrent(DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the outputs' shapes, which kernels compute and some files lack."""
-        lead = self.input(0).shape[:-1]
+        x, *lead = self.input(0), *self.input(0).shape[:-1]
+        # The first gate may have no weights: the second has.
+        weights = self.optional(1) or self.input(2)
+        count = weights.shape[-1]
+        require_number(x.shape[-1], count, f"{x.name} must have {count} features")
         units = [sum(self.units)] if self.sequences < len(self.units) else self.units
         states = [self.input(i).shape for indices in self.states for i in indices]
         batch = self.input(0).shape[self._batch_axis]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from tflite2onnx.op.recurrent.base import (
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.utils.dimension import require_number
 
 _BIAS, _STATE = 3, 4  # inputs
 
@@ -47,7 +48,12 @@ class Svdf(Operator):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the outputs' shapes, which kernels compute and some files lack."""
-        units = self.input(1).shape[0] // max(self.options.rank, 1)
+        x, weights = self.input(0), self.input(1)
+        count = weights.shape[-1]
+        require_number(x.shape[-1], count, f"{x.name} must have {count} features")
+        batch = self.input(_STATE).shape[0]
+        require_number(x.shape[0], batch, f"{x.name} must have the batch of the state, {batch}")
+        units = weights.shape[0] // max(self.options.rank, 1)
         shapes = [(self.input(0).shape[0], units), self.input(_STATE).shape]
         return shapes[: len(self.op.outputs)]
 
@@ -89,6 +95,12 @@ class Svdf(Operator):
             expect_type(state, (DType.INT8, DType.INT16))
             for tensor in (features, times, *([state] if state.dtype is DType.INT16 else ())):
                 expect_symmetric(tensor)
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (1,) if operand in (0, _STATE) else None
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        return 0 if axis == 0 and {operand, other} <= {0, _STATE} else None
 
     def emit(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
@@ -18,6 +19,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     integer,
 )
+from tflite2onnx.op.common.leading_axis import shift_axes_input
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
@@ -130,6 +132,13 @@ class CumSum(DynamicShape):
             _ = self._axis  # raises OperatorError if invalid
         else:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand or not self.input(1).is_constant else (self._axis,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = shift_axes_input(self.op, 1)
+        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
         if self.input(1).is_constant:

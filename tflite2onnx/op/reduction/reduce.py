@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -10,9 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
+from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
+from tflite2onnx.op.common.leading_axis import shift_axes_input
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real
 from tflite2onnx.quantization.storage import is_quantized
@@ -136,6 +138,13 @@ class Reduction(DynamicShape, Foldable):
         reduced = names if self.options.keep_dims else self._drop_axes(names)
         return [Frame({0: names, ~0: reduced}, names)]
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand or self.has_data_dependent_shape else self._axes
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        changed = shift_axes_input(self.op, 1)
+        return None if changed is None else (changed, (0,))
+
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # The nodes of an integer mean or product depend on the number of elements.
         x = self.input(0)
@@ -145,7 +154,7 @@ class Reduction(DynamicShape, Foldable):
             self.op.code == "MEAN" and not is_quantized(x)
         )
         is_counted = x.dtype.is_integer and uses_count and operand >= 0 and axis in self._axes
-        return 0 not in x.shape and not is_counted
+        return 0 not in x.sizes and not is_counted
 
     @property
     def quantization(self) -> Declaration:
@@ -161,7 +170,7 @@ class Reduction(DynamicShape, Foldable):
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
-        if 0 in x.shape:  # ONNX Runtime has no mean, minimum or maximum without elements
+        if 0 in x.sizes:  # ONNX Runtime has no mean, minimum or maximum without elements
             check_element_count(y.tensor.elements)
             return g.constant(self._reduce_empty(x).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape
@@ -26,6 +27,12 @@ class LastAxis(DynamicShape):
     keeps_shape = True
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return (-1,)
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        return self.op, (0,)
 
     def check(self) -> None:
         x, y = self.input(0), self.output

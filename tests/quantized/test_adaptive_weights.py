@@ -1,0 +1,188 @@
+"""Weights that are read as int8 or uint8, as the processor needs it: `--weights adaptive`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto
+
+from tests.golden.records import ASSETS
+from tests.golden.saturation import assume_saturation, find_saturating
+from tests.op.recurrent import cells
+from tests.support import Build, Subgraph, Tensor, check, run_onnx
+from tests.support.control import count_rounds, counter, loop
+from tests.support.fusions import count_optimized_nodes, optimize_model
+from tflite2onnx import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.support.runtimes import Array
+
+MODEL = ASSETS / "mobilenet_int8.tflite"
+GENERATOR = np.random.default_rng(0)
+WEIGHTS = GENERATOR.integers(-127, 127, (64, 64), np.int8, endpoint=True)
+ROWS: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
+
+
+def dense(m: Subgraph, x: Tensor, weights: Array = WEIGHTS, name: str = "w") -> Tensor:
+    """Return x, rows of 64 elements, times int8 weights."""
+    w = m.constant(weights, scale=0.01, name=name)
+    (y,) = m.op("FULLY_CONNECTED", [x, w], [m.tensor(x.shape, **{**ROWS, "scale": 0.2})])
+    return y
+
+
+def layer(weights: Array = WEIGHTS, rows: int = 8) -> bytes:
+    """Return a dense layer."""
+    m = Build()
+    m.output(dense(m, m.input([rows, 64], **ROWS), weights))
+    return m.bytes()
+
+
+def list_graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    """Return a graph and the graphs inside."""
+    inner = [a.g for n in graph.node for a in n.attribute if a.HasField("g")]
+    return [graph, *(each for g in inner for each in list_graphs(g))]
+
+
+def count_choices(model: onnx.ModelProto) -> list[int]:
+    """Return how many If each graph of a model has, of those with one."""
+    counts = [sum(n.op_type == "If" for n in g.node) for g in list_graphs(model.graph)]
+    return [count for count in counts if count]
+
+
+def weight_types(model: onnx.ModelProto) -> set[int]:
+    """Return the types of large constants."""
+    return {t.data_type for t in model.graph.initializer if np.prod(t.dims) >= 2048}
+
+
+def test_a_network_has_one_if_and_stores_weights_once() -> None:
+    model, fixed = (convert(MODEL, weights=w).model for w in ("adaptive", "uint8"))
+    onnx.checker.check_model(model, full_check=True)
+    assert count_choices(model) == [1]
+    assert weight_types(model) == {TensorProto.INT8}
+    sizes = [len(each.SerializeToString()) for each in (model, fixed)]
+    products = sum(n.op_type in ("Conv", "Gemm") for n in model.graph.node)
+    assert sizes[0] - sizes[1] < 300 * products
+
+
+def test_the_same_kernels_as_with_a_fixed_type() -> None:
+    """ONNX Runtime replaces the If by one branch, and fuses what is left as usual."""
+    adaptive, int8, uint8 = (
+        convert(MODEL, weights=weights).model for weights in ("adaptive", "int8", "uint8")
+    )
+    assert count_optimized_nodes(assume_saturation(adaptive)) == count_optimized_nodes(uint8)
+    assert count_optimized_nodes(adaptive) == count_optimized_nodes(int8)
+    saturating = optimize_model(assume_saturation(adaptive))
+    assert not find_saturating(saturating)
+    assert find_saturating(optimize_model(int8))
+
+
+def test_the_product_finds_out_whether_int8_saturates() -> None:
+    """The model chooses int8 exactly where a product of extremes by int8 weights is exact."""
+    m = Build()
+    x = m.input([8, 64], dtype="int8", scale=1.0, zero_point=-128)
+    w = m.constant(np.full((64, 64), 127, np.int8), scale=1.0)
+    m.output(
+        *m.op("FULLY_CONNECTED", [x, w], [m.tensor([8, 64], dtype="int8", scale=2e4, zero_point=0)])
+    )
+    int8, adaptive = (convert(m.bytes(), weights=w).model for w in ("int8", "adaptive"))
+    (chosen,) = weight_types(optimize_model(adaptive))
+    (exact,), (have,) = (
+        run_onnx(each, {"tensor_0": np.full((8, 64), 127, np.int8)}) for each in (adaptive, int8)
+    )
+    assert np.all(exact == round(255 * 127 * 64 / 2e4))
+    assert (chosen == TensorProto.INT8) == np.array_equal(exact, have)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"forms": "canonical", "weights": "adaptive"}, {"float16": True}, {"opset": 13},
+    {"activations": "int8"}
+], ids=str)  # fmt: skip
+def test_numbers_with_other_options(options: dict[str, Any]) -> None:
+    """Both branches give LiteRT's numbers, with optimizations and without."""
+    result = check(layer(), steps=1, **options)
+    assert count_choices(result.model) == [1]
+
+    class Saturating:
+        model = assume_saturation(result.model)
+        inputs, outputs = result.inputs, result.outputs
+
+    check(layer(), steps=1, convert=lambda *_, **__: Saturating)
+
+
+@pytest.mark.parametrize(
+    ("weights", "rows", "stored"),
+    [
+        (WEIGHTS // 2, 8, TensorProto.INT8),  # -64 to 63 never saturates
+        (WEIGHTS, 1, TensorProto.UINT8),  # few multiplications
+        (np.where(WEIGHTS < -126, -128, WEIGHTS), 8, TensorProto.UINT8),  # wraps on ARM64
+    ],
+)
+def test_no_if_without_need(weights: Array, rows: int, stored: int) -> None:
+    model = convert(layer(weights.astype(np.int8), rows)).model
+    assert not count_choices(model)
+    assert weight_types(model) == {stored}
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": "int8"}, {"weights": "uint8"}, {"target": "portable"}], ids=str
+)
+def test_fixed_types_and_other_targets_have_no_if(options: dict[str, Any]) -> None:
+    assert not count_choices(convert(layer(), **options).model)
+
+
+def test_weights_in_a_second_file(tmp_path: Path) -> None:
+    """ONNX Runtime reads the weights of both branches from the second file."""
+    data, path = layer(), tmp_path / "model.onnx"
+    convert(data, path, external_data=16)
+    assert (tmp_path / "model.onnx.data").stat().st_size >= WEIGHTS.size
+    x = GENERATOR.integers(-128, 127, (8, 64), np.int8, endpoint=True)
+    (want,) = run_onnx(convert(data).model, {"tensor_0": x})
+    (have,) = onnxruntime.InferenceSession(path).run(None, {"tensor_0": x})
+    assert np.array_equal(want, have)
+
+
+def test_readers_of_the_same_weights_share_them() -> None:
+    m = Build()
+    w = m.constant(WEIGHTS, scale=0.01)
+    for name in "ab":
+        x, y = m.input([8, 64], name=name, **ROWS), m.tensor([8, 64], **{**ROWS, "scale": 0.2})
+        m.output(*m.op("FULLY_CONNECTED", [x, w], [y]))
+    model = check(m.bytes(), steps=1).model
+    (choice,) = [n for n in model.graph.node if n.op_type == "If"]
+    assert len(choice.output) == 1
+    for each in (model, assume_saturation(model)):
+        assert count_optimized_nodes(each)["QGemm"] == 2
+
+
+def test_a_loop_has_its_own_if() -> None:
+    """Only nodes of one graph are fused: the weights of a body are chosen in the body."""
+    m = Build()
+    m.output(dense(m, m.input([8, 64], **ROWS), WEIGHTS[::-1], "outside"))
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        x = inner.op("QUANTIZE", [xs[0]], [inner.tensor([8, 64], **{**ROWS, "scale": 0.04})])
+        return inner.op("QUANTIZE", [dense(inner, x[0])], [inner.tensor([8, 64], **ROWS)])
+
+    m.output(*loop(m, [counter(m), m.input([8, 64], **ROWS)], count_rounds(change)))
+    model = check(m.bytes(), ranges={"count": (4, 4)}, steps=5).model
+    assert count_choices(model) == [1, 1]
+    graphs = list_graphs(model.graph)
+    assert sum(n.op_type == "MatMulInteger" for g in graphs for n in g.node) == 1
+    for each in (model, assume_saturation(model)):
+        optimized = list_graphs(optimize_model(each).graph)
+        kernels = Counter(n.op_type for g in optimized for n in g.node)
+        assert (kernels["QGemm"], kernels["If"]) == (2, 0)
+
+
+def test_recurrent_layers() -> None:
+    """An LSTM of integers computes several steps in a Scan, whose body has its own If."""
+    model = convert(cells.integer_lstm(cells.Form())).model
+    assert count_choices(model) == [1]

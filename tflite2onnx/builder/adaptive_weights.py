@@ -1,0 +1,86 @@
+"""Weights that a model reads as int8 or as uint8, whichever is right on the processor.
+
+Where a processor adds four products of bytes at once (VNNI, AMX, ARM's dot product), ONNX Runtime
+multiplies uint8 by int8 up to four times as fast as uint8 by uint8. Other x86-64 processors add two
+products in 16 bits, which saturates. The model finds out which processor it is on: a product of
+constants that may saturate is compared with its exact value. The result is the condition of an If
+whose outputs are all of these weights, dequantized as int8 or as uint8:
+
+    MatMulInteger -> Equal -> If: DequantizeLinear(int8), ...
+                              or DequantizeLinear(QuantizeLinear(Cast(int8))), ...
+
+ONNX Runtime computes the condition when it loads the model, with the kernels that it runs later. It
+replaces the If by the nodes of one branch (ConstantFolding and Graph::InlineIfSubgraph), and folds
+Cast and QuantizeLinear. Then it fuses each DequantizeLinear with the operator that reads it. With
+its optimizations disabled the If runs, and gives the same real numbers.
+
+A graph has at most one If. A nested graph with such weights has its own, with the same condition,
+because ONNX Runtime fuses the nodes of one graph only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tflite2onnx.builder.builder import AdaptiveWeight, Body, Builder, every_node
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.layout import identity
+from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
+from tflite2onnx.tensor import DType
+
+_DATA = np.full(16, 255, np.uint8)
+# With a zero point MLAS computes the product by its kernel for matrices, as it does all others;
+# without, by a kernel for vectors (MlasGemmQuantTryGemvKernel).
+_ZERO_POINT = np.array(1, np.uint8)
+# Pairs of 127 exceed 16 bits, pairs of -128 exceed them downwards; the errors do not cancel out.
+_WEIGHTS = np.repeat(np.array([127, -128], np.int8), (12, 4))
+_AS_UINT8 = Storage(DType.UINT8, replace(AS_NUMBERS, zero_point=np.array([128], np.int64)))
+
+
+def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes of a graph after those that compute the adaptive weights which they read.
+
+    Of all graphs of a model the main graph must be the last.
+    """
+    read = {value for node in every_node(nodes) for value in node.inputs}
+    weights = {value: each for value, each in g.adaptive.items() if value in read}
+    if weights:
+        branches = {
+            "then_branch": _dequantize(g, "int8_weights", weights.values(), as_uint8=False),
+            "else_branch": _dequantize(g, "uint8_weights", weights.values(), as_uint8=True),
+        }
+        nodes = [Node("If", (g.int8_is_exact,), tuple(weights), branches), *nodes]
+    if not g.is_nested and any(g.int8_is_exact in node.inputs for node in every_node(nodes)):
+        nodes = [*_compare_products(g), *nodes]
+    return tuple(nodes)
+
+
+def _dequantize(
+    g: Builder, name: str, weights: Iterable[AdaptiveWeight], *, as_uint8: bool
+) -> Body:
+    """Return a graph that dequantizes weights, which it first makes uint8 if asked to."""
+    inner = g.make_nested()
+    inner.types = {}  # readers infer them; the file of a small network would grow by a hundredth
+    outputs = []
+    for integers, storage, order in weights:
+        value, read = integers, storage
+        if as_uint8:
+            numbers = inner.cast(integers, DType.FLOAT32)
+            value = inner.quantize(numbers, _AS_UINT8, identity(len(order)))
+            read = move_zero_point(storage, DType.UINT8)
+        outputs.append(inner.dequantize(value, read, order))
+    return Body(name, (), tuple(inner.nodes), tuple(outputs), ())
+
+
+def _compare_products(g: Builder) -> list[Node]:
+    """Return nodes that compute whether products of uint8 by int8 are exact."""
+    exact = (_DATA.astype(np.int32) - _ZERO_POINT) @ _WEIGHTS.astype(np.int32)
+    data, weights, zero_point, known = map(g.constant, (_DATA, _WEIGHTS, _ZERO_POINT, exact))
+    product = Value()
+    return [
+        Node("MatMulInteger", (data, weights, zero_point), (product,), {}),
+        Node("Equal", (product, known), (g.int8_is_exact,), {}),
+    ]
