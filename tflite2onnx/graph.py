@@ -231,14 +231,6 @@ def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -
     return Op("RESHAPE", near.index, (source,), (target,), Options(shape))
 
 
-def same_declared_shape(one: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors have equal shapes apart from the dynamic axes of either."""
-    dynamic = one.dynamic_axes | other.dynamic_axes
-    sizes = zip(one.shape, other.shape, strict=False)
-    same = (a == b or axis in dynamic for axis, (a, b) in enumerate(sizes))
-    return one.rank == other.rank and all(same)
-
-
 def ordering_error(graph: Graph) -> str:
     """Return why the operators cannot run one after another, empty if they can.
 

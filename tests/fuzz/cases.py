@@ -46,8 +46,8 @@ class FuzzCase(NamedTuple):
 
     @property
     def is_bundle(self) -> bool:
-        """Whether the file is an archive."""
-        return self.data[:2] == b"PK"
+        """Whether the file is an archive, or a container of a language model."""
+        return self.data[:2] == b"PK" or self.data[:8] == b"LITERTLM"
 
 
 def make_case(campaign: str, number: int) -> FuzzCase:

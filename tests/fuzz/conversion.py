@@ -118,16 +118,17 @@ def _of_bundles(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_bundle(folder: Path) -> Outcome:
     """Check every model of a converted bundle, and remove it."""
+    outcome = Outcome("converted")
+    for path in sorted(folder.rglob("*.onnx")):
+        fault = path.name != "other.onnx" and _find_invalidity(str(path))
+        if fault:
+            outcome = Outcome("invalid model", fault, path.read_bytes())
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             path.rmdir()
         elif path.name != "other.onnx":
-            content = path.read_bytes()
             path.unlink()
-            fault = path.suffix == ".onnx" and _find_invalidity(content)
-            if fault:
-                return Outcome("invalid model", fault, content)
-    return Outcome("converted")
+    return outcome
 
 
 def _classify_refusal(error: ConversionError) -> Outcome:
@@ -142,7 +143,7 @@ def _classify_refusal(error: ConversionError) -> Outcome:
     return Outcome("refused", str(error))
 
 
-def _find_invalidity(model: bytes) -> str:
+def _find_invalidity(model: bytes | str) -> str:
     """Return why a model is invalid ONNX, or ""."""
     try:
         onnx.checker.check_model(model, full_check=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.support.runtimes import Array
 from tflite2onnx.graph import Model, Op
-from tflite2onnx.passes.patterns.matching import is_float
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization, Tensor

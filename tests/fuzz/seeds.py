@@ -20,6 +20,8 @@ from tests.conformance.table import Bound, Case
 from tests.fuzz.models import MODELS
 from tests.fuzz.patterns import PATTERNS
 from tests.golden.records import ASSETS
+from tests.support.decoder import build_decoder, build_language_model
+from tests.support.litertlm import model_part
 from tests.support.runtimes import Array
 
 # Larger files take seconds each, and have no features that smaller files lack.
@@ -27,6 +29,7 @@ _LARGEST_FILE = 1 << 22
 # The frequency of a file is inverse to its size in bytes plus this number.
 _BASE = 1 << 15
 # File names in bundles: paths out of the folder, empty names, names that systems do not allow.
+_ROLES = ("prefill_decode", "embedder", "aux", "", "../..")
 _NAMES = (
     "a.tflite",
     "b/c.tflite",
@@ -130,11 +133,22 @@ def _choose_bundle(generator: random.Random) -> Seed:
     return Seed("bundle", data if generator.random() < 0.8 else inner.data + data)
 
 
+def _choose_container(generator: random.Random) -> Seed:
+    """Return a `.litertlm` file of models, of a tokenizer, and of metadata."""
+    parts = [
+        model_part(_choose_case(generator).data, generator.choice(_ROLES))
+        for _ in range(generator.randrange(1, 3))
+    ]
+    decoder = build_decoder(mask=generator.choice(("", "bool", "float32")))
+    return Seed("container", build_language_model(decoder, *parts))
+
+
 SETS: Mapping[str, tuple[float, Callable[[random.Random], Seed]]] = {
-    "operators": (0.78, _choose_case),
+    "operators": (0.75, _choose_case),
     "features": (0.08, partial(_choose_model, [*MODELS])),
     "patterns": (0.08, partial(_choose_model, [*PATTERNS])),
     "bundles": (0.03, _choose_bundle),
+    "containers": (0.03, _choose_container),
     "published": (0.02, _choose_published),
     "networks": (0.01, lambda generator: _choose_file(str(ASSETS), generator)),
 }

@@ -112,6 +112,9 @@ def test_what_cannot_be_registered() -> None:
     reason = r"Untraited must be a subclass of tflite2onnx.operators.DynamicShape, because it has"
     with pytest.raises(RegistrationError, match=reason):
         register("Twice")(untraited)
+    ranging = type("Ranging", (Doubled,), {"ranges": None})
+    with pytest.raises(RegistrationError, match=r"Ranging must be a subclass of .*TakesRanges"):
+        register("Twice")(ranging)
     with pytest.raises(RegistrationError, match="must have the names of the operators"):
         register()
     with pytest.raises(RegistrationError, match="must be a non-empty string, got ''"):

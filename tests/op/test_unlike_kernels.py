@@ -126,13 +126,6 @@ CASES: list[tuple[str, str, dict[str, Any], Change, str]] = [
     ("LSTM", "int8 by int8", {}, change_scale(19, 0.0007), "a power of two as its scale"),
     ("SOFTMAX", "quantized int16", {}, option("beta", -1.0), "must not be negative"),
     ("BUCKETIZE", "int32", {}, option("boundaries", [1.0, float("nan")]), "must be sorted"),
-    (
-        "SQUEEZE",
-        "complex64",
-        {"dims": "[1, 3], [2, 5]"},
-        option("squeezeDims", [1]),
-        "the shape of its output must be",
-    ),
     ("STRIDED_SLICE", "int8", {"box": "offset"}, change_shape(0, 5, 7, 1), "if offset is set"),
     ("BITCAST", "int64", {"other": "uint16"}, change_type(0, "complex128"), "as many bits"),
 ]

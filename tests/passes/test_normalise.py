@@ -28,6 +28,7 @@ from tflite2onnx.passes.normalise import (
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization, Shape, Tensor
+from tflite2onnx.utils.constant_budget import SizeLimit
 
 if TYPE_CHECKING:
     from tests import support
@@ -253,7 +254,7 @@ def test_a_small_model_does_not_become_large(
     monkeypatch: pytest.MonkeyPatch, classes: Classes
 ) -> None:
     """The total size of folded constants is bounded."""
-    monkeypatch.setattr(folding, "_BYTES", 100)
+    monkeypatch.setattr(folding, "_LIMIT", SizeLimit(times=4, more=100))
     seed = tensor(np.ones(5, np.float32))
     classes["X"] = stub(lambda x: [np.repeat(x, 10)])
     growing = [op("X", [seed], tensor(shape=(50,))) for _ in range(4)]

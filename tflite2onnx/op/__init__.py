@@ -86,6 +86,18 @@ OURS = frozenset(
 )
 
 
+def find_convolved_input(op: Op) -> int | None:
+    """Return the input that a built-in convolution convolves, None for other operators."""
+    cls = None if op.custom else OPERATORS.get(op.code)
+    return None if cls is None else cls.convolved
+
+
+def commutes(code: str) -> bool:
+    """Return whether the inputs of a built-in operator may change places."""
+    cls = OPERATORS.get(code)
+    return cls is not None and code in cls.commutes
+
+
 def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     """Return the converter of an operator.
 

@@ -8,7 +8,7 @@ operators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from tflite2onnx.quantization.declarations import Declaration, Moves, Real, read
 from tflite2onnx.quantization.declarations import operands_of as _operands
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.utils.dimension import Dim
 
 
 class Category(Enum):
@@ -56,7 +57,12 @@ class Operator:
         returns_tuple: `emit` receives and returns a tuple of outputs. (If the operator runs
             sub-graphs, `emit` also receives their bodies, before the inputs.)
         keeps_shape: all outputs have the shape of the first input.
+        commutes: the codes of the operators whose inputs may change places.
+        convolved: the input that a convolution convolves with filters, None for other operators.
         shape_only: the outputs depend on the shapes of the inputs but not on their elements.
+        keeps_sequence: the output has the elements of the first input, in the same sequence.
+        repeats_elements: for constant elements every part of the output has the same elements.
+        sizes_input: the input that lists the sizes of the output.
         quantization: what it does with stored integers: `Real`, `Integers`, `Moves` or `Product`;
             a property if it depends on the operands.
         fuses_activation: the driver applies `fused_activation_function` to the first output.
@@ -74,7 +80,12 @@ class Operator:
     returns_tuple: ClassVar[bool] = False
     fuses_activation: ClassVar[bool] = True
     keeps_shape: ClassVar[bool] = False
+    commutes: ClassVar[tuple[str, ...]] = ()
+    convolved: ClassVar[int | None] = None
     shape_only: ClassVar[bool] = False
+    keeps_sequence: ClassVar[bool] = False
+    repeats_elements: ClassVar[bool] = False
+    sizes_input: ClassVar[int | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, op: Op) -> None:
@@ -117,6 +128,58 @@ class Operator:
             names = axis_names(max((t.rank for t in operands.values()), default=0))
             return [Frame({o: names for o, t in operands.items() if t.rank == len(names)}, names)]
         return []
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        """Return the axes of an input along which the operator computes.
+
+        Elements of the outputs depend on each other along these axes. Along all other axes each
+        index is computed alone, so that these may have independent samples. Axes may count from
+        the end. None stands for all axes. The shapes are those of one sample.
+        """
+        if self.category is Category.TRANSPARENT and "..." in self.tflite:
+            return ()
+        letters = self.axis_letters(operand)
+        return [i for i, name in enumerate(letters) if name != "N"] if "N" in letters else None
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        """Return the axis of another operand that is the same axis as one of an operand.
+
+        Returns None if the other operand does not have the axis.
+        """
+        letters = self.axis_letters(operand)
+        if letters:
+            found = self.axis_letters(other).find(letters[axis])
+            return found if found >= 0 else None
+        for frame in self.frames():
+            if operand in frame.slots and other in frame.slots:
+                name, names = frame.slots[operand][axis], frame.slots[other]
+                return names.index(name) if names.count(name) == 1 else None
+        if "..." not in self.tflite:
+            return None
+        tensors = _operands(self.op)
+        aligned = axis + tensors[other].rank - tensors[operand].rank
+        return aligned if aligned >= 0 else None
+
+    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
+        """Return the operator for operands with one more axis in front, and its data inputs.
+
+        Options and constant inputs count the new axis. The data inputs, and all outputs, get the
+        axis. Returns None if the class has no such form.
+        """
+        return None
+
+    @property
+    def row_size(self) -> int | None:
+        """The last size of the matrix to which the kernel reshapes the first input, if it does."""
+        return None
+
+    def count_before_samples(self, outer: Dim) -> Dim | None:
+        """Return how many elements come before the samples in the batch axis of the outputs.
+
+        `outer` is how many come before the samples in that of the inputs. None stands for samples
+        that are not together.
+        """
+        return outer
 
     def emit(self, g: Builder, y: Any, *xs: Any) -> Any:  # noqa: ANN401 - views, by class
         """Add the nodes; return the output's value, or a tuple of values (`returns_tuple`)."""

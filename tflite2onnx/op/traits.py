@@ -67,6 +67,18 @@ class TakesRanges(Operator):
         raise NotImplementedError
 
 
+class IndexesAxes(Operator):
+    """An operator that takes a part of an axis, and may drop the axis."""
+
+    def keep_axis(self, axis: int) -> Op | None:
+        """Return the operator for all of an axis of its data, which stays in the output.
+
+        The operator takes the whole axis, at its declared size. If the output lacks the axis, the
+        operator has another output. Returns None if nothing changes.
+        """
+        raise NotImplementedError
+
+
 class HasInternalState(Operator):
     """A custom operator whose kernel keeps data from one run to the next."""
 
@@ -105,4 +117,4 @@ class RunsSubgraphs(Operator):
         raise NotImplementedError
 
 
-TRAITS = (DynamicShape, Foldable, HasInternalState, RunsSubgraphs)
+TRAITS = (DynamicShape, Foldable, HasInternalState, IndexesAxes, RunsSubgraphs, TakesRanges)

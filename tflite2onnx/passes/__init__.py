@@ -6,14 +6,14 @@ look for operators that few models have: `apply_if_present` imports and runs the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from importlib import import_module
 from typing import TypeAlias, TypeVar
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model
-from tflite2onnx.passes.dynamic_shapes import infer_custom_shapes, infer_shapes
+from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.lower_complex import lower_complex
@@ -24,6 +24,7 @@ from tflite2onnx.passes.normalise import (
     eliminate_dead_operators,
     keep_axes,
 )
+from tflite2onnx.passes.patterns.convolutions.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.state.lift_variables import lift_variables
 
 T = TypeVar("T", Model, Graph)
@@ -89,17 +90,29 @@ MODEL_PASSES: tuple[ModelPass, ...] = (
 
 def list_entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
-    return (
-        infer_custom_shapes,  # the files of custom operators often declare no shapes
+    lowerings: Sequence[GraphPass] = (
         partial(lift_variables, model=model, index=index),  # ONNX has no variables
         # ONNX Runtime lacks operators for most uses of sequences.
         apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
         lower_complex,  # ONNX Runtime does not compute with complex tensors
         # The slices have data-dependent shapes, the replacement has not.
-        apply_if_present("CONCATENATION", "tensor_lists.fuse_list_assignment"),
-        eliminate_dead_operators,  # else the sizes of the slices would become dynamic
-        infer_shapes,  # files declare the size 1 wherever a size is dynamic
+        apply_if_valid("CONCATENATION", "tensor_lists.fuse_list_assignment"),
     )
+    return (
+        partial(_infer_shapes_around, lowerings),
+        eliminate_dead_operators,  # else the sizes of the slices would become dynamic
+        flip_negative_scales,  # QuantizeLinear needs positive scales
+    )
+
+
+def _infer_shapes_around(lowerings: Sequence[GraphPass], graph: Graph) -> Graph:
+    """Return the graph after passes that read shapes, with the shapes of what the passes made.
+
+    The shapes that the file declares for computed tensors are not read after this pass.
+    """
+    inferred = infer_shapes(graph)
+    lowered = apply_passes(lowerings, inferred)
+    return lowered if lowered is inferred else infer_shapes(lowered)
 
 
 # The graph of the entry point, after dynamic axes have names.
@@ -118,14 +131,20 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("BROADCAST_TO TILE", "patterns.fuse_repeats"),
     # ONNX has operators for activations and normalizations.
     apply_if_valid(
-        "FlexErf MAXIMUM MINIMUM NEG PRELU RELU6 RELU_0_TO_1 TANH",
+        "FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH",
         "patterns.fuse_activations",
+    ),
+    # Behind the activations that contain rectifiers.
+    apply_if_valid(
+        "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
     apply_if_valid("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
     # Before the normalizations between two RESHAPE.
     apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
     apply_if_valid("MEAN", "patterns.normalizations.fuse_normalizations"),
     apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
+    # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
+    apply_if_valid("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
     # Convolutions of sequences become convolutions of images before they are fused.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
     # One Conv with a dilation instead of three operators.
@@ -162,7 +181,9 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Pad of channels leaves the blocked layout of convolutions.
     apply_if_valid("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    apply_if_valid("PRELU", "patterns.split_prelu"),
+    apply_if_valid("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
+    # An image of few channels between two convolutions takes long to store and read.
+    apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
 )

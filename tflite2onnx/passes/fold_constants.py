@@ -26,10 +26,9 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.utils.constant_budget import SizeLimit
 
-# The budget is _BYTES plus _TIMES the bytes of the constants in the graph.
-_BYTES = 1 << 24
-_TIMES = 4
+_LIMIT = SizeLimit(times=4, more=1 << 24)  # of the bytes of constants that are computed
 
 
 def fold_operators(graph: Graph) -> Graph:
@@ -43,7 +42,7 @@ def fold_operators(graph: Graph) -> Graph:
 
 def constant_budget(graph: Graph) -> int:
     """Return how many bytes the constants may have that are computed in a graph."""
-    return _BYTES + _TIMES * count_stored_bytes(graph)
+    return _LIMIT.compute(count_stored_bytes(graph))
 
 
 def count_stored_bytes(graph: Graph) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite2onnx.graph import Op, Options, copy_op
+from tflite2onnx.graph import Op, Options
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 
@@ -89,9 +89,8 @@ class Rewriter:
         )
 
     def copy(self, source: Tensor, target: Tensor) -> Tensor:
-        """Add an operator that copies stored elements (see `graph.copy_op`); return the target."""
-        self.ops.append(copy_op(self.source, source, target))
-        return target
+        """Add an operator that copies elements and their shape; return the target."""
+        return self.op("RESHAPE", source, output=target, new_shape=source.shape, keeps_shape=True)
 
 
 def new_tensor(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:

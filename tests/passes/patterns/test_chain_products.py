@@ -2,80 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
-from tests.support import Build, Tensor, check
+from tests.support import check
+from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx.passes.patterns.chain_products import chain_products
-from tflite2onnx.reader.model import read_model
+
+SUM = """
+    inputs a: float32[1,3], b: float32[1,4]
+    p: float32[1,5] = FULLY_CONNECTED(a, float32[5,3], none)
+    q: float32[1,5] = FULLY_CONNECTED(b, float32[5,4], none)
+    y: float32[1,5] = ADD(p, q, fused_activation_function=RELU)
+    return y
+"""
+BIAS = "[0.0, 1.0, 2.0, 3.0, 4.0]"
+FIRST_BIAS = SUM.replace("float32[5,3], none", f"float32[5,3], {BIAS}")
+SECOND_BIAS = SUM.replace("float32[5,4], none", f"float32[5,4], {BIAS}")
+LATER_BIAS = """
+    inputs a: float32[1,3], b: float32[1,4]
+    p: float32[1,5] = FULLY_CONNECTED(a, float32[5,3], none)
+    q: float32[1,5] = FULLY_CONNECTED(b, float32[5,4], none)
+    s: float32[1,5] = ADD(p, q)
+    y: float32[1,5] = ADD(s, [0.0, 1.0, 2.0, 3.0, 4.0], fused_activation_function=RELU)
+    return y
+"""
 
 
-def model(
-    *biases: bool, rows: int = 1, activation: str = "NONE", twice: bool = False, more: bool = False
-) -> bytes:
-    """Return the sum of dense layers, each with or without a bias; `more` adds a constant."""
-    m, layers = Build(), []
-    for i, bias in enumerate(biases):
-        weights = np.random.default_rng(i).standard_normal((5, 3 + i)).astype(np.float32)
-        inputs: list[Tensor | None] = [m.input([rows, 3 + i]), m.constant(weights), None]
-        inputs[2] = m.constant(np.arange(5, dtype=np.float32)) if bias else None
-        layers += m.op("FULLY_CONNECTED", inputs, [[rows, 5]], fused_activation_function=activation)
-    options: dict[str, Any] = {"fused_activation_function": "NONE" if more else "RELU"}
-    (y,) = m.op("ADD", layers, [[rows, 5]], **options)
-    if more:
-        inputs = [y, m.constant(np.arange(5, dtype=np.float32))]
-        (y,) = m.op("ADD", inputs, [[rows, 5]], fused_activation_function="RELU")
-    m.output(y)
-    if twice:
-        m.output(layers[0])
-    return m.bytes()
-
-
-def test_before_and_after() -> None:
-    before = """
-        inputs %0: float32[1,3], %1: float32[1,4]
-        %2: float32[1,5] = FULLY_CONNECTED(%0, constant[5,3], none)
-        %3: float32[1,5] = FULLY_CONNECTED(%1, constant[5,4], [0.0, 1.0, 2.0, 3.0, 4.0])
-        %4: float32[1,5] = ADD(%2, %3)
-        return %4
-    """
+def test_second_layer_adds_the_first() -> None:
     after = """
-        inputs %0: float32[1,3], %1: float32[1,4]
-        %2: float32[1,5] = FULLY_CONNECTED(%0, constant[5,3], none)
-        %3: float32[1,5] = FULLY_CONNECTED(%1, constant[5,4], [0.0, 1.0, 2.0, 3.0, 4.0])
-        %4: float32[1,5] = FULLY_CONNECTED(%0, constant[5,3], %3)
-        return %4
+        inputs a: float32[1,3], b: float32[1,4]
+        q: float32[1,5] = FULLY_CONNECTED(b, float32[5,4], [0.0, 1.0, 2.0, 3.0, 4.0])
+        y: float32[1,5] = FULLY_CONNECTED(a, float32[5,3], q, fused_activation_function=RELU)
+        return y
     """
-    check_pass(chain_products, read_model(model(False, True)).graphs[0], before, after)
+    assert_rewritten(chain_products, SECOND_BIAS, after)
 
 
-@pytest.mark.parametrize("biases", [(False, False), (False, True), (True, False)], ids=str)
-def test_numbers(biases: tuple[bool, bool]) -> None:
-    result = check(model(*biases))
-    assert [node.op_type for node in result.model.graph.node] == ["Gemm", "Gemm", "Relu"]
-
-
-def test_constant_behind_the_sum() -> None:
-    result = check(model(False, False, more=True))
-    assert [node.op_type for node in result.model.graph.node] == ["Gemm", "Gemm", "Relu"]
-    kinds = [node.op_type for node in check(model(True, False, more=True)).model.graph.node]
-    assert kinds == ["Gemm", "Gemm", "Add", "Relu"]
+def test_constant_behind_the_sum_is_the_first_bias() -> None:
+    after = """
+        inputs a: float32[1,3], b: float32[1,4]
+        p: float32[1,5] = FULLY_CONNECTED(a, float32[5,3], [0.0, 1.0, 2.0, 3.0, 4.0])
+        y: float32[1,5] = FULLY_CONNECTED(b, float32[5,4], p, fused_activation_function=RELU)
+        return y
+    """
+    assert_rewritten(chain_products, LATER_BIAS, after)
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("text", "nodes"),
     [
-        model(True, True),
-        model(False, False, rows=2),
-        model(False, False, activation="RELU"),
-        model(False, False, twice=True),
+        (SUM, "Gemm Gemm Relu"),
+        (FIRST_BIAS, "Gemm Gemm Relu"),
+        (SECOND_BIAS, "Gemm Gemm Relu"),
+        (LATER_BIAS, "Gemm Gemm Relu"),
+        (LATER_BIAS.replace("float32[5,3], none", f"float32[5,3], {BIAS}"), "Gemm Gemm Add Relu"),
     ],
-    ids=["two biases", "rows", "activation", "two readers"],
+    ids=["none", "first", "second", "later", "first and later"],
 )
-def test_other_sums(data: bytes) -> None:
-    graph = read_model(data).graphs[0]
-    check_unchanged(chain_products, graph)
-    check(data, seeds=[0])
+def test_model_with_biases_becomes_nodes(text: str, nodes: str) -> None:
+    result = check(make_model(text))
+    assert " ".join(node.op_type for node in result.model.graph.node) == nodes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SECOND_BIAS.replace("float32[5,3], none", f"float32[5,3], {BIAS}"),
+        SUM.replace("[1,", "[2,"),
+        SUM.replace("none)", "none, fused_activation_function=RELU)"),
+        SUM.replace("return y", "return y, p"),
+    ],
+    ids=["two biases", "two rows", "an activation", "two readers"],
+)
+def test_other_sums_stay(text: str) -> None:
+    check_unchanged(chain_products, parse_graph(text))
+    check(make_model(text), seeds=[0])

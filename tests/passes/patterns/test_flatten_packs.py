@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
 from tests.passes.patterns.test_join_parts import pack, unpack
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx.passes.patterns.flatten_packs import flatten_packs
 from tflite2onnx.reader.model import read_model
 

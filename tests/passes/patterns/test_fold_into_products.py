@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx.passes.patterns.fold_into_products import fold_into_products
 from tflite2onnx.reader.model import read_model
 
@@ -44,13 +44,13 @@ def model(
 def test_before_and_after() -> None:
     before = """
         inputs %0: float32[2,7]
-        %1: float32[2,5] = FULLY_CONNECTED(%0, constant[5,7], [0.0, 1.0, 2.0, 3.0, 4.0])
+        %1: float32[2,5] = FULLY_CONNECTED(%0, float32[5,7], [0.0, 1.0, 2.0, 3.0, 4.0])
         %2: float32[2,5] = ADD(%1, [1.0, 1.0, 1.0, 1.0, 2.0])
         return %2
     """
     after = """
         inputs %0: float32[2,7]
-        %1: float32[2,5] = FULLY_CONNECTED(%0, constant[5,7], [1.0, 2.0, 3.0, 4.0, 6.0])
+        %1: float32[2,5] = FULLY_CONNECTED(%0, float32[5,7], [1.0, 2.0, 3.0, 4.0, 6.0])
         return %1
     """
     data = model("FULLY_CONNECTED", ("ADD", [1, 1, 1, 1, 2]))
@@ -115,7 +115,7 @@ def test_reshape_between() -> None:
     """The bias of heads of attention, and the scale of the queries."""
     before = """
         inputs %0: float32[2,7]
-        %1: float32[2,6] = FULLY_CONNECTED(%0, constant[6,7], none)
+        %1: float32[2,6] = FULLY_CONNECTED(%0, float32[6,7], none)
         %2: float32[1,2,2,3] = RESHAPE(%1, [1, 2, 2, 3])
         %3: float32[1,2,2,3] = ADD(%2, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
         %4: float32[1,2,2,3] = MUL(%3, 0.5)
@@ -123,7 +123,7 @@ def test_reshape_between() -> None:
     """
     after = """
         inputs %0: float32[2,7]
-        %1: float32[2,6] = FULLY_CONNECTED(%0, constant[6,7], [0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
+        %1: float32[2,6] = FULLY_CONNECTED(%0, float32[6,7], [0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
         %2: float32[1,2,2,3] = RESHAPE(%1, [1, 2, 2, 3])
         return %2
     """

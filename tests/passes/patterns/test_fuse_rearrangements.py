@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx.passes.patterns import fuse_rearrangements as module
 from tflite2onnx.passes.patterns.fuse_rearrangements import fuse_rearrangements
 from tflite2onnx.reader.model import read_model
@@ -94,7 +94,7 @@ def test_before_and_after() -> None:
     m.output(*shuffle(m, convolve(m, m.input([1, 4, 4, 5]), 12)))
     before = """
         inputs %0: float32[1,4,4,5]
-        %1: float32[1,4,4,12] = CONV_2D(%0, constant[12,1,1,5], constant[12])
+        %1: float32[1,4,4,12] = CONV_2D(%0, float32[12,1,1,5], float32[12])
         %2: float32[1,4,4,3,4] = RESHAPE(%1)
         %3: float32[1,4,4,4,3] = TRANSPOSE(%2, [0, 1, 2, 4, 3])
         %4: float32[1,4,4,12] = RESHAPE(%3)
@@ -102,8 +102,8 @@ def test_before_and_after() -> None:
     """
     after = """
         inputs %0: float32[1,4,4,5]
-        %1: float32[1,4,4,12] = CONV_2D(%0, constant[12,1,1,5], constant[12])
-        %2: float32[1,4,4,12] = GATHER(%1, constant[12], axis=3)
+        %1: float32[1,4,4,12] = CONV_2D(%0, float32[12,1,1,5], float32[12])
+        %2: float32[1,4,4,12] = GATHER(%1, int32[12], axis=3)
         return %2
     """
     check_pass(fuse, read_model(m.bytes()).graphs[0], before, after, "axis")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.passes.patterns.one_type import OneType
 from tests.support import Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx.passes.patterns.fuse_repeats import fuse_repeats
 from tflite2onnx.reader.model import read_model
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx.passes.patterns.join_parts import join_parts
 from tflite2onnx.reader.model import read_model
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx import convert
 from tflite2onnx.passes.patterns.multiply_pixels import multiply_pixels
 from tflite2onnx.reader.model import read_model
@@ -51,11 +51,11 @@ def test_before_and_after() -> None:
     m.output(transpose(m, x))
     before = f"""
         inputs %0: float32[1,1,4,3]
-        %1: float32[1,1,4,5] = CONV_2D(%0, constant[5,1,1,3], {BIAS}, {NAME}=RELU)
+        %1: float32[1,1,4,5] = CONV_2D(%0, float32[5,1,1,3], {BIAS}, {NAME}=RELU)
         %2: float32[1,1,5,4] = TRANSPOSE(%1, [0, 1, 3, 2])
         return %2
     """
-    after = before.replace("CONV_2D(%0, constant[5,1,1,3]", "FULLY_CONNECTED(%0, constant[5,3]")
+    after = before.replace("CONV_2D(%0, float32[5,1,1,3]", "FULLY_CONNECTED(%0, float32[5,3]")
     check_pass(multiply_pixels, read_model(m.bytes()).graphs[0], before, after, NAME)
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after, write_graph
 from tests.support import Build, Tensor, check
 from tests.support.fusions import count_optimized_nodes
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
+from tflite2onnx.graph_text import write_graph
 from tflite2onnx.passes.patterns.split_slices import split_slices
 from tflite2onnx.reader.model import read_model
 

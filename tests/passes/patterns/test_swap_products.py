@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, write_graph
 from tests.support import Build, check
+from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx import convert
+from tflite2onnx.graph_text import write_graph
 from tflite2onnx.passes.patterns.swap_products import swap_products
 from tflite2onnx.reader.model import read_model
 
@@ -108,7 +109,7 @@ def test_adjoint_operands(adjoint: tuple[bool, bool]) -> None:
     b = transpose(m, m.input((1, 6, 4), name="x"), (1, 0, 2) if adjoint[1] else (0, 2, 1))
     b = reshape(m, b, (6, 4) if adjoint[1] else (4, 6))
     m.output(transpose(m, multiply(m, a, b, (5, 6), *adjoint), (1, 0)))
-    text = write_graph(swap_products(read_model(m.bytes()).graphs[0]), *NAMES)
+    text = write_graph(swap_products(read_model(m.bytes()).graphs[0]), NAMES)
     assert "float32[6,5] = BATCH_MATMUL(" in text
     check(m.bytes())
     assert convert(m.bytes()).transposes == 0

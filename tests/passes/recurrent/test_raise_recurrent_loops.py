@@ -12,7 +12,7 @@ from onnx import TensorProto
 from tests.support import Build, check, random_inputs
 from tests.support.keras import BATCH, FEATURES, TIMES, UNITS, Keras
 from tflite2onnx import convert
-from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formulas, Sum, match_pattern
+from tflite2onnx.passes.recurrent.formulas import Applied, Atom, FormulaMatcher, Formulas, Sum
 from tflite2onnx.reader.model import read_model
 
 
@@ -30,9 +30,11 @@ def checked_node_types(form: Keras) -> set[str]:
         Keras(added_biases=True),
         Keras(last=True),
         Keras(batch=1),
+        Keras(batch=None),  # the list has room for one sample
         Keras(times=1),
         Keras(batch=1, matmul=True, last=True),
         Keras(times=1, last=True),
+        Keras(squash="RELU", ending="RELU"),
         Keras("GRU"),
         Keras("GRU", matmul=True),
         Keras("GRU", last=True),
@@ -41,6 +43,7 @@ def checked_node_types(form: Keras) -> set[str]:
         Keras("GRU-before", last=True),
         Keras("RNN"),
         Keras("RNN", times=1),
+        Keras("RNN", squash="RELU"),
     ],
     ids=str,
 )
@@ -169,11 +172,11 @@ def test_a_constant_for_each_row_is_no_bias() -> None:
 def test_a_name_of_a_pattern_matches_one_formula() -> None:
     a, b = (Atom(read_model(Keras().model().bytes()).graphs[0].inputs[i]) for i in range(2))
     both = Applied("MUL", (a, b))
-    assert len(list(match_pattern(("MUL", "p", "q"), both, {}))) == 2
-    assert list(match_pattern(("MUL", "p", "q"), both, {"q": a})) == [{"p": b, "q": a}]
-    assert not list(match_pattern(("MUL", "p", "p"), both, {}))
-    assert not list(match_pattern(("ADD", "p", "q"), both, {}))
-    assert not list(match_pattern(("MUL", "p", "q", "r"), both, {}))
+    assert len(list(FormulaMatcher().match(("MUL", "p", "q"), both, {}))) == 2
+    assert list(FormulaMatcher().match(("MUL", "p", "q"), both, {"q": a})) == [{"p": b, "q": a}]
+    assert not list(FormulaMatcher().match(("MUL", "p", "p"), both, {}))
+    assert not list(FormulaMatcher().match(("ADD", "p", "q"), both, {}))
+    assert not list(FormulaMatcher().match(("MUL", "p", "q", "r"), both, {}))
 
 
 def test_what_is_no_sum_of_products() -> None:

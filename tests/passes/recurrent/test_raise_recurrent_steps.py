@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged
 from tests.support.keras import BATCH, FEATURES, UNITS, Cell, Keras
 from tflite2onnx.passes.recurrent.raise_recurrent_steps import raise_recurrent_steps
 from tflite2onnx.reader.model import read_model
@@ -72,9 +72,9 @@ def test_before_and_after() -> None:
     m.output(*Cell(form, m).step(x, h, []))
     before = """
         inputs %0: float32[1,5], %1: float32[1,11]
-        %2: float32[1,33] = FULLY_CONNECTED(%0, constant[33,5], constant[33])
+        %2: float32[1,33] = FULLY_CONNECTED(%0, float32[33,5], float32[33])
         %3: float32[1,11], %4: float32[1,11], %5: float32[1,11] = SPLIT(-1, %2)
-        %6: float32[1,22] = FULLY_CONNECTED(%1, constant[22,11], constant[22])
+        %6: float32[1,22] = FULLY_CONNECTED(%1, float32[22,11], float32[22])
         %7: float32[1,11] = STRIDED_SLICE(%6, [0, 0], [0, 11], [1, 1])
         %8: float32[1,11] = STRIDED_SLICE(%6, [0, 11], [0, 22], [1, 1])
         %9: float32[1,11] = ADD(%3, %7)
@@ -82,7 +82,7 @@ def test_before_and_after() -> None:
         %11: float32[1,11] = ADD(%4, %8)
         %12: float32[1,11] = LOGISTIC(%11)
         %13: float32[1,11] = MUL(%12, %1)
-        %14: float32[1,11] = FULLY_CONNECTED(%13, constant[11,11], none)
+        %14: float32[1,11] = FULLY_CONNECTED(%13, float32[11,11], none)
         %15: float32[1,11] = ADD(%5, %14)
         %16: float32[1,11] = TANH(%15)
         %17: float32[1,11] = SUB(1.0, %10)
@@ -91,7 +91,7 @@ def test_before_and_after() -> None:
         %20: float32[1,11] = ADD(%18, %19)
         return %20
     """
-    matrices = ", ".join(["constant[11,5]"] * 3 + ["constant[11,11]"] * 3 + ["constant[66]"])
+    matrices = ", ".join(["float32[11,5]"] * 3 + ["float32[11,11]"] * 3 + ["float32[66]"])
     after = f"""
         inputs %0: float32[1,5], %1: float32[1,11]
         %2: float32[1,1,5] = RESHAPE(%0)

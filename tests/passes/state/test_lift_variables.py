@@ -357,7 +357,7 @@ def test_what_is_set_to_something_else() -> None:
     initialise(m, memory=ZEROS)
     m.output(read_variable(m, handle(m)))
     assign(m, handle(m), x)
-    assert "x): x must be float32[2, 3, 5] as the variable, got float32[2, 3]" in refusal_reason(m)
+    assert "memory/next must be 6 elements of float32, as x is float32[2, 3]" in refusal_reason(m)
 
 
 def test_initial_values_that_are_not_constant() -> None:

@@ -81,6 +81,11 @@ def test_an_item_is_set(axis: int, dtype: str, guessed: bool) -> None:  # noqa: 
         check(data, ranges={"index": (index, index)})
 
 
+def test_the_declared_shape_of_the_result_is_not_read() -> None:
+    data = build_set_item(shape=(1,)).bytes()
+    check(data, ranges={"index": (3, 3)}, declared=False)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -90,7 +95,6 @@ def test_an_item_is_set(axis: int, dtype: str, guessed: bool) -> None:  # noqa: 
         {"behind": 1},
         {"begin": 1},
         {"rest": 2},
-        {"shape": (8, 3, 5)},
         {"item": (2, 3, 5)},
         {"swapped": True},
         {"other": True},

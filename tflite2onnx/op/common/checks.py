@@ -14,7 +14,15 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import MOST_AXES, DType, Shape, Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
-from tflite2onnx.utils.dimension import Dim, Dimension, require_equal
+from tflite2onnx.utils.dimension import (
+    Dim,
+    Dimension,
+    UnequalError,
+    depends_on_inputs,
+    evaluate,
+    is_known,
+    require_equal,
+)
 from tflite2onnx.utils.suggestions import join_alternatives
 
 if TYPE_CHECKING:
@@ -67,6 +75,14 @@ def count_listed_axes(operator: Operator, index: int) -> int:
         OperatorError: they are more than a tensor can have.
     """
     tensor = operator.input(index)
+    if not is_known(tensor.elements):
+        reason = (
+            f"{tensor.name} has an element for each axis, so that its size must be known:"
+            f" give --shape {tensor.name}=N if it is an input"
+        )
+        if depends_on_inputs(tensor.elements):
+            raise UnequalError(tensor.elements, evaluate(tensor.elements), reason)
+        raise OperatorError(reason)
     if tensor.elements > MOST_AXES:
         raise OperatorError(
             f"{tensor.name} must have an element for each axis, got {tensor.elements}"
@@ -166,8 +182,9 @@ def expect_input_count(operator: Operator, inputs: int) -> None:
 
 
 def expect_weights(data: Tensor, weights: Tensor) -> None:
-    """Raise OperatorError unless weights have a type that kernels multiply integer data by."""
-    if data.dtype in _WEIGHTS:
+    """Raise OperatorError unless kernels multiply data of this type by weights of this type."""
+    if data.dtype.is_integer:
+        expect_type(data, _WEIGHTS.keys())
         expect_type(weights, _WEIGHTS[data.dtype])
 
 

@@ -32,9 +32,10 @@ _LEAST_TERM, _LARGEST_TERM = 2.0**-10, 2.0**8  # the slopes of sums that XNNPACK
 # saturate.
 _NEAR = 2.0**-10
 # The moves of two scales to try, in units in the last place; the shortest moves come first.
-_SORTED = sorted(product(range(-8, 9), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
+_SORTED = sorted(product(range(-24, 25), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
 # They are tried in groups, because most sums need a short move.
-_MOVES = [np.array(moves, np.float32).T for moves in (_SORTED[:1], _SORTED[1:13], _SORTED[13:])]
+_GROUPS = (_SORTED[:1], _SORTED[1:13], _SORTED[13:265], _SORTED[265:])
+_MOVES = [np.array(moves, np.float32).T for moves in _GROUPS]
 
 
 class Slopes(NamedTuple):

@@ -87,14 +87,14 @@ class Window(NamedTuple):
         """
         if self.pads:
             return self._list_node_attributes() | {"pads": self.pads}
-        return self.cropping(self._compute_excess(image))
+        return self.list_cropping_attributes(self._compute_excess(image))
 
     def full(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return the size of the image that windows at all positions cover together."""
         axes = zip(image, self.strides, self._dilate_kernel(), strict=True)
         return tuple((n - 1) * stride + extent for n, stride, extent in axes)
 
-    def cropping(self, excess: Sequence[int]) -> dict[str, Any]:
+    def list_cropping_attributes(self, excess: Sequence[int]) -> dict[str, Any]:
         """Return the window as ONNX attributes; `excess` is the total padding of each axis.
 
         Of an odd number, the larger half comes at the end.

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect_type, ints
-from tflite2onnx.op.signal.rfft import synthesis
+from tflite2onnx.op.signal.rfft import complex_shape, pair_axes, synthesis
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
@@ -56,8 +56,12 @@ class FlexFourier(DynamicShape):
     def _split_shape(self) -> tuple[Shape, Shape]:
         """The sizes of the batch axes, and of the transformed axes."""
         x, (pairs, _) = self.input(0), self._pairs
-        shape = x.shape[:-1] if pairs else x.shape
-        if len(shape) < self._kind.axes or 0 in shape or (pairs and x.shape[-1] != _PAIR):
+        shape = complex_shape(x) if pairs else x.shape
+        if (
+            len(shape) < self._kind.axes
+            or 0 in shape
+            or (pairs and x.shape not in (shape, (*shape, _PAIR)))
+        ):
             raise OperatorError(
                 f"{x.name} must have {self._kind.axes} or more non-empty axes"
                 f"{' and pairs' if pairs else ''}, got {list(x.shape)}"
@@ -83,7 +87,7 @@ class FlexFourier(DynamicShape):
     def infer_outputs(self) -> Sequence[OutputShape]:
         _, pairs = self._pairs
         lengths = self._halved_lengths if self._kind.real and pairs else self._lengths
-        return [(*self._split_shape[0], *lengths, *([_PAIR] if pairs else []))]
+        return [(*self._split_shape[0], *lengths, *(pair_axes(self.output) if pairs else ()))]
 
     def check(self) -> None:
         x = self.input(0)

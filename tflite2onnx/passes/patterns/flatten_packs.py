@@ -12,10 +12,13 @@ other form has two nodes for any number of parts. ONNX Runtime takes 0.9 of the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
@@ -28,22 +31,21 @@ _RECURRENT = "UNIDIRECTIONAL_SEQUENCE_"
 
 def flatten_packs(graph: Graph) -> Graph:
     """Return the graph with CONCATENATION and SPLIT in place of PACK and UNPACK."""
+    return apply_rules(RULES, graph)
 
-    def flatten(op: Op) -> list[Op]:
-        if op.is_builtin("PACK") and op.outputs:
-            parts = [t for t in op.inputs if t is not None]
-            near = [graph.producers.get(t) for t in parts]
-            whole = op.outputs[0]
-        elif op.is_builtin("UNPACK") and op.inputs and op.inputs[0] is not None:
-            parts, whole = [*op.outputs], op.inputs[0]
-            near = [graph.readers.find_only_reader(t) for t in parts]
-        else:
-            return [op]
-        reshaped = any(each is not None and _becomes_reshape(each) for each in near)
-        # The converters of invalid operators raise errors.
-        return [op] if reshaped or rules_for(op) is None else _flatten_pack(op, whole, parts)
 
-    return graph.rewrite(flatten)
+def _flatten_pack(found: Match) -> list[Op]:
+    """Return the operators that replace PACK."""
+    parts = [t for t in found.last.inputs if t is not None]
+    near = [found.graph.producers.get(t) for t in parts]
+    return _flatten(found.last, found.last.outputs[0], parts, near)
+
+
+def _flatten_unpack(found: Match) -> list[Op]:
+    """Return the operators that replace UNPACK."""
+    parts = [*found.last.outputs]
+    near = [found.graph.readers.find_only_reader(t) for t in parts]
+    return _flatten(found.last, found.tensors["whole"], parts, near)
 
 
 def _becomes_reshape(op: Op) -> bool:
@@ -51,17 +53,20 @@ def _becomes_reshape(op: Op) -> bool:
     return op.is_builtin(*_RESHAPES) or op.code.startswith(_RECURRENT)
 
 
-def _flatten_pack(op: Op, whole: Tensor, parts: list[Tensor]) -> list[Op]:
-    """Return the operators that replace PACK or UNPACK; the operator unless 1 and 2 hold."""
+def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op | None]) -> list[Op]:
+    """Return the operators that replace PACK or UNPACK; nothing unless the conditions hold."""
+    # The converters of invalid operators raise errors.
+    if any(each is not None and _becomes_reshape(each) for each in near) or rules_for(op) is None:
+        return []
     axis, first = int(op.options.get("axis", 0)), parts[0]
     axis += whole.rank if axis < 0 else 0
     if len(parts) < _PARTS or first.rank not in _AXES or not 0 <= axis < first.rank:
-        return [op]
+        return []
     if any(t.symbols or 0 in t.shape or t.data is not None for t in (whole, *parts)):
-        return [op]
+        return []
     same = all(same_quantization(whole.quantization, t.quantization) for t in parts)
     if not same or any(t.dtype is not whole.dtype for t in parts):
-        return [op]
+        return []
     rw, shape = Rewriter(op), list(first.shape)
     shape[axis] *= len(parts)
     flat = replace(whole, name=f"{whole.name}/flat", shape=(*shape,), shape_signature=(), data=None)
@@ -72,3 +77,9 @@ def _flatten_pack(op: Op, whole: Tensor, parts: list[Tensor]) -> list[Op]:
     rw.reshape(whole, output=flat)
     split = replace(op, code="SPLIT", inputs=(int32_constant("axis", axis), flat))
     return [*rw.ops, split]
+
+
+RULES = (
+    Rule("PACK", "CONCATENATION, RESHAPE", ("PACK", ...), _flatten_pack, floats=False),
+    Rule("UNPACK", "RESHAPE, SPLIT", ("UNPACK", "whole"), _flatten_unpack, floats=False),
+)

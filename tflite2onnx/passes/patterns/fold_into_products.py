@@ -26,90 +26,51 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import is_float
+from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.tensor import Array, Tensor
 
 # The axis of the output channels of the filters.
 _CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": -1, "FULLY_CONNECTED": 0}
-_FOLDED = ("ADD", "MUL", "SUB")
 _BIAS = 2  # the input
+_PRODUCT = Named(
+    "x",
+    OneOf(
+        *((code, "data", "weights#", ...) for code in _CHANNELS),
+        ("RESHAPE", ("FULLY_CONNECTED", "data", "weights#", ...), ...),
+    ),
+)
+_FOLDED = Activated(OneOf(*((code, _PRODUCT, "constant#") for code in ("ADD", "MUL", "SUB"))))
 
 
 def fold_into_products(graph: Graph) -> Graph:
     """Return the graph with constants folded into filters and biases."""
-    folder = _Folder(graph)
-    folded = {op: folder.fold(op) for op in graph.every_op()}
-    # The products that are folded are dead.
-    return graph.rewrite(lambda op: folded[op] or (op,)) if any(folded.values()) else graph
+    return apply_rules(RULES, graph)
 
 
-class _Folder:
-    """The products of a graph by their outputs, with the constants that are folded so far.
+def _fold_constant(found: Match) -> tuple[Op, ...]:
+    """Return the product with the constant, and the RESHAPE between them if there is one.
 
-    A RESHAPE may stand between a product and a constant: its output is an output of the product.
+    Returns () unless the conditions hold.
     """
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._products: dict[Tensor, Op] = {}
-        self._reshapes: dict[Tensor, Op] = {}
-
-    def fold(self, op: Op) -> tuple[Op, ...]:
-        """Return the operators that replace an operator; none unless the conditions hold."""
-        if not op.inputs or not op.outputs:
-            return ()
-        if op.is_builtin(*_CHANNELS) and len(op.inputs) >= _BIAS:
-            self._products[op.outputs[0]] = op
-        elif op.is_builtin("RESHAPE"):
-            self._add_reshape(op)
-        elif op.is_builtin(*_FOLDED):
-            return self._fold_constant(op)
+    (op, *between, product), y = found.ops, found.last.outputs[0]
+    weights, constant = found.tensors["weights#"], found.tensors["constant#"]
+    bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
+    operands = [t for t in (*product.inputs, constant) if t is not None]
+    if found.tensors["x"].sizes != y.sizes or not all(map(is_float, operands)):
         return ()
-
-    def _add_reshape(self, op: Op) -> None:
-        x, y = op.inputs[0], op.outputs[0]
-        product = None if x is None else self._products.get(x)
-        read_once = self._graph.readers.find_only_reader(x) is op
-        if product is not None and product.is_builtin("FULLY_CONNECTED") and read_once:
-            self._products[y] = product
-            self._reshapes[y] = op
-
-    def _fold_constant(self, op: Op) -> tuple[Op, ...]:
-        """Return the product with the constant of an operator, and the RESHAPE between them."""
-        x, constant = (*op.inputs, None, None)[:2]
-        if x is not None and x.data is not None and not op.is_builtin("SUB"):
-            x, constant = constant, x
-        product = None if x is None else self._products.get(x)
-        if x is None or constant is None or constant.data is None or product is None:
-            return ()
-        y, reshape = op.outputs[0], self._reshapes.get(x)
-        read_once = self._graph.readers.find_only_reader(x) is op
-        if not (read_once and product.activation == "NONE" and x.sizes == y.sizes):
-            return ()
-        flat = y if reshape is None else new_tensor(product.outputs[0], op.code.lower())
-        whole = _fold_into_product(op, product, constant, flat)
-        if whole is None:
-            return ()
-        self._products[y] = whole
-        if reshape is None:
-            return (whole,)
-        self._reshapes[y] = replace(reshape, inputs=(flat, *reshape.inputs[1:]), outputs=(y,))
-        return whole, self._reshapes[y]
-
-
-def _fold_into_product(op: Op, product: Op, constant: Tensor, output: Tensor) -> Op | None:
-    """Return the product with a constant, and with an output; None if the constant does not fit."""
-    y, weights = op.outputs[0], product.inputs[1]
-    operands = [t for t in (*product.inputs, constant, y) if t is not None]
-    if not all(map(is_float, operands)) or weights is None or weights.data is None:
-        return None
     channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
     vector = _spread_over_channels(constant, y, channels)
-    bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
     if vector is None or (bias is not None and bias.data is None):
-        return None
-    return _combine_constants(op, product, weights, bias, vector, output)
+        return ()
+    flat = new_tensor(product.outputs[0], op.code.lower()) if between else y
+    whole = _combine_constants(op, product, weights, bias, vector, flat)
+    if whole is None:
+        return ()
+    moves = (replace(move, inputs=(flat, *move.inputs[1:]), outputs=(y,)) for move in between)
+    return (whole, *moves)
 
 
 def _spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array | None:
@@ -152,3 +113,13 @@ def _combine_constants(
         biases = (Tensor(f"{y.name}/bias", old.shape, y.dtype, np.asarray(old, np.float32)),)
     whole = replace(product, inputs=(x, weights, *biases), outputs=(output,))
     return whole.with_activation(op.activation)
+
+
+RULES = (
+    Rule(
+        "sums and products with constants behind convolutions and dense layers",
+        "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED",
+        _FOLDED,
+        _fold_constant,
+    ),
+)

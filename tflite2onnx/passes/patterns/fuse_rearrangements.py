@@ -17,6 +17,8 @@ constant parameters, in any number. They are replaced if
 In ONNX Runtime, a shuffle as PyTorch models have it takes, with the convolutions around it, 0.3 to
 0.5 of the time, and DepthToSpace behind a convolution 0.4 to 0.5. A shuffle as Keras models have it
 has fewer nodes.
+
+This is no rule (`rules.py`): a chain has any operators, and the places of elements are compared.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.op import rules_for
-from tflite2onnx.passes.patterns.matching import find_images, is_float
+from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.passes.rewriter import as_builtin, int32_constant
 from tflite2onnx.tensor import Array, Tensor

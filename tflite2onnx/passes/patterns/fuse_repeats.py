@@ -20,20 +20,20 @@ operators. They are replaced if
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import find_convolved_input
 from tflite2onnx.op.vision.resize import indices_in_kernel
-from tflite2onnx.passes.patterns.matching import RESHAPES, find_producer
+from tflite2onnx.passes.operands import RESHAPES, find_producer
+from tflite2onnx.passes.patterns.matching import Match, OneOf
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
 _IMAGE, _SEQUENCE = 4, 3  # axes
-_CONVOLUTIONS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 0, "TRANSPOSE_CONV": 2}  # and the data's index
 _KEEP_IMAGES = (
     *("ADD", "CONCATENATION", "EXPAND_DIMS", "LEAKY_RELU", "MIRROR_PAD", "MUL", "PAD", "RELU"),
     *("RELU6", "RESHAPE"),
@@ -42,15 +42,14 @@ _KEEP_IMAGES = (
 
 def fuse_repeats(graph: Graph) -> Graph:
     """Return the graph with RESIZE_NEAREST_NEIGHBOR in place of the operators that repeat."""
-    convolved = _find_convolved_tensors(graph)
-    return graph.rewrite(lambda op: _fuse_repeats(op, convolved, graph) or (op,))
+    return apply_rules(RULES, graph)
 
 
 def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
     """Return the tensors of condition 2."""
     found: set[Tensor] = set()
     for op in reversed([*graph.every_op()]):
-        data = _CONVOLUTIONS.get(op.code)
+        data = find_convolved_input(op)
         if data is not None:
             found |= {t for t in op.inputs[data : data + 1] if t is not None}
         elif op.is_builtin(*_KEEP_IMAGES) and not found.isdisjoint(op.outputs):
@@ -58,11 +57,13 @@ def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
     return found
 
 
-def _fuse_repeats(op: Op, convolved: Collection[Tensor], graph: Graph) -> list[Op]:
+def _fuse_repeats(found: Match) -> list[Op]:
     """Return the operators that replace the last RESHAPE; [] unless the conditions hold."""
-    y = op.outputs[0] if op.outputs and op.outputs[0] in convolved else None
-    x = None if y is None or y.dtype not in _TYPES else _find_source(op, y.shape, graph)
-    if x is None or y is None or x.dtype is not y.dtype or not same_scale(x, y):
+    op, y = found.last, found.last.outputs[0]
+    if y.dtype not in _TYPES or y not in found.analyze(_find_convolved_tensors):
+        return []
+    x = _find_source(op, y.shape, found.graph)
+    if x is None or x.dtype is not y.dtype or not same_scale(x, y):
         return []
     if x.sizes[0] != y.sizes[0] or not (x.symbols.keys() | y.symbols.keys()) <= {0}:
         return []
@@ -126,3 +127,14 @@ def _resize(rewriter: Rewriter, x: Tensor, y: Tensor) -> None:
     size = int32_constant(f"{y.name}/size", y.shape[1:3])
     code = "RESIZE_NEAREST_NEIGHBOR"
     rewriter.op(code, x, size, output=y, align_corners=False, half_pixel_centers=False)
+
+
+RULES = (
+    Rule(
+        "upsampling as Keras 3 has it, by TILE of rows and columns, between convolutions",
+        "RESIZE_NEAREST_NEIGHBOR",
+        OneOf(*((code, ...) for code in RESHAPES)),
+        _fuse_repeats,
+        floats=False,
+    ),
+)

@@ -17,6 +17,8 @@ They are replaced by copies, which need no node, if
 from __future__ import annotations
 
 from tflite2onnx.graph import Graph, Op, copy_op
+from tflite2onnx.passes.patterns.matching import Match, OneOf
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
@@ -33,15 +35,12 @@ _AXIS = {"SPLIT": 0, "SPLIT_V": 2}  # the input that is the axis; an option else
 
 def join_parts(graph: Graph) -> Graph:
     """Return the graph with copies in place of operators that undo each other."""
-    if graph.codes.isdisjoint(_JOINS):
-        return graph
-    return graph.rewrite(lambda op: _copy_parts(op, graph) or [op])
+    return apply_rules(RULES, graph)
 
 
-def _copy_parts(op: Op, graph: Graph) -> list[Op]:
+def _copy_parts(found: Match) -> list[Op]:
     """Return the copies that replace an operator; empty unless the conditions hold."""
-    if not op.is_builtin(*_INVERSES):
-        return []
+    op, graph = found.last, found.graph
     sources = _list_data(op)
     first = graph.producers.get(sources[0]) if sources and sources[0] is not None else None
     if first is None or not first.is_builtin(*_INVERSES[op.code]):
@@ -89,3 +88,14 @@ def _are_alike(x: Tensor, y: Tensor) -> bool:
     """Return whether a copy of x is y."""
     same = x.sizes == y.sizes and x.dtype is y.dtype
     return same and same_quantization(x.quantization, y.quantization)
+
+
+RULES = (
+    Rule(
+        "operators that split a tensor and join the parts again, and the reverse",
+        "RESHAPE",
+        OneOf(*((code, ...) for code in _INVERSES)),
+        _copy_parts,
+        floats=False,
+    ),
+)

@@ -1,53 +1,239 @@
-"""Patterns of operators.
+"""The language of patterns, and how a pattern is matched.
 
-A pattern matches the tensor that an operator computes:
+A pattern matches a value, which is a tensor of a graph, or a formula of a recurrent cell:
 
-1. a name matches any tensor; the same name matches the same tensor, or constants with equal
-   elements;
-2. a name that ends with # matches constants only;
-3. a number matches a constant whose elements all are this number, up to rounding to float32;
-4. (code, *patterns) matches the first output of an operator that applies no fused activation. The
-   inputs of an operator that commutes match in both sequences. A code of an activation also matches
-   an operator that applies the activation to its result.
+    "x"                     any value; the same name matches the same value, or equal constants
+    "x#"                    a constant
+    "x?", "x#?", None       an input that may be absent, a constant that may be, an absent input
+    0.5                     a constant whose elements all are this number, up to rounding to float32
+    ("MUL", "x", 0.5)       the result of an operator, by the patterns of its inputs. The inputs of
+                            an operator that commutes match in both sequences; ... at the end stands
+                            for any further inputs
+    ("RELU", ("ADD", ...))  matches an operator that applies the activation to its result, too
+    ("SOFTMAX", "x", {"beta": 1})     the operator has these options
+    OneOf(p, q)             what one of several patterns matches; the first counts
+    Named("mean", p)        what p matches, and the name of that value
+    Shared(p)               p; operators outside of the match may read what its operators compute
+    Activated(p)            p; its last operator may apply an activation
 
-No operator outside a pattern reads the tensors between its operators, so that the operators are
-dead once the last of them is replaced.
+and, composed of these, `through` and `maybe`. No operator outside a match reads the tensors between
+its operators, unless they are `Shared`, so that the operators are dead once the last of them is
+replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import permutations
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import commutes
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.quantization.storage import BOUNDS
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Tensor
 
 T = TypeVar("T")
-Pattern: TypeAlias = "str | float | tuple[str | float | Pattern, ...]"
-
-# Operators that keep the elements in the same sequence.
-RESHAPES = ("EXPAND_DIMS", "RESHAPE", "SQUEEZE")
-CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
-_KEEPS_AXES = (
-    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC"),
-    *("MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6", "SUB", "TANH"),
-)
-_IMAGE = 4  # axes
-_BINARY = 2  # inputs
-_COMMUTE = ("ADD", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
+V = TypeVar("V")
+Pattern: TypeAlias = "str | float | Composite | tuple[Any, ...]"
 _REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")
 _CLOSE = 1e-6  # relative difference of numbers
 
 
-class Match(NamedTuple):
-    """The tensors that the names of a pattern match, and the operators between them."""
+class Composite(ABC):
+    """A pattern that is made of other patterns."""
 
-    tensors: Mapping[str, Tensor]
+    @abstractmethod
+    def find_matches(
+        self, matcher: PatternMatcher[V], value: V, found: Found[V]
+    ) -> Iterator[Found[V]]:
+        """Yield the matches with a value, which extend a match."""
+
+
+class OneOf(Composite):
+    """What one of several patterns matches."""
+
+    def __init__(self, *patterns: Pattern) -> None:
+        self.patterns = patterns
+
+    def find_matches(
+        self, matcher: PatternMatcher[V], value: V, found: Found[V]
+    ) -> Iterator[Found[V]]:
+        """Yield the matches of each pattern."""
+        for pattern in self.patterns:
+            yield from matcher.find_matches(pattern, value, found)
+
+
+@dataclass(frozen=True)
+class Named(Composite):
+    """What a pattern matches, with a name."""
+
+    name: str
+    pattern: Pattern
+
+    def find_matches(
+        self, matcher: PatternMatcher[V], value: V, found: Found[V]
+    ) -> Iterator[Found[V]]:
+        """Yield the matches of the pattern, with the name of the value."""
+        for match in matcher.find_matches(self.pattern, value, found):
+            yield from matcher.bind_name(self.name, value, match)
+
+
+@dataclass(frozen=True)
+class Shared(Composite):
+    """What a pattern matches, also if operators outside of the match read it."""
+
+    pattern: Pattern
+
+    def find_matches(
+        self, matcher: PatternMatcher[V], value: V, found: Found[V]
+    ) -> Iterator[Found[V]]:
+        """Yield the matches of the pattern, without its operators."""
+        for match in matcher.find_matches(self.pattern, value, found._replace(shared=True)):
+            yield match._replace(shared=found.shared)
+
+
+@dataclass(frozen=True)
+class Activated(Composite):
+    """What a pattern matches, also if its last operator applies an activation to its result."""
+
+    pattern: Pattern
+
+    def find_matches(
+        self, matcher: PatternMatcher[V], value: V, found: Found[V]
+    ) -> Iterator[Found[V]]:
+        """Yield the matches of the pattern with the value before an activation."""
+        for before in matcher.ignore_activation(value):
+            yield from matcher.find_matches(self.pattern, before, found)
+
+
+def through(pattern: Pattern, *codes: str) -> OneOf:
+    """Return the pattern of a value, or of a RESHAPE (or another operator) of it."""
+    return OneOf(pattern, *((code, pattern, ...) for code in codes or ("RESHAPE",)))
+
+
+def maybe(code: str, pattern: Pattern, other: Pattern) -> OneOf:
+    """Return the pattern of a value that an operator may combine with another value."""
+    return OneOf((code, pattern, other), pattern)
+
+
+class Step(NamedTuple, Generic[V]):
+    """An operator that computes a value, and its inputs."""
+
+    inputs: Sequence[V | None]
+    op: Op | None = None
+
+
+class Found(NamedTuple, Generic[V]):
+    """The values by their names, and the operators of a match in progress."""
+
+    values: Mapping[str, V] = {}
     ops: tuple[Op, ...] = ()
+    shared: bool = False
+
+
+_NOTHING: Found[Any] = Found()
+
+
+class PatternMatcher(ABC, Generic[V]):
+    """Matches patterns with values of one kind."""
+
+    @abstractmethod
+    def find_steps(self, value: V, code: str) -> Iterator[Step[V]]:
+        """Yield the operators of a code that compute a value."""
+
+    def ignore_activation(self, value: V) -> Iterator[V]:
+        """Yield the value before an activation that the operator that computes it applies."""
+        yield value
+
+    @staticmethod
+    def is_constant(value: V) -> bool:  # noqa: ARG004 - of other kinds of values
+        """Return whether a value is known before the model runs."""
+        return False
+
+    @staticmethod
+    def is_number(value: V, number: float) -> bool:  # noqa: ARG004 - as above
+        """Return whether all elements of a value are a number."""
+        return False
+
+    @staticmethod
+    def is_same(a: V, b: V) -> bool:
+        """Return whether two values are equal."""
+        return a is b
+
+    def find_matches(
+        self, pattern: Pattern, value: V, found: Found[V] = _NOTHING
+    ) -> Iterator[Found[V]]:
+        """Yield the matches of a pattern with a value, which extend a match."""
+        if isinstance(pattern, str):
+            yield from self.bind_name(pattern.removesuffix("?"), value, found)
+        elif isinstance(pattern, Composite):
+            yield from pattern.find_matches(self, value, found)
+        elif isinstance(pattern, tuple):
+            yield from self._match_step(pattern, value, found)
+        elif self.is_number(value, pattern):
+            yield found
+
+    def bind_name(self, name: str, value: V, found: Found[V]) -> Iterator[Found[V]]:
+        """Yield the match with a name of a value, unless it is the name of another value."""
+        known = found.values.get(name)
+        if known is not None:
+            if self.is_same(known, value):
+                yield found
+        elif not name.endswith("#") or self.is_constant(value):
+            yield found._replace(values={**found.values, name: value})
+
+    def _match_step(
+        self, pattern: tuple[Any, ...], value: V, found: Found[V]
+    ) -> Iterator[Found[V]]:
+        code, *patterns = pattern
+        options = patterns.pop() if patterns and isinstance(patterns[-1], dict) else {}
+        for inputs, op in self.find_steps(value, code):
+            if op is not None and any(op.options.get(k) != v for k, v in options.items()):
+                continue
+            here = found
+            if op is not None and not found.shared:
+                here = found._replace(ops=(*found.ops, op))
+            for each in permutations(inputs) if commutes(code) else [inputs]:
+                yield from self._match_inputs(patterns, each, here)
+
+    def _match_inputs(
+        self,
+        patterns: list[Any],
+        values: Sequence[V | None],
+        found: Found[V],
+    ) -> Iterator[Found[V]]:
+        if patterns[:1] == [...] or not (patterns or values):
+            yield found
+        elif patterns:
+            first, value = patterns[0], values[0] if values else None
+            if value is not None and first is not None:
+                for match in self.find_matches(first, value, found):
+                    yield from self._match_inputs(patterns[1:], values[1:], match)
+            elif value is first or (isinstance(first, str) and first.endswith("?")):
+                yield from self._match_inputs(patterns[1:], values[1:], found)
+
+
+class Match(NamedTuple):
+    """A match of a pattern: its last operator, its tensors by their names, and its operators."""
+
+    last: Op
+    tensors: Mapping[str, Tensor]
+    ops: tuple[Op, ...]
+    matcher: GraphMatcher
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the operators."""
+        return self.matcher.graph
+
+    def analyze(self, analysis: Callable[[Graph], T]) -> T:
+        """Return what a function finds in the graph; it is called once for each round."""
+        return self.matcher.analyze(analysis)
 
     def number(self, name: str) -> float | None:
         """Return the only element of a constant, None if there is another number of elements."""
@@ -60,148 +246,99 @@ class Match(NamedTuple):
         return all(op.options.get("keep_dims") for op in reductions)
 
 
-class Matcher:
-    """Finds the operators of a graph that match patterns."""
+class GraphMatcher(PatternMatcher["Tensor | Op"]):
+    """Matches patterns with tensors; an operator is its output before the activation it applies.
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    All operators of a match compute float32, unless `floats` is unset.
+    """
 
-    def match(self, op: Op, pattern: Pattern, *, activated: bool = False) -> Match | None:
-        """Return the match of a pattern with the operators that end in this operator.
+    def __init__(self, graph: Graph, *, floats: bool = True) -> None:
+        self.graph, self._floats = graph, floats
+        self._analyses: dict[Callable[[Graph], Any], Any] = {}
 
-        With `activated` the last operator may apply an activation to its result.
-        """
-        if isinstance(pattern, str | float) or not op.outputs or not is_float(op.outputs[0]):
-            return None
-        if activated and pattern[0] == op.code:
-            matches = self._match_inputs(op, pattern, Match({}))
-        elif pattern[0] in (op.code, op.activation):
-            matches = self._match_op(op, pattern, Match({}))
-        else:
-            return None
-        return next((found for found in matches if self._is_private(found, op)), None)
+    def analyze(self, analysis: Callable[[Graph], T]) -> T:
+        """Return what a function finds in the graph, for which it is called once."""
+        if analysis not in self._analyses:
+            self._analyses[analysis] = analysis(self.graph)
+        found: T = self._analyses[analysis]
+        return found
 
-    def _is_private(self, found: Match, last: Op) -> bool:
-        """Return whether only operators of the match read what the operators before `last` make."""
-        ops = {*found.ops, last}
-        made = [t for op in found.ops if op is not last for t in op.outputs]
-        return all(self.graph.readers.are_among(ops, t) for t in made)
+    def find_all(self, op: Op, pattern: Pattern) -> Iterator[Match]:
+        """Yield the matches of a pattern with the operators that end in this operator."""
+        for found in self.find_matches(pattern, op.outputs[0]):
+            made = (t for each in found.ops if each is not op for t in each.outputs)
+            ops = {*found.ops, op}
+            if all(self.graph.readers.are_among(ops, tensor) for tensor in made):
+                tensors = {k: v for k, v in found.values.items() if isinstance(v, Tensor)}
+                yield Match(op, tensors, found.ops, self)
 
-    def _match_tensor(self, tensor: Tensor, pattern: Pattern, found: Match) -> Iterator[Match]:
-        if isinstance(pattern, str):
-            yield from _bind_name(pattern, tensor, found)
-        elif isinstance(pattern, (int, float)):
-            if _is_number(tensor, pattern):
-                yield found
-        else:
-            op = self.graph.producers.get(tensor)
-            if op is not None and op.outputs[0] is tensor and is_float(tensor):
-                yield from self._match_op(op, pattern, found)
-
-    def _match_op(self, op: Op, pattern: Sequence[Pattern], found: Match) -> Iterator[Match]:
-        code, *arguments = pattern
-        if op.activation == code and code in BOUNDS and isinstance(arguments[0], tuple):
-            yield from self._match_inputs(op, arguments[0], found)
-        elif op.activation == "NONE":
-            yield from self._match_inputs(op, pattern, found)
-
-    def _match_inputs(self, op: Op, pattern: Sequence[Pattern], found: Match) -> Iterator[Match]:
-        code, *arguments = pattern
-        if op.code != code or len(op.inputs) != len(arguments) or op.graphs:
+    def find_steps(self, value: Tensor | Op, code: str) -> Iterator[Step[Tensor | Op]]:
+        """Yield the operator of a code that computes a tensor, and none if it runs sub-graphs."""
+        op = value if isinstance(value, Op) else self.graph.producers.get(value)
+        if op is None or op.graphs or (self._floats and not is_float(op.outputs[0])):
             return
-        sequences = permutations(op.inputs) if op.is_builtin(*_COMMUTE) else [op.inputs]
-        for inputs in sequences:
-            yield from self._match_all(inputs, arguments, found._replace(ops=(*found.ops, op)))
+        if isinstance(value, Op) or (op.outputs[0] is value and op.activation == "NONE"):
+            if op.code == code:
+                yield Step(op.inputs, op)
+        elif op.outputs[0] is value and op.activation == code and code in BOUNDS:
+            yield Step([op])
 
-    def _match_all(
-        self, inputs: Sequence[Tensor | None], arguments: Sequence[Pattern], found: Match
-    ) -> Iterator[Match]:
-        if not inputs:
-            yield found
-        elif inputs[0] is not None:
-            for each in self._match_tensor(inputs[0], arguments[0], found):
-                yield from self._match_all(inputs[1:], arguments[1:], each)
+    def ignore_activation(self, value: Tensor | Op) -> Iterator[Tensor | Op]:
+        """Yield the operator that computes a tensor."""
+        op = value if isinstance(value, Op) else self.graph.producers.get(value)
+        if op is not None and value in (op, op.outputs[0]):
+            yield op
+
+    def bind_name(
+        self, name: str, value: Tensor | Op, found: Found[Tensor | Op]
+    ) -> Iterator[Found[Tensor | Op]]:
+        """Yield the match with the name of a tensor."""
+        if isinstance(value, Tensor):
+            yield from super().bind_name(name, value, found)
+
+    @staticmethod
+    def is_constant(value: Tensor | Op) -> bool:
+        """Return whether a tensor has data."""
+        return isinstance(value, Tensor) and value.data is not None
+
+    @staticmethod
+    def is_number(value: Tensor | Op, number: float) -> bool:
+        """Return whether all elements of a constant are a number, up to rounding to float32."""
+        if not isinstance(value, Tensor) or value.data is None or value.quantization is not None:
+            return False
+        if not 0 < value.data.size <= value.elements or value.data.dtype.kind not in "fiu":
+            return False
+        error = np.abs(value.data.astype(np.float64) - number)
+        return bool(np.all(error <= _CLOSE * abs(number)))
+
+    @staticmethod
+    def is_same(a: Tensor | Op, b: Tensor | Op) -> bool:
+        """Return whether two tensors are the same, or constants with equal elements."""
+        if a is b or not isinstance(a, Tensor) or not isinstance(b, Tensor):
+            return a is b
+        if a.data is None or b.data is None or a.dtype is not b.dtype:
+            return False
+        return np.array_equal(a.data, b.data)
 
 
-def group_by_last_code(
-    rules: Iterable[T], pattern_of: Callable[[T], Pattern]
-) -> dict[object, list[T]]:
-    """Return rules, each of which has a pattern, by the code of the pattern's last operator."""
-    groups: dict[object, list[T]] = {}
-    for each in rules:
-        groups.setdefault(next(list_codes(pattern_of(each))), []).append(each)
-    return groups
+def may_end_in(pattern: Pattern, op: Op) -> bool:
+    """Return whether the code or the activation of an operator is the last of a pattern."""
+    if isinstance(pattern, OneOf):
+        return any(may_end_in(each, op) for each in pattern.patterns)
+    if isinstance(pattern, Activated):
+        return may_end_in(pattern.pattern, op.with_activation("NONE"))
+    if isinstance(pattern, (Named, Shared)):
+        return may_end_in(pattern.pattern, op)
+    last = pattern[0] if isinstance(pattern, tuple) else ""
+    return last == (op.code if op.activation == "NONE" else op.activation)
 
 
-def list_codes(pattern: Pattern) -> Iterator[object]:
-    """Yield the codes of all operators of a pattern."""
+def list_codes(pattern: Any) -> set[str]:  # noqa: ANN401 - options and ... are parts of patterns
+    """Return the codes of the operators, or of the activations, that all matches have."""
+    if isinstance(pattern, OneOf):
+        return set.intersection(*map(list_codes, pattern.patterns))
+    if isinstance(pattern, (Activated, Named, Shared)):
+        return list_codes(pattern.pattern)
     if isinstance(pattern, tuple):
-        yield pattern[0]
-        for argument in pattern[1:]:
-            yield from list_codes(argument)
-
-
-def normalize_axes(axes: Array, rank: int) -> set[int]:
-    """Return the axes of a constant as numbers from 0 on; negative axes count from the last.
-
-    Raises:
-        ValueError, OverflowError: an axis is not finite.
-    """
-    return {int(axis) % rank for axis in axes.flat}
-
-
-def is_float(tensor: Tensor) -> bool:
-    """Return whether a tensor has float32 elements that are not quantized."""
-    return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
-
-
-def find_order(op: Op) -> tuple[int, ...] | None:
-    """Return the constant permutation of a TRANSPOSE, None for other operators."""
-    order = op.inputs[1] if op.is_builtin("TRANSPOSE") and len(op.inputs) == _BINARY else None
-    return None if order is None or order.data is None else tuple(map(int, order.data.flat))
-
-
-def find_producer(tensor: Tensor | None, graph: Graph, *codes: str) -> Op | None:
-    """Return the operator that computes a tensor if it has one of the codes.
-
-    Returns None if the tensor has several readers.
-    """
-    op = None if tensor is None else graph.producers.get(tensor)
-    if op is None or not op.is_builtin(*codes) or graph.readers.find_only_reader(tensor) is None:
-        return None
-    return op
-
-
-def find_images(graph: Graph) -> set[Tensor]:
-    """Return the images that depend on a convolution by operators that keep the order of the axes.
-
-    The planner stores them with channels first.
-    """
-    images: set[Tensor] = set()
-    for op in graph.every_op():
-        keeps = op.is_builtin(*_KEEPS_AXES) and any(t in images for t in op.inputs)
-        if keeps or op.is_builtin(*CONVOLUTIONS):
-            images.update(t for t in op.outputs if t.rank == _IMAGE)
-    return images
-
-
-def _bind_name(name: str, tensor: Tensor, found: Match) -> Iterator[Match]:
-    known = found.tensors.get(name)
-    if known is None:
-        if tensor.data is not None or not name.endswith("#"):
-            yield found._replace(tensors={**found.tensors, name: tensor})
-    elif known is tensor or _are_equal(known, tensor):
-        yield found
-
-
-def _are_equal(a: Tensor, b: Tensor) -> bool:
-    if a.data is None or b.data is None or a.dtype is not b.dtype:
-        return False
-    return np.array_equal(a.data, b.data)
-
-
-def _is_number(tensor: Tensor, number: float) -> bool:
-    data = tensor.data
-    if data is None or not is_float(tensor) or not 0 < data.size <= tensor.elements:
-        return False
-    return bool(np.all(np.abs(data.astype(np.float64) - number) <= _CLOSE * abs(number)))
+        return {pattern[0]}.union(*map(list_codes, pattern[1:]))
+    return set()

@@ -16,6 +16,8 @@ If no other convolution is left, the products have the option `as_matrix`: image
 order are multiplied by Gemm, not by Conv. ONNX Runtime computes Conv in blocks of channels, but not
 the rest of a mixer. Without the moves into blocks and out of them the network of face blendshapes
 takes 0.94 of the time.
+
+This is no rule (`rules.py`): what a convolution becomes depends on all other convolutions.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.passes.patterns.matching import CONVOLUTIONS, is_float
+from tflite2onnx.op import find_convolved_input
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.tensor import Tensor
 
 _IMAGE = 4  # axes
@@ -36,7 +39,7 @@ def multiply_pixels(graph: Graph) -> Graph:
     near = _find_tensors_near_transpose(list(graph.every_op()))
     changed = {op: _multiply_pixels(op, near) for op in graph.every_op()} if near else {}
     found = {op: new for op, new in changed.items() if new is not op}
-    if not any(op.is_builtin(*CONVOLUTIONS) for op in changed.values()):
+    if all(find_convolved_input(op) is None for op in changed.values()):
         found = {op: replace(new, options=_set_matrix(new)) for op, new in found.items()}
     return graph.rewrite(lambda op: (found.get(op, op),)) if found else graph
 
@@ -50,7 +53,7 @@ def _find_tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
     neighbours: dict[Tensor, list[Op]] = {}
     waiting: list[Op] = []
     for op in ops:
-        if not op.is_builtin(*CONVOLUTIONS):
+        if find_convolved_input(op) is None:
             for tensor in _list_images(op):
                 neighbours.setdefault(tensor, []).append(op)
         if op.is_builtin("TRANSPOSE") and _list_images(op):

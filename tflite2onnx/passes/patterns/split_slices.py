@@ -22,6 +22,8 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.traits import TakesRanges
+from tflite2onnx.passes.patterns.matching import Match, OneOf
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
@@ -40,16 +42,23 @@ class _Item(NamedTuple):
 
 def split_slices(graph: Graph) -> Graph:
     """Return the graph with SPLIT in place of slices; see above for the conditions."""
+    return apply_rules(RULES, graph)
+
+
+def _list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
+    """Return the operators that slice each tensor."""
     slices: dict[Tensor, list[Op]] = {}
     for op in graph.ops:
         if op.is_builtin(*_SLICES) and op.inputs and op.inputs[0] is not None:
             slices.setdefault(op.inputs[0], []).append(op)
-    changed: dict[Op, list[Op]] = {}
-    for x, ops in slices.items():
-        replacement = _split(x, ops) if len(ops) >= _FEWEST else []
-        if replacement:
-            changed |= {op: [] for op in ops} | {ops[0]: replacement}
-    return graph.rewrite(lambda op: changed.get(op, [op])) if changed else graph
+    return slices
+
+
+def _split_first(found: Match) -> list[Op]:
+    """Return the operators that replace all slices of a tensor, at the first slice."""
+    x = found.tensors["x"]
+    ops = found.analyze(_list_slices).get(x, [])
+    return _split(x, ops) if len(ops) >= _FEWEST and ops[0] is found.last else []
 
 
 def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
@@ -97,3 +106,14 @@ def _find_item(x: Tensor, op: Op) -> _Item | None:
         return None
     places, sizes = [r[0] for r in taken.values()], [x.shape[i] for i in taken]
     return _Item(tuple(taken), int(np.ravel_multi_index(places, sizes)))
+
+
+RULES = (
+    Rule(
+        "three or more slices that take a tensor apart along the last axis and others",
+        "TRANSPOSE, SPLIT",
+        OneOf(*((code, "x", ...) for code in _SLICES)),
+        _split_first,
+        floats=False,
+    ),
+)

@@ -20,33 +20,35 @@ BATCH_MATMUL becomes TRANSPOSE(BATCH_MATMUL(b, a)) if
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from operator import mul
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import is_float
+from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
 
 
 def swap_products(graph: Graph) -> Graph:
     """Return the graph with products whose operands are swapped; see above for the conditions."""
-    return graph.rewrite(lambda op: _swap_operands(op, graph))
+    return apply_rules(RULES, graph)
 
 
-def _swap_operands(op: Op, graph: Graph) -> Sequence[Op]:
-    """Return the swapped product and a TRANSPOSE; the operator unless the conditions hold."""
-    if not op.is_builtin("BATCH_MATMUL") or len(op.inputs) < 2:
-        return [op]
-    (a, b), y = op.inputs[:2], op.outputs[0]
-    if a is None or b is None or not (is_float(a) and is_float(b)) or b.data is not None:
-        return [op]
-    if not (y.symbols.keys() <= {0} and _is_moved(a, graph) and _is_moved(b, graph)):
-        return [op]
-    if not _has_rows_last(y, graph):
-        return [op]
+def _has_moved_operands(found: Match) -> bool:
+    """Return whether the conditions hold."""
+    a, b, y = found.tensors["a"], found.tensors["b"], found.last.outputs[0]
+    if not (is_float(a) and is_float(b)) or b.data is not None or not y.symbols.keys() <= {0}:
+        return False
+    graph = found.graph
+    return _is_moved(a, graph) and _is_moved(b, graph) and _has_rows_last(y, graph)
+
+
+def _swap_operands(found: Match) -> list[Op]:
+    """Return the swapped product and a TRANSPOSE."""
+    op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.last.outputs[0]
     rewriter, (*batch, rows, columns) = Rewriter(op), y.shape
     swapped = rewriter.op(
         "BATCH_MATMUL",
@@ -90,3 +92,14 @@ def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     *batch, rows, _ = product.shape
     start = prod(batch)
     return bool(moved) and start * rows in before and start <= before[moved[-1]] < start * rows
+
+
+RULES = (
+    Rule(
+        "product of matrices between two TRANSPOSE that move the last axis",
+        "BATCH_MATMUL, TRANSPOSE",
+        ("BATCH_MATMUL", "a", "b"),
+        _swap_operands,
+        _has_moved_operands,
+    ),
+)

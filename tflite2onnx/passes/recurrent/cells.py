@@ -1,11 +1,11 @@
 """Cells of recurrent layers, as formulas of their next states.
 
-    LSTM: c' = sigmoid(f) * c + sigmoid(i) * tanh(g), h' = sigmoid(o) * tanh(c')
+    LSTM: c' = sigmoid(f) * c + sigmoid(i) * a(g), h' = sigmoid(o) * a(c')
     GRU:  h' = sigmoid(z) * h + (1 - sigmoid(z)) * tanh(g),
           where g is x W + (sigmoid(r) * h) R + b, or x W + b + sigmoid(r) * (h R + b')
-    RNN:  h' = tanh(x W + h R + b)
+    RNN:  h' = a(x W + h R + b)
 
-f, i, g, o, z, r are sums x W + h R + b, each with its own matrices.
+a is tanh or relu. f, i, g, o, z, r are sums x W + h R + b, each with its own matrices.
 """
 
 from __future__ import annotations
@@ -15,16 +15,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.passes.recurrent.formulas import Formula, Matrix, Pattern, Sum, match_pattern
+from tflite2onnx.passes.patterns.matching import Named, Pattern
+from tflite2onnx.passes.recurrent.formulas import Formula, FormulaMatcher, Matrix, Sum
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
-_LSTM: Pattern = ("MUL", ("LOGISTIC", "o"), ("TANH", "c'"))
-_CELL: Pattern = ("ADD", ("MUL", ("LOGISTIC", "f"), "c"), ("MUL", ("LOGISTIC", "i"), ("TANH", "g")))
-_GRU: Pattern = ("ADD", ("MUL", "z'", "h"), ("MUL", ("ONE_MINUS", "z'"), ("TANH", "g")))
-_UPDATE: Pattern = ("LOGISTIC", "z")
+
+def _make_lstm_pattern(activation: str) -> Pattern:
+    added: Pattern = ("MUL", ("LOGISTIC", "i"), (activation, "g"))
+    cell: Pattern = ("ADD", ("MUL", ("LOGISTIC", "f"), "c"), added)
+    return ("MUL", ("LOGISTIC", "o"), (activation, Named("c'", cell)))
+
+
+_ACTIVATIONS = ("TANH", "RELU")  # of LSTM and RNN
+_LSTM = {activation: _make_lstm_pattern(activation) for activation in _ACTIVATIONS}
+_RNN: Mapping[str, Pattern] = {activation: (activation, "g") for activation in _ACTIVATIONS}
+_UPDATE: Pattern = Named("z'", ("LOGISTIC", "z"))
+_GRU: Pattern = ("ADD", ("MUL", _UPDATE, "h"), ("MUL", ("ONE_MINUS", "z'"), ("TANH", "g")))
 _RESET: Pattern = ("MUL", ("LOGISTIC", "r"), "h")
 _RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", ("LOGISTIC", "r"), "gh"))
-_RNN: Pattern = ("TANH", "g")
+_MATCHER = FormulaMatcher()
 
 
 class Change(NamedTuple):
@@ -72,27 +81,35 @@ class _Gate(NamedTuple):
 def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
     """Yield the cells that compute a result as the next value of a state h."""
     known = {"h": h}
-    for parts in match_pattern(_LSTM, result, known):
-        for cell in match_pattern(_CELL, parts["c'"], parts):
-            yield from _find_lstm(result, cell)
-    for parts in match_pattern(_GRU, result, known):
-        for gates in match_pattern(_UPDATE, parts["z'"], parts):
-            yield from _find_gru(result, gates)
-    for parts in match_pattern(_RNN, result, known):
-        gate = _find_gate(parts["g"], h)
-        if gate is not None:
-            options = {"fused_activation_function": "TANH", "time_major": True}
-            parameters = (gate.weights, gate.recurrent, gate.bias)
-            changes = [Change(h, result)]
-            yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, changes, options)
+    for activation, pattern in _LSTM.items():
+        for parts in _MATCHER.match(pattern, result, known):
+            yield from _find_lstm(result, parts, activation)
+    for parts in _MATCHER.match(_GRU, result, known):
+        yield from _find_gru(result, parts)
+    for activation, pattern in _RNN.items():
+        for parts in _MATCHER.match(pattern, result, known):
+            yield from _find_rnn(result, parts, activation)
 
 
-def _find_lstm(result: Formula, parts: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
+def _find_rnn(
+    result: Formula, parts: Mapping[str, Formula], activation: str
+) -> Iterator[RecurrentCell]:
+    gate = _find_gate(parts["g"], parts["h"])
+    if gate is not None:
+        options = {"fused_activation_function": activation, "time_major": True}
+        parameters = (gate.weights, gate.recurrent, gate.bias)
+        changes = [Change(parts["h"], result)]
+        yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, changes, options)
+
+
+def _find_lstm(
+    result: Formula, parts: Mapping[str, Formula], activation: str
+) -> Iterator[RecurrentCell]:
     h = parts["h"]
     gates = _find_gates([parts[letter] for letter in "ifgo"], h)
     if gates:
         options = {
-            "fused_activation_function": "TANH",
+            "fused_activation_function": activation,
             "time_major": True,
             "cell_clip": 0.0,
             "proj_clip": 0.0,
@@ -109,7 +126,7 @@ def _find_lstm(result: Formula, parts: Mapping[str, Formula]) -> Iterator[Recurr
 def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
     h, candidate = parts["h"], parts["g"]
     change = Change(h, result)
-    for after in match_pattern(_RESET_AFTER, candidate, parts):
+    for after in _MATCHER.match(_RESET_AFTER, candidate, parts):
         gates = _find_gates([after["z"], after["r"]], h)
         of_x, of_h = after["gx"], after["gh"]
         if not (isinstance(of_x, Sum) and isinstance(of_h, Sum) and list(of_h.products) == [h]):
@@ -118,7 +135,7 @@ def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[Recurre
         if gates and inner and list(of_x.products) == [gates[0].x]:
             yield _make_gru(change, [*gates, inner], [of_x.bias, of_h.bias], after=True)
     for source in candidate.products if isinstance(candidate, Sum) else ():
-        for before in match_pattern(_RESET, source, parts):
+        for before in _MATCHER.match(_RESET, source, parts):
             gates = _find_gates([before["z"], before["r"]], h)
             inner = _find_gate(candidate, source)
             if gates and inner and inner.x is gates[0].x:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,6 +24,8 @@ from tflite2onnx.graph import Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
+from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
 from tflite2onnx.quantization.rules import quantizes_data
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
@@ -78,12 +79,9 @@ class Sum:
 
 
 Formula: TypeAlias = Atom | Applied | Sum
-# A name, which matches any formula (the same formula at each place), or (code, *arguments).
-Pattern: TypeAlias = "str | tuple[str | Pattern, ...]"
 
 _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-_ELEMENTWISE = ("LOGISTIC", "TANH", "MUL", "ADD")
-_COMMUTE = ("MUL", "ADD")
+_ELEMENTWISE = ("LOGISTIC", "RELU", "TANH", "MUL", "ADD")
 _MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
 _RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum; a gate has two
@@ -123,7 +121,7 @@ class Formulas:
     def _make_formula(self, op: Op, output: Tensor) -> Formula | None:
         inputs = [t for t in op.inputs if t is not None]
         product = op.code in _PRODUCTS
-        real = _is_real(output) and (product or not any(t.quantization for t in inputs))
+        real = is_float(output) and (product or not any(t.quantization for t in inputs))
         if op.custom or op.activation != "NONE" or not real or not inputs:
             return None
         if product:
@@ -139,11 +137,11 @@ class Formulas:
     def _make_product_formula(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
         x, weights = inputs[:2]
         matrix = None if op.options.get("adj_x") else self._make_matrix(op, weights)
-        if matrix is None or not _is_real(x) or x.shape[-1:] != matrix.data.shape[1:]:
+        if matrix is None or not is_float(x) or x.shape[-1:] != matrix.data.shape[1:]:
             return None
         bias = np.zeros(len(matrix.data), np.float32)
         if inputs[2:]:
-            if inputs[2].data is None or not _is_real(inputs[2]):
+            if inputs[2].data is None or not is_float(inputs[2]):
                 return None
             bias = inputs[2].data.astype(np.float32, copy=False).reshape(-1)
         source = self.formula_of(x)
@@ -225,10 +223,6 @@ def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
         return ()
 
 
-def _is_real(tensor: Tensor) -> bool:
-    return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
-
-
 def _is_one(tensor: Tensor) -> bool:
     return tensor.data is not None and bool((tensor.data == 1).all())
 
@@ -249,30 +243,17 @@ def _with_bias(formula: Sum, constant: Array) -> Formula | None:
     return Sum(formula.products, bias + constant.astype(np.float32).reshape(-1))
 
 
-def match_pattern(
-    pattern: Pattern, formula: Formula, known: Mapping[str, Formula]
-) -> Iterator[dict[str, Formula]]:
-    """Yield the formulas by the names of a pattern, for each match; `known` names are fixed.
+class FormulaMatcher(PatternMatcher[Formula]):
+    """Matches patterns with formulas: the same name matches the same formula."""
 
-    The arguments of MUL and ADD match in any order.
-    """
-    if isinstance(pattern, str):
-        if known.get(pattern, formula) is formula:
-            yield {**known, pattern: formula}
-        return
-    code, *parts = pattern
-    if not isinstance(formula, Applied) or formula.code != code:
-        return
-    for arguments in permutations(formula.arguments) if code in _COMMUTE else [formula.arguments]:
-        if len(arguments) == len(parts):
-            yield from _match_all(parts, arguments, known)
+    def find_steps(self, value: Formula, code: str) -> Iterator[Step[Formula]]:
+        """Yield the arguments of an elementwise operator."""
+        if isinstance(value, Applied) and value.code == code:
+            yield Step(value.arguments)
 
-
-def _match_all(
-    patterns: Sequence[Pattern], formulas: Sequence[Formula], known: Mapping[str, Formula]
-) -> Iterator[dict[str, Formula]]:
-    if not patterns:
-        yield dict(known)
-        return
-    for found in match_pattern(patterns[0], formulas[0], known):
-        yield from _match_all(patterns[1:], formulas[1:], found)
+    def match(
+        self, pattern: Pattern, formula: Formula, known: Mapping[str, Formula]
+    ) -> Iterator[Mapping[str, Formula]]:
+        """Yield the formulas by the names of a pattern, for each match; `known` names are fixed."""
+        for found in self.find_matches(pattern, formula, Found(known)):
+            yield found.values

@@ -190,7 +190,9 @@ class _Loop:
         items, item, starts = op.inputs
         if items is not variable.now or item is None or starts is None:
             return None
-        whole = (1, *variable.now.sizes[1:]) == item.sizes
+        # TensorFlow makes some lists for the batch 1 beside items of a dynamic batch. LiteRT then
+        # runs the loop for this batch only.
+        whole = (1, *variable.now.shape[1:]) == item.shape
         fits = whole and variable.now.sizes[0] == self.rounds and self._is_place(starts)
         return self.formulas.formula_of(item) if fits else None
 

@@ -14,6 +14,9 @@ The operator is one of those that `raise_recurrent_loops` makes. In ONNX Runtime
 units takes 0.6 (LSTM) or 0.4 (GRU) of the time for 2 steps, 0.2 for 16. A single step takes 1.0 to
 1.1 (LSTM) or 0.7 to 0.8 (GRU) of the time with 5 nodes in place of 13 or 16, and less than before
 where its neighbours need no other axes: DTLN takes 0.9 of the time with 22 nodes in place of 48.
+
+This is no rule (`patterns/rules.py`): the operators of any number of steps become one. The cells
+are patterns of formulas.
 """
 
 from __future__ import annotations

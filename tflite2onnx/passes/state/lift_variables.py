@@ -30,6 +30,7 @@ from typing import NamedTuple, TypeAlias
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
 from tflite2onnx.op.control_flow.variables import RESOURCES
+from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify_constants
@@ -198,12 +199,14 @@ class _Walk:
         return self.handles[handle]
 
     def _read_variable(self, op: Op) -> None:
-        source, (target,) = self.find_value(self._find_resource(op)), op.outputs
+        variable, (target,) = self._find_resource(op), op.outputs
+        source = self.find_value(variable)
         if not target.shape:  # the variable has no fixed shape
             self.known[target] = target = replace(target, shape=source.shape)
-        _check_same(source, target)
+        if variable not in self.written:
+            _check_same(source, target)
         if source.data is None:
-            self.ops.append(copy_op(op, source, target, resizes=False))
+            self.ops.append(copy_op(op, source, target, resizes=not target.shape))
         else:
             self.known[target] = replace(target, data=source.data.reshape(target.shape))
 
@@ -245,7 +248,6 @@ class _Walk:
                 new, selected = (
                     self._new_tensor_like(variable, old, what) for what in ("new", "held")
                 )
-                _check_same(value, old)
                 self.ops.append(copy_op(op, value, new, resizes=False))
                 self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (selected,)))
                 self.now[variable] = selected
@@ -283,7 +285,6 @@ class _Walk:
                 inner.find_value(variable),
                 self._new_tensor_like(variable, tensor, "made"),
             )
-            _check_same(source, target)
             inner.ops.append(copy_op(op, source, target, resizes=False))
             outputs.append(target)
         inputs = (*graph.inputs, *before_values.values())
@@ -326,8 +327,9 @@ class _Explicit:
         self._inputs = {*graph.inputs}
         uses = list(_find_variable_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
-        # The tensor of a read defines shape and scale; without reads, the tensor of a write.
-        uses.sort(key=lambda use: use.writes)
+        # The tensor of a read defines shape and scale; without reads, the tensor of a write. A
+        # read that declares no shape has that of the variable.
+        uses.sort(key=lambda use: (use.writes, not use.tensor.shape))
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
         self._values = _find_initial_values(model, graph) if resources else {}
@@ -422,8 +424,7 @@ class _Explicit:
         """Return the input and the output of a state; `op` is the last operator that writes it."""
         with as_unsupported(_describe_op(op)):
             before = self._make_initial_tensor(variable)
-            after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
-            _check_same(walk.now[variable], after)
+        after = replace(before, name=self._names.make_unique(f"{before.name}/next"))
         walk.ops.append(copy_op(op, walk.now[variable], after, resizes=False))
         return before, after
 
@@ -485,4 +486,5 @@ def _find_initial_assignments(
     walk = _Walk(graph, start, Names(t.name for t in graph.tensors))
     written = {v: walk.now[v] for v in walk.written if isinstance(v, Resource)}
     graph = replace(graph, ops=tuple(walk.ops), outputs=tuple(written.values()))
-    return dict(zip(written, fold_operators(densify_constants(graph)).outputs, strict=True))
+    folded = fold_operators(densify_constants(infer_shapes(graph)))
+    return dict(zip(written, folded.outputs, strict=True))

@@ -11,7 +11,10 @@ assignment is replaced if:
 
 1. both slices read the same list, and the index of the second is the index of the first plus 1;
 2. all tensors have the same dtype and scale, and there is no activation;
-3. the item has one row, and the result can have the shape of the list.
+3. the item has one row, and as many axes as the list.
+
+The result then has the shape of the list, whatever the file declares: the sizes of the slices add
+up to the size of the list.
 
 DYNAMIC_UPDATE_SLICE clamps out-of-range indices. The original SLICEs would fail, except for -1,
 where the result would be longer.
@@ -19,56 +22,45 @@ where the result would be longer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, through
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import DType, Tensor
 
-_PARTS = 3  # before the item, the item, after it
+_INDEX = through(through("index"))
+_NEXT = through(through(("ADD", _INDEX, 1)))
+_HEAD: Pattern = (
+    "SLICE",
+    "list",
+    0,
+    ("CONCATENATION", Named("first", _INDEX), -1),
+)
+_TAIL: Pattern = (
+    "SLICE",
+    "list",
+    ("CONCATENATION", Named("last", _NEXT), 0),
+    -1,
+)
 
 
 def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
-
-    def change(op: Op) -> list[Op]:
-        try:
-            with as_operator_error():
-                return _fuse_update(op, graph.producers) or [op]
-        except OperatorError:  # the conversion of the operator raises it again
-            return [op]
-
-    return graph.rewrite(change)
+    return apply_rules(RULES, graph)
 
 
-def _fuse_update(op: Op, producers: Mapping[Tensor, Op]) -> list[Op]:
-    """Return the operators that set an item; empty if `op` is not the end of an assignment."""
-    parts = [t for t in op.inputs if t is not None]
-    if not (op.is_builtin("CONCATENATION") and len(parts) == _PARTS and op.activation == "NONE"):
+def _set_item(found: Match) -> list[Op]:
+    """Return DYNAMIC_UPDATE_SLICE, nothing unless the conditions hold."""
+    op, items, item = found.last, found.tensors["list"], found.tensors["item"]
+    first, last, result = found.tensors["first"], found.tensors["last"], op.outputs[0]
+    parts = [t for t in (*op.inputs, result) if t is not None]
+    if not all(t.dtype is items.dtype and same_scale(t, items) for t in parts):
         return []
-    before, item, after = parts
-    head, tail = _read_slice(producers.get(before)), _read_slice(producers.get(after))
-    (result,) = op.outputs
-    if head is None or tail is None or head[0] is not tail[0] or not _is_along_first(op):
+    one_row = item.rank == items.rank and item.shape[:1] == (1,) and 0 not in item.dynamic_axes
+    if not one_row or op.options.get("axis", 0) not in (0, -items.rank):
         return []
-    items = head[0]
-    if not all(t.dtype is items.dtype and same_scale(t, items) for t in (*parts, result)):
-        return []
-    sizes, one = _list_sizes(items), _list_sizes(item)
-    if (
-        one[:1] != (1,)
-        or not _can_be_equal(one[1:], sizes[1:])
-        or not _can_be_equal(_list_sizes(result), sizes)
-    ):
-        return []
-    first, last = (
-        _find_leading_number(head[2], producers, -1),
-        _find_leading_number(tail[1], producers, 0),
-    )
-    whole = _is_filled_with(head[1], 0) and _is_filled_with(tail[2], -1)
-    if first is None or last is None or not whole or not _is_successor(first, last, producers):
+    if any(t.shape != (1,) or t.dtype is not DType.INT32 for t in (first, last)):
         return []
     rw, zeros = Rewriter(op), int32_constant("zeros", [0] * (items.rank - 1))
     starts = Tensor(f"{result.name}/starts", (items.rank,), first.dtype)
@@ -77,62 +69,12 @@ def _fuse_update(op: Op, producers: Mapping[Tensor, Op]) -> list[Op]:
     return rw.ops
 
 
-def _list_sizes(tensor: Tensor) -> tuple[int | None, ...]:
-    """Return the shape, with None for dynamic axes."""
-    dynamic = tensor.dynamic_axes
-    return tuple(None if axis in dynamic else size for axis, size in enumerate(tensor.shape))
-
-
-def _can_be_equal(some: Sequence[int | None], others: Sequence[int | None]) -> bool:
-    """Return whether two shapes can be the same."""
-    pairs = zip(some, others, strict=False)
-    return len(some) == len(others) and all(a == b or None in (a, b) for a, b in pairs)
-
-
-def _is_along_first(op: Op) -> bool:
-    axis, rank = op.options.get("axis", 0), op.outputs[0].rank
-    return bool(axis in (0, -rank))
-
-
-def _read_slice(op: Op | None) -> Sequence[Tensor] | None:
-    """Return the inputs of SLICE (data, begin, size); None for other operators."""
-    inputs = [t for t in op.inputs if t is not None] if op and op.is_builtin("SLICE") else []
-    return inputs if len(inputs) == _PARTS else None
-
-
-def _is_filled_with(tensor: Tensor, number: int) -> bool:
-    return tensor.data is not None and bool((tensor.data == number).all())
-
-
-def _find_leading_number(
-    tensor: Tensor, producers: Mapping[Tensor, Op], rest: int
-) -> Tensor | None:
-    """Return the first of several int32 numbers, if all others are the constant `rest`."""
-    op = producers.get(tensor)
-    if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
-        return None
-    first, others = op.inputs
-    if first is None or others is None or first.shape != (1,) or not _is_filled_with(others, rest):
-        return None
-    return first if first.dtype.label == "int32" and op.activation == "NONE" else None
-
-
-def _is_successor(index: Tensor, following: Tensor, producers: Mapping[Tensor, Op]) -> bool:
-    """Return whether `following` is `index` plus 1."""
-    op = producers.get(_skip_reshapes(following, producers))
-    if op is None or not op.is_builtin("ADD") or op.activation != "NONE":
-        return False
-    terms = [_skip_reshapes(t, producers) for t in op.inputs if t is not None]
-    return any(
-        a is _skip_reshapes(index, producers) and b.elements == 1 and _is_filled_with(b, 1)
-        for a, b in (terms, terms[::-1])
-    )
-
-
-def _skip_reshapes(tensor: Tensor, producers: Mapping[Tensor, Op]) -> Tensor:
-    """Return the tensor before any RESHAPEs of it."""
-    op = producers.get(tensor)
-    while op is not None and op.is_builtin("RESHAPE") and op.inputs[0] is not None:
-        tensor = op.inputs[0]
-        op = producers.get(tensor)
-    return tensor
+RULES = (
+    Rule(
+        "assignment of a list item",
+        "DYNAMIC_UPDATE_SLICE",
+        ("CONCATENATION", Shared(_HEAD), "item", Shared(_TAIL)),
+        _set_item,
+        floats=False,
+    ),
+)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
 from tflite2onnx.passes.patterns.attention.fuse_attention import fuse_attention
 from tflite2onnx.reader.model import read_model

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after, write_graph
 from tests.passes.patterns.attention.test_fuse_attention import SWAPPED, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
+from tflite2onnx.graph_text import write_graph
 from tflite2onnx.passes.patterns.attention.slice_before_transpose import slice_before_transpose
 from tflite2onnx.reader.model import read_model
 

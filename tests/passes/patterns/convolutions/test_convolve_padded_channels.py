@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx.passes.patterns.convolutions.convolve_padded_channels import (
     convolve_padded_channels,
 )
@@ -43,15 +43,15 @@ def model(pads: Any, code: str = "PAD") -> bytes:
 def test_before_and_after() -> None:
     before = f"""
         inputs %0: float32[1,5,7,3]
-        %1: float32[1,5,7,3] = CONV_2D(%0, constant[3,3,3,3], [0.0, 0.0, 0.0], padding=SAME)
+        %1: float32[1,5,7,3] = CONV_2D(%0, float32[3,3,3,3], [0.0, 0.0, 0.0], padding=SAME)
         %2: float32[1,5,7,5] = PAD(%1, [[0, 0], [0, 0], [0, 0], [0, 2]])
-        %3: float32[1,5,7,5] = CONV_2D(%2, constant[5,3,3,5], {BIAS}, padding=SAME)
+        %3: float32[1,5,7,5] = CONV_2D(%2, float32[5,3,3,5], {BIAS}, padding=SAME)
         %4: float32[1,5,7,5] = ADD(%2, %3)
         return %4
     """
     after = before.replace(
         "PAD(%1, [[0, 0], [0, 0], [0, 0], [0, 2]])",
-        "CONV_2D(%1, constant[5,1,1,3], padding=VALID)",
+        "CONV_2D(%1, float32[5,1,1,3], padding=VALID)",
     )
     check_pass(
         convolve_padded_channels, read_model(model(LAST)).graphs[0], before, after, "padding"

@@ -1,4 +1,4 @@
-"""passes/patterns/convolutions/pad_channels.py: channel counts that are not multiples of 4."""
+"""passes/patterns/convolutions/pad_channels.py: channel counts that are no blocks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx import convert
 from tflite2onnx.passes.patterns.convolutions.pad_channels import pad_channels
 from tflite2onnx.reader.model import read_model
@@ -58,16 +58,16 @@ def bottleneck(
 def test_before_and_after() -> None:
     before = """
         inputs %0: float32[1,5,7,3]
-        %1: float32[1,5,7,9] = CONV_2D(%0, constant[9,1,1,3], constant[9])
-        %2: float32[1,5,7,9] = DEPTHWISE_CONV_2D(%1, constant[1,3,3,9], constant[9])
-        %3: float32[1,5,7,10] = CONV_2D(%2, constant[10,1,1,9], constant[10])
+        %1: float32[1,5,7,9] = CONV_2D(%0, float32[9,1,1,3], float32[9])
+        %2: float32[1,5,7,9] = DEPTHWISE_CONV_2D(%1, float32[1,3,3,9], float32[9])
+        %3: float32[1,5,7,10] = CONV_2D(%2, float32[10,1,1,9], float32[10])
         return %3
     """
     after = """
         inputs %0: float32[1,5,7,3]
-        %1: float32[1,5,7,16] = CONV_2D(%0, constant[16,1,1,3], constant[16])
-        %2: float32[1,5,7,16] = DEPTHWISE_CONV_2D(%1, constant[1,3,3,16], constant[16])
-        %3: float32[1,5,7,10] = CONV_2D(%2, constant[10,1,1,16], constant[10])
+        %1: float32[1,5,7,16] = CONV_2D(%0, float32[16,1,1,3], float32[16])
+        %2: float32[1,5,7,16] = DEPTHWISE_CONV_2D(%1, float32[1,3,3,16], float32[16])
+        %3: float32[1,5,7,10] = CONV_2D(%2, float32[10,1,1,16], float32[10])
         return %3
     """
     check_pass(pad_channels, read_model(bottleneck()).graphs[0], before, after)
@@ -132,16 +132,25 @@ def test_other_readers(between: Callable[[Network, Tensor], Tensor]) -> None:
     check(data, seeds=[0])
 
 
-@pytest.mark.parametrize("channels", [4, 8, 12, 3])
-def test_other_numbers_of_channels(channels: int) -> None:
+@pytest.mark.parametrize("channels", [4, 8, 16, 20, 3])
+def test_other_numbers_of_channels(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 channels are a block with AVX2, 20 are two blocks with AVX-512."""
+    monkeypatch.setattr(f"{__name__}.SIZE", (56, 56))
     graph = read_model(bottleneck(channels=channels)).graphs[0]
-    assert pad_channels(graph) is graph
+    check_unchanged(pad_channels, graph)
+
+
+def test_channels_between_blocks() -> None:
+    """12 channels are no block, with AVX-512 or AVX2."""
+    result = check(bottleneck(channels=12))
+    shapes = [value.type.tensor_type.shape for value in result.model.graph.value_info]
+    assert {shape.dim[1].dim_value for shape in shapes} == {16}
 
 
 def test_two_convolutions() -> None:
     """Channels that are read by one small convolution are not padded: the cost exceeds the gain."""
     graph = read_model(bottleneck(lambda _, x: x)).graphs[0]
-    assert pad_channels(graph) is graph
+    check_unchanged(pad_channels, graph)
 
 
 def test_layout_of_an_inner_tensor() -> None:

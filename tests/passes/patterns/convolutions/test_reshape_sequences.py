@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
 from tests.passes.patterns.one_type import OneType
 from tests.support import Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx.passes.patterns.convolutions.reshape_sequences import reshape_sequences
 from tflite2onnx.reader.model import read_model
 
@@ -23,7 +23,7 @@ class Sequences(OneType):
 
     def __init__(self, axis: int, dtype: str = "float32") -> None:
         super().__init__(dtype)
-        self.axis = axis
+        self.axis, self.random = axis, np.random.default_rng(0)  # equal filters would be merged
 
     def pad(self, x: Tensor, first: int, last: int) -> Tensor:
         shape = [1, x.shape[1] + first + last, x.shape[2]]
@@ -49,7 +49,7 @@ class Sequences(OneType):
 
     def convolve(self, x: Tensor, length: int, filters: int = FILTERS) -> Tensor:
         window = [1, length] if self.axis == ROW else [length, 1]
-        weights = np.random.default_rng(0).standard_normal((filters, *window, x.shape[-1]))
+        weights = self.random.standard_normal((filters, *window, x.shape[-1]))
         if self.fields["dtype"] == "float32":
             w = self.constant(weights.astype(np.float32))
             bias = self.constant(np.zeros(filters, np.float32))
@@ -100,7 +100,7 @@ def test_before_and_after() -> None:
         %1: float32[1,16,3] = PAD(%0, [[0, 0], [4, 0], [0, 0]])
         %2: float32[2,8,3] = SPACE_TO_BATCH_ND(%1, [2], [[0, 0]])
         %3: float32[2,1,8,3] = RESHAPE(%2, [2, 1, 8, 3])
-        %4: float32[2,1,6,4] = CONV_2D(%3, constant[4,1,3,3], [0.0, 0.0, 0.0, 0.0])
+        %4: float32[2,1,6,4] = CONV_2D(%3, float32[4,1,3,3], [0.0, 0.0, 0.0, 0.0])
         %5: float32[2,6,4] = RESHAPE(%4, [2, 6, 4])
         %6: float32[1,12,4] = BATCH_TO_SPACE_ND(%5, [2], [[0, 0]])
         %7: float32[1,12,4] = TANH(%6)
@@ -111,7 +111,7 @@ def test_before_and_after() -> None:
         %1: float32[1,1,12,3] = RESHAPE(%0)
         %2: float32[1,1,16,3] = PAD(%1, [[0, 0], [0, 0], [4, 0], [0, 0]])
         %3: float32[2,1,8,3] = SPACE_TO_BATCH_ND(%2, [1, 2], [[0, 0], [0, 0]])
-        %4: float32[2,1,6,4] = CONV_2D(%3, constant[4,1,3,3], [0.0, 0.0, 0.0, 0.0])
+        %4: float32[2,1,6,4] = CONV_2D(%3, float32[4,1,3,3], [0.0, 0.0, 0.0, 0.0])
         %5: float32[1,1,12,4] = BATCH_TO_SPACE_ND(%4, [1, 2], [[0, 0], [0, 0]])
         %6: float32[1,1,12,4] = TANH(%5)
         %7: float32[1,12,4] = RESHAPE(%6)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.passes.patterns.normalizations.test_fuse_normalizations import (
     Spelled,
     without_parameters,
 )
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx.passes.patterns.normalizations.fuse_group_normalizations import (
     fuse_group_normalizations,
 )

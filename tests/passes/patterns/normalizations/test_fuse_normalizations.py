@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.support import Build, Tensor, check
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import fuse_normalizations
 from tflite2onnx.reader.model import read_model

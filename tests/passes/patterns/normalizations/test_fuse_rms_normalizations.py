@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tests.passes.patterns.normalizations.test_fuse_normalizations import EPSILON, Spelled
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
+from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
 from tflite2onnx.passes.patterns.normalizations.fuse_rms_normalizations import (
     fuse_rms_normalizations,

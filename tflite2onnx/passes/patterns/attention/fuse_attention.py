@@ -31,7 +31,9 @@ from math import inf
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import find_order, find_producer, is_float
+from tflite2onnx.passes.operands import find_order, find_producer, is_float
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
@@ -58,17 +60,15 @@ class _Scores(NamedTuple):
 
 def fuse_attention(graph: Graph) -> Graph:
     """Return the graph with attention in place of the operators that compute it; see above."""
-    if "SOFTMAX" not in graph.codes:
-        return graph
-    found = {op: _find_attention(op, graph) for op in graph.every_op()}
-    return graph.rewrite(lambda op: (found.get(op) or op,))
+    return apply_rules(RULES, graph)
 
 
-def _find_attention(last: Op, graph: Graph) -> Op | None:
+def _find_attention(found: Match) -> Op | None:
     """Return the attention that ends in a TRANSPOSE, None unless the conditions hold."""
-    if find_order(last) != HEADS_FIRST or last.inputs[0] is None:
+    last, graph = found.last, found.graph
+    if find_order(last) != HEADS_FIRST:
         return None
-    product = _trace(_Matrices(last.inputs[0]), graph)
+    product = _trace(_Matrices(found.tensors["product"]), graph)
     weighting = find_producer(product.tensor, graph, "BATCH_MATMUL")
     if weighting is None or product != _Matrices(product.tensor) or weighting.options.adj_x:
         return None
@@ -80,10 +80,10 @@ def _find_attention(last: Op, graph: Graph) -> Op | None:
     op = find_producer(softmax.tensor, graph, "SOFTMAX")
     if op is None or op.inputs[0] is None or op.options.get("beta", 1) != 1 or values.factor != 1:
         return None
-    for scores, mask in _list_sums(op.inputs[0], graph):
-        found = _find_scores(scores, graph)
-        if found is not None:
-            return _make_attention(last, found, values.tensor, mask)
+    for summand, mask in _list_sums(op.inputs[0], graph):
+        scores = _find_scores(summand, graph)
+        if scores is not None:
+            return _make_attention(last, scores, values.tensor, mask)
     return None
 
 
@@ -185,3 +185,6 @@ def _scale(matrices: _Matrices, graph: Graph) -> _Matrices:
         if not 0 < abs(value) < inf:
             return _Matrices(tensor, transposed, factor)
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
+
+
+RULES = (Rule("attention", "ATTENTION", ("TRANSPOSE", "product", "order#"), _find_attention),)

@@ -21,8 +21,10 @@ from typing import NamedTuple
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.traits import TakesRanges
+from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.attention.fuse_attention import HEADS_FIRST
-from tflite2onnx.passes.patterns.matching import find_order, is_float
+from tflite2onnx.passes.patterns.matching import Match, OneOf
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
 
@@ -37,22 +39,20 @@ class _Items(NamedTuple):
 
 def slice_before_transpose(graph: Graph) -> Graph:
     """Return the graph with items taken before a TRANSPOSE; see above for the conditions."""
-    if not graph.codes.issuperset(("BATCH_MATMUL", "SOFTMAX")):
-        return graph
-    found = {op: _find_items(op, graph) for op in graph.every_op()}
-    items = {op: each for op, each in found.items() if each is not None}
-
-    def slice_before(op: Op) -> list[Op]:
-        each = items.get(op)
-        if each is None or not graph.readers.are_among(items, each.transpose.outputs[0]):
-            return [op]
-        return _slice(op, each)
-
-    return graph.rewrite(slice_before)
+    return apply_rules(RULES, graph) if "SOFTMAX" in graph.codes else graph
 
 
-def _slice(op: Op, items: _Items) -> list[Op]:
-    """Return the operators that take the items before the TRANSPOSE."""
+def _find_all_items(graph: Graph) -> dict[Op, _Items]:
+    found = ((op, _find_items(op, graph)) for op in graph.every_op())
+    return {op: items for op, items in found if items is not None}
+
+
+def _slice(found: Match) -> list[Op]:
+    """Return the operators that take the items before the TRANSPOSE; [] if it has other readers."""
+    every, op = found.analyze(_find_all_items), found.last
+    items = every.get(op)
+    if items is None or not found.graph.readers.are_among(every, found.tensors["whole"]):
+        return []
     rewriter, (transpose, axis, indices) = Rewriter(op), items
     x, order = transpose.inputs[0], int32_constant("order", HEADS_FIRST)
     old = (find_order(transpose) or ())[axis]
@@ -103,3 +103,13 @@ def _find_only_index(op: Op, x: Tensor) -> tuple[int, int] | None:
         return None
     axis, indices = taken[0]
     return (axis, indices[0]) if len(indices) == indices.step == 1 else None
+
+
+RULES = (
+    Rule(
+        "items of a TRANSPOSE, as vision transformers of PyTorch have them",
+        "SLICE, RESHAPE, TRANSPOSE",
+        OneOf(*((code, "whole", ...) for code in ("SLICE", "STRIDED_SLICE", "UNPACK"))),
+        _slice,
+    ),
+)

@@ -20,9 +20,10 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import find_images, is_float
+from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import Tensor
 
 _IMAGE = 4  # axes
 _MOST = 1 << 18  # elements of the filters
@@ -30,31 +31,27 @@ _MOST = 1 << 18  # elements of the filters
 
 def convolve_padded_channels(graph: Graph) -> Graph:
     """Return the graph with convolutions in place of PAD of channels."""
-    images, ends = find_images(graph), {*graph.every_output()}
-
-    def change(op: Op) -> list[Op]:
-        pads = op.is_builtin("PAD") and ends.isdisjoint(op.outputs)
-        return _replace_pad(op, images) if pads else [op]
-
-    return graph.rewrite(change)
+    return apply_rules(RULES, graph)
 
 
-def _replace_pad(op: Op, images: set[Tensor]) -> list[Op]:
-    """Return the convolution; PAD itself unless the conditions hold."""
-    match op.inputs, op.outputs:
-        case [[Tensor(rank=4) as x, Tensor(data=np.ndarray() as pads)], [Tensor(rank=4) as y]] if (
-            x in images and is_float(x) and is_float(y) and pads.shape == (_IMAGE, 2)
-        ):
-            before, after = (int(n) for n in pads[-1])
-        case _:
-            return [op]
+def _make_convolution(found: Match) -> list[Op]:
+    """Return the convolution, nothing unless the conditions hold."""
+    x, pads, y = found.tensors["x"], found.tensors["pads#"].data, found.last.outputs[0]
+    if x not in found.analyze(find_images) or not is_float(x) or y.rank != _IMAGE:
+        return []
+    if y in {*found.graph.every_output()} or pads is None or pads.shape != (_IMAGE, 2):
+        return []
+    before, after = (int(n) for n in pads[-1])
     if np.any(pads[:-1]) or min(before, after) < 0 or before + after == 0:
-        return [op]
+        return []
     channels = x.shape[-1]
     if (before + channels + after) * channels > _MOST:
-        return [op]
+        return []
     filters = np.zeros((before + channels + after, channels), np.float32)
     filters[before : before + channels] = np.eye(channels)
-    rw = Rewriter(op)
+    rw = Rewriter(found.last)
     rw.convolve("CONV_2D", x, filters[:, None, None, :], output=y)
     return rw.ops
+
+
+RULES = (Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _make_convolution),)

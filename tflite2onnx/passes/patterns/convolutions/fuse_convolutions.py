@@ -23,64 +23,53 @@ ONNX Runtime does the second fusion for float models, but not for quantized mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 _IMAGE = 4  # axes
-_INPUTS = 3  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND: data, blocks, paddings or crops
+# SPACE_TO_BATCH_ND and PAD may have other readers.
+_SPREAD = Shared(("SPACE_TO_BATCH_ND", "x", "blocks#", "pads#"))
+_DILATED = Activated(OneOf(*((code, Named("images", _SPREAD), ...) for code in CONVOLUTIONS)))
+_PADDED = Named("padded", OneOf(("PAD", "x", "pads#"), ("PADV2", "x", "pads#", "value#")))
+_WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
 
 
 def fuse_dilated_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of the three operators."""
-    every = list(graph.every_op())
-    producers: dict[Tensor | None, Op] = {t: op for op in every for t in op.outputs[:1]}
-    fused: dict[Op, Op | None] = {}
-    for op in every:
-        convolution = (
-            _fuse_convolution(op, producers) if op.is_builtin("BATCH_TO_SPACE_ND") else None
-        )
-        # SPACE_TO_BATCH_ND stays: it may have other readers.
-        if convolution is not None and graph.readers.find_only_reader(op.inputs[0]) is op:
-            fused[op] = convolution
-            fused[producers[op.inputs[0]]] = None
-    return graph.rewrite(lambda op: [each for each in (fused.get(op, op),) if each is not None])
+    return apply_rules(DILATED_RULES, graph)
 
 
-def _fuse_convolution(last: Op, producers: Mapping[Tensor | None, Op]) -> Op | None:
-    """Return the dilated convolution that ends in BATCH_TO_SPACE_ND, None if there is none."""
-    whole = last.outputs and len(last.inputs) == _INPUTS
-    middle = producers.get(last.inputs[0]) if whole else None
-    if middle is None or not may_be_dilated(middle):
+def _dilate_convolution(found: Match) -> Op | None:
+    """Return the dilated convolution, None unless the conditions hold."""
+    (last, middle, *_), x = found.ops, found.tensors["x"]
+    fixed = x.rank == _IMAGE and not {1, 2} & x.symbols.keys()
+    alike = same_scale(x, found.tensors["images"])
+    alike = alike and same_scale(middle.outputs[0], last.outputs[0])
+    if not (fixed and alike and may_be_dilated(middle)):
         return None
-    first = producers.get(middle.inputs[0])
-    if first is None or not first.is_builtin("SPACE_TO_BATCH_ND") or len(first.inputs) != _INPUTS:
+    blocks, pads, crops = (_list_integers(found.tensors[n]) for n in ("blocks#", "pads#", "crops#"))
+    if [len(each) for each in (blocks, pads, crops)] != [2, 4, 4]:
         return None
-    if not _is_exact(first, middle, last):
-        return None
-    blocks, edges = ([_list_integers(op.inputs[i]) for op in (first, last)] for i in (1, 2))
-    if blocks[0] != blocks[1] or [len(each) for each in (blocks[0], *edges)] != [2, 4, 4]:
-        return None
-    top, bottom, left, right = (a - b for a, b in zip(*edges, strict=True))
-    height, width = blocks[0]
+    top, bottom, left, right = (a - b for a, b in zip(pads, crops, strict=True))
     if min(top, bottom, left, right) < 0:
         return None
-    options = Options(
-        {
-            **middle.options,
-            "padding": "EXPLICIT",
-            "pads": (top, left, bottom, right),
-            "dilation_h_factor": height,
-            "dilation_w_factor": width,
-        }
-    )
-    inputs = (first.inputs[0], *middle.inputs[1:])
-    return replace(middle, inputs=inputs, outputs=last.outputs, options=options)
+    options = {
+        **middle.options,
+        "padding": "EXPLICIT",
+        "pads": (top, left, bottom, right),
+        "dilation_h_factor": blocks[0],
+        "dilation_w_factor": blocks[1],
+    }
+    inputs = (x, *middle.inputs[1:])
+    return replace(middle, inputs=inputs, outputs=last.outputs, options=Options(options))
 
 
 def may_be_dilated(op: Op) -> bool:
@@ -96,46 +85,42 @@ def may_be_dilated(op: Op) -> bool:
 
 def fuse_pads_into_convolutions(graph: Graph) -> Graph:
     """Return the graph with explicit pads in convolutions; PAD stays for other readers."""
-    producers: dict[Tensor | None, Op] = {t: op for op in graph.every_op() for t in op.outputs[:1]}
-    return graph.rewrite(lambda op: _absorb_pad(op, producers))
+    return apply_rules(PADDED_RULES, graph)
 
 
-def _pads_zeros(op: Op) -> bool:
-    """Return whether an operator is PAD, or PADV2 with a constant that stands for 0."""
-    value = op.inputs[2] if op.is_builtin("PADV2") and op.inputs[2:] else None
-    if value is None or value.data is None or value.data.size != 1:
-        return op.is_builtin("PAD") and bool(op.inputs[1:])
-    zero = 0 if value.quantization is None else value.quantization.zero_point[0]
-    return bool(value.data.flat[0] == zero)
-
-
-def _absorb_pad(op: Op, producers: Mapping[Tensor | None, Op]) -> tuple[Op, ...]:
+def _absorb_pad(found: Match) -> tuple[Op, ...]:
     """Return a convolution that reads the input of the PAD before it, if it can.
 
     If there is a TRANSPOSE between the two, a TRANSPOSE of the input of PAD comes first.
     """
-    pads = op.is_builtin(*CONVOLUTIONS) and op.options.get("padding") in ("VALID", "EXPLICIT")
-    wide = op.inputs[0] if pads and op.inputs else None
-    last = producers.get(wide)
-    turn = last if last and last.is_builtin("TRANSPOSE") and last.inputs[1:] else None
-    first = producers.get(turn.inputs[0]) if turn else last
-    x = first.inputs[0] if first and _pads_zeros(first) else None
-    if first is None or x is None or wide is None or x.rank != _IMAGE:
-        return (op,)
-    order = _list_integers(turn.inputs[1]) if turn else [*range(_IMAGE)]
-    edges = _list_integers(first.inputs[1])
+    op, x, wide = found.last, found.tensors["x"], found.tensors["wide"]
+    if x.rank != _IMAGE or op.options.get("padding") not in ("VALID", "EXPLICIT"):
+        return ()
+    turned = "order#" in found.tensors
+    order = _list_integers(found.tensors["order#"]) if turned else [*range(_IMAGE)]
+    edges = _list_integers(found.tensors["pads#"])
     if len(edges) != 2 * _IMAGE or min(edges) < 0 or sorted(order) != [*range(_IMAGE)]:
-        return (op,)
+        return ()
     batch, (top, bottom), (left, right), channels = (edges[2 * i : 2 * i + 2] for i in order)
-    alike = same_scale(x, first.outputs[0]) and same_scale(x, wide)
-    if not alike or any(batch + channels):
-        return (op,)
+    alike = same_scale(x, found.tensors["padded"]) and same_scale(x, wide)
+    if not alike or any(batch + channels) or not _pads_zeros(found):
+        return ()
     own = op.options.get("pads", (0, 0, 0, 0))
     added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
     options = Options({**op.options, "padding": "EXPLICIT", "pads": added})
-    y = _transpose_tensor(x, order) if turn else x
-    moves = (replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)),) if turn else ()
+    y = _transpose_tensor(x, order) if turned else x
+    turn = found.graph.producers[wide]
+    moves = (replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)),) if turned else ()
     return *moves, replace(op, inputs=(y, *op.inputs[1:]), options=options)
+
+
+def _pads_zeros(found: Match) -> bool:
+    """Return whether PAD, or PADV2 with a constant that stands for 0, was found."""
+    value = found.tensors.get("value#")
+    if value is None or value.data is None:
+        return True
+    zero = 0 if value.quantization is None else value.quantization.zero_point[0]
+    return value.data.size == 1 and bool(value.data.flat[0] == zero)
 
 
 def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
@@ -151,9 +136,21 @@ def _list_integers(tensor: Tensor | None) -> list[int]:
     return [int(number) for number in tensor.data.reshape(-1)]
 
 
-def _is_exact(first: Op, middle: Op, last: Op) -> bool:
-    """Return whether fusing three operators changes no result: condition 3."""
-    x = first.inputs[0]
-    if x is None or x.rank != _IMAGE or {1, 2} & x.symbols.keys():
-        return False
-    return same_scale(x, first.outputs[0]) and same_scale(middle.outputs[0], last.outputs[0])
+DILATED_RULES = (
+    Rule(
+        "convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND",
+        "CONV_2D, DEPTHWISE_CONV_2D",
+        ("BATCH_TO_SPACE_ND", _DILATED, "blocks#", "crops#"),
+        _dilate_convolution,
+        floats=False,
+    ),
+)
+PADDED_RULES = (
+    Rule(
+        "PAD before a convolution",
+        "CONV_2D, DEPTHWISE_CONV_2D",
+        Activated(OneOf(*((code, _WIDE, ...) for code in CONVOLUTIONS))),
+        _absorb_pad,
+        floats=False,
+    ),
+)

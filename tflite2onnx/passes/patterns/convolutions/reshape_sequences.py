@@ -20,6 +20,8 @@ The second form, which this pass makes of the first one, becomes one convolution
    take more time than on sequences.
 
 A WaveNet takes half the time in ONNX Runtime (docs/performance.md).
+
+This is no rule (`rules.py`): an operator moves if all operators before it have moved.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.operands import RESHAPES, find_producer
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
     CONVOLUTIONS,
     may_be_dilated,
 )
-from tflite2onnx.passes.patterns.matching import RESHAPES, find_producer
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
@@ -80,7 +82,8 @@ class _Mover:
         x, before = op.inputs[0], [op]
         while axis is not None and x is not None:
             producer = find_producer(x, self._graph, *_INPUTS)
-            if producer is None or not _pads(producer):
+            known = x in self._images and self._images[x][1] == axis
+            if producer is None or not _pads(producer) or known:
                 break
             spreads = producer.is_builtin("SPACE_TO_BATCH_ND")
             if spreads and not self._graph.readers.are_among(self._dilatable, op.outputs[0]):
@@ -90,9 +93,12 @@ class _Mover:
         if axis is None or x is None or len(before) == 1:
             return []
         rewriter = Rewriter(op)
-        image = rewriter.reshape(x, _insert_axis(x.shape, axis), like=x, name="image")
-        if op in self._outer:
-            self._images[x] = (image, axis)
+        if x in self._images and self._images[x][1] == axis:
+            image = self._images[x][0]
+        else:
+            image = rewriter.reshape(x, _insert_axis(x.shape, axis), like=x, name="image")
+            if op in self._outer:
+                self._images[x] = (image, axis)
         for each in before[:0:-1]:
             output = op.outputs[0] if each is before[1] else None
             image = _apply_to_image(rewriter, each, (image,), axis, output)

@@ -21,8 +21,10 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Match, Matcher, is_float, normalize_axes
-from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import PATTERNS
+from tflite2onnx.passes.operands import is_float, normalize_axes
+from tflite2onnx.passes.patterns.matching import Match, Named
+from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import NORMALIZED
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
@@ -32,47 +34,32 @@ _AXES = {1, 2, 4}
 
 def fuse_group_normalizations(graph: Graph) -> Graph:
     """Return the graph with GROUP_NORMALIZATION in place of the operators that compute it."""
-    if not graph.codes.issuperset(("MEAN", "RESHAPE")):
-        return graph
-    matcher = Matcher(graph)
-    return graph.rewrite(lambda op: (_fuse_groups(op, matcher),))
+    return apply_rules(RULES, graph)
 
 
-def _fuse_groups(op: Op, matcher: Matcher) -> Op:
-    """Return GROUP_NORMALIZATION; the operator itself unless the conditions hold."""
-    y = op.inputs[0] if op.is_builtin("RESHAPE") and op.inputs else None
-    last = matcher.graph.producers.get(y) if y is not None and y.rank == _GROUPED else None
-    if last is None or matcher.graph.readers.find_only_reader(y) is not op:
-        return op
-    for pattern in PATTERNS.get(last.code, ()):
-        found = matcher.match(last, pattern, activated=True)
-        made = _normalize_groups(op, last, found, matcher) if found is not None else None
-        if made is not None:
-            return made
-    return op
-
-
-def _normalize_groups(op: Op, last: Op, found: Match, matcher: Matcher) -> Op | None:
+def _normalize_groups(found: Match) -> Op | None:
     x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
-    split = matcher.graph.producers.get(x)
+    op, groups = found.last, found.tensors["groups"]
+    split = found.graph.producers.get(x)
     image = split.inputs[0] if split is not None and split.is_builtin("RESHAPE") else None
     if image is None or image.rank != _IMAGE or image.sizes != op.outputs[0].sizes:
         return None
     if axes is None or epsilon is None or not is_float(image) or 0 in image.shape:
         return None
-    splits = x.sizes[:3] == image.sizes[:3] and x.sizes == last.outputs[0].sizes
-    if not found.keeps_axes() or normalize_axes(axes, _GROUPED) != _AXES or not splits:
+    if not (groups.rank == _GROUPED and x.sizes == groups.sizes and found.keeps_axes()):
+        return None
+    if x.sizes[:3] != image.sizes[:3] or normalize_axes(axes, _GROUPED) != _AXES:
         return None
     names = [name for name in ("scale#", "bias#") if name in found.tensors]
     known = {name: _join_groups(found.tensors[name], x) for name in names}
     if None in known.values():
         return None
-    parameters = (known.get("scale#"), known.get("bias#"))
     options = {
         "groups": x.shape[3],
         "epsilon": epsilon,
-        "fused_activation_function": last.activation,
+        "fused_activation_function": found.graph.producers[groups].activation,
     }
+    parameters = (known.get("scale#"), known.get("bias#"))
     return as_builtin(op, "GROUP_NORMALIZATION", image, *parameters, **options)
 
 
@@ -86,3 +73,13 @@ def _join_groups(tensor: Tensor, x: Tensor) -> Tensor | None:
         return None
     vector = np.ascontiguousarray(np.broadcast_to(data.reshape(last), groups)).reshape(-1)
     return Tensor(tensor.name, vector.shape, tensor.dtype, vector)
+
+
+RULES = (
+    Rule(
+        "group normalization as Keras has it",
+        "GROUP_NORMALIZATION",
+        ("RESHAPE", Named("groups", NORMALIZED), ...),
+        _normalize_groups,
+    ),
+)

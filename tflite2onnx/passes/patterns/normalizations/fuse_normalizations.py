@@ -19,57 +19,41 @@ the exact result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import (
-    Match,
-    Matcher,
-    Pattern,
-    group_by_last_code,
-    is_float,
-    normalize_axes,
-)
+from tflite2onnx.passes.operands import is_float, normalize_axes
+from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern, maybe
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
 _MOST = 1 << 16  # channels of a scale or a bias that is one number in the file
 _MEAN: Pattern = ("MEAN", "x", "axes#")
 _CENTRED: Pattern = ("SUB", "x", _MEAN)
-_SQUARES: tuple[Pattern, ...] = (
-    ("SQUARED_DIFFERENCE", "x", _MEAN),
-    ("SQUARE", _CENTRED),
-    ("MUL", _CENTRED, _CENTRED),
-)
+_PRODUCT: Pattern = ("MUL", _CENTRED, _CENTRED)
+_SQUARES = OneOf(("SQUARED_DIFFERENCE", "x", _MEAN), ("SQUARE", _CENTRED), _PRODUCT)
+_SHIFTED: Pattern = ("ADD", ("MEAN", _SQUARES, "axes#"), "epsilon#")
+_INVERSE: Pattern = ("RSQRT", _SHIFTED)
 
 
-def _spell_normalizations() -> Iterator[tuple[Pattern, Pattern]]:
-    """Yield the patterns without a bias, and the same with a bias."""
-    for squares in _SQUARES:
-        shifted: Pattern = ("ADD", ("MEAN", squares, "axes#"), "epsilon#")
-        inverse: Pattern = ("RSQRT", shifted)
-        for factor in (("MUL", inverse, "scale#"), inverse):
-            scaled, offset = ("MUL", "x", factor), ("MUL", _MEAN, factor)
-            negated: Pattern = ("MUL", ("NEG", _MEAN), factor)
-            yield ("SUB", scaled, offset), ("ADD", scaled, ("SUB", "bias#", offset))
-            yield ("ADD", scaled, negated), ("ADD", scaled, ("ADD", "bias#", negated))
-        for ratio in (("MUL", _CENTRED, inverse), ("DIV", _CENTRED, ("SQRT", shifted))):
-            for each in (("MUL", ratio, "scale#"), ratio):
-                yield each, ("ADD", each, "bias#")
-        product: Pattern = ("MUL", _CENTRED, ("MUL", inverse, "scale#"))
-        yield product, ("ADD", product, "bias#")
-    for rows in (_spell_rows(), _spell_instances()):
-        scaled_rows: Pattern = ("MUL", rows, "scale#")
-        yield scaled_rows, ("ADD", scaled_rows, "bias#")
-        yield rows, ("ADD", rows, "bias#")
+def _spell_offsets(factor: Pattern) -> OneOf:
+    """Return x * factor - mean * factor, and a bias."""
+    scaled, offset = ("MUL", "x", factor), ("MUL", _MEAN, factor)
+    negated: Pattern = ("MUL", ("NEG", _MEAN), factor)
+    return OneOf(
+        ("ADD", scaled, ("SUB", "bias#", offset)),
+        ("ADD", scaled, ("ADD", "bias#", negated)),
+        maybe("ADD", OneOf(("SUB", scaled, offset), ("ADD", scaled, negated)), "bias#"),
+    )
 
 
 def _spell_instances() -> Pattern:
     """Return (x - mean) * inverse, as litert-torch writes it for InstanceNorm."""
-    variance: Pattern = ("MEAN", ("MUL", _CENTRED, _CENTRED), "axes#")
-    return ("MUL", _CENTRED, ("RSQRT", ("RESHAPE", ("ADD", variance, "epsilon#"), "shape#")))
+    shifted: Pattern = ("ADD", ("MEAN", _PRODUCT, "axes#"), "epsilon#")
+    return ("MUL", _CENTRED, ("RSQRT", ("RESHAPE", shifted, "shape#")))
 
 
 def _spell_rows() -> Pattern:
@@ -82,38 +66,32 @@ def _spell_rows() -> Pattern:
     return ("ADD", scaled, ("RESHAPE", offset, "shape#"))
 
 
-def _list_patterns() -> Iterator[Pattern]:
-    """Yield the patterns, the largest first."""
-    pairs = list(_spell_normalizations())
-    for plain, biased in pairs:
-        yield biased
-        yield ("ADD", plain, "bias#")
-    for plain, _ in pairs:
-        yield plain
-
-
+_RATIO = OneOf(
+    ("MUL", _CENTRED, _INVERSE),
+    ("DIV", _CENTRED, ("SQRT", _SHIFTED)),
+    _spell_rows(),
+    _spell_instances(),
+)
+_SCALED = OneOf(maybe("MUL", _RATIO, "scale#"), ("MUL", _CENTRED, ("MUL", _INVERSE, "scale#")))
 # The names are x, axes#, epsilon#, scale#, bias#.
-PATTERNS = group_by_last_code(dict.fromkeys(_list_patterns()), lambda pattern: pattern)
+NORMALIZED = Activated(
+    OneOf(
+        _spell_offsets(("MUL", _INVERSE, "scale#")),
+        _spell_offsets(_INVERSE),
+        maybe("ADD", _SCALED, "bias#"),
+    )
+)
 
 
 def fuse_normalizations(graph: Graph) -> Graph:
     """Return the graph with NORMALIZATION in place of the operators that compute it."""
-    matcher = Matcher(graph)
-    return graph.rewrite(lambda op: (_fuse_normalization(op, matcher),))
+    return apply_rules(RULES, graph)
 
 
-def _fuse_normalization(op: Op, matcher: Matcher) -> Op:
-    for pattern in PATTERNS.get(op.code, ()):
-        found = matcher.match(op, pattern, activated=True)
-        made = _make_normalization(op, found) if found is not None else None
-        if made is not None:
-            return made
-    return op
-
-
-def _make_normalization(op: Op, found: Match) -> Op | None:
+def _make_normalization(found: Match) -> Op | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
     x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
+    op = found.last
     fits = is_float(x) and x.sizes == op.outputs[0].sizes and 0 not in x.shape
     if not fits or epsilon is None:
         return None
@@ -151,9 +129,9 @@ def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
 
 def spread_along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
     """Return a constant as [C], None unless it has one element for each channel of x, or one."""
-    channels = x.shape[-1]
-    if tensor is None or tensor.data is None or not is_float(tensor):
+    if tensor is None or tensor.data is None or not is_float(tensor) or not x.rank:
         return None
+    channels = x.shape[-1]
     if x.rank - 1 in x.symbols or tensor.rank > x.rank or channels > _MOST:
         return None
     if tensor.elements == 1:
@@ -163,3 +141,8 @@ def spread_along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
     else:
         return None
     return Tensor(tensor.name, (channels,), tensor.dtype, data)
+
+
+RULES = (
+    Rule("normalization by mean and variance", "NORMALIZATION", NORMALIZED, _make_normalization),
+)

@@ -18,134 +18,70 @@ time. From opset 23 on it is one node, as fast.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import Matcher, is_float
+from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.patterns.matching import (
+    Activated,
+    Match,
+    Named,
+    OneOf,
+    Pattern,
+    maybe,
+    through,
+)
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import spread_along_last_axis
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import DType, Tensor
 
 _CLOSE = 1e-6  # relative difference of numbers
-_BINARY = 2  # inputs
-_SQUARE = 2  # the power
-
-
-class _MeanSquare(NamedTuple):
-    """The mean of the squares of x, and the number that is added to it."""
-
-    x: Tensor
-    epsilon: float
+_SQUARES = OneOf(("MUL", "x", "x"), ("SQUARE", "x"), ("POW", "x", 2))
+_SUM = through(("SUM", _SQUARES, "axes#"))
+_MEAN = through(
+    OneOf(("MEAN", _SQUARES, "axes#"), ("MUL", _SUM, "share#"), ("DIV", _SUM, "count#"))
+)
+_SHIFTED = through(("ADD", _MEAN, "epsilon#"))
+_INVERSE: Pattern = Named("root", ("RSQRT", _SHIFTED))
+_RATIO: Pattern = ("DIV", "x", Named("root", ("SQRT", _SHIFTED)))
+_NORMALIZED = OneOf(
+    maybe("MUL", OneOf(("MUL", "x", _INVERSE), _RATIO), "scale#"),
+    ("MUL", "x", ("MUL", _INVERSE, "scale#")),
+)
 
 
 def fuse_rms_normalizations(graph: Graph) -> Graph:
     """Return the graph with RMS_NORMALIZATION in place of the operators that compute it."""
-    if graph.codes.isdisjoint(("MEAN", "SUM")):
-        return graph
-    matcher = Matcher(graph)
-    found: dict[Op, Op] = {}
-    for op in graph.every_op():
-        if op.is_builtin("RSQRT", "SQRT") and op.outputs:
-            found.update(_find_normalization(op, matcher))
-    return graph.rewrite(lambda op: (found.get(op, op),)) if found else graph
+    return apply_rules(RULES, graph)
 
 
-def _find_normalization(root: Op, matcher: Matcher) -> dict[Op, Op]:
-    """Return RMS_NORMALIZATION by the operator that it replaces; empty if there is none."""
-    inner = _find_mean_square(root, matcher)
-    if inner is None or root.outputs[0].sizes != (*inner.x.sizes[:-1], 1):
-        return {}
-    x, code = inner.x, "MUL" if root.code == "RSQRT" else "DIV"
-    last, other = _find_next_product(root, code, matcher)
-    scale = spread_along_last_axis(other, x) if code == "MUL" else None
-    if last is not None and scale is not None:
-        last, other = _find_next_product(last, code, matcher)
-    if last is None or other is not x:
-        return {}
-    if scale is None:
-        after, other = _find_next_product(last, "MUL", matcher)
-        scale = spread_along_last_axis(other, x)
-        last = last if after is None or scale is None else after
-    scale = scale or _make_ones(x)
-    if scale is None or not is_float(last.outputs[0]) or last.outputs[0].sizes != x.sizes:
-        return {}
-    options = {"epsilon": inner.epsilon, "fused_activation_function": last.activation}
-    return {last: as_builtin(last, "RMS_NORMALIZATION", x, scale, **options)}
-
-
-def _make_ones(x: Tensor) -> Tensor | None:
+def _make_normalization(found: Match) -> Op | None:
+    """Return RMS_NORMALIZATION, None unless the conditions 2 to 4 hold."""
+    x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
-    return spread_along_last_axis(one, x)
-
-
-def _find_mean_square(root: Op, matcher: Matcher) -> _MeanSquare | None:
-    """Return the mean square whose root is computed, None unless conditions 1 to 3 hold."""
-    addition = _find_producer(root.inputs[0], matcher)
-    mean, epsilon = _split_constant(addition, "ADD")
-    reduction, share = _find_producer(mean, matcher), 1.0
-    if reduction is not None and reduction.is_builtin("MUL", "DIV"):
-        total, number = _split_constant(reduction, reduction.code)
-        share = 1 / number if number and reduction.code == "DIV" else number or 0
-        reduction = _find_producer(total, matcher)
-    if reduction is None or epsilon is None or not reduction.is_builtin("MEAN", "SUM"):
+    scale = spread_along_last_axis(found.tensors.get("scale#", one), x)
+    if scale is None or axes is None or epsilon is None or not (is_float(x) and x.elements):
         return None
-    squares, axes = (*reduction.inputs, None)[:_BINARY]
-    x = _find_squared(matcher.graph.producers.get(squares) if squares else None)
-    if x is None or axes is None or axes.data is None or not x.rank or not x.elements:
+    last_axis = [int(axis) % x.rank for axis in axes.flat] == [x.rank - 1]
+    kept = found.tensors["root"].sizes == (*x.sizes[:-1], 1)
+    y = found.last.outputs[0]
+    if not (last_axis and kept and y.sizes == x.sizes and _divides_by_size(found, x.shape[-1])):
         return None
-    expected = 1.0 if reduction.code == "MEAN" else 1 / x.shape[-1]
-    last_axis = [int(axis) % x.rank for axis in axes.data.flat] == [x.rank - 1]
-    fits = last_axis and is_float(x) and abs(share - expected) <= _CLOSE * expected
-    once = matcher.graph.readers.find_only_reader(squares) is reduction
-    return _MeanSquare(x, epsilon) if fits and once else None
+    options = {"epsilon": epsilon, "fused_activation_function": found.last.activation}
+    return as_builtin(found.last, "RMS_NORMALIZATION", x, scale, **options)
 
 
-def _find_producer(tensor: Tensor | None, matcher: Matcher) -> Op | None:
-    """Return the operator that computes a tensor before any RESHAPE; no other operator reads it."""
-    op = None
-    while tensor is not None and matcher.graph.readers.find_only_reader(tensor) is not None:
-        op = matcher.graph.producers.get(tensor)
-        if op is None or not op.is_builtin("RESHAPE"):
-            return op
-        tensor = op.inputs[0]
-    return None
+def _divides_by_size(found: Match, size: int) -> bool:
+    """Return whether a sum is divided by the number of elements along the last axis."""
+    share = 1 / size
+    if "share#" in found.tensors:
+        share = found.number("share#") or 0
+    elif "count#" in found.tensors:
+        share = 1 / (found.number("count#") or np.inf)
+    return abs(share - 1 / size) <= _CLOSE / size
 
 
-def _split_constant(op: Op | None, code: str) -> tuple[Tensor | None, float | None]:
-    """Return the operand of an operator with one number, and the number; None if it has none."""
-    if op is None or not op.is_builtin(code) or op.activation != "NONE":
-        return None, None
-    x, number = op.inputs
-    if code in ("ADD", "MUL") and x is not None and x.data is not None:
-        x, number = number, x
-    if number is None or number.data is None or number.data.size != 1 or not is_float(number):
-        return None, None
-    return x, float(number.data.reshape(()))
-
-
-def _find_squared(op: Op | None) -> Tensor | None:
-    """Return the tensor whose square an operator computes, None if it computes something else."""
-    if op is None or op.activation != "NONE":
-        return None
-    if op.is_builtin("POW"):
-        x, power = _split_constant(op, "POW")
-        return x if power == _SQUARE else None
-    squares = op.is_builtin("SQUARE") or (op.is_builtin("MUL") and op.inputs[0] is op.inputs[1])
-    return op.inputs[0] if squares else None
-
-
-def _find_next_product(op: Op, code: str, matcher: Matcher) -> tuple[Op | None, Tensor | None]:
-    """Return the only reader of an operator's output if it has a code, and its other operand.
-
-    The output is the second operand of DIV.
-    """
-    tensor = op.outputs[0]
-    reader = matcher.graph.readers.find_only_reader(tensor) if op.activation == "NONE" else None
-    if reader is None or not reader.is_builtin(code) or len(reader.inputs) != _BINARY:
-        return None, None
-    first, second = reader.inputs
-    if second is tensor:
-        return reader, first
-    return (reader, second) if code == "MUL" else (None, None)
+RULES = (
+    Rule("RMS normalization", "RMS_NORMALIZATION", Activated(_NORMALIZED), _make_normalization),
+)

@@ -24,29 +24,32 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.patterns.matching import find_images, is_float
+from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Array, Tensor
 
 
 def split_prelu(graph: Graph) -> Graph:
     """Return the graph with depthwise convolutions in place of PRELU."""
-    images = find_images(graph)
-    return graph.rewrite(lambda op: _split_op(op, images) if op.is_builtin("PRELU") else [op])
+    return apply_rules(RULES, graph)
 
 
-def _split_op(op: Op, images: set[Tensor]) -> list[Op]:
-    """Return the operators that replace PRELU; PRELU itself unless the conditions hold."""
-    match op.inputs, op.outputs:
-        case [[Tensor(rank=4) as x, Tensor() as alpha], [Tensor() as y]] if (
-            x in images and is_float(x) and is_float(y) and x.sizes == y.sizes
-        ):
-            slopes = _read_slopes(x, alpha)
-        case _:
-            return [op]
+def _is_image(found: Match) -> bool:
+    """Return whether conditions 1 and 2 hold."""
+    x = found.tensors["x"]
+    return (
+        x in found.analyze(find_images) and is_float(x) and x.sizes == found.last.outputs[0].sizes
+    )
+
+
+def _make_convolutions(found: Match) -> list[Op]:
+    x, y = found.tensors["x"], found.last.outputs[0]
+    slopes = _read_slopes(x, found.tensors["slope#"])
     if slopes is None:
-        return [op]
-    rw = Rewriter(op)
+        return []
+    rw = Rewriter(found.last)
     bend = _scale_channels(rw, x, -np.abs(1 - slopes), "bend", "RELU")
     bend = _scale_channels(rw, bend, np.sign(1 - slopes), "signed")
     rw.op("ADD", bend, x, output=y, fused_activation_function="NONE")
@@ -69,3 +72,14 @@ def _scale_channels(
     """Add a depthwise convolution that multiplies each channel by a factor."""
     y = rw.source.outputs[0]
     return rw.convolve("DEPTHWISE_CONV_2D", x, factors, like=y, name=name, activation=activation)
+
+
+RULES = (
+    Rule(
+        "PRELU behind convolutions",
+        "DEPTHWISE_CONV_2D, ADD",
+        ("PRELU", "x", "slope#"),
+        _make_convolutions,
+        _is_image,
+    ),
+)

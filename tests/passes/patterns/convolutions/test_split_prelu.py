@@ -1,4 +1,4 @@
-"""passes/patterns/split_prelu.py: PRELU after convolutions."""
+"""passes/patterns/convolutions/split_prelu.py: PRELU after convolutions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.passes.graph_text import check_pass, check_unchanged
 from tests.support import Build, Tensor, check
-from tflite2onnx.passes.patterns.split_prelu import split_prelu
+from tests.support.graph_text import check_pass, check_unchanged
+from tflite2onnx.passes.patterns.convolutions.split_prelu import split_prelu
 from tflite2onnx.reader.model import read_model
 
 NAME = "fused_activation_function"
 PLAIN = f"{NAME}=NONE"
-WEIGHTS = f"constant[4,3,3,4], [1.0, 1.0, 1.0, 1.0], {PLAIN}"
+WEIGHTS = f"float32[4,3,3,4], [1.0, 1.0, 1.0, 1.0], {PLAIN}"
 SHAPE = [2, 5, 7, 4]
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 

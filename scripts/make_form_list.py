@@ -1,0 +1,39 @@
+"""Write the list of recognised forms in docs/performance.md, from the rules of the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+
+from tflite2onnx import passes
+from tflite2onnx.passes.patterns.rules import Rule
+
+TARGET = Path(__file__).parents[1] / "docs" / "performance.md"
+START, END = "<!-- made by scripts/make_form_list.py -->\n", "<!-- end -->\n"
+
+
+def list_rules() -> Iterator[tuple[str, Rule]]:
+    """Yield the rules of all passes, each with the path of its module."""
+    for module in walk_packages(passes.__path__, f"{passes.__name__}."):
+        path = module.name.removeprefix(f"{passes.__name__}.")
+        for value in vars(import_module(module.name)).values():
+            if isinstance(value, tuple):
+                yield from ((path, rule) for rule in value if isinstance(rule, Rule))
+
+
+def document() -> str:
+    """Return the document with the list of the rules."""
+    rows = dict.fromkeys(
+        f"| {rule.name} | {rule.result} | [{path.rpartition('.')[2]}]"
+        f"(../tflite2onnx/passes/{path.replace('.', '/')}.py) |\n"
+        for path, rule in list_rules()
+    )
+    table = "| in the model | becomes | rule |\n| --- | --- | --- |\n" + "".join(rows)
+    head, _, rest = TARGET.read_text().partition(START)
+    return f"{head}{START}{table}{rest[rest.index(END) :]}"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document())

@@ -1,0 +1,64 @@
+"""passes/patterns/convolutions/cost.py: the expected time of convolutions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tflite2onnx.passes.patterns.convolutions.cost import (
+    FACTORS,
+    Times,
+    estimate_convolution,
+    find_kernel,
+)
+from tflite2onnx.tensor import DType, Tensor
+
+
+def image(*shape: int) -> Tensor:
+    return Tensor("image", shape, DType.FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("block", "read", "window", "depthwise", "kernel"),
+    [
+        (16, 16, (1, 1), False, "pointwise"),
+        (16, 8, (1, 1), False, "direct"),
+        (8, 8, (1, 1), False, "pointwise"),
+        (8, 8, (3, 3), False, "window"),
+        (16, 1, (3, 3), True, "depthwise"),
+    ],
+)
+def test_kernels(
+    block: int, read: int, window: tuple[int, int], kernel: str, *, depthwise: bool
+) -> None:
+    assert find_kernel(block, read, window, depthwise=depthwise) == kernel
+
+
+@pytest.mark.parametrize("block", [8, 16])
+def test_whole_blocks(block: int) -> None:
+    """Channels are computed in whole blocks."""
+    few, many = (
+        estimate_convolution(block, (n, 1, 1), image(1, 28, 28, n), image(1, 28, 28, m))
+        for n, m in ((2 * block - 4, 3 * block - 4), (2 * block, 3 * block))
+    )
+    assert few == many
+
+
+def test_terms() -> None:
+    """The time is that of a node, of its multiplications, and of its bytes."""
+    x, y = image(1, 10, 10, 16), image(1, 10, 10, 32)
+    factors = FACTORS[16]["window"]
+    expected = factors.node + factors.products * 0.4608 + factors.megabytes * 0.0192
+    assert estimate_convolution(16, (16, 3, 3), x, y) == pytest.approx(expected)
+
+
+def test_depthwise() -> None:
+    x, factors = image(1, 10, 10, 20), FACTORS[16]["depthwise"]
+    expected = factors.node + factors.products * 0.0288 + factors.megabytes * 0.0256
+    assert estimate_convolution(16, (1, 3, 3), x, x) == pytest.approx(expected)
+
+
+def test_better_times() -> None:
+    first = Times(100, 100)
+    assert Times(90, 102).is_better(first, first)
+    assert not Times(70, 110).is_better(first, first)
+    assert not Times(100, 101).is_better(first, first)

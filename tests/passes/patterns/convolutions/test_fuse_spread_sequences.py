@@ -1,0 +1,137 @@
+"""passes/patterns/convolutions/fuse_spread_sequences.py: dilated convolutions, spelled out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import check
+from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
+from tflite2onnx.passes.patterns.convolutions.fuse_spread_sequences import fuse_spread_sequences
+
+STEP = "padding=VALID, stride_w=1, stride_h=1, dilation_w_factor=1, dilation_h_factor=1"
+FILTERS = f"float32[5,1,2,5], float32[5], {STEP}"
+SPREAD = """
+        inputs x: float32[1,21,5]
+        p: float32[1,24,5] = PAD(x, [[0, 0], [3, 0], [0, 0]])
+        r: float32[12,2,5] = RESHAPE(p, [12, 2, 5])
+        t: float32[2,12,5] = TRANSPOSE(r, [1, 0, 2])
+"""
+BEFORE = f"""{SPREAD}
+        i: float32[2,1,12,5] = RESHAPE(t, [2, 1, 12, 5])
+        c: float32[2,1,11,5] = CONV_2D(i, {FILTERS})
+        u: float32[11,2,5,1] = TRANSPOSE(c, [2, 0, 3, 1])
+        s: float32[1,22,5] = RESHAPE(u, [1, 22, 5])
+        y: float32[1,21,5] = SLICE(s, [0, 1, 0], [-1, -1, -1])
+        return y
+"""
+AFTER = f"""
+        inputs x: float32[1,21,5]
+        t: float32[2,12,5] = SPACE_TO_BATCH_ND(x, [2], [[3, 0]])
+        i: float32[2,1,12,5] = RESHAPE(t, [2, 1, 12, 5])
+        c: float32[2,1,11,5] = CONV_2D(i, {FILTERS})
+        r: float32[2,11,5] = RESHAPE(c)
+        y: float32[1,21,5] = BATCH_TO_SPACE_ND(r, [2], [[1, 0]])
+        return y
+"""
+
+
+def list_nodes(text: str) -> list[str]:
+    return [node.op_type for node in check(make_model(text)).model.graph.node]
+
+
+def test_before_and_after() -> None:
+    assert_rewritten(fuse_spread_sequences, BEFORE, AFTER)
+
+
+def test_numbers() -> None:
+    """One convolution with a dilation, whose padding is that of PAD without that of SLICE."""
+    assert list_nodes(BEFORE).count("Conv") == 1
+    assert not {"Transpose", "Slice", "Pad"} & {*list_nodes(BEFORE)}
+
+
+def test_columns() -> None:
+    """The samples may be the height of the images."""
+    text = BEFORE.replace("[2,1,12,5]", "[2,12,1,5]").replace("[2,1,11,5]", "[2,11,1,5]")
+    text = text.replace("[2, 1, 12, 5]", "[2, 12, 1, 5]").replace("[5,1,2,5]", "[5,2,1,5]")
+    text = text.replace("[2, 0, 3, 1]", "[1, 0, 3, 2]")
+    assert not {"Transpose", "Slice", "Pad"} & {*list_nodes(text)}
+
+
+def test_no_slice_and_no_pad() -> None:
+    text = f"""
+        inputs x: float32[1,24,5]
+        r: float32[12,2,5] = RESHAPE(x, [12, 2, 5])
+        t: float32[2,12,5] = TRANSPOSE(r, [1, 0, 2])
+        i: float32[2,1,12,5] = RESHAPE(t, [2, 1, 12, 5])
+        c: float32[2,1,11,5] = CONV_2D(i, {FILTERS})
+        u: float32[11,2,5,1] = TRANSPOSE(c, [2, 0, 3, 1])
+        y: float32[1,22,5] = RESHAPE(u, [1, 22, 5])
+        return y
+    """
+    assert "Transpose" not in list_nodes(text)
+
+
+def test_two_layers() -> None:
+    """No RESHAPE is left between two layers."""
+    second = BEFORE.partition("p:")[2]
+    names = dict(zip("xprticusy", "ABCDEFGHI", strict=True))
+    for old, new in names.items():
+        second = second.replace(f"{old}:", f"{new}:").replace(f"({old},", f"({new},")
+    second = second.replace("return y", "return I").replace("PAD(A,", "PAD(y,")
+    text = f"{BEFORE.replace('return y', '')}        B:{second}"
+    found = list_nodes(text)
+    assert (found.count("Conv"), found.count("Reshape")) == (2, 2)
+
+
+def test_pad_of_channels() -> None:
+    """The pads of channels stay PAD."""
+    text = BEFORE.replace("[1,21,5]", "[1,24,4]", 1).replace("[3, 0], [0, 0]]", "[0, 0], [0, 1]]")
+    after = fuse_spread_sequences(parse_graph(text))
+    assert [op.code for op in after.ops][:2] == ["PAD", "SPACE_TO_BATCH_ND"]
+
+
+def test_slice_of_channels() -> None:
+    """A SLICE of channels stays, and so do the operators before it."""
+    text = BEFORE.replace("y: float32[1,21,5]", "y: float32[1,22,4]")
+    text = text.replace("[0, 1, 0]", "[0, 0, 1]")
+    after = fuse_spread_sequences(parse_graph(text))
+    assert [op.code for op in after.ops][-2:] == ["BATCH_TO_SPACE_ND", "SLICE"]
+    check(make_model(text), seeds=[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ("TRANSPOSE(c, [2, 0, 3, 1])", "TRANSPOSE(c, [2, 3, 0, 1])", "SLICE"),
+        ("inputs x: float32[1,21,5]", "inputs x: float32[1,n,5]", "PAD"),
+    ],
+)
+def test_other_operators(old: str, new: str, kept: str) -> None:
+    """Samples that are not side by side, and a number of samples that is not known."""
+    after = fuse_spread_sequences(parse_graph(BEFORE.replace(old, new)))
+    assert kept in {op.code for op in after.ops}
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "return t",
+        "y: float32[2,12,5] = NEG(t)\n        return y",
+        "y: float32[24,5] = RESHAPE(t, [24, 5])\n        return y",
+    ],
+)
+def test_no_convolution(rest: str) -> None:
+    check_unchanged(fuse_spread_sequences, parse_graph(f"{SPREAD}        {rest}\n"))
+
+
+def test_larger_batch() -> None:
+    """Two sequences that are mixed are no sequence that is spread."""
+    text = f"""
+        inputs x: float32[2,12,5]
+        r: float32[12,2,5] = RESHAPE(x, [12, 2, 5])
+        t: float32[2,12,5] = TRANSPOSE(r, [1, 0, 2])
+        i: float32[2,1,12,5] = RESHAPE(t, [2, 1, 12, 5])
+        c: float32[2,1,11,5] = CONV_2D(i, {FILTERS})
+        return c
+    """
+    check_unchanged(fuse_spread_sequences, parse_graph(text))

@@ -1,0 +1,112 @@
+"""passes/patterns/rules.py: the driver of rules."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.support.graph_text import assert_rewritten, parse_graph
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import Rewriter, as_builtin
+
+NEGATIONS = """
+    inputs x: float32[2]
+    a: float32[2] = NEG(x)
+    b: float32[2] = NEG(a)
+    c: float32[2] = NEG(b)
+    d: float32[2] = NEG(c)
+    return d
+"""
+
+
+def make_absolute(found: Match) -> Op:
+    return as_builtin(found.last, "ABS", found.tensors["x"])
+
+
+DOUBLE = Rule("double negation", "ABS", ("NEG", ("NEG", "x")), make_absolute)
+OF_ABSOLUTE = Rule("absolute", "ABS", ("NEG", ("ABS", "x")), make_absolute)
+
+
+def test_each_match_of_a_round_is_one_of_the_graph_before() -> None:
+    after = """
+        inputs x: float32[2]
+        b: float32[2] = ABS(x)
+        d: float32[2] = ABS(b)
+        return d
+    """
+    assert_rewritten(lambda graph: apply_rules([DOUBLE], graph), NEGATIONS, after)
+
+
+def test_rules_run_until_none_matches() -> None:
+    before = NEGATIONS.replace("NEG(x)", "ABS(x)")
+    after = """
+        inputs x: float32[2]
+        d: float32[2] = ABS(x)
+        return d
+    """
+    assert_rewritten(lambda graph: apply_rules([OF_ABSOLUTE], graph), before, after)
+
+
+def test_rule_without_its_operators_or_condition_changes_nothing() -> None:
+    graph = parse_graph(NEGATIONS)
+    refused = Rule("refused", "ABS", ("NEG", "x"), make_absolute, lambda _: False)
+    empty = Rule("empty", "ABS", ("NEG", "x"), lambda _: [])
+    for rule in (OF_ABSOLUTE, refused, empty):
+        assert apply_rules([rule], graph) is graph
+
+
+def test_rule_does_not_replace_what_rules_have_built() -> None:
+    def negate_again(found: Match) -> list[Op]:
+        rewriter = Rewriter(found.last)
+        inner = rewriter.op("SQRT", found.tensors["x"], like=found.last.outputs[0])
+        rewriter.op("NEG", inner, output=found.last.outputs[0])
+        return rewriter.ops
+
+    before = "inputs x: float32[2]\na: float32[2] = NEG(x)\nreturn a"
+    after = "inputs x: float32[2]\nb: float32[2] = SQRT(x)\na: float32[2] = NEG(b)\nreturn a"
+    rule = Rule("root", "NEG", ("NEG", "x"), negate_again)
+    assert_rewritten(lambda graph: apply_rules([rule], graph), before, after)
+
+
+def test_operators_may_replace_several() -> None:
+    def split(found: Match) -> Op:
+        parts = tuple(op.outputs[0] for op in found.graph.ops)
+        return Op("SPLIT", found.last.index, (None, found.tensors["x"]), parts)
+
+    before = """
+        inputs x: float32[2]
+        a: float32[1] = SLICE(x, [0], [1])
+        b: float32[1] = SLICE(x, [1], [1])
+        return a, b
+    """
+    after = "inputs x: float32[2]\na: float32[1], b: float32[1] = SPLIT(none, x)\nreturn a, b"
+    rule = Rule("slices", "SPLIT", ("SLICE", "x", ...), split)
+    assert_rewritten(lambda graph: apply_rules([rule], graph), before, after)
+
+
+def test_rules_apply_in_sub_graphs() -> None:
+    before = """
+        inputs x: float32[2]
+        y: float32[2] = IF(True, x)
+            inputs
+            a: float32[2] = NEG(x)
+            b: float32[2] = NEG(a)
+            return b
+        return y
+    """
+    after = before.replace("            a: float32[2] = NEG(x)\n", "").replace("NEG(a)", "ABS(x)")
+    assert_rewritten(lambda graph: apply_rules([DOUBLE], graph), before, after)
+
+
+def test_name_of_a_rule_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    graph: Graph = parse_graph(NEGATIONS)
+    with caplog.at_level(logging.DEBUG, "tflite2onnx"):
+        apply_rules([DOUBLE], graph)
+    assert [record.getMessage() for record in caplog.records] == [
+        "NEG (operator 1, b): double negation",
+        "NEG (operator 2, c): double negation",
+        "NEG (operator 3, d): double negation",
+    ]

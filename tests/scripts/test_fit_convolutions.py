@@ -1,0 +1,36 @@
+"""scripts/fit_convolutions.py: factors of the times of nodes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
+    return import_module("fit_convolutions")
+
+
+def test_fit(script: Any) -> None:
+    """Factors that are not negative, although the bytes alone would have a negative one."""
+    products, size = np.array([1e6, 2e6, 4e6, 8e6]), np.array([1e6, 1e6, 2e6, 3e6])
+    times = 5 + 20e-6 * products - 1e-6 * size
+    factors, errors = script.fit_factors(np.stack([products, size, times], 1))
+    assert factors[2] == 0
+    assert factors[1] == pytest.approx(20, rel=0.1)
+    assert np.all(errors < 0.1)
+
+
+def test_table(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["fit_convolutions.py", "1"])
+    monkeypatch.setattr(script, "SIZES", (7,))
+    script.main()
+    assert '"depthwise": Factors(' in capsys.readouterr().out

@@ -1,0 +1,60 @@
+"""What patterns ask about the operands of operators."""
+
+from __future__ import annotations
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import find_convolved_input
+from tflite2onnx.op.movement.reshape_transpose import Reshape
+from tflite2onnx.tensor import Array, DType, Tensor
+
+RESHAPES = Reshape.codes  # operators that keep the elements in the same sequence
+_KEEPS_AXES = (
+    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC"),
+    *("MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6", "SUB", "TANH"),
+)
+_IMAGE = 4  # axes
+_BINARY = 2  # inputs
+
+
+def normalize_axes(axes: Array, rank: int) -> set[int]:
+    """Return the axes of a constant as numbers from 0 on; negative axes count from the last.
+
+    Raises:
+        ValueError, OverflowError: an axis is not finite.
+    """
+    return {int(axis) % rank for axis in axes.flat}
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Return whether a tensor has float32 elements that are not quantized."""
+    return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
+
+
+def find_order(op: Op) -> tuple[int, ...] | None:
+    """Return the constant permutation of a TRANSPOSE, None for other operators."""
+    order = op.inputs[1] if op.is_builtin("TRANSPOSE") and len(op.inputs) == _BINARY else None
+    return None if order is None or order.data is None else tuple(map(int, order.data.flat))
+
+
+def find_producer(tensor: Tensor | None, graph: Graph, *codes: str) -> Op | None:
+    """Return the operator that computes a tensor if it has one of the codes.
+
+    Returns None if the tensor has several readers.
+    """
+    op = None if tensor is None else graph.producers.get(tensor)
+    if op is None or not op.is_builtin(*codes) or graph.readers.find_only_reader(tensor) is None:
+        return None
+    return op
+
+
+def find_images(graph: Graph) -> set[Tensor]:
+    """Return the images that depend on a convolution by operators that keep the order of the axes.
+
+    The planner stores them with channels first.
+    """
+    images: set[Tensor] = set()
+    for op in graph.every_op():
+        keeps = op.is_builtin(*_KEEPS_AXES) and any(t in images for t in op.inputs)
+        if keeps or find_convolved_input(op) is not None:
+            images.update(t for t in op.outputs if t.rank == _IMAGE)
+    return images

@@ -1,0 +1,207 @@
+"""Recognise RELU, LEAKY_RELU, PRELU and ABS, in whatever way a model spells them out.
+
+All of them are x for x >= 0 and a x for x < 0. Exporters write them in many ways:
+
+    max(x, 0) + a min(x, 0)              relu(x) - a relu(-x)
+    relu(x) + (x - |x|) a / 2            (1 + a) / 2 x + (1 - a) / 2 |x|
+    max(x, a x) with a <= 1              x > 0 ? x : a x
+
+So the pass knows no spelling. A function is positively homogeneous if f(k x) = k^d f(x) for all
+k > 0; d is its degree. A function of one tensor that is composed of sums, products, extrema,
+comparisons and choices is homogeneous if their operands have fitting degrees. f(1) and f(-1), for
+each element of the constants, then are all of the function. The pass computes both for each tensor
+that depends on another one by these operators. A function of degree 1 with f(1) = 1 is replaced:
+
+    a = -f(-1) = 0     RELU
+    a = -1             ABS
+    all a are equal    LEAKY_RELU
+    else               PRELU
+
+1. All tensors are float32 or bool, and the result has the shape of x. NaN may become another NaN.
+2. Of several tensors on which the result depends, x is the earliest.
+3. The operators between are dead afterwards, unless others read them too. The pass never adds a
+   node: it replaces the last operator by one.
+
+A PRELU of an image then becomes convolutions (`split_prelu`): MobileFaceNet, whose 33 PRELU have 5
+operators each, takes 0.6 of the time in ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.rewriter import as_builtin, constant
+from tflite2onnx.tensor import Array, DType, Tensor
+
+_Function = Callable[..., Array]
+
+# All operands have one degree, which is that of the result.
+_SUMS: Mapping[str, _Function] = {
+    "ABS": np.abs,
+    "ADD": np.add,
+    "CAST": lambda x: x.astype(np.float32),
+    "LEAKY_RELU": lambda x, alpha: np.where(x > 0, x, alpha * x),
+    "MAXIMUM": np.maximum,
+    "MINIMUM": np.minimum,
+    "NEG": np.negative,
+    "RELU": lambda x: np.maximum(x, 0),
+    "SUB": np.subtract,
+    "ZEROS_LIKE": np.zeros_like,
+}
+# All operands have one degree; that of the result is 0.
+_COMPARISONS: Mapping[str, _Function] = {
+    "GREATER": np.greater,
+    "GREATER_EQUAL": np.greater_equal,
+    "LESS": np.less,
+    "LESS_EQUAL": np.less_equal,
+    "LOGICAL_NOT": np.logical_not,
+    "SIGN": np.sign,
+}
+# The degree of the result is the sum of the degrees.
+_PRODUCTS: Mapping[str, _Function] = {
+    "DIV": np.divide,
+    "MUL": np.multiply,
+    "PRELU": lambda x, slopes: np.where(x > 0, x, slopes * x),
+}
+# The first operand has degree 0, and the others have one degree.
+_CHOICES: Mapping[str, _Function] = {"SELECT": np.where, "SELECT_V2": np.where}
+_FUNCTIONS = {**_SUMS, **_COMPARISONS, **_PRODUCTS, **_CHOICES}
+_CONSTANT_SECOND = ("DIV", "PRELU")
+_CODES = {0.0: "RELU", -1.0: "ABS"}  # by slope
+_DEEPEST = 8  # tensors on which a result may depend
+_MOST = 1 << 20  # elements of a constant
+_CLOSE = 1e-6
+
+
+class _Homogeneous(NamedTuple):
+    """A function of a tensor: its degree, and its values at 1 and at -1."""
+
+    degree: int
+    above: Array
+    below: Array
+
+    @property
+    def has_every_degree(self) -> bool:
+        """Whether all values are zero or infinite: k^d times the value is the value for all d."""
+        return all(np.all((side == 0) | np.isinf(side)) for side in (self.above, self.below))
+
+
+def _make_identity() -> _Homogeneous:
+    """Return the identity in arrays of its own: no array outlives a conversion."""
+    return _Homogeneous(1, np.full(1, 1, np.float32), np.full(1, -1, np.float32))
+
+
+def fuse_rectifiers(graph: Graph) -> Graph:
+    """Return the graph with one operator in place of a rectifier that is spelled out."""
+    functions: dict[Tensor, dict[Tensor, _Homogeneous]] = {}
+
+    def change(op: Op) -> list[Op]:
+        if not op.is_builtin(*_FUNCTIONS) or op.activation not in {"NONE", "RELU"}:
+            return [op]
+        (y,) = op.outputs
+        found = _find_functions(op, functions)
+        functions[y] = dict([*found.items()][-_DEEPEST:])
+        rectifiers = (_make_rectifier(op, x, function) for x, function in found.items())
+        return [next((each for each in rectifiers if each is not None), op)]
+
+    return graph.rewrite(change)
+
+
+def _find_functions(
+    op: Op, functions: Mapping[Tensor, Mapping[Tensor, _Homogeneous]]
+) -> dict[Tensor, _Homogeneous]:
+    """Return the functions that an operator computes, by the tensor that each depends on."""
+    choices = [
+        {**functions.get(t, {}), **({t: _make_identity()} if is_float(t) else {})}
+        for t in op.inputs
+        if t is not None and t.data is None
+    ]
+    if not choices or not all(_is_known(t) for t in (*op.inputs, *op.outputs)):
+        return {}
+    if (op.is_builtin(*_CONSTANT_SECOND) and len(choices) > 1) or _casts_to_bool(op):
+        return {}
+    found = {}
+    for x in choices[0]:
+        if all(x in each for each in choices):
+            operands = [
+                _Homogeneous(0, t.data, t.data) if t.data is not None else _get(functions, t, x)
+                for t in op.inputs
+                if t is not None
+            ]
+            if (function := _evaluate_operator(op, operands)) is not None:
+                found[x] = function
+    return found
+
+
+def _casts_to_bool(op: Op) -> bool:
+    return op.is_builtin("CAST") and not is_float(op.outputs[0])
+
+
+def _get(
+    functions: Mapping[Tensor, Mapping[Tensor, _Homogeneous]], t: Tensor, x: Tensor
+) -> _Homogeneous:
+    return _make_identity() if t is x else functions[t][x]
+
+
+def _is_known(tensor: Tensor | None) -> bool:
+    """Return whether the functions of a tensor, or the elements of a constant, can be computed."""
+    if tensor is None or not (is_float(tensor) or tensor.dtype is DType.BOOL):
+        return False
+    return tensor.data is None or 0 < tensor.data.size <= _MOST
+
+
+def _evaluate_operator(op: Op, operands: list[_Homogeneous]) -> _Homogeneous | None:
+    """Return the function that an operator makes of functions, None if it is not homogeneous."""
+    degree = _find_degree(op, operands)
+    if degree is None:
+        return None
+    parameters = [op.options.alpha] if op.code == "LEAKY_RELU" else []
+    sides = []
+    with np.errstate(all="ignore"):
+        for values in zip(*((each.above, each.below) for each in operands), strict=True):
+            side = _FUNCTIONS[op.code](*values, *parameters)
+            sides.append(np.maximum(side, 0) if op.activation == "RELU" else side)
+    return _Homogeneous(degree, *sides)
+
+
+def _find_degree(op: Op, operands: list[_Homogeneous]) -> int | None:
+    """Return the degree of the result, None if the operands have no fitting degrees."""
+    if op.code in _PRODUCTS:
+        degree = sum(each.degree for each in operands)
+        return degree if degree <= 1 else None
+    if op.code in _CHOICES:
+        condition, *operands = operands
+        if condition.degree:
+            return None
+    degrees = {each.degree for each in operands if not each.has_every_degree}
+    if len(degrees) > 1:
+        return None
+    return 0 if op.code in _COMPARISONS else max(degrees, default=0)
+
+
+def _make_rectifier(op: Op, x: Tensor, function: _Homogeneous) -> Op | None:
+    """Return the operator that computes a function of x, None if there is none better."""
+    (y,) = op.outputs
+    if function.degree != 1 or not is_float(y) or x.sizes != y.sizes:
+        return None
+    slopes = -np.asarray(function.below, np.float32)
+    if not np.all(np.abs(function.above - 1) <= _CLOSE) or not np.all(np.isfinite(slopes)):
+        return None
+    slope = float(slopes.flat[0])
+    inputs: list[Tensor] = []
+    options: dict[str, object] = {}
+    if np.any(slopes != slope):
+        code, inputs = "PRELU", [constant(f"{y.name}/slopes", slopes, x)]
+    elif slope in _CODES:
+        code = _CODES[slope]
+    else:
+        code, options = "LEAKY_RELU", {"alpha": slope}
+    same = op.is_builtin(code) and op.inputs[0] is x and op.activation == "NONE"
+    if same or np.all(slopes == 1):
+        return None
+    return as_builtin(op, code, x, *inputs, **options)

@@ -1,0 +1,92 @@
+"""Rules: a pattern, a condition, and what is built in place of the operators that match."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.patterns.matching import (
+    GraphMatcher,
+    Match,
+    Pattern,
+    list_codes,
+    may_end_in,
+)
+from tflite2onnx.tensor import Tensor
+
+_logger = logging.getLogger(__name__)
+
+Built = Op | Sequence[Op] | None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Replaces the last operator of a match by one operator or several.
+
+    `name` says what is recognised, and `result` what it becomes, for the documentation. `build`
+    returns None if an operand does not fit; so does a `condition` that does not hold. The operators
+    may compute outputs of other operators too, which are removed then.
+
+    All operators compute float32, unless `floats` is unset.
+    """
+
+    name: str
+    result: str
+    pattern: Pattern
+    build: Callable[[Match], Built]
+    condition: Callable[[Match], bool] = lambda _: True
+    floats: bool = True
+
+
+def apply_rules(rules: Sequence[Rule], graph: Graph) -> Graph:
+    """Return the graph after all rules, in rounds until none matches.
+
+    In a round each match is one of the graph before the round. The first rule that matches an
+    operator counts. No rule replaces an operator that a rule of the sequence has built, so that the
+    rounds end.
+    """
+    built: set[Op] = set()
+    while True:
+        # Most graphs have the operators of few patterns.
+        present = [rule for rule in rules if graph.codes.issuperset(list_codes(rule.pattern))]
+        changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
+        if changed is graph:
+            return graph
+        graph = eliminate_dead_operators(changed)
+
+
+class _Round:
+    """Applies rules to the operators of a graph; `built` are the operators that rules have made."""
+
+    def __init__(self, rules: Sequence[Rule], graph: Graph, built: set[Op]) -> None:
+        self._rules, self._built = rules, built
+        self._matcher = {floats: GraphMatcher(graph, floats=floats) for floats in (False, True)}
+        self._ending: dict[tuple[str, str], list[Rule]] = {}
+        self._computed: set[Tensor] = set()
+
+    def change(self, op: Op) -> Sequence[Op]:
+        """Return the operators that replace an operator; none if another computes its outputs."""
+        if not op.outputs or op in self._built:
+            return (op,)
+        if self._computed.issuperset(op.outputs):
+            return ()
+        for rule in self._list_rules(op):
+            for match in self._matcher[rule.floats].find_all(op, rule.pattern):
+                made = rule.build(match) if rule.condition(match) else None
+                if made:
+                    _logger.debug("%s: %s", op.place, rule.name)
+                    ops = (made,) if isinstance(made, Op) else (*made,)
+                    self._built.update(ops)
+                    self._computed.update(t for each in ops for t in each.outputs)
+                    return ops
+        return (op,)
+
+    def _list_rules(self, op: Op) -> list[Rule]:
+        """Return the rules whose pattern may end in an operator."""
+        key = (op.code, op.activation)
+        if key not in self._ending:
+            self._ending[key] = [r for r in self._rules if may_end_in(r.pattern, op)]
+        return self._ending[key]
