@@ -99,7 +99,7 @@ def string_lines(key: str, value: str, indent: int) -> list[str]:
 def fields(schema: ModuleType, table: str) -> list[str]:
     """Return the fields of a table as written in the schema."""
     methods = inspect.getmembers(getattr(schema, table), inspect.isfunction)
-    bases = [(n, m) for n, m in methods if not re.search("^Init$|(AsNumpy|Length|IsNone)$", n)]
+    bases = [(n, m) for n, m in methods if not re.search("^Init$|.(AsNumpy|Length|IsNone)$", n)]
     slots = dict(field(name, inspect.getsource(method)) for name, method in bases)
     return [slots.get(i, "-") for i in range(1 + max(slots, default=-1))]
 

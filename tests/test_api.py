@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +176,56 @@ def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
         tflite2onnx.convert(network(), **options)
 
 
+def test_the_version_imports_nothing() -> None:
+    """`--version` ends before numpy and onnx are imported."""
+    words = [sys.executable, "-X", "importtime", "-m", "tflite2onnx", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == f"tflite2onnx {tflite2onnx.__version__}\n"
+    assert not {"numpy", "onnx", "tflite2onnx.convert"} & {*done.stderr.replace("|", " ").split()}
+
+
+# Process pools
+
+
+def test_a_pool_of_processes(tmp_path: Path) -> None:
+    """A pool converts 20 models; the model that is refused raises its error and breaks nothing."""
+    files = sorted(Path("assets/models").glob("*.tflite"))
+    for number in range(20 - len(files)):
+        file = tmp_path / f"{number}.tflite"
+        file.write_bytes(chain(*["ABS"] * (number + 1)))
+        files.append(file)
+    m = Build()
+    m.output(*m.custom("Mystery", [m.input([2])], [[2]]))
+    files[7] = tmp_path / "refused.tflite"
+    files[7].write_bytes(m.bytes())
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        found = [pool.submit(tflite2onnx.convert, file) for file in files]
+        error = found.pop(7).exception()
+        results = [future.result() for future in found]
+    assert isinstance(error, errors.UnsupportedOperators)
+    assert [problem.place for problem in error.problems] == ["Mystery (operator 0, tensor_1)"]
+    del files[7]
+    for file, result in zip(files, results, strict=True):
+        own = tflite2onnx.convert(file)
+        assert result.skeleton.serialize() == own.skeleton.serialize()
+        assert result.skeleton.storage == own.skeleton.storage
+    assert tflite2onnx.verify(files[0], results[0]).tensors
+
+
+def test_errors_can_be_pickled() -> None:
+    """An error that a process sends to another one is the same error."""
+    for error in (
+        errors.ModelFileError("x"),
+        errors.OperatorError("reason", "ADD (operator 1, y)"),
+        errors.FixedSizeError("reason", "ADD (operator 1, y)", ["x_0"]),
+        errors.UnsupportedOperators([errors.OperatorError("reason", "ADD (operator 1, y)")]),
+    ):
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        assert (type(again), str(again), vars(again).keys()) == (
+            type(error), str(error), vars(error).keys()
+        )  # fmt: skip
+
+
 # The interface of version 0.x
 
 
@@ -191,6 +244,9 @@ def test_old_programs_run(model: Path) -> None:
     assert onnx.load(output) == want
     with pytest.raises(TypeError, match="onyx_path"):
         old(str(model), onyx_path=str(output))
+    with pytest.raises(ValueError, match="No such file"):
+        old("none.tflite", str(output))
+    assert tflite2onnx.DESCRIPTION == "Convert TensorFlow Lite models to ONNX"
 
 
 def test_supported_operators() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.golden.records import ASSETS
 from tests.support import Build
+from tests.support.graph_text import make_model
 from tflite2onnx.cli import main
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import OperatorInfo, inspect
@@ -124,6 +125,12 @@ def test_a_model_that_cannot_be_converted(tmp_path: Path, capsys: Captured) -> N
     assert "mystery (operator 1" in said.out
     assert run_inspect(tmp_path, model("mystery"), "-q") == 1
     assert not capsys.readouterr().out
+
+
+def test_graph_is_printed_as_text(tmp_path: Path, capsys: Captured) -> None:
+    text = "inputs %0: float32[2]\n%1: float32[2] = ABS(%0)\nreturn %1"
+    assert run_inspect(tmp_path, make_model(text), "--graph") == 0
+    assert capsys.readouterr().out.endswith(f"\n\nmain:\n{text}\n")
 
 
 def test_json(tmp_path: Path, capsys: Captured) -> None:

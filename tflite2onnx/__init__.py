@@ -2,12 +2,16 @@
 
 import gc
 import logging
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.utils.interrupts import end_on_interrupt, is_program
+from tflite2onnx.version import VERSION, print_version
 
 if is_program():
+    if sys.argv[1:] == ["--version"]:
+        print_version()
     end_on_interrupt()  # the imports below take time
     # Garbage collection takes longer than a small conversion, and frees no imported modules.
     gc.disable()
@@ -20,12 +24,12 @@ from tflite2onnx.op import supported_operators
 from tflite2onnx.op.registry import register, unregister
 from tflite2onnx.result import Result
 from tflite2onnx.stateful import Stateful
-from tflite2onnx.version import VERSION
 
 if TYPE_CHECKING:
     from tflite2onnx.verification import Report, verify
 
 __version__ = VERSION
+DESCRIPTION = "Convert TensorFlow Lite models to ONNX"  # its value since 0.x
 
 __all__ = [
     "ConversionError",

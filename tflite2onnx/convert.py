@@ -60,12 +60,14 @@ from tflite2onnx.passes import (
     apply_passes,
     list_entry_point_passes,
 )
+from tflite2onnx.passes.batch.resize_batch import list_sample_sizes, resize_batch
 from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import (
     OpenGraph,
     axis_name,
     check_dynamic_axes,
     name_dynamic_axes,
+    report_fixed_axes,
 )
 from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
@@ -73,9 +75,11 @@ from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.source import AnySource, ModelSource
 from tflite2onnx.result import Result, result_of
 from tflite2onnx.signatures import (
     find_signature,
+    name_tensors,
     rename_as_requested,
     rename_endpoints,
     signature_io_names,
@@ -88,6 +92,7 @@ from tflite2onnx.validity import check
 
 Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
+_OUT_OF_MEMORY = "the model needs more memory than is available"
 
 _logger = logging.getLogger(__name__)
 
@@ -110,7 +115,7 @@ def _suspend_gc() -> Iterator[None]:
 @accept_legacy_arguments
 @_suspend_gc()
 def convert(  # noqa: PLR0913 - options, all of them keywords
-    model: str | os.PathLike[str] | bytes,
+    model: AnySource,
     output: str | os.PathLike[str] | None = None,
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
@@ -154,8 +159,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             real numbers with a zero point that is 128 higher), or "auto" (the type with which ONNX
             Runtime is faster on x86-64). Inputs and outputs always have the file's type.
         weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, but
-            right only on processors with VNNI or ARM's dot product), or "auto" (right on every
-            processor).
+            right only on processors with VNNI or ARM's dot product), "adaptive" (int8, which the
+            model reads as uint8 where products of int8 saturate; it finds that out when it is
+            loaded), or "auto" (as the target needs them, right on every processor).
         forms: the form of a computation that has several forms in ONNX: "fastest" (in ONNX
             Runtime's CPU provider), "canonical" (ONNX's own operator for the computation, which
             other runtimes expect), or "auto" (the form of the target).
@@ -171,8 +177,10 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         shapes: the shapes of inputs, by the name of the tensor or of the signature's input. A word
             is the name of a dynamic size, also where the file has a number:
             {"audio": ["batch", 16000]}.
-        batch: the first size of all other inputs whose first size is dynamic or 1 in the file: a
-            number, or the name of a dynamic size.
+        batch: the number of samples of a batch, or the name of its dynamic size. It is the first
+            size of all inputs and outputs. Each sample is computed as if it ran alone; a model
+            whose samples are not independent is refused; "loop:4" computes one after another. An
+            input or output whose first size is neither dynamic nor 1 gets a new first axis.
         signature: the entry point to convert; None converts the main one.
         names: the source of the names of inputs and outputs: "tensor" or "signature".
         inputs: the names of the tensors that become the inputs, to cut the model at inner tensors;
@@ -230,7 +238,7 @@ def _check_arguments(model: object, output: object) -> None:
         TypeError: one is neither a path nor, of a model, the bytes of a file.
         OutputError: the output would replace the model.
     """
-    if not isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)):
+    if not isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview, ModelSource)):
         raise TypeError(f"model must be a path or bytes, got {type(model).__name__}")
     if not isinstance(output, (str, os.PathLike, NoneType)):
         raise TypeError(f"output must be a path or None, got {type(output).__name__}")
@@ -239,14 +247,27 @@ def _check_arguments(model: object, output: object) -> None:
         check_distinct_files(f"{os.fspath(output)}.data", model)
 
 
-def _read_and_convert(model: str | os.PathLike[str] | bytes, options: ConversionOptions) -> Result:
+def _read_and_convert(model: AnySource, options: ConversionOptions) -> Result:
     """Read and convert a model."""
     try:
         source = read_model(model)
-        warn_unconverted(source, options.signature)
-        return convert_model(source, options, notes=_metadata_or_empty(source, model))
     except MemoryError as error:
-        raise ModelFileError("the model needs more memory than is available") from error
+        raise ModelFileError(_OUT_OF_MEMORY) from error
+    warn_unconverted(source, options.signature)
+    return convert_read_model(source, model, options)
+
+
+@_suspend_gc()
+def convert_read_model(source: Model, origin: AnySource, options: ConversionOptions) -> Result:
+    """Convert a model that has been read from `origin`.
+
+    Raises:
+        ConversionError: the model cannot be converted; the message gives the reason.
+    """
+    try:
+        return convert_model(source, options, notes=_metadata_or_empty(source, origin))
+    except MemoryError as error:
+        raise ModelFileError(_OUT_OF_MEMORY) from error
 
 
 def convert_model(
@@ -265,13 +286,15 @@ def convert_model(
     """
     options = options.with_target()
     index, signature = find_signature(model, options.signature)
+    options = name_tensors(options, model, index)
     whole = model.graphs[index]
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
-    aliases = {name: t.name for name, t in signature.inputs.items()} if signature else {}
-    graph, words = resize_inputs(
-        inline_subgraphs(model, index), options.shapes, options.batch, aliases
-    )
+    shapes = list_sample_sizes(options.shapes, options.batch)
+    graph, words = resize_inputs(inline_subgraphs(model, index), shapes)
     graph = apply_passes(list_entry_point_passes(model, index), graph)
+    if options.batch is not None:
+        graph, counted = resize_batch(graph, options.batch, _operators(options))
+        words |= counted
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_dynamic_axes(graph, words, options, planner)
@@ -281,12 +304,13 @@ def convert_model(
         check(emitted, graph)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
-    emitted = rename_as_requested(emitted, options.rename)
+    emitted = rename_as_requested(emitted, options.rename, signature)
     properties: dict[str, object] = {
         "signatures": signature_io_names(model, index, emitted),
         "metadata": notes,
         "rename": options.rename,
         "float16": {"io": options.float16_io} if options.float16 else None,
+        "batch": options.batch,
     }
     if options.inputs is not None or options.outputs is not None:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
@@ -327,10 +351,11 @@ def _convert_with_dynamic_axes(
             emitted = _normalise_plan_emit(opened, options, planner)
         except (FixedSizeError, UnsupportedOperators) as error:
             axes = getattr(error, "axes", frozenset()) - fixed.keys()
-            reason = str(error)  # the error itself would keep all intermediate results in memory
+            # The error itself would keep all intermediate results in memory.
+            problems = getattr(error, "problems", ())
+            reason = str(problems[0] if problems else error)
         else:
-            for name, cause in fixed.items():
-                _logger.warning("axis %s is fixed as in the file because %s", name, cause)
+            report_fixed_axes(fixed, graph.inputs)
             return emitted
         if words and (not axes or axes & words.keys()):
             first = min(axes & words.keys(), default=min(words))
@@ -377,7 +402,7 @@ def _find_fixing_reason(
     sizes: list[int | str] = [*tensor.shape]
     sizes[axis] = "size"
     try:
-        resized, words = resize_inputs(graph, {tensor.name: sizes}, None)
+        resized, words = resize_inputs(graph, {tensor.name: sizes})
         named = name_dynamic_axes(apply_passes(passes, resized), _operators(options), (), words)
         normal = apply_passes(NORMALISING_PASSES, named.graph)
         operators = [*map(_operators(options), normal.every_op())]
@@ -396,8 +421,6 @@ def _with_file_sizes(graph: Graph, options: ConversionOptions) -> OpenGraph:
     try:
         return name_dynamic_axes(graph, operator_of, None)
     except FixedSizeError as error:
-        # Other operators may be unsupported as well: `sites` raises an error that names them all.
-        sites([*map(operator_of, apply_passes(NORMALISING_PASSES, graph).every_op())])
         raise UnsupportedOperators([error]) from error
 
 
@@ -468,7 +491,7 @@ def _with_opset(
             return emitted
 
 
-def _metadata_or_empty(source: Model, model: str | os.PathLike[str] | bytes) -> dict[str, object]:
+def _metadata_or_empty(source: Model, model: AnySource) -> dict[str, object]:
     """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
     try:
         return describe_model(source, model)

@@ -18,8 +18,11 @@ class ConversionError(Exception):
     """The model cannot be converted; the message gives the reason."""
 
 
-class ModelFileError(ConversionError):
-    """The file is missing, empty, truncated, or not a TFLite model."""
+class ModelFileError(ConversionError, ValueError):
+    """The file is missing, empty, truncated, or not a TFLite model.
+
+    It is a ValueError too, as in tflite2onnx 0.x.
+    """
 
 
 class BundleError(ConversionError):
@@ -125,6 +128,10 @@ class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where 
         count = len(self.problems)
         head = f"{count} operator{'s' if count > 1 else ''} cannot be converted:"
         super().__init__("\n  ".join([head, *_group_problems(self.problems)]))
+
+    def __reduce__(self) -> tuple[type[UnsupportedOperators], tuple[Sequence[OperatorError]]]:
+        # Exceptions are pickled with their message as the argument.
+        return UnsupportedOperators, (self.problems,)
 
 
 def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -11,10 +10,16 @@ from typing import Any, NamedTuple
 from tflite2onnx.convert import convert_model, find_dynamic_axes
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.op import operator_for
+from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
+from tflite2onnx.passes.batch.resize_batch import find_batch_problem
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.source import AnySource, open_source
+from tflite2onnx.signatures import find_signature
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # Operators that only change the storage of a tensor, and so are not evidence of a scheme.
@@ -93,6 +98,7 @@ class Inspection:
     the model cannot be converted; then `problem` is the reason. `bytes` is the size of the file.
     `metadata` is the authors' description (see `metadata.describe_model`), and `buffers` are the
     names of all metadata. `axes` are those of the main inputs, if the model can be converted.
+    `batch_problem` is why `--batch` cannot compute a batch of independent samples, empty if it can.
     `storage` says how each quantized tensor is stored in ONNX, and why.
     """
 
@@ -108,27 +114,27 @@ class Inspection:
     problem: str
     storage: tuple[StorageInfo, ...] = ()
     axes: tuple[AxisInfo, ...] = ()
+    batch_problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inspection as dictionaries, lists, strings and numbers."""
         return asdict(self)
 
 
-def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
+def inspect(model: AnySource) -> Inspection:
     """Inspect a model, given as a path or as the bytes of its file; nothing is written.
 
     Raises:
         ModelFileError: the file is missing, empty, truncated, or not a TFLite model; or its
             metadata are damaged.
     """
-    size = len(model) if isinstance(model, bytes) else 0
-    source = read_model(model)
-    size = size or os.path.getsize(model)  # noqa: PTH202 - paths may be any os.PathLike
+    opened = open_source(model)
+    source = read_model(opened)
     whole = _convert_whole(source)
     return Inspection(
         source.description,
         source.version,
-        size,
+        len(opened.data),
         scheme(source.graphs),
         tuple(
             SignatureInfo(
@@ -141,12 +147,21 @@ def inspect(model: str | os.PathLike[str] | bytes) -> Inspection:
         ),
         tuple(_subgraph(source, graph, whole) for graph in source.graphs),
         tuple(sorted(source.metadata)),
-        describe_model(source, model),
+        describe_model(source, opened),
         whole.opset,
         whole.problem,
         whole.storage,
         _axes(source) if whole.opset is not None else (),
+        _explain_missing_batch(source) if whole.opset is not None else "",
     )
+
+
+def _explain_missing_batch(model: Model) -> str:
+    """Return why the main entry point has no batch of independent samples, empty if it has one."""
+    index, _ = find_signature(model, None)
+    model = apply_passes(MODEL_PASSES, model)
+    graph = apply_passes(list_entry_point_passes(model, index), inline_subgraphs(model, index))
+    return find_batch_problem(graph, operator_for)
 
 
 def _axes(model: Model) -> tuple[AxisInfo, ...]:

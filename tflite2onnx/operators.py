@@ -29,7 +29,14 @@ from tflite2onnx.op.common.checks import (
     ints,
 )
 from tflite2onnx.op.registry import register, unregister
-from tflite2onnx.op.traits import DynamicShape, Foldable, HasInternalState, RunsSubgraphs
+from tflite2onnx.op.traits import (
+    DynamicShape,
+    Foldable,
+    HasInternalState,
+    IndexesAxes,
+    RunsSubgraphs,
+    TakesRanges,
+)
 from tflite2onnx.quantization.declarations import Integers, Moves, Product, Real
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 from tflite2onnx.utils.dimension import Dimension
@@ -50,6 +57,7 @@ __all__ = [
     "Foldable",
     "Frame",
     "HasInternalState",
+    "IndexesAxes",
     "Integers",
     "Moves",
     "NeedsReshape",
@@ -65,6 +73,7 @@ __all__ = [
     "RegistrationError",
     "RunsSubgraphs",
     "Shape",
+    "TakesRanges",
     "Tensor",
     "Unknown",
     "Unshaped",

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    ParamSpec,
+    TypeGuard,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+import numpy as np
 import onnx
 
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
@@ -16,18 +26,18 @@ from tflite2onnx.utils.suggestions import join_alternatives
 IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
-WeightType = Literal["auto", "int8", "uint8"]
+WeightType = Literal["auto", "adaptive", "int8", "uint8"]
 StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
 Target = Literal[
     "onnxruntime",
-    "onnxruntime-vnni",
     "portable",
     "openvino",
     "opencv",
     "tvm",
     "web",
     "tensorrt",
+    "genai",
 ]
 NameSource = Literal["tensor", "signature"]
 
@@ -39,14 +49,14 @@ WEIGHTS = get_args(WeightType)
 _PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
 # A target is a set of options: the values of options that the user leaves at their defaults.
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
-    "onnxruntime": {"forms": "fastest", "states": "optional"},
-    "onnxruntime-vnni": {"forms": "fastest", "states": "optional", "weights": "int8"},
+    "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
     "portable": _PORTABLE,
     "openvino": {**_PORTABLE, "activations": "int8", "weights": "int8"},
     # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8.
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8"},
     "tvm": _PORTABLE,
-    "web": {"forms": "fastest", "states": "required"},
+    "web": {"forms": "fastest", "states": "required", "weights": "adaptive"},
+    "genai": {"forms": "fastest", "states": "required", "weights": "adaptive"},
     # TensorRT takes no zero points other than 0, which TFLite's activations have.
     "tensorrt": {**_PORTABLE, "quantization": "float"},
 }
@@ -110,10 +120,11 @@ class ConversionOptions:
     weights: WeightType = field(
         default="auto",
         metadata=_help(
-            "8-bit weights of integer products: uint8; int8, which is up to twice as fast on"
+            "8-bit weights of integer products: uint8; int8, which is up to four times as fast on"
             " processors with VNNI or ARM's dot product, but wrong on other x86-64 processors,"
-            " where ONNX Runtime's products of uint8 and int8 saturate; or the type that is right"
-            " on every processor (auto)"
+            " where ONNX Runtime's products of uint8 and int8 saturate; int8, read as uint8 where"
+            " products saturate, which the model finds out when it is loaded (adaptive); or as the"
+            " target needs them, right on every processor (auto)"
         ),
     )
     forms: Forms = field(
@@ -160,8 +171,9 @@ class ConversionOptions:
     batch: int | str | None = field(
         default=None,
         metadata=_help(
-            "first size of all inputs whose first size is dynamic or 1 in the file: a number, or a"
-            " word, which makes it dynamic"
+            "a batch of independent samples, each as if it ran alone: the first size of all inputs"
+            " and outputs, a number, or a word, which makes it dynamic; loop:N and loop:NAME"
+            " compute sample by sample, also if an operator mixes samples"
         ),
     )
     signature: str | None = field(
@@ -213,15 +225,23 @@ class ConversionOptions:
             value = getattr(self, name)
             if value not in known:
                 raise OptionError(f"{name} must be {join_alternatives(known)}, got {value!r}")
+        for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _check_sizes(self.shapes, self.batch)
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
-        if opset is not None and not (isinstance(opset, int) and MIN_OPSET <= opset <= newest):
+        if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
         if self.float16_io and not self.float16:
             raise OptionError("float16_io must be given with float16")
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)
+
+        as_numbers = {name: [*map(_convert_size, sizes)] for name, sizes in self.shapes.items()}
+        object.__setattr__(self, "shapes", as_numbers)
+        if self.batch is not None:
+            object.__setattr__(self, "batch", _convert_size(self.batch))
 
     def with_target(self) -> ConversionOptions:
         """Return the options with those of the target; options that are given stay."""
@@ -254,11 +274,23 @@ def _check_sizes(shapes: object, batch: object) -> None:
         isinstance(sizes, str) or not isinstance(sizes, Sequence) for sizes in shapes.values()
     ):
         raise OptionError(f'shapes must be such as {{"input": [1, 16000]}}, got {shapes!r}')
-    for size in (size for sizes in (*shapes.values(), [batch]) for size in sizes):
+    first = batch.removeprefix("loop:") if isinstance(batch, str) else batch
+    first = int(first) if isinstance(first, str) and first.isdecimal() else first
+    own = [] if first is None else [first]
+    for size in (size for sizes in (*shapes.values(), own) for size in sizes):
         named = isinstance(size, str) and size.isidentifier()
-        counted = isinstance(size, int) and 0 < size < _MOST
-        if not (named or counted or (size is None and batch is None)):
+        if not (named or (_is_integer(size) and 0 < size < _MOST)):
             raise OptionError(f"a size must be a positive number or a name, got {size!r}")
+
+
+def _convert_size(size: int | str) -> int | str:
+    """Return a size without a type of numpy, which protobuf does not take."""
+    return size if isinstance(size, str) else int(size)
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    """Return whether a value is an integer, numpy's too; True and False are none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 OPTION_TYPES: dict[str, Any] = get_type_hints(ConversionOptions)

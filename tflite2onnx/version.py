@@ -1,3 +1,12 @@
 """The version; reading it from the installed package would take 10 ms at each start."""
 
+import sys
+from typing import NoReturn
+
 VERSION = "1.0.0"
+
+
+def print_version() -> NoReturn:
+    """Print the version and end the program, before the modules of a conversion are imported."""
+    sys.stdout.write(f"tflite2onnx {VERSION}\n")
+    sys.exit()

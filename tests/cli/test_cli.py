@@ -324,7 +324,7 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
     ("words", "message"),
     [
         (["none.tflite"], "cannot read none.tflite: No such file or directory"),
-        (["."], ".: the output of ., a folder, must be given as -o FOLDER"),
+        (["."], ". is a folder: give the folder to write to, as -o FOLDER"),
         ([""], "cannot read : No such file or directory"),
         (["model.tflite", "model.tflite"],
          "cannot write model.tflite: it is the TFLite model"),

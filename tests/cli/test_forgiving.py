@@ -245,7 +245,7 @@ def test_names_of_signatures_that_are_not_there(capsys: Captured) -> None:
     assert main(["a.task", "out", "--names", "signature"]) == 0
     assert "plain.tflite has no signature: its inputs and" in capsys.readouterr().err
     results = convert_bundle(data, "out", names="signature")
-    assert [r.inputs[0].name for r in results.values()] == ["x", "in"]
+    assert [r.inputs[0].name for r in results.values()] == ["x", "in", "in"]
     with pytest.raises(ConversionError, match=r"signature must be .*, got size"):
         convert_bundle(archive({"plain": chain()}), "out", names="signature", signature="size")
 

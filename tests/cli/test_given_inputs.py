@@ -24,7 +24,7 @@ from tflite2onnx.tensor import Array
 from tflite2onnx.verification import given_inputs
 
 Captured = pytest.CaptureFixture[str]
-SHAPE = (2, 11, 11, 12)  # shape of the input x of model.tflite
+SHAPE = (2, 11, 11, 16)  # shape of the input x of model.tflite
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +54,15 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Array:
 
 
 def read_report(capsys: Captured, *words: str) -> dict[str, Any]:
-    """Run a successful verification; return the JSON report, which is all that it prints."""
+    """Run a successful verification; return the JSON report, which is all that it prints.
+
+    Outputs of the small models may be the same number everywhere; stderr says so of each.
+    """
     assert main([*words, "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
     found: dict[str, Any] = json.loads(out)
+    constant = [each for each in found["outputs"] if each["verdict"] == "nothing shown"]
+    assert len(err.splitlines()) == err.count("which shows nothing") == len(constant)
     return found
 
 
@@ -211,9 +215,9 @@ def test_json_of_a_bundle(capsys: Captured) -> None:
         ("several.npz", "several.npz must have one array or an array x, got a, b"),
         ("broken.npz", "cannot read broken.npz: it must be a .npy or .npz file of numbers"),
         ("empty", "empty must have files that end in .npy, .npz, got none"),
-        ("odd.npy", "input x must be float32[2, 11, 11, 12] or a batch of it, got float32[3, 11"),
-        ("zero.npy", "a batch of it, got float32[0, 11, 11, 12] in zero.npy"),
-        ("text.npy", "a batch of it, got str32[2] in text.npy"),
+        ("odd.npy", "input x must be float32[2, 11, 11, 16] or a batch of it, got float32[3, 11"),
+        ("zero.npy", "a batch of it, got float32[0, 11, 11, 16] in zero.npy"),
+        ("text.npy", "a batch of it, got string[2] in text.npy"),
     ],
 )
 @pytest.mark.parametrize("words", [["verify", "model.tflite"], ["model.tflite", "--verify"]])

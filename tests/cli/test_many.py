@@ -212,7 +212,9 @@ def test_progress(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\rtflite2onnx: models/bad.tflite: the file is truncated" in err.replace(" \r", "\r")
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert main(["models", "-o", "out"]) == 1
-    assert "5/5" not in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "5/5" not in err
+    assert "\r\x1b[K5 of 5 models" in err
 
 
 FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive({"x": chain()})}
@@ -221,7 +223,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["models"], "models: the output of models, a folder, must be given as -o FOLDER"),
+        (["models"], "models is a folder: give the folder to write to, as -o FOLDER"),
         (
             ["models/a.tflite", "models/deep/b.TFL", "out"],
             "the output of 3 models must be given, as -o FOLDER",
@@ -236,7 +238,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
         ),
         (
             ["empty", "-o", "out"],
-            "empty must have a model in it, but no file ends in .tflite, .lite, .tfl or .task",
+            "empty must have a model in it, but no file ends in .tflite, .lite, .tfl, .task or .li",
         ),
         (["models", "-o", "out", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (

@@ -129,7 +129,7 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
     [
         (["none.tflite"], "cannot read none.tflite: No such file or directory"),
         (["model.tflite", "none.onnx"], "cannot read none.onnx: No such file or directory"),
-        (["model.tflite", "model.tflite"], "ONNX Runtime cannot run the model: "),
+        (["model.tflite", "model.tflite"], "the TFLite model must be given first"),
         (["model.tflite", "--report", "model.tflite"], "it is the TFLite model"),
         (["model.tflite", "x.onnx", "--report", "./x.onnx"], "it is the ONNX model"),
         (["model.tflite", "--samples", "0"], "must be at least 1, got 0"),
@@ -182,7 +182,7 @@ def test_a_bar_on_a_terminal(model: str, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "stderr", bare)
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert main(["verify", model]) == 0
-    assert bare.getvalue() == ""
+    assert re.search(r"\d of \d+ tensors", bare.getvalue())
 
 
 # Pictures

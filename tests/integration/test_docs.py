@@ -190,6 +190,13 @@ def test_the_table_of_operators() -> None:
     assert (ROOT / "docs" / "operators.md").read_text() == made
 
 
+def test_list_of_rules_is_current() -> None:
+    """docs/performance.md has the rules of the passes."""
+    made = run_path(str(ROOT / "scripts" / "make_form_list.py"))["document"]()
+    kept = (ROOT / "docs" / "performance.md").read_text()
+    assert kept == made, "write it anew: python scripts/make_form_list.py"
+
+
 def test_the_command_reference_is_up_to_date() -> None:
     made = run_path(str(ROOT / "scripts" / "make_command_reference.py"))["document"]()
     kept = (ROOT / "docs" / "command-line.md").read_text()

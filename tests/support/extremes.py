@@ -116,12 +116,17 @@ def extreme(dtype: str, shape: Sequence[int], channel: int, *, least: int | None
 
 @dataclass(frozen=True)
 class Extreme(Layer):
-    """A layer with extreme weights; two of its inputs are all largest and all smallest."""
+    """A layer with extreme weights; two of its inputs are all largest and all smallest.
+
+    `least` is the least weight; None for that of the type.
+    """
+
+    least: int | None = None
 
     @cached_property
     def weights(self) -> Array:
         """The integers in the file."""
-        return extreme(self.scheme.w, self.shape.w, self.shape.channel)
+        return extreme(self.scheme.w, self.shape.w, self.shape.channel, least=self.least)
 
     @cached_property
     def inputs(self) -> list[Array]:
@@ -143,6 +148,10 @@ def layers() -> Iterator[Sample]:
         shape = SHAPES[name] if name in SHAPES else WIDE[name]
         layer = Extreme(shape, SCHEMES[scheme])
         yield Sample.of(f"{name}, {scheme}", layer.model(), [[x] for x in layer.inputs])
+        if name in WIDE and SCHEMES[scheme].w == "int8":  # adaptive without several -128
+            layer = replace(layer, least=-127)
+            runs = [[x] for x in layer.inputs]
+            yield Sample.of(f"{name}, {scheme} from -127", layer.model(), runs)
 
 
 _NOT_TAKEN = {("backwards", "int4 per channel")}

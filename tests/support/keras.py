@@ -56,6 +56,7 @@ class Keras:
     bounded: bool = False  # the index into the sequence is at most 1
     more: int = 0  # items of the sequence in excess of the rounds
     squash: str = "TANH"
+    ending: str = "TANH"  # what the output gate of an LSTM multiplies
     one: float = 1
     extra: bool = False  # an additional, unrelated variable
     activation: str = "NONE"
@@ -185,7 +186,7 @@ class Cell:
         i, f, o = (self.apply("LOGISTIC", gate) for gate in (i, f, o))
         kept, new = self.op("MUL", f, c), self.op("MUL", i, self.apply(self.form.squash, g))
         c = self.add(kept, new)
-        return [self.op("MUL", o, self.apply("TANH", c)), c]
+        return [self.op("MUL", o, self.apply(self.form.ending, c)), c]
 
     def gru(self, x: Tensor, h: Tensor) -> Tensor:
         """Return h."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.support import Tensor
     from tflite2onnx import Result
 
-SIZES = (2, 11, 11, 12)
+SIZES = (2, 11, 11, 16)
 
 
 def add_convolution(m: Build, x: Tensor, name: str, **kept: Any) -> Tensor:

@@ -9,27 +9,29 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tflite2onnx.bundle import (
+    ALL_SIGNATURES,
     MANIFEST,
     convert_models,
     keep_possible_names,
-    read_bundle,
+    list_parts,
     write_models,
 )
+from tflite2onnx.bundle.genai import TARGET as GENAI
 from tflite2onnx.cli.layouts import read_layouts, read_pairs, read_shapes, read_size
 from tflite2onnx.cli.places import (
     STANDARD,
     Job,
     check_name,
+    ends_as_folder,
     is_folder,
     names_folder,
     place_all,
     place_one,
-    place_signatures,
     place_standard_input,
     split_files,
     stem_of,
@@ -56,7 +58,9 @@ from tflite2onnx.utils.console import columns, count, print_lines
 from tflite2onnx.writer import has_external_data
 
 if TYPE_CHECKING:
+    from tflite2onnx.reader.source import ModelSource
     from tflite2onnx.verification import Report
+    from tflite2onnx.verification.runtimes import ModelFile
 
 SUMMARY = "Convert a TensorFlow Lite (LiteRT) model to ONNX."
 EPILOG = """\
@@ -68,7 +72,6 @@ exit status:
   130  interrupted
 """
 _OK = 0
-ALL_SIGNATURES = "all"
 _SMALLEST = 1024  # bytes of a weight; smaller weights cost more to find in a separate file
 
 
@@ -106,8 +109,8 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "model",
         metavar="MODEL.tflite",
-        help="the model or bundle (.task) to convert, or with -o a folder of models and bundles; -"
-        " is standard input",
+        help="the model or bundle (.task, .litertlm) to convert, or with -o a folder of models and"
+        " bundles; - is standard input",
     )
     add(
         "others",
@@ -222,12 +225,13 @@ def run_command(options: argparse.Namespace) -> int:
     if len(models) > 1 or is_folder(models[0]):
         return _convert_several_models(options, models, output)
     if models[0] == STANDARD:
-        job = place_standard_input(output, read_standard_input())
+        job = place_standard_input(output, read_standard_input(), folder=options.output is not None)
     else:
         job = place_one(models[0], output, folder=options.output is not None)
     _check_standard_output(options, job)
-    if options.signature == ALL_SIGNATURES:
-        return _run_jobs(options, _place_every_signature(options, job))
+    each = options.signature == ALL_SIGNATURES or options.target == GENAI
+    if each and not job.is_bundle:
+        job = _place_every_signature(options, job)
     if options.json:
         return _run_jobs(options, [job])
     return _convert_one_bundle(options, job) if job.is_bundle else _convert_one_model(options, job)
@@ -239,18 +243,24 @@ def _convert_several_models(
     """Convert several models."""
     _refuse_single(options, "several")
     if output is None or options.output is None:
-        raise OptionError(f"the output of {models[0]}, a folder, must be given as -o FOLDER")
+        raise OptionError(f"{models[0]} is a folder: give the folder to write to, as -o FOLDER")
     jobs = place_all(models, output)
-    if options.signature == ALL_SIGNATURES:
+    if options.signature == ALL_SIGNATURES or options.target == GENAI:
         jobs = [
-            each for job in jobs
-            for each in place_signatures(job, _signature_keys(job), stem_of(job.output)) or [job]
-        ]  # fmt: skip
+            replace(job, output=stem_of(job.output), each_signature=True)
+            if _has_signatures(job)
+            else job
+            for job in jobs
+        ]
     return _run_jobs(options, jobs)
 
 
 def _check_verification_options(options: argparse.Namespace) -> None:
     """Raise OptionError for an option of a verification that is not requested, or is wrong."""
+    if options.target == GENAI and (options.verify or options.report is not None):
+        raise OptionError(
+            "--verify must be given with another target than genai, whose decoder has other inputs"
+        )
     read_verification_options(options)
     for option in given_options(options):
         if not options.verify and options.report is None:
@@ -266,23 +276,21 @@ def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
             )
 
 
-def _place_every_signature(options: argparse.Namespace, job: Job) -> list[Job]:
-    """Return a job for each signature of a model."""
+def _place_every_signature(options: argparse.Namespace, job: Job) -> Job:
+    """Return the job of a model of which each signature becomes a file."""
     _refuse_single(options, "several signatures")
-    if options.output is None or not names_folder(options.output) or job.is_bundle:
-        raise OptionError(f"--signature {ALL_SIGNATURES} must be given with a model and -o FOLDER")
-    keys = [each.key for each in read_model(job.source).signatures]
-    if not keys:
-        raise OptionError("the model has no signatures")
-    return place_signatures(job, keys, options.output)
+    if options.output is None or not names_folder(options.output):
+        option = "--target genai" if options.target == GENAI else f"--signature {ALL_SIGNATURES}"
+        raise OptionError(f"{option} must be given with a model and -o FOLDER")
+    return replace(job, output=options.output, each_signature=True)
 
 
-def _signature_keys(job: Job) -> list[str]:
-    """Return the signatures of a model; none for a bundle or an unreadable model."""
+def _has_signatures(job: Job) -> bool:
+    """Return whether a model has signatures; False for a bundle or an unreadable model."""
     try:
-        return [] if job.is_bundle else [each.key for each in read_model(job.source).signatures]
+        return not job.is_bundle and bool(read_model(job.source).signatures)
     except ModelFileError:  # reported when the model is converted
-        return []
+        return False
 
 
 def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
@@ -348,9 +356,10 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
         **_conversion_options(options),
     }
     if options.signature == ALL_SIGNATURES:
-        chosen["signature"] = job.signature
+        chosen["signature"] = None
     if job.one_of_several:
-        chosen = {**keep_possible_names(job.model, job.source, chosen)}
+        given = keep_possible_names(job.model, read_model(job.source), ConversionOptions(**chosen))
+        chosen["names"] = given.names
     result = convert(job.source, **chosen)
     judged = options.verify or options.report is not None
     with hide_information(hidden=judged and options.quiet):
@@ -364,7 +373,7 @@ def _write_model(
     report = _verify_result(options, job.source, result) if judged else None
     if job.output == STANDARD:
         return result, report, write_standard_output(result)
-    if options.output is not None:
+    if options.output is not None or any(map(ends_as_folder, options.others)):
         with target_path(job.output) as target:
             target.parent.mkdir(parents=True, exist_ok=True)
     with _write_report_on_success(options, job.source, result, report):
@@ -404,15 +413,14 @@ def _convert_bundle(
 ) -> tuple[dict[str, Result], dict[str, Report]]:
     """Convert each model of a bundle and write all; return the reports of `--verify` too."""
     _refuse_single(options, "a bundle")
-    if options.signature == ALL_SIGNATURES:
-        raise OptionError(f"--signature {ALL_SIGNATURES} must be given for a model, got a bundle")
-    bundle = read_bundle(job.source)
+    bundle = job.read_bundle()
     results = convert_models(bundle, **_conversion_options(options))
-    reports = {
-        name: _verify_result(options, bundle.models[name], result)
-        for name, result in results.items() if options.verify
-    }  # fmt: skip
-    write_models(bundle, results, job.output, options.external_data)
+    reports = {}
+    parts = list_parts(bundle, options.signature, options.target)
+    for part in parts if options.verify else ():
+        model = _embed_external_weights(bundle.models[part.model])
+        reports[part.label] = _verify_result(options, model, results[part.label])
+    write_models(bundle, parts, results, job.output, options.external_data)
     return results, reports
 
 
@@ -433,7 +441,13 @@ def _print_verification(options: argparse.Namespace, model: str, report: Report 
     return verdict.print_verdict(model, report)
 
 
-def _verify_result(options: argparse.Namespace, model: str | bytes, result: Result) -> Report:
+def _embed_external_weights(model: ModelSource) -> ModelFile:
+    from tflite2onnx.verification import entry_point  # noqa: PLC0415 - slow to import
+
+    return entry_point.embed_external_weights(model)
+
+
+def _verify_result(options: argparse.Namespace, model: ModelFile, result: Result) -> Report:
     """Verify a conversion; tensor by tensor, and with its latency, if a page is requested."""
     from tflite2onnx.cli.latency import verify_and_measure  # noqa: PLC0415 - slow to import
     from tflite2onnx.verification import verify  # noqa: PLC0415 - likewise

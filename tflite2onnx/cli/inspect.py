@@ -8,10 +8,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tflite2onnx.bundle import is_bundle, read_bundle
+from tflite2onnx.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.cli.standard_streams import source_of
+from tflite2onnx.graph_text import write_graph
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
 from tflite2onnx.quantization.table import StorageInfo
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.source import open_source
 from tflite2onnx.utils.console import columns, count, print_lines, shorten
 
 SUMMARY = "Show the contents of a model and which operators can be converted; write nothing."
@@ -21,18 +24,23 @@ exit status:
   1    the model cannot be converted or read; the table or stderr has the reason
 """
 
+_WIDTH = 100  # characters of a value of the metadata
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "model",
         metavar="MODEL.tflite",
-        help="the model or bundle to show; - is standard input",
+        help="the model or bundle (.task, .litertlm) to show; - is standard input",
     )
     parser.add_argument(
         "--storage",
         action="store_true",
         help="also list how each quantized tensor is stored in ONNX, how it is read, and why",
+    )
+    parser.add_argument(
+        "--graph", action="store_true", help="also print each operator and its tensors as a line"
     )
     parser.add_argument("--json", action="store_true", help="print the contents as JSON")
 
@@ -40,17 +48,43 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run_command(options: argparse.Namespace) -> int:
     """Print the contents of the model; return 0 if it can be converted, 1 if not."""
     source = source_of(options.model)
-    if is_bundle(source):
-        bundle = read_bundle(source)
-        found = {name: inspect(data) for name, data in bundle.models.items()}
-    else:
-        found = {"": inspect(source)}
+    bundle = read_bundle(source) if is_bundle(source) else Bundle({"": open_source(source)})
+    found = {name: inspect(model) for name, model in bundle.models.items()}
     if options.json:
         contents = {name: each.to_dict() for name, each in found.items()}
-        print_lines(sys.stdout, [json.dumps(contents.get("", contents), indent=2)])
+        described = {"container": bundle.description} if bundle.description else {}
+        print_lines(sys.stdout, [json.dumps(contents.get("", described | contents), indent=2)])
     elif not options.quiet:
+        print_lines(sys.stdout, _container_lines(bundle.description))
         print_lines(sys.stdout, _inspection_lines(found, storage=options.storage))
+        if options.graph:
+            graphs = [
+                graph for model in bundle.models.values() for graph in read_model(model).graphs
+            ]
+            print_lines(sys.stdout, (f"\n{graph.name}:\n{write_graph(graph)}" for graph in graphs))
     return 0 if all(each.opset is not None for each in found.values()) else 1
+
+
+def _container_lines(description: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sections of a `.litertlm` file, and its metadata."""
+    if not description:
+        return
+    yield f"{description['format']} {description['version']}"
+    rows = [
+        (
+            each["type"],
+            each.get("name", ""),
+            f"{each['bytes']:,}",
+            ", ".join(f"{key} {value}" for key, value in each.get("items", {}).items()),
+        )
+        for each in description["sections"]
+    ]
+    yield from columns([("section", "name", "bytes", ""), *rows])
+    metadata = description["metadata"].items()
+    yield from columns(
+        [(key, json.dumps(value)[:_WIDTH]) for key, value in metadata] or [("no metadata",)]
+    )
+    yield ""
 
 
 def _inspection_lines(found: Mapping[str, Inspection], *, storage: bool) -> Iterator[str]:
@@ -80,6 +114,9 @@ def _lines(found: Inspection) -> Iterator[str]:
     for signature in found.signatures:
         names = ", ".join(signature.inputs), ", ".join(signature.outputs)
         yield f"signature {signature.key}({names[0]}) -> {names[1]}"
+        carried = [name for name in signature.inputs if name in signature.outputs]
+        if carried:
+            yield f"  carries {', '.join(carried)}"
     for graph in found.subgraphs:
         yield ""
         yield from _subgraph(graph)
@@ -90,6 +127,9 @@ def _lines(found: Inspection) -> Iterator[str]:
             for each in found.axes
         ]
         yield from columns([("input", "axis", "can be dynamic"), *rows])
+        yield ""
+        reason = found.batch_problem
+        yield f"batch of independent samples: {f'no: {reason}' if reason else 'yes, by --batch'}"
     yield ""
     if found.buffers:
         yield f"metadata: {', '.join(found.buffers)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,5 +35,7 @@ def _measure_apart(model: ModelFile, converted: ConvertedModel) -> Latency | Non
 
 
 def _measure(model: ModelFile, converted: ConvertedModel) -> Latency | None:
-    with hide_information(hidden=True):
+    # The verification reports an error of a model.
+    with hide_information(hidden=True, everything=True), suppress(Exception):
         return measure_latency(model, converted)
+    return None

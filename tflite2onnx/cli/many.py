@@ -101,18 +101,13 @@ def _attempt(work: Work, job: Job) -> Outcome:
         except Exception as error:  # noqa: BLE001 - the other jobs continue
             _logger.debug("%s", traceback.format_exc())
             status, facts = _FAILED, {"error": describe_bug(error)}
-    facts = {**_name_job(job), **facts, "seconds": round(perf_counter() - start, 3)}
+    facts = {"model": job.model, **facts, "seconds": round(perf_counter() - start, 3)}
     return Outcome(status, facts, tuple(messages))
-
-
-def _name_job(job: Job) -> dict[str, str]:
-    signature = {} if job.signature is None else {"signature": job.signature}
-    return {"model": job.model, **signature}
 
 
 def _describe_crash(job: Job, exit_status: int) -> Outcome:
     error = f"its process ended with exit status {exit_status}: LiteRT or ONNX Runtime crashed"
-    return Outcome(_FAILED, {**_name_job(job), "error": error})
+    return Outcome(_FAILED, {"model": job.model, "error": error})
 
 
 class _Collector(logging.Handler):
@@ -141,10 +136,10 @@ def _collect_messages(messages: list[str]) -> Iterator[None]:
 def _print_messages(job: Job, outcome: Outcome) -> None:
     """Print the messages of a job on stderr, and its error in one line."""
     for message in outcome.messages:
-        print_error(job.label, message)
+        print_error(job.model, message)
     if "error" in outcome.facts:
         head, *rest = (line.strip() for line in outcome.facts["error"].splitlines())
-        print_error(job.label, f"{head} {'; '.join(rest)}" if rest else head)
+        print_error(job.model, f"{head} {'; '.join(rest)}" if rest else head)
 
 
 def _summarize(done: Mapping[Job, Outcome]) -> dict[str, Any]:
@@ -155,7 +150,7 @@ def _summarize(done: Mapping[Job, Outcome]) -> dict[str, Any]:
 
 
 def _tabulate(done: Mapping[Job, Outcome]) -> list[str]:
-    rows = [(job.label, *_row(job, outcome)) for job, outcome in done.items()]
+    rows = [(job.model, *_row(job, outcome)) for job, outcome in done.items()]
     return columns([("model", "written", "bytes", "nodes", ""), *rows])
 
 

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tflite2onnx.bundle import is_bundle
+from tflite2onnx.bundle import Bundle, bundle_of_signatures, is_bundle, read_bundle
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.suggestions import join_alternatives
-from tflite2onnx.utils.unique_names import Names
 
 STANDARD = "-"  # standard input as a model, standard output as an output
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
-BUNDLE_SUFFIX = ".task"
-_SUFFIXES = (*MODEL_SUFFIXES, BUNDLE_SUFFIX)
+BUNDLE_SUFFIXES = (".task", ".litertlm")
+_SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A model to convert and the file to write, or a bundle and the folder to write to."""
+    """A model to convert and the file to write, or a bundle and the folder to write to.
+
+    A model of which each signature becomes a file is a bundle of its signatures.
+    """
 
     model: str
     output: str
     data: bytes | None = None  # the bytes of standard input, if it is the model
-    signature: str | None = None  # the key, if each signature is converted
+    each_signature: bool = False
     one_of_several: bool = False
-
-    @property
-    def label(self) -> str:
-        """The name of the job in messages."""
-        return self.model if self.signature is None else f"{self.model} ({self.signature})"
 
     @property
     def source(self) -> str | bytes:
@@ -42,8 +38,18 @@ class Job:
 
     @property
     def is_bundle(self) -> bool:
-        """Whether the model is a bundle of several."""
-        return is_bundle(self.source)
+        """Whether the model becomes several files."""
+        return self.each_signature or is_bundle(self.source)
+
+    def read_bundle(self) -> Bundle:
+        """Return the models of a bundle.
+
+        Raises:
+            ConversionError: the bundle cannot be read.
+        """
+        if is_bundle(self.source):
+            return read_bundle(self.source)
+        return bundle_of_signatures(self.source)
 
 
 def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
@@ -80,8 +86,10 @@ def check_name(path: str, model: str, what: str = "output") -> None:
         )
 
 
-def place_standard_input(output: str | None, data: bytes) -> Job:
+def place_standard_input(output: str | None, data: bytes, *, folder: bool) -> Job:
     """Return the job of the model on standard input; the default is standard output.
+
+    `folder` is whether the output may be a folder, in which the file is model.onnx.
 
     Raises:
         OptionError: the model is a bundle, and no folder is given.
@@ -89,6 +97,10 @@ def place_standard_input(output: str | None, data: bytes) -> Job:
     job = Job(STANDARD, STANDARD if output is None else output, data)
     if job.is_bundle and job.output == STANDARD:
         raise OptionError("the output of a bundle on standard input must be given, as -o FOLDER")
+    if job.is_bundle:
+        _check_folder_name(job.output)
+    elif job.output != STANDARD and (ends_as_folder(job.output) or folder):
+        return replace(job, output=_place_in_folder(job.output, "model.tflite"))
     return job
 
 
@@ -101,32 +113,38 @@ def place_one(model: str, output: str | None, *, folder: bool) -> Job:
     if output == STANDARD and is_bundle(model):
         raise OptionError("the output of a bundle must be a folder, got standard output")
     if is_bundle(model):
-        return Job(model, stem_of(model) if output is None else output)
+        output = stem_of(model) if output is None else output
+        _check_folder_name(output)
+        return Job(model, output)
     if output is None:
         return Job(model, name_beside(model))
-    if folder and output != STANDARD and names_folder(output):
-        return Job(model, str(Path(output) / Path(name_beside(model)).name))
+    if output != STANDARD and (ends_as_folder(output) or folder):
+        return Job(model, _place_in_folder(output, model))
     return Job(model, output)
+
+
+def ends_as_folder(path: str) -> bool:
+    """Return whether a path is typed as a folder, with a slash at its end."""
+    return path.endswith(("/", os.sep))
+
+
+def _place_in_folder(output: str, model: str) -> str:
+    """Return the path of a model's output if `output` is a folder, else `output` itself."""
+    if ends_as_folder(output) or names_folder(output):
+        return str(Path(output) / Path(name_beside(model)).name)
+    return output
+
+
+def _check_folder_name(output: str) -> None:
+    """Raise OptionError if the output of a bundle, which is a folder, is named like a file."""
+    if output.lower().endswith(".onnx") and not is_folder(output):
+        raise OptionError(f"the output of a bundle must be a folder, got {output}")
 
 
 def names_folder(output: str) -> bool:
     """Return whether -o of one model is a folder: it exists as one, or is new and not .onnx."""
     path = Path(output)
     return path.is_dir() or not (path.exists() or output.lower().endswith(".onnx"))
-
-
-def place_signatures(job: Job, keys: Sequence[str], folder: str) -> list[Job]:
-    """Return a job for each signature of a model; each output is a file in the folder."""
-    name = Names().make_unique
-    return [
-        replace(job, output=str(Path(folder) / f"{name(_file_name(key))}.onnx"), signature=key)
-        for key in keys
-    ]
-
-
-def _file_name(key: str) -> str:
-    """Return a signature's key as a file name, in lower case, as some file systems ignore case."""
-    return re.sub(r"[^\w.-]", "_", key).lstrip(".").lower() or "signature"
 
 
 def place_all(models: Iterable[str], output: str) -> list[Job]:

@@ -44,10 +44,10 @@ def write_standard_output(result: Result) -> int:
 
 
 @contextmanager
-def hide_information(*, hidden: bool) -> Iterator[None]:
+def hide_information(*, hidden: bool, everything: bool = False) -> Iterator[None]:
     """Drop the lines on stderr that begin with INFO, which LiteRT's library writes directly.
 
-    All other lines are written at the end.
+    All other lines are written at the end, unless `everything` is hidden.
     """
     if not hidden:
         yield
@@ -64,5 +64,5 @@ def hide_information(*, hidden: bool) -> Iterator[None]:
             os.close(stderr)
             kept.seek(0)
             for line in kept:
-                if not line.startswith(b"INFO: "):
+                if not (everything or line.startswith(b"INFO: ")):
                     os.write(_STDERR, line)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Mapping
 
 from tflite2onnx.utils.console import columns, count, print_error
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
+from tflite2onnx.verification.language.decoding import Decoding
 
 OK, DIFFERENT = 0, 2
 _MOST = 10  # largest number of tensors listed
@@ -17,6 +20,8 @@ def print_verdict(model: str, report: Report) -> int:
     for difference in report.outputs:
         if not difference.ok:
             print_error(model, f"output {difference.name}: {difference.complaint}")
+    for difference in report.nothing_shown:
+        print_error(model, f"warning: {_describe_nothing(difference)}")
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
@@ -31,6 +36,24 @@ def print_verdict(model: str, report: Report) -> int:
     return OK if report.ok else DIFFERENT
 
 
+def _describe_nothing(output: Difference) -> str:
+    numbers = "not finite" if math.isnan(output.level or 0) else f"{output.level:.6g}"
+    return (
+        f"output {output.name}: every element is {numbers}, which shows nothing; verify on real"
+        " data, with --input NAME=FILE or --image FILE"
+    )
+
+
+def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[list[str], int]:
+    """Return the tokens of each language model as lines; print wrong ones; return the status."""
+    for name, each in decodings.items():
+        if not each.ok:
+            steps = ", ".join(map(str, each.wrong))
+            print_error(name or model, f"the tokens of the steps {steps} are not LiteRT's")
+    lines = [f"{name}: {each}" if name else str(each) for name, each in decodings.items()]
+    return lines, OK if all(each.ok for each in decodings.values()) else DIFFERENT
+
+
 def _describe_alone(report: Report, first: TensorComparison) -> str:
     return f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
 
@@ -38,10 +61,14 @@ def _describe_alone(report: Report, first: TensorComparison) -> str:
 def outputs(report: Report) -> list[str]:
     """Return the findings for the outputs, and the instruction sets of the processor."""
     rows = [(d.name, *_format_difference(d), verdict.value) for d, verdict in report.judged_outputs]
+    bounds = [
+        f"{d.name} is close: {d.bound}" for d, v in report.judged_outputs if v is Verdict.CLOSE
+    ]
     worst = f" (the worst: {report.worst})" if report.samples > 1 and report.worst else ""
     return [
         f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}{worst}:",
         *columns(rows),
+        *bounds,
         f"instruction sets of this processor: {describe_sets(report.processor)}",
     ]
 
@@ -63,14 +90,17 @@ def _tensors(report: Report) -> list[str]:
     """Count the verdicts, and list the tensors that are not right, wrong operators first."""
     found, verdicts = report.tensors or report.operators, report.verdicts
     counts = Counter(verdicts[each.name] for each in found)
-    right, far, wrong = (counts[v] for v in (Verdict.RIGHT, Verdict.DIFFERS, Verdict.WRONG))
+    far, wrong = counts[Verdict.DIFFERS], counts[Verdict.WRONG]
+    right = counts.total() - far - wrong
     counted = f"{right:,} right, {far:,} differ, {wrong:,} wrong"
+    if counts[Verdict.CLOSE]:
+        counted += f"; {counts[Verdict.CLOSE]:,} right by a wider limit"
     lines = [f"{count(len(found), 'tensor')}, in order of execution: {counted}"]
     if report.operators:
         number = count(len(report.operators), "operator")
         lines.append(f"{number}, each on LiteRT's own inputs: {wrong:,} wrong")
     alone = {each.name: each.difference for each in report.operators}
-    listed = [each for each in found if verdicts[each.name] is not Verdict.RIGHT]
+    listed = [each for each in found if not verdicts[each.name].accepts]
     listed.sort(key=lambda each: verdicts[each.name] is not Verdict.WRONG)
     rows = [
         (

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tflite2onnx.bundle import files_of, is_bundle, read_bundle
+from tflite2onnx.bundle import bundle_of_signatures, is_bundle, list_parts, read_bundle
 from tflite2onnx.cli.latency import verify_and_measure
-from tflite2onnx.cli.places import STANDARD
+from tflite2onnx.cli.places import STANDARD, is_folder
 from tflite2onnx.cli.progress import show_progress
 from tflite2onnx.cli.standard_streams import hide_information, source_of
-from tflite2onnx.cli.verdict import outputs, print_verdict, tensor_lines
+from tflite2onnx.cli.verdict import describe_decodings, outputs, print_verdict, tensor_lines
 from tflite2onnx.cli.verification_options import (
     SINGLE,
     add_verification_options,
@@ -27,6 +27,8 @@ from tflite2onnx.report import write_report
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_lines
 from tflite2onnx.verification import Report, verify
+from tflite2onnx.verification.entry_point import embed_external_weights
+from tflite2onnx.verification.language.decoding import verify_decoders
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
@@ -41,12 +43,17 @@ fuse them away.
 The last line of the result has the time of an inference in both runtimes, on one thread, and the
 two types of nodes that take the most time in ONNX Runtime.
 
-Each tensor has one of three verdicts. "right": it is within the limits. "wrong": its operator
-exceeds its limits on LiteRT's own inputs. "differs": it exceeds the limits because earlier tensors
-differ. If the model is right with the optimizations of ONNX Runtime disabled, the message names the
-kernels of ONNX Runtime as the cause.
+Each tensor has a verdict. "right": each element is within its limit. "close": only a wider limit,
+which is printed, accepts it. "nothing shown": an output is the same number everywhere, or not
+finite, although other inputs were tried. "wrong": its operator exceeds its limits on LiteRT's own
+inputs. "differs": it exceeds the limits because earlier tensors differ. If the model is right with
+the optimizations of ONNX Runtime disabled, the message names the kernels of ONNX Runtime as the
+cause.
 
-Each model in a bundle is verified against its file in the folder of the converted bundle.
+Each model in a bundle is verified against its file in the folder of the converted bundle, and so is
+each signature of a model if a folder is given. A language model with the signatures prefill... and
+decode also chooses 20 tokens after a random prompt in both runtimes, each with its own caches. The
+tokens must be equal wherever LiteRT's two best logits are farther apart than its own kernels are.
 
 exit status:
   0    all outputs, and all operators that ran alone, are within the limits
@@ -63,7 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "model",
         metavar="MODEL.tflite",
-        help="the original model or bundle (.task); - is standard input",
+        help="the original model or bundle (.task, .litertlm); - is standard input",
     )
     add(
         "converted",
@@ -96,7 +103,7 @@ def run_command(options: argparse.Namespace) -> int:
         raise OptionError("only one model can be standard input, got - twice")
     source = source_of(options.model)
     with hide_information(hidden=options.quiet):
-        if is_bundle(source):
+        if is_bundle(source) or is_folder(options.converted or ""):
             return _verify_bundle(options, source)
         return _verify_model(options, source)
 
@@ -125,15 +132,21 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         raise OptionError("the models of a bundle must be in a folder, got standard input")
     for option in (*given_options(options, SINGLE), *["--report"] * bool(options.report)):
         raise OptionError(f"{option} must be given for one model, got a bundle")
-    bundle, folder = read_bundle(source), options.converted
+    bundle = read_bundle(source) if is_bundle(source) else bundle_of_signatures(source)
+    folder = options.converted
     statuses, found = set(), []
-    for name, file in files_of(bundle).items():
-        model = bundle.models[name]
+    parts = list_parts(bundle)
+    for part in parts:
+        name, model = part.label, embed_external_weights(bundle.models[part.model])
         if not (options.quiet or options.json):
             print_lines(sys.stdout, [f"{name}:"])
         try:
             report = _verify(
-                options, model, convert(model) if folder is None else Path(folder) / file
+                options,
+                model,
+                convert(model, signature=part.signature)
+                if folder is None
+                else Path(folder) / part.file,
             )
         except ConversionError as error:
             print_error(name, str(error))
@@ -143,8 +156,20 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         _print_findings(options, report)
         statuses.add(print_verdict(name, report))
         found.append({"name": name, **report.to_dict()})
+    files = {
+        (part.model, part.signature): Path(folder) / part.file
+        if folder is not None
+        else convert(bundle.models[part.model], signature=part.signature)
+        for part in parts
+    }
+    decodings = verify_decoders(bundle.models, files) if _FAILED not in statuses else {}
+    lines, status = describe_decodings(options.model, decodings)
+    statuses.add(status)
     if options.json:
-        _print_json({"model": options.model, "models": found})
+        told = {name: each.to_dict() for name, each in decodings.items()}
+        _print_json({"model": options.model, "models": found, "decodings": told})
+    elif not options.quiet:
+        print_lines(sys.stdout, lines)
     return max(statuses)
 
 

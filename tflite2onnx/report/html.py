@@ -61,12 +61,12 @@ def _class(kind: str, cell: object) -> str:
 
 def _cell(cell: object) -> str:
     if isinstance(cell, Verdict):
-        kind = "right" if cell is Verdict.RIGHT else "wrong"
+        kind = "right" if cell.accepts else "wrong"
         return f'<span class="{kind}">{cell.value}</span>'
     return text(cell)
 
 
-def keys(entries: Iterable[tuple[str, str]]) -> str:
+def write_keys(entries: Iterable[tuple[str, str]]) -> str:
     """Return a legend of colours; an entry is (class, meaning)."""
     items = "".join(f'<li class="{kind}"><i></i>{text(words)}</li>' for kind, words in entries)
     return f'<ul class="keys">{items}</ul>'

@@ -18,7 +18,13 @@ from tflite2onnx.verification.latency import Latency
 from tflite2onnx.version import VERSION
 
 _WORST = 12  # tensors in the table
-_WORST_FIRST = (Verdict.WRONG, Verdict.DIFFERS, Verdict.RIGHT)
+_WORST_FIRST = (
+    Verdict.WRONG,
+    Verdict.DIFFERS,
+    Verdict.NOTHING_SHOWN,
+    Verdict.CLOSE,
+    Verdict.RIGHT,
+)
 _EQUAL = -99  # the decade of tensors that do not differ
 _SMALLEST = 1e-7  # the smallest fraction of the elements that a bar shows
 
@@ -56,7 +62,7 @@ _ASSETS = ("report.html", "report.css", "report.js")
 
 def _head(facts: Facts) -> str:
     report = facts.report
-    kind, word = ("right", "Equal") if report.ok else ("wrong", "Different")
+    kind, word = _judge(report)
     entries = [
         ("Quantization", facts.scheme),
         ("TFLite", f"{count(facts.operators, 'operator')}, {_bytes(facts.tflite_bytes)}"),
@@ -72,6 +78,16 @@ def _head(facts: Facts) -> str:
         f'<header>\n<h1>{text(facts.name)} in ONNX</h1>\n<p><span class="verdict {kind}">{word}.'
         f"</span> {text(_verdict(report))}</p>\n<dl>{cells}</dl>\n</header>"
     )
+
+
+def _judge(report: Report) -> tuple[str, str]:
+    """Return the kind of the verdict, and its word."""
+    if not report.ok:
+        return "wrong", "Different"
+    if report.nothing_shown:
+        return "wrong", "Nothing shown"
+    close = any(output.is_relaxed for output in report.outputs)
+    return "right", "Close" if close else "Equal"
 
 
 def _describe_extent(report: Report) -> str:
@@ -94,6 +110,12 @@ def _summary(report: Report) -> str:
     if not report.ok:
         return "The outputs differ from LiteRT's by more than rounding explains."
     words = "ONNX Runtime and LiteRT agree within the limits of their arithmetic."
+    if report.nothing_shown:
+        names = ", ".join(output.name for output in report.nothing_shown)
+        words = f"These outputs are the same number everywhere, which shows nothing: {names}."
+    for output in report.outputs:
+        if output.is_relaxed:
+            words += f" {output.name} is accepted by a wider limit: {output.bound}."
     if Verdict.DIFFERS in report.verdicts.values():
         words += (
             " Rounding errors accumulate in inner tensors, but no operator is wrong on its own."
@@ -220,7 +242,7 @@ def _worst_section(report: Report) -> str:
             report.verdicts[c.name],
         )
         for c in sorted(chain, key=sort_key)[:_WORST]
-        if c.difference.largest or report.verdicts[c.name] is not Verdict.RIGHT
+        if c.difference.largest or not report.verdicts[c.name].accepts
     ]
     head = (
         "No.#",

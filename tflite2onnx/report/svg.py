@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Sequence
 
 from tflite2onnx.report.graph_lanes import Line, Strip
-from tflite2onnx.report.html import data, keys, text
+from tflite2onnx.report.html import data, text, write_keys
 from tflite2onnx.utils.console import shorten
-from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
+from tflite2onnx.verification import Difference, Report, TensorComparison
 
 _ROW, _LANE = 22, 12  # pixels
 _REGIONS = (
@@ -28,7 +28,7 @@ def depth(report: Report, bound: float | None) -> str:
     Tensors below `bound` decibels fail; `bound` is None if the verdict is not based on noise.
     """
     chain, alone = report.tensors, report.operators
-    far = {name for name, verdict in report.verdicts.items() if verdict is not Verdict.RIGHT}
+    far = {name for name, verdict in report.verdicts.items() if not verdict.accepts}
     order = {c.name: i for i, c in enumerate(chain or alone)}
     last = max(len(order) - 1, 1)
     finite = [d for c in (*chain, *alone) if math.isfinite(d := c.difference.decibels)]
@@ -65,7 +65,7 @@ def depth(report: Report, bound: float | None) -> str:
         '<div class="plot" tabindex="0" role="img" data-points="points" aria-label="signal to'
         f' noise of {len(order)} tensors">{"".join(lines)}<svg viewBox="0 0 1000 100"'
         f' preserveAspectRatio="none">{"".join(series)}</svg><div class="cursor"></div>'
-        f'<div class="tip"></div></div>{keys(drawn)}'
+        f'<div class="tip"></div></div>{write_keys(drawn)}'
         f"{data('points', points)}"
     )
 
@@ -129,7 +129,7 @@ def graph(picture: Strip) -> str:
         for row in picture.rows
     )
     return (
-        f"{keys(_REGIONS)}"
+        f"{write_keys(_REGIONS)}"
         f'<div class="strip" tabindex="0"><svg width="{gutter}" height="{height}">'
         f'<path class="value" d="{curves}"/>{marks}</svg><ol>{rows}</ol></div>'
     )

@@ -30,32 +30,41 @@ from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
+    embed_external_weights,
     move_signature_first,
     resize_entry_point,
 )
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import find_image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
-from tflite2onnx.verification.inputs import Samples, sample
+from tflite2onnx.verification.inputs import Detail, Kind, Samples, sample
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
+    list_sample_shapes,
     locate_tensors,
     open_model,
 )
 from tflite2onnx.verification.results import Report
-from tflite2onnx.verification.runner import Found, Progress, Run
-from tflite2onnx.verification.runtimes import ModelFile, open_interpreter, session_of
+from tflite2onnx.verification.runner import Found, NothingShownError, Progress, Run
+from tflite2onnx.verification.runtimes import (
+    PLAIN_KERNELS,
+    BatchInterpreter,
+    ModelFile,
+    open_interpreter,
+    session_of,
+)
 from tflite2onnx.writer import Skeleton
 
 SAMPLES = 2
 
 
 def verify(  # noqa: PLR0913 - options
-    model: ModelFile,
+    model: AnySource,
     converted: ConvertedModel | None = None,
     *,
     inputs: Mapping[str, GivenArray] | None = None,
@@ -99,20 +108,15 @@ def verify(  # noqa: PLR0913 - options
     _check_arguments(SAMPLES if samples is None else samples, seed, tolerance)
     converted = convert(model) if converted is None else converted
     ends = open_model(converted)
+    model = embed_external_weights(model)
     both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
     both.check_same()
     given = both.open_inputs(inputs or {}, images)
     count = given.count or SAMPLES if samples is None else samples
     ways = [False] * tensors + [True] * per_operator
-    try:
-        arrays = both.samples(seed, count, given)
-        report = both.report(arrays, seed, ways)
-    except VerifyError:
-        if given.count:
-            raise
-        arrays = both.samples(seed, count, given, tame=True)
-        report = both.report(arrays, seed, ways)
-    names = tuple(given.origin(i) or f"seed {seed + i}" for i in range(count))
+    arrays, report, kind = both.report_what_shows(seed, count, given, ways)
+    random = f" ({kind.value})" if kind.value else ""
+    names = tuple(given.origin(i) or f"seed {seed + i}{random}" for i in range(count))
     report = replace(report, sample_names=names)
     if report.ok:
         return report
@@ -143,16 +147,30 @@ class _Both:
     ) -> None:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
-        # An interpreter that describes the inputs and outputs; it is never invoked.
-        self._interpreter = open_interpreter(self._model)
+        # LiteRT may be unable to allocate the sizes in the file.
+        declared = [tensor.shape for tensor in read_model(self._model).graphs[0].inputs]
         shapes = [end.tflite_shape for end in ends.inputs]
-        self._is_resized = _list_input_shapes(self._interpreter) != shapes
+        if ends.batch is not None:
+            shapes = list_sample_shapes(ends.inputs, [*map(len, declared)])
+            ends = ends.with_samples()
+        self._is_resized = declared != shapes
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
-            self._interpreter = open_interpreter(self._model)
         self._converted, self._ends = converted, ends
+        # An interpreter that describes the inputs and outputs; it is never invoked.
+        self._interpreter = self._open()
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
+
+    def _open(self, kernels: str = PLAIN_KERNELS, *, inner: bool = False) -> Any:
+        """Return a LiteRT interpreter, for the batch if the model is converted for a batch."""
+        if self._ends.batch is None:
+            return open_interpreter(self._model, kernels, inner=inner)
+        ends = self._ends.inputs, self._ends.outputs
+        each = [
+            open_interpreter(self._model, kernels, inner=inner) for _ in range(self._ends.samples)
+        ]
+        return BatchInterpreter(each, *ends)
 
     def check_same(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
@@ -169,21 +187,69 @@ class _Both:
     ) -> GivenInputs:
         """Return the samples of the user's arrays and pictures."""
         details = self._interpreter.get_input_details()
-        return open_inputs(inputs, images, details, lambda: find_image_input(self._whole, details))
+        named = self._rename_inputs(inputs, details)
+        return open_inputs(named, images, details, lambda: find_image_input(self._whole, details))
 
-    def samples(self, seed: int, count: int, given: GivenInputs, *, tame: bool = False) -> Samples:
+    def _rename_inputs(
+        self, inputs: Mapping[str, GivenArray], details: Sequence[Detail]
+    ) -> dict[str, GivenArray]:
+        """Return arrays by the names of tensors; signatures and the ONNX model have other names."""
+        own = [detail["name"] for detail in details]
+        of_onnx = {end.name: name for end, name in zip(self._ends.inputs, own, strict=True)}
+        aliases = {
+            name: of_onnx.get(in_onnx, name)
+            for called in self._ends.signatures.values()
+            for name, in_onnx in called.get("inputs", {}).items()
+        }
+        known = aliases | of_onnx | {name: name for name in own}
+        named: dict[str, GivenArray] = {}
+        for name, given in inputs.items():
+            if known.get(name, name) in named:
+                raise OptionError(f"the input {known[name]} must be given once, got {name} too")
+            named[known.get(name, name)] = given
+        return named
+
+    def samples(
+        self, seed: int, count: int, given: GivenInputs, kind: Kind = Kind.NORMAL
+    ) -> Samples:
         """Return the inputs of `count` runs; see `sample`."""
         return Samples(
-            lambda i: sample(self._interpreter, seed + i, given.read_arrays(i), tame=tame), count
+            lambda i: sample(self._interpreter, seed + i, given.read_arrays(i), kind), count
         )
 
-    def report(self, arrays: Samples, seed: int, ways: Sequence[bool]) -> Report:
+    def report_what_shows(
+        self, seed: int, count: int, given: GivenInputs, ways: Sequence[bool]
+    ) -> tuple[Samples, Report, Kind]:
+        """Compare both models on random numbers for which each output of LiteRT shows something.
+
+        If there are none, the numbers are of the first kind that LiteRT accepts.
+        """
+        refused: dict[Kind, VerifyError] = {}
+        is_random = len(given.names) < len(self._ends.inputs)
+        for must_show in (True, False):
+            for kind in (kind for kind in Kind if kind not in refused):
+                arrays = self.samples(seed, count, given, kind)
+                show = must_show and is_random
+                try:
+                    return arrays, self.report(arrays, seed, ways, must_show=show), kind
+                except NothingShownError:
+                    continue
+                except VerifyError as error:
+                    if given.count:
+                        raise
+                    refused[kind] = error
+        raise refused[Kind.UNIT]
+
+    def report(
+        self, arrays: Samples, seed: int, ways: Sequence[bool], *, must_show: bool = False
+    ) -> Report:
         """Compare both models; if an element exceeds its limit, also run each operator alone.
 
         `ways` are the modes in which tensors between operators are compared: True runs each
-        operator alone, on LiteRT's own inputs; False runs the whole network.
+        operator alone, on LiteRT's own inputs; False runs the whole network. With `must_show`, see
+        `Run.compare_samples`.
         """
-        run, (outputs, inner) = self._compare_samples(arrays, ways)
+        run, (outputs, inner) = self._compare_samples(arrays, ways, must_show=must_show)
         differences = [c.difference for each in inner.values() for c in each.values()]
         if True not in ways and not all(
             each.is_within for each in (*outputs.values(), *differences)
@@ -221,21 +287,24 @@ class _Both:
         except VerifyError:  # ONNX Runtime has no kernel for a node
             return False
 
-    def _compare_samples(self, arrays: Samples, ways: Sequence[bool]) -> tuple[Run, Found]:
+    def _compare_samples(
+        self, arrays: Samples, ways: Sequence[bool], *, must_show: bool = False
+    ) -> tuple[Run, Found]:
         """Compare both models, and the tensors between operators in each of the modes `ways`."""
-        interpreter = open_interpreter(self._model, inner=bool(ways))
-        run = Run(self._model, interpreter, self._ends, self._tolerance, self._progress)
+        interpreter = self._open(inner=bool(ways))
+        run = Run(self._open, interpreter, self._ends, self._tolerance, self._progress)
         walks = [
             InnerTensors(self._skeleton, self._places, alone=way, optimize=self._optimize)
             for way in ways
             if self._places
         ]
-        return run, run.compare_samples(arrays, walks)
+        return run, run.compare_samples(arrays, walks, must_show=must_show)
 
     @cached_property
     def _graph(self) -> Graph:
         graph = read_model(self._model).graphs[0]
-        return infer_shapes(graph) if self._is_resized else graph
+        graph = infer_shapes(graph) if self._is_resized else graph
+        return _put_batch_first(graph, self._ends.batch) if self._ends.samples else graph
 
     @cached_property
     def _skeleton(self) -> Skeleton:
@@ -243,7 +312,24 @@ class _Both:
 
     @cached_property
     def _places(self) -> list[Place]:
-        return match_places(self._graph, self._skeleton)
+        places, batch = match_places(self._graph, self._skeleton), self._ends.batch
+        if batch is None:
+            return places
+        # LiteRT computes each sample alone: its results are compared with tensors whose first axis
+        # is the batch.
+        return [p for p in places if p.port.tensor.sizes[:1] == (batch,) and _is_batch(p)]
+
+
+def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:
+    """Return a graph for one sample whose tensors have the shapes of a batch of fixed size."""
+    size = batch if isinstance(batch, int) else 1
+    computed = (t for op in graph.ops for t in op.outputs if t.shape[:1] == (1,))
+    return graph.replace_tensors({t: replace(t, shape=(size, *t.shape[1:])) for t in computed})
+
+
+def _is_batch(place: Place) -> bool:
+    """Return whether the samples are along the first axis of a tensor in both models."""
+    return place.port.tensor.shape == place.tensor.shape
 
 
 def _list_input_shapes(interpreter: Any) -> list[Shape]:

@@ -1,4 +1,4 @@
-"""Changes to a TFLite model for a runtime: another main sub-graph, other inputs and outputs."""
+"""Changes to a TFLite model for a runtime: other entry points, and weights inside of the file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,55 @@ from pathlib import Path
 
 import numpy as np
 
-from tflite2onnx.errors import OptionError, VerifyError
+from tflite2onnx.errors import ModelFileError, OptionError, VerifyError
 from tflite2onnx.passes.cut_graph import cut_graph
 from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
-from tflite2onnx.reader.model import read_model
+from tflite2onnx.reader.model import check_identifier, read_model
+from tflite2onnx.reader.source import AnySource, ModelSource, open_source
+from tflite2onnx.reader.stored_bytes import StoredBytes
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.tensor import Shape
-from tflite2onnx.verification.runtimes import ModelFile
+from tflite2onnx.verification.runtimes import ModelFile, import_runtime
 
 _NUMBER = 4  # bytes of an index, or of an offset
+_MOST_BYTES = 2**31 - 1  # of a flatbuffer
+
+
+def embed_external_weights(model: AnySource) -> ModelFile:
+    """Return a model as LiteRT reads it: the same model, or a copy with its external weights.
+
+    LiteRT's Python package does not read external weights.
+
+    Raises:
+        VerifyError: the model would be too large for a flatbuffer.
+        ModelFileError: the model, or a file with its weights, cannot be read.
+    """
+    source = open_source(model)
+    if not _has_external_weights(source):
+        is_file = isinstance(model, (str, os.PathLike, bytes))
+        return model if is_file else bytes(source.data)  # type: ignore[return-value]
+    root = read_root(source.data)
+    groups, slices = (
+        [root[name][i] for i in range(len(root[name]))]
+        for name in ("external_buffer_groups", "external_buffers")
+    )
+    if sum(each["length"] for each in slices) + len(source.data) > _MOST_BYTES:
+        raise VerifyError("a model with external weights must be below 2 GB to be verified")
+    stored = StoredBytes(source, root["buffers"], groups, slices)
+    schema = import_runtime("ai_edge_litert.schema_py_generated")
+    flatbuffers = import_runtime("flatbuffers")
+    whole = schema.ModelT.InitFromPackedBuf(bytes(source.data))
+    for i, graph in enumerate(whole.subgraphs):
+        for j, tensor in enumerate(graph.tensors):
+            if tensor.externalBuffer:
+                buffer = schema.BufferT()
+                buffer.data = np.array(stored.of_tensor(root["subgraphs"][i]["tensors"][j]))
+                tensor.buffer, tensor.externalBuffer = len(whole.buffers), 0
+                whole.buffers.append(buffer)
+    whole.externalBuffers = whole.externalBufferGroups = None
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(whole.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
@@ -25,16 +65,18 @@ def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
 
     A model that already begins with this sub-graph is returned unchanged. The first sub-graph and
     that of the signature are swapped. Indices in operators stay valid, because no operator refers
-    to an entry point.
+    to an entry point. The copy has no signatures: they would name tensors of the other sub-graph.
     """
     index = 0 if key is None else find_signature(read_model(model), key)[0]
     if index == 0:
         return model
     data = _read_bytes(model)
-    graphs = read_root(memoryview(bytes(data)))["subgraphs"]
+    root = read_root(memoryview(bytes(data)))
+    graphs, signatures = root["subgraphs"], root["signature_defs"]
     for here, there in ((0, index), (index, 0)):
         place = graphs.offset_of(here)
         struct.pack_into("<I", data, place, graphs[there].position - place)
+    struct.pack_into("<I", data, signatures.offset_of(0) - _NUMBER, 0)
     return bytes(data)
 
 
@@ -132,3 +174,12 @@ def _append_indices(data: bytearray, table: Table, field: str, numbers: Sequence
 
 def _read_bytes(model: ModelFile) -> bytearray:
     return bytearray(model if isinstance(model, bytes) else Path(os.fspath(model)).read_bytes())
+
+
+def _has_external_weights(source: ModelSource) -> bool:
+    """Return whether a model has external weights."""
+    check_identifier(source.data)
+    try:
+        return bool(len(read_root(source.data)["external_buffers"]))
+    except (struct.error, ValueError, IndexError) as error:
+        raise ModelFileError(f"the TFLite model is truncated or damaged ({error})") from error

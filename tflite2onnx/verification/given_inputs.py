@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +43,11 @@ class GivenInputs:
         if not set(counts.values()) <= {1, self.count}:
             said = ", ".join(f"{name} {number}" for name, number in counts.items())
             raise VerifyError(f"inputs must have equal numbers of samples, or one, got {said}")
+
+    @property
+    def names(self) -> Collection[str]:
+        """The inputs for which the user gave arrays or pictures."""
+        return self._samples.keys()
 
     def read_arrays(self, index: int) -> dict[str, Array]:
         """Return the arrays of a run by input; runs beyond the samples repeat the samples."""
@@ -122,14 +127,24 @@ def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSam
     """Yield the samples in an array, which are parts of its first axis if it is a batch."""
     dtype, shape = np.dtype(detail["dtype"]), tuple(map(int, detail["shape"]))
     samples = _stack_samples(array, shape)
-    if samples is None or not len(samples) or not np.can_cast(array.dtype, dtype, "same_kind"):
+    if samples is None or not len(samples) or not _can_cast(array.dtype, dtype):
         raise VerifyError(
-            f"input {detail['name']} must be {dtype.name}{list(shape)} or a batch of it, got"
-            f" {array.dtype.name}{list(array.shape)} in {origin}{_explain_dtype(array, detail)}"
+            f"input {detail['name']} must be {_name(dtype)}{list(shape)} or a batch of it, got"
+            f" {_name(array.dtype)}{list(array.shape)} in {origin}{_explain_dtype(array, detail)}"
         )
     for i, sample in enumerate(samples):
         place = f"{origin}[{i}]" if len(samples) > 1 else origin
         yield GivenSample(partial(_cast_sample, sample, dtype, place), place)
+
+
+def _can_cast(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
+    if want.kind == "S":  # LiteRT takes bytes and str, of any width
+        return have.kind in "SUO"
+    return have.kind not in "SUO" and np.can_cast(have, want, "same_kind")
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    return "string" if dtype.kind in "SUO" else dtype.name
 
 
 def _stack_samples(array: Array, shape: tuple[int, ...]) -> Array | None:
@@ -159,6 +174,8 @@ def _cast_sample(sample: Array, dtype: np.dtype[Any], place: str) -> Array:
     Raises:
         VerifyError: an integer is out of the range of the type.
     """
+    if dtype.kind == "S":
+        return sample
     if dtype.kind in "iu" and sample.dtype.kind in "iu":
         limits = np.iinfo(dtype)
         low, high = int(sample.min(initial=0)), int(sample.max(initial=0))

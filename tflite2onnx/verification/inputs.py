@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,26 @@ from tflite2onnx.verification.tolerance import QUANTIZED
 
 # Integers that are not quantized are mostly indices into tables of unknown size.
 _SMALL_INTEGERS = 8
+_PATCH = 8  # neighbours that are equal along an axis of a smooth array
 
 _FLOATS = ("float16", "float32")  # element types of dequantized tensors
 Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
+
+
+class Kind(Enum):
+    """A kind of random numbers; the next one is for a model for which the one before shows nothing.
+
+    NORMAL: floats are normally distributed. UNIT: they are between 0 and 1, and unquantized
+    integers 0 or 1, which are valid indices into nearly any table. SMOOTH: likewise, and neighbours
+    are equal as in a picture, quantized integers too. SMALL: floats are 0.001 times as large as
+    normal, for models that overflow. BYTES: they are between 0 and 255, as in a picture.
+    """
+
+    NORMAL = ""
+    UNIT = "0 to 1"
+    SMOOTH = "smooth"
+    SMALL = "small"
+    BYTES = "0 to 255"
 
 
 def random_inputs(interpreter: Any, seed: int) -> list[Array]:
@@ -30,12 +48,9 @@ def random_inputs(interpreter: Any, seed: int) -> list[Array]:
 
 
 def sample(
-    interpreter: Any, seed: int, given: Mapping[str, Array], *, tame: bool = False
+    interpreter: Any, seed: int, given: Mapping[str, Array], kind: Kind = Kind.NORMAL
 ) -> list[Array]:
     """Return an array for each input: the array in `given` under its name, else random numbers.
-
-    With `tame`, random floats and unquantized integers are between 0 and 1: integers are then
-    valid indices into nearly any table.
 
     Raises:
         VerifyError: random values of an input's type are not supported.
@@ -48,9 +63,7 @@ def sample(
         if name in given:
             arrays.append(given[name])
         else:
-            arrays.append(
-                (_make_valid_indices if tame else _make_random_array)(generator, name, dtype, shape)
-            )
+            arrays.append(_make_array_of_kind(generator, name, dtype, shape, kind))
     return arrays
 
 
@@ -67,14 +80,25 @@ class Samples:
         return map(self._make, range(self._count))
 
 
-def _make_valid_indices(
-    generator: np.random.Generator, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+def _make_array_of_kind(
+    generator: np.random.Generator,
+    name: str,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    kind: Kind,
 ) -> Array:
-    if dtype.kind == "f":
-        return np.asarray(generator.random(shape), dtype)
-    if dtype.kind in "iu" and dtype.name not in QUANTIZED:
+    if kind is Kind.SMOOTH and len(shape) > 2:
+        few = (shape[0], *(-(-size // _PATCH) for size in shape[1:-1]), shape[-1])
+        array = _make_array_of_kind(generator, name, dtype, few, Kind.UNIT)
+        for axis in range(1, len(shape) - 1):
+            array = array.repeat(_PATCH, axis)
+        return np.ascontiguousarray(array[tuple(map(slice, shape))])
+    if kind is not Kind.NORMAL and dtype.kind in "iu" and dtype.name not in QUANTIZED:
         return generator.integers(0, 2, shape, dtype)
-    return _make_random_array(generator, name, dtype, shape)
+    if dtype.kind == "f" and kind in (Kind.UNIT, Kind.SMOOTH, Kind.BYTES):
+        return np.asarray(generator.random(shape) * (255 if kind is Kind.BYTES else 1), dtype)
+    array = _make_random_array(generator, name, dtype, shape)
+    return array * dtype.type(1e-3) if kind is Kind.SMALL and dtype.kind in "fc" else array
 
 
 def _make_random_array(
@@ -108,10 +132,22 @@ def store_inputs(
     """
     return {
         end.name: np.asarray(
-            as_half(end, dequantize_for_onnx(end, array, detail)).transpose(end.order), order="C"
+            as_half(end, as_text(dequantize_for_onnx(end, array, detail))).transpose(end.order),
+            order="C",
         )
         for end, array, detail in zip(ends, arrays, details, strict=True)
     }
+
+
+def as_text(array: Array) -> Array:
+    """Return an array of text as Python's strings, which ONNX Runtime takes; others unchanged.
+
+    ONNX Runtime reads a fixed-width array beyond the ends of its elements.
+    """
+    if array.dtype.kind not in "SUO":
+        return array
+    words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else str(w) for w in array.flat]
+    return np.array([*words, None], object)[:-1].reshape(array.shape)
 
 
 def as_half(end: Endpoint, array: Array) -> Array:

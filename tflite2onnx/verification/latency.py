@@ -18,7 +18,7 @@ from typing import Any
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import extract_entry_point
-from tflite2onnx.verification.inputs import sample, store_inputs
+from tflite2onnx.verification.inputs import Kind, sample, store_inputs
 from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
@@ -88,15 +88,13 @@ def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) 
     Returns:
         The latency; None if a runtime cannot run its model.
     """
-    for tame in (False, True):
+    for kind in (Kind.NORMAL, Kind.UNIT):
         with suppress(ConversionError):
-            return _measure_inputs(model, converted, seed, tame=tame)
+            return _measure_inputs(model, converted, seed, kind)
     return None
 
 
-def _measure_inputs(
-    model: ModelFile, converted: ConvertedModel, seed: int, *, tame: bool
-) -> Latency:
+def _measure_inputs(model: ModelFile, converted: ConvertedModel, seed: int, kind: Kind) -> Latency:
     """Measure both models on one kind of random inputs; see `sample`."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         opened = open_model(
@@ -105,7 +103,7 @@ def _measure_inputs(
         shapes = [end.tflite_shape for end in opened.inputs]
         entry_point = extract_entry_point(model, opened.signature, opened.part, shapes)
         interpreter = open_interpreter(entry_point, FASTEST_KERNELS)
-        arrays = sample(interpreter, seed, {}, tame=tame)
+        arrays = sample(interpreter, seed, {}, kind)
         feeds = store_inputs(opened.inputs, arrays, interpreter.get_input_details())
         feeds |= opened.session.state
         session: Any = opened.session.session

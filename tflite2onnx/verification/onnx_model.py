@@ -19,16 +19,19 @@ from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
 from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms
+from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.stateful import Stateful
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, session_of
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
 _FORMS: tuple[Forms, ...] = ("fastest", "canonical")
+_FACTS = ("signatures", "cut", "rename", "float16")  # of the metadata
+_SAMPLES = 3  # of a batch of dynamic size
 _Pairs = Sequence[tuple[Tensor, Endpoint]]
 ConvertedModel = Result | onnx.ModelProto | ModelFile
 
@@ -41,7 +44,7 @@ class OpenedModel(NamedTuple):
     `part` has the names of the tensors at which the model is cut, as {"inputs": names, "outputs":
     names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
     `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
-    outputs are float16 too.
+    outputs are float16 too. `batch` is the size of a batch of independent samples, or its name.
     """
 
     inputs: Sequence[Endpoint]
@@ -51,11 +54,40 @@ class OpenedModel(NamedTuple):
     part: Mapping[str, Sequence[str]] = MappingProxyType({})
     rename: Mapping[str, str] = MappingProxyType({})
     float16: Mapping[str, bool] = MappingProxyType({})
+    batch: int | str | None = None
+
+    @property
+    def samples(self) -> int:
+        """The number of samples of a batch, 0 if the model is not converted for a batch."""
+        size = 0 if self.batch is None else Batch.from_text(self.batch).size
+        return size if isinstance(size, int) else _SAMPLES
+
+    def with_samples(self) -> OpenedModel:
+        """Return the model with the shapes of a batch in place of those of its dynamic size."""
+        inputs, outputs = (
+            [_resize_endpoint(end, self.samples) for end in ends]
+            for ends in (self.inputs, self.outputs)
+        )
+        return self._replace(inputs=inputs, outputs=outputs)
 
     @property
     def signature(self) -> str | None:
         """The first signature of the sub-graph, None if the sub-graph has no signature."""
         return next(iter(self.signatures), None)
+
+
+def _resize_endpoint(end: Endpoint, samples: int) -> Endpoint:
+    """Return an input or output for a batch of this size."""
+    shape = (samples, *end.tflite_shape[1:])
+    return replace(end, tflite_shape=shape, onnx_shape=tuple(shape[axis] for axis in end.order))
+
+
+def list_sample_shapes(ends: Sequence[Endpoint], ranks: Sequence[int]) -> list[Shape]:
+    """Return the shapes of inputs for one sample; an input of lower rank lacks the batch axis."""
+    return [
+        (1, *end.tflite_shape[1:]) if len(end.tflite_shape) == rank else end.tflite_shape[1:]
+        for end, rank in zip(ends, ranks, strict=False)
+    ]
 
 
 def open_model(
@@ -85,12 +117,18 @@ def open_model(
 def _check_readable(path: str | os.PathLike[str]) -> str:
     """Return a path as a string, after a check that the file can be opened."""
     try:
-        with Path(path).open("rb"):
-            return os.fspath(path)
+        with Path(path).open("rb") as file:
+            start = file.read(8)
     except (OSError, ValueError) as error:
         raise VerifyError(
             f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
         ) from error
+    if start[4:] == b"TFL3":
+        raise VerifyError(
+            f"{os.fspath(path)} is a TFLite model; the TFLite model must be given first, and the"
+            " ONNX model second"
+        )
+    return os.fspath(path)
 
 
 def _build_opened_model(
@@ -98,8 +136,8 @@ def _build_opened_model(
 ) -> OpenedModel:
     properties = session.get_modelmeta().custom_metadata_map
     facts = (
-        json.loads(properties.get(f"tflite2onnx.{key}", "{}"))
-        for key in ("signatures", "cut", "rename", "float16")
+        json.loads(properties.get(f"tflite2onnx.{key}", default))
+        for key, default in (*((key, "{}") for key in _FACTS), ("batch", "null"))
     )
     return OpenedModel(inputs, outputs, Stateful(session), *facts)
 
@@ -186,7 +224,8 @@ def _try_conversions(
                 forms=forms,
                 names=names,
                 static=static,
-                shapes=_find_chosen_shapes(inputs, static=static),
+                shapes=_find_chosen_shapes(inputs, static=static, batch=ends.batch),
+                batch=ends.batch,
                 inputs=ends.part.get("inputs") or None,
                 outputs=ends.part.get("outputs"),
                 rename=ends.rename,
@@ -225,14 +264,20 @@ def _pair_tensors(model: ModelFile, ends: OpenedModel) -> tuple[_Pairs, _Pairs]:
     )
 
 
-def _find_chosen_shapes(pairs: _Pairs, *, static: bool) -> dict[str, Sequence[int | str]]:
+def _find_chosen_shapes(
+    pairs: _Pairs, *, static: bool, batch: int | str | None
+) -> dict[str, Sequence[int | str]]:
     """Return the shapes that are not those of the file, by the names of the tensors."""
-    return {
-        tensor.name: end.tflite_sizes
-        for tensor, end in pairs
-        if tensor.shape != end.tflite_shape
-        or not (static or tensor.dynamic_axes == end.symbols.keys())
-    }
+    chosen: dict[str, Sequence[int | str]] = {}
+    for tensor, end in pairs:
+        shape, sizes, dynamic = end.tflite_shape, end.tflite_sizes, tensor.dynamic_axes
+        if batch is not None:  # those of one sample
+            first = (1,) * (len(sizes) == tensor.rank)
+            shape, sizes, dynamic = (*first, *shape[1:]), (*first, *sizes[1:]), dynamic - {0}
+        symbols = {axis for axis, size in enumerate(sizes) if isinstance(size, str)}
+        if tensor.shape != shape or not (static or dynamic == symbols):
+            chosen[tensor.name] = sizes
+    return chosen
 
 
 def _read_types(proto: onnx.ModelProto) -> dict[str, int]:

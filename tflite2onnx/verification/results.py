@@ -25,13 +25,22 @@ _KERNELS = (
 class Verdict(Enum):
     """The verdict on a tensor.
 
-    WRONG: the operator exceeds its limits on LiteRT's own inputs. DIFFERS: the tensor exceeds its
-    limits, but its operator is right on LiteRT's own inputs or was not run on them.
+    CLOSE: the tensor exceeds the usual limit of an element, but is accepted by a wider limit; see
+    `Difference.bound`. NOTHING_SHOWN: an output is right, but is the same number everywhere. WRONG:
+    the operator exceeds its limits on LiteRT's own inputs. DIFFERS: the tensor exceeds its limits,
+    but its operator is right on LiteRT's own inputs or was not run on them.
     """
 
     RIGHT = "right"
+    CLOSE = "close"
+    NOTHING_SHOWN = "nothing shown"
     DIFFERS = "differs"
     WRONG = "wrong"
+
+    @property
+    def accepts(self) -> bool:
+        """Whether the tensor is within its limits."""
+        return self not in (Verdict.DIFFERS, Verdict.WRONG)
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,8 @@ class Report:
     of a single element. `closed` are the operators that run sub-graphs; tensors inside these
     sub-graphs are not compared, only the outputs of the operators. `names` are the outputs' names
     in the TFLite model, if they differ from the names in the ONNX model. `right_unoptimized` is
-    True if the verification fails, but succeeds with ONNX Runtime's optimizations disabled.
+    True if the verification fails, but succeeds with ONNX Runtime's optimizations disabled; None
+    if it does not fail.
     `storage` has, for each tensor that exceeds its limits, how its operator reads and writes (see
     `quantize.describe_operator`). `processor` maps instruction sets to whether the processor has
     them, None if this is unknown. `sample_names` has the file of each sample, or the seed of its
@@ -58,7 +68,7 @@ class Report:
     operators: tuple[TensorComparison, ...] = ()
     closed: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    right_unoptimized: bool = False
+    right_unoptimized: bool | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     processor: Mapping[str, bool | None] = field(default_factory=instruction_sets)
     sample_names: tuple[str, ...] = ()
@@ -88,17 +98,13 @@ class Report:
         tensors are outputs. If an operator is wrong, the noise rule does not apply to the outputs,
         because the cause of their noise is then not rounding.
         """
-        alone = {c.name: c.difference.ok for c in self.operators}
-        sound = all(alone.values())
-        close = {c.name: c.difference.ok for c in self.tensors}
-        for name, found in zip(self._names, self.outputs, strict=True):
-            close[name] = found.ok if sound else found.is_within
-        return {
-            name: (Verdict.RIGHT if ok else Verdict.DIFFERS)
-            if alone.get(name, True)
-            else Verdict.WRONG
-            for name, ok in (alone | close).items()
-        }
+        alone = {c.name: c.difference for c in self.operators}
+        sound = all(each.ok for each in alone.values())
+        found = alone | {c.name: c.difference for c in self.tensors}
+        verdicts = {name: _judge(each, accepted=each.ok) for name, each in found.items()}
+        for name, each in zip(self._names, self.outputs, strict=True):
+            verdicts[name] = _judge(each, accepted=each.ok if sound else each.is_within)
+        return verdicts | {name: Verdict.WRONG for name, each in alone.items() if not each.ok}
 
     @property
     def judged_outputs(self) -> list[tuple[Difference, Verdict]]:
@@ -108,6 +114,11 @@ class Report:
     @property
     def _names(self) -> tuple[str, ...]:
         return self.names or tuple(d.name for d in self.outputs)
+
+    @property
+    def nothing_shown(self) -> list[Difference]:
+        """The outputs that show nothing: each is the same number everywhere, or not finite."""
+        return [d for d, verdict in self.judged_outputs if verdict is Verdict.NOTHING_SHOWN]
 
     @property
     def cause(self) -> str:
@@ -149,11 +160,21 @@ class Report:
         return _to_json(compared) | {"verdict": self.verdicts[compared.name].value}
 
 
+def _judge(found: Difference, *, accepted: bool) -> Verdict:
+    if not accepted:
+        return Verdict.DIFFERS
+    if found.level is not None:
+        return Verdict.NOTHING_SHOWN
+    return Verdict.CLOSE if found.is_relaxed else Verdict.RIGHT
+
+
 def _to_json(found: Difference | TensorComparison) -> dict[str, Any]:
     if isinstance(found, TensorComparison):
         rest = {k: v for k, v in asdict(found).items() if k != "difference"}
         return _to_json(found.difference) | {k: _convert_to_json(v) for k, v in rest.items()}
-    numbers = asdict(found) | {"relative": found.relative, "ok": found.ok}
+    numbers = asdict(found) | {
+        "relative": found.relative, "ok": found.ok, "bound": found.bound
+    }  # fmt: skip
     return {k: _convert_to_json(v) for k, v in numbers.items()}
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.inner_tensors import (
@@ -19,6 +21,7 @@ from tflite2onnx.verification.inner_tensors import (
 from tflite2onnx.verification.inputs import (
     Detail,
     Samples,
+    as_text,
     dequantize_for_onnx,
     restore_layouts,
     step_of,
@@ -28,9 +31,7 @@ from tflite2onnx.verification.onnx_model import OpenedModel
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     PLAIN_KERNELS,
-    ModelFile,
     is_quantized,
-    open_interpreter,
     read_inner_tensor,
     run_litert,
     run_onnx,
@@ -39,6 +40,7 @@ from tflite2onnx.verification.tolerance import (
     DECIBELS,
     HALF_DECIBELS,
     HALF_TOLERANCE,
+    LARGEST,
     TOLERANCE,
     Difference,
     Limits,
@@ -55,18 +57,25 @@ _OTHER_KERNELS = ("BUILTIN_REF", FASTEST_KERNELS)
 _OPEN_KERNELS = "BUILTIN_REF"
 
 
+class NothingShownError(Exception):
+    """An output of LiteRT has no finite element, or is the same number everywhere."""
+
+
 class Run:
-    """Runs both models and compares their tensors."""
+    """Runs both models and compares their tensors.
+
+    `open_model` opens the TFLite model with other kernels (see `open_interpreter`).
+    """
 
     def __init__(
         self,
-        model: ModelFile,
+        open_model: Callable[..., Any],
         interpreter: Any,
         ends: OpenedModel,
         tolerance: float | None,
         progress: Progress,
     ) -> None:
-        self._model, self._interpreter, self._ends = model, interpreter, ends
+        self._open, self._interpreter, self._ends = open_model, interpreter, ends
         self._progress = progress
         is_half = bool(ends.float16) and tolerance is None
         half = HALF_DECIBELS if is_half else math.inf
@@ -74,15 +83,26 @@ class Run:
         part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)
         self._limits = Limits(part, noise, decibels_alone=half)
 
-    def compare_samples(self, samples: Samples, walks: Sequence[InnerTensors]) -> Found:
-        """Return the worst sample of each output and each tensor; state is reset at the start."""
+    def compare_samples(
+        self, samples: Samples, walks: Sequence[InnerTensors], *, must_show: bool = False
+    ) -> Found:
+        """Return the worst sample of each output and each tensor; state is reset at the start.
+
+        Raises:
+            NothingShownError: with `must_show`, an output shows nothing in the first sample.
+        """
         self._ends.session.reset()
         outputs: dict[str, Difference] = {}
+        levels: list[_Levels] = [_Levels() for _ in self._ends.outputs]
         inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
         total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
         for index, arrays in enumerate(samples):
             want = run_litert(self._interpreter, arrays)
+            for level, array in zip(levels, want, strict=True):
+                level.add(array)
+            if must_show and any(level.find() is not None for level in levels):
+                raise NothingShownError
             feeds = store_inputs(self._ends.inputs, arrays, self._interpreter.get_input_details())
             state = self._ends.session.state
             feeds |= state
@@ -96,6 +116,8 @@ class Run:
                     _keep_worst(inner[walk.alone], [each], index)
                     done += 1
                     self._progress(done, total)
+        for end, level in zip(self._ends.outputs, levels, strict=True):
+            outputs[end.name] = replace(outputs[end.name], level=level.find())
         return outputs, inner
 
     def _compare_outputs(
@@ -104,7 +126,7 @@ class Run:
         """Compare the outputs of LiteRT with other outputs in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
-            own, other = (dequantize_for_onnx(end, each, detail) for each in (a, b))
+            own, other = (as_text(dequantize_for_onnx(end, each, detail)) for each in (a, b))
             if own.dtype != other.dtype and end.dtype == "float16":
                 other = other.astype(own.dtype)
             limits = self._limits._replace(step=step_of(end, detail))
@@ -141,10 +163,7 @@ class Run:
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
         """Return how other kernels differ from the plain ones in outputs and in `within`."""
         # Only a new interpreter resets the state of a network.
-        plain, other = (
-            open_interpreter(self._model, each, inner=bool(within))
-            for each in (PLAIN_KERNELS, kernels)
-        )
+        plain, other = (self._open(each, inner=bool(within)) for each in (PLAIN_KERNELS, kernels))
         outputs: dict[str, Difference] = {}
         inner: dict[str, TensorComparison] = {}
         for index, arrays in enumerate(samples):
@@ -156,6 +175,30 @@ class Run:
                     b = as_stored(place, b)
                     _keep_worst(inner, [compare_tensor(place, a, b, self._limits)], index)
         return outputs, inner
+
+
+class _Levels:
+    """The range of the elements of an output, over several samples."""
+
+    def __init__(self) -> None:
+        self._low, self._high, self._count = math.inf, -math.inf, 0
+
+    def add(self, array: Array) -> None:
+        """Add a sample."""
+        if array.dtype.kind not in "fiu":
+            return
+        # Kernels limit results to the range of float32; these numbers stand for infinities.
+        finite = array[np.abs(array) < LARGEST] if array.dtype.kind == "f" else array
+        self._count += array.size
+        if finite.size:
+            self._low = min(self._low, float(finite.min()))
+            self._high = max(self._high, float(finite.max()))
+
+    def find(self) -> float | None:
+        """Return the only number of several, NaN if none is finite; None if there are others."""
+        if self._count < 2 or self._low < self._high:
+            return None
+        return self._low if self._low == self._high else math.nan
 
 
 def _is_wrong(found: Mapping[str, TensorComparison], place: Place) -> bool:

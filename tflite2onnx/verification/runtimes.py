@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.errors import VerifyError
+from tflite2onnx.interface import Endpoint
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.tolerance import QUANTIZED
 
@@ -123,3 +124,61 @@ def as_verify_error(runtime: str) -> Iterator[None]:
         raise VerifyError(
             f"{runtime} cannot run the model: {str(error).strip() or type(error).__name__}"
         ) from error
+
+
+class BatchInterpreter:
+    """LiteRT runs each sample of a batch alone, in an interpreter with its own state.
+
+    It has the methods of an interpreter that verification needs. `inputs` and `outputs` are those
+    of the converted model.
+    """
+
+    def __init__(
+        self, each: Sequence[Any], inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]
+    ) -> None:
+        self._each = each
+        self._inputs, self._outputs = (
+            [_describe_batch(*pair, len(each)) for pair in zip(details, ends, strict=False)]
+            for details, ends in (
+                (each[0].get_input_details(), inputs),
+                (each[0].get_output_details(), outputs),
+            )
+        )
+
+    def get_input_details(self) -> list[dict[str, Any]]:
+        """Return the descriptions of the inputs, with the shapes of the batch."""
+        return self._inputs
+
+    def get_output_details(self) -> list[dict[str, Any]]:
+        """Return the descriptions of the outputs, with the shapes of the batch."""
+        return self._outputs
+
+    def get_tensor_details(self) -> Any:
+        """Return the descriptions of all tensors, for one sample."""
+        return self._each[0].get_tensor_details()
+
+    def set_tensor(self, index: int, batch: Array) -> None:
+        """Set an input of each sample."""
+        for interpreter, sample in zip(self._each, batch, strict=True):
+            (detail,) = (d for d in interpreter.get_input_details() if d["index"] == index)
+            shape = tuple(map(int, detail["shape"]))
+            interpreter.set_tensor(index, np.asarray(sample).reshape(shape))
+
+    def invoke(self) -> None:
+        """Run each sample."""
+        for interpreter in self._each:
+            interpreter.invoke()
+
+    def get_tensor(self, index: int) -> Array:
+        """Return an output, or a tensor whose first axis is the batch, of all samples."""
+        samples = [interpreter.get_tensor(index) for interpreter in self._each]
+        ranks = [len(d["shape"]) for d in self._outputs if d["index"] == index]
+        is_stacked = bool(ranks) and ranks[0] > np.ndim(samples[0])
+        return np.stack(samples) if is_stacked else np.concatenate(samples)
+
+
+def _describe_batch(detail: Mapping[str, Any], end: Endpoint, count: int) -> dict[str, Any]:
+    """Return the description of an input or output, with the shape of the batch."""
+    sample = tuple(map(int, detail["shape"]))
+    rest = sample[1:] if len(end.tflite_shape) == len(sample) else sample
+    return {**detail, "shape": np.array((count, *rest), np.int32)}

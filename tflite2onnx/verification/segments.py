@@ -10,6 +10,7 @@ that decode a constant are in every piece that reads it: fusions need them besid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -20,7 +21,8 @@ from tflite2onnx.writer import Skeleton, nbytes
 MOST_BYTES = 1 << 27  # limit of the total size of the outputs of a piece
 _MOST_WEIGHTS = 1 << 30  # bytes in one piece, which must fit into a protobuf
 _COMPUTED = "/computed"
-_DECODE = ("Cast", "DequantizeLinear")
+# Of constants. The last three choose the type of weights (`builder.adaptive_weights`).
+_DECODE = ("Cast", "DequantizeLinear", "MatMulInteger", "Equal", "If")
 
 
 class Segment(NamedTuple):
@@ -74,15 +76,15 @@ class _Cutter:
         # Inputs of a piece must have a known type.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
         self._reads = [_list_input_names(node) for node in self._nodes]
-        # The index of the node that decodes a constant, by the name of its output.
-        stored = (self._small.keys() | self._large.keys()) - self._inputs
-        self._decoded = {
-            node.output[0]: i
-            for i, node in enumerate(self._nodes)
-            if node.op_type in _DECODE and self._reads[i] <= stored
-        }
+        # The indices of the nodes that decode constants, and the names of constants and outputs.
+        known = (self._small.keys() | self._large.keys()) - self._inputs
+        self._decoders = []
+        for i, node in enumerate(self._nodes):
+            if node.op_type in _DECODE and self._reads[i] <= known:
+                self._decoders.append(i)
+                known |= set(node.output)
         reads = ((i, name) for i, names in enumerate(self._reads) for name in names)
-        self._last = {name: i for i, name in reads if name not in self._decoded}
+        self._last = {name: i for i, name in reads if name not in known}
 
     def find_segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
@@ -109,11 +111,9 @@ class _Cutter:
 
     def make_segment(self, start: int, end: int) -> Segment:
         """Return the piece with these nodes."""
-        decoded = {self._decoded.get(n, end) for names in self._reads[start:end] for n in names}
-        places = [*sorted(i for i in decoded if i < start), *range(start, end)]
-        nodes = [self._nodes[i] for i in places]
+        nodes = [*self._find_decoders(start, end), *self._nodes[start:end]]
         made = dict.fromkeys(name for node in nodes for name in node.output if name)
-        read = dict.fromkeys(name for i in places for name in self._reads[i])
+        read = dict.fromkeys(name for node in nodes for name in _list_input_names(node))
         constants = [n for n in read if n in self._small or n in self._large]
         seen = [name for name in made if name in self._seen]
         renamed = {name: name + _COMPUTED for name in seen} if self._alone else {}
@@ -138,6 +138,16 @@ class _Cutter:
         data = Skeleton(model, weights).serialize()
         return Segment(data, tuple(fed), fetches, tensors, frozenset(live))
 
+    def _find_decoders(self, start: int, end: int) -> list[NodeProto]:
+        """Return the nodes before a piece that decode what the piece reads."""
+        read = {name for names in self._reads[start:end] for name in names}
+        found = []
+        for i in reversed([i for i in self._decoders if i < start]):
+            if not read.isdisjoint(self._nodes[i].output):
+                found.append(_keep_outputs(self._nodes[i], read))
+                read |= _list_input_names(found[-1])
+        return found[::-1]
+
     def _make_output(self, name: str, like: str) -> ValueInfoProto:
         info = ValueInfoProto()
         if like in self._infos:
@@ -153,6 +163,27 @@ def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
     copy.output[:] = [names.get(name, name) for name in node.output]
+    return copy
+
+
+def _keep_outputs(node: NodeProto, names: AbstractSet[str]) -> NodeProto:
+    """Return an If with the named outputs, and what computes them; other nodes are returned."""
+    kept = [i for i, name in enumerate(node.output) if name in names]
+    if node.op_type != "If" or len(kept) == len(node.output):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.output[:] = [node.output[i] for i in kept]
+    for branch in (attribute.g for attribute in copy.attribute):
+        outputs = [branch.output[i] for i in kept]
+        read, nodes = {output.name for output in outputs}, []
+        for inner in reversed(branch.node):
+            if not read.isdisjoint(inner.output):
+                nodes.append(inner)
+                read |= _list_input_names(inner)
+        body = GraphProto(name=branch.name, node=nodes[::-1], output=outputs)
+        body.initializer.extend(each for each in branch.initializer if each.name in read)
+        branch.CopyFrom(body)
     return copy
 
 

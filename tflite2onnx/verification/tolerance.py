@@ -17,6 +17,9 @@ class defines (`Operator.allowed_steps`). The limits of a whole network depend o
   noise as large as the signal.
 
 All other elements must be equal.
+
+An output that is the same number everywhere, or has no finite element, shows nothing of the
+operators that compute it: two such outputs are equal whatever these operators do.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ _FACTOR = 2.0
 _MORE_NOISE = 3.0  # dB
 # Squares of numbers between these limits neither overflow nor underflow in float32.
 _SMALL, _LARGE = 1e-12, 1e12
+LARGEST = np.finfo(np.float32).max
 
 
 class Limits(NamedTuple):
@@ -72,7 +76,9 @@ class Difference:
     include 0. `decibels` is the signal-to-noise ratio: LiteRT's elements are the signal, the
     differences are the noise. A ratio of at least `enough` is accepted whatever `largest` is; inf
     disables this rule. `reason` describes a mismatch of types or shapes. `sample` is the index of
-    the sample.
+    the sample. `widened` is whether the limits are those of differences between LiteRT's own
+    kernels. `level` is the only number that LiteRT's elements have in all samples, NaN if none is
+    finite; None if they differ, or if this was not looked at.
     """
 
     name: str
@@ -84,6 +90,8 @@ class Difference:
     decibels: float = -math.inf
     enough: float = math.inf
     sample: int = 0
+    widened: bool = False
+    level: float | None = None
 
     @property
     def relative(self) -> float:
@@ -102,6 +110,22 @@ class Difference:
         """Whether the difference is within the limits."""
         loud = math.isfinite(self.largest) and self.decibels >= self.enough
         return self.is_within or loud
+
+    @property
+    def is_relaxed(self) -> bool:
+        """Whether the difference exceeds the usual limit of an element, but not a wider limit."""
+        return self.ok and (self.widened or not self.is_within)
+
+    @property
+    def bound(self) -> str:
+        """The limit that accepts the difference, in words; empty if it is not accepted."""
+        if not self.ok:
+            return ""
+        if self.is_within:
+            kernels = ", twice the difference between LiteRT's own kernels" if self.widened else ""
+            return f"the difference is at most {self.allowed:.3g}{kernels}"
+        kernels = ", 3 dB below that between LiteRT's own kernels" if self.widened else ""
+        return f"the signal-to-noise ratio is at least {self.enough:.1f} dB{kernels}"
 
     @property
     def severity(self) -> tuple[bool, bool, float]:
@@ -140,7 +164,7 @@ class Difference:
             return self
         noise = math.inf if math.isinf(self.enough) else kernels.decibels - _MORE_NOISE
         allowed = max(self.allowed, _FACTOR * kernels.largest)
-        return replace(self, allowed=allowed, enough=min(self.enough, noise))
+        return replace(self, allowed=allowed, enough=min(self.enough, noise), widened=True)
 
 
 def compare(
@@ -176,6 +200,8 @@ def _measure_difference(want: Array, have: Array, zero_point: int) -> tuple[floa
     if want.dtype.name in QUANTIZED:
         return _measure_steps(want, have, zero_point)
     distance = measure_distances(want, have)
+    if want.dtype.kind == "O":
+        return float(distance.max(initial=0)), 1.0, -math.inf if distance.any() else math.inf
     real = np.abs(want) if want.dtype.kind == "c" else want.astype(np.float64)
     finite = real[np.isfinite(real)]
     spread = float(finite.max(initial=0) - finite.min(initial=0))
@@ -231,14 +257,20 @@ def _compute_snr_db(signal: Array, noise: Array) -> float:
 
 
 def measure_distances(want: Array, have: Array) -> Array:
-    """Return the absolute differences of elements, as float64; inf for an undefined difference."""
+    """Return the absolute differences of elements, as float64; inf for an undefined difference.
+
+    The largest float32 is equal to infinity: LiteRT's kernels limit their results to the range of
+    float32 if there is no fused activation (CalculateActivationRange in kernel_util.h).
+    """
     if want.dtype.kind in "iu":
         return subtract_integers(want, have).astype(np.float64)
-    if want.dtype.kind == "b":
+    if want.dtype.kind in "bO":
         return np.asarray(want != have, np.float64)
     with np.errstate(invalid="ignore"):
         apart = np.abs(want.astype(np.result_type(want, np.float64)) - have)
     same = (want == have) | (np.isnan(want) & np.isnan(have))
+    if want.dtype == np.float32:
+        same |= (np.abs(want) == LARGEST) & np.isinf(have) & (np.sign(want) == np.sign(have))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 

@@ -1,0 +1,153 @@
+"""Wrong, contradictory and unusual arguments: names of tensors, outputs, sizes, other files."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.support import Build
+from tests.support.small import chain
+from tests.test_bundle import archive
+from tflite2onnx import convert
+from tflite2onnx.cli import main
+from tflite2onnx.errors import OptionError
+
+Captured = pytest.CaptureFixture[str]
+
+
+def build_named() -> bytes:
+    """Return "x" -> ABS -> "y", with "image" -> "result" in the signature."""
+    m = Build()
+    x = m.input((1, 5, 7, 3), name="x")
+    (y,) = m.op("ABS", [x], [m.tensor(x.shape, name="y")])
+    m.output(y)
+    m.signature("main", {"image": x}, {"result": y})
+    return m.bytes()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write models to the current directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.tflite").write_bytes(build_named())
+    Path("plain.tflite").write_bytes(chain("ABS"))
+    Path("a.task").write_bytes(archive({"a": chain("ABS")}))
+
+
+def expect_complaint(captured: Captured, *words: str) -> str:
+    """Run a command that fails with one line, and writes nothing."""
+    before = sorted(Path().rglob("*"))
+    assert main(list(words)) == 1
+    out, err = captured.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert sorted(Path().rglob("*")) == before
+    return err
+
+
+# Names of inputs and outputs
+
+
+@pytest.mark.parametrize("names", ["tensor", "signature"])
+@pytest.mark.parametrize("name", ["x", "image", "new"])
+def test_options_take_every_name_of_an_input(names: str, name: str, capsys: Captured) -> None:
+    """The name in the graph, in the signature, and after a renaming."""
+    words = ["model.tflite", "--names", names, "--rename", "x=new", "--json"]
+    words += ["--layout", f"{name}=NCHW", "--shape", f"{name}=2,5,7,3", "--inputs", name]
+    assert main(words) == 0
+    (told,) = json.loads(capsys.readouterr().out)["models"]
+    (x,) = told["inputs"]
+    assert (x["name"], x["onnx_shape"]) == ("new", [2, 3, 5, 7])
+
+
+@pytest.mark.parametrize("names", ["tensor", "signature"])
+@pytest.mark.parametrize("name", ["y", "result", "new"])
+def test_options_take_every_name_of_an_output(names: str, name: str, capsys: Captured) -> None:
+    """Likewise, for outputs; a renaming takes the name in the graph and in the signature."""
+    words = ["model.tflite", "--names", names, "--rename", "result=new", "--json"]
+    assert main([*words, "--layout", f"{name}=NCHW", "--outputs", name]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["models"]
+    (y,) = told["outputs"]
+    assert (y["name"], y["onnx_shape"]) == ("new", [1, 3, 5, 7])
+
+
+def test_two_names_of_one_tensor(capsys: Captured) -> None:
+    """Options of one tensor, given by two of its names, contradict each other."""
+    words = ["--shape", "x=2,5,7,3", "--shape", "image=1,5,7,3"]
+    told = expect_complaint(capsys, "model.tflite", *words)
+    assert "shapes must be given once for each tensor, got ['x', 'image']" in told
+
+
+# Outputs
+
+
+def test_a_bundle_is_no_file(capsys: Captured) -> None:
+    """The output of a bundle is a folder, which is not named like an ONNX file."""
+    expected = "the output of a bundle must be a folder, got a.onnx"
+    assert expected in expect_complaint(capsys, "a.task", "-o", "a.onnx")
+    assert expected in expect_complaint(capsys, "a.task", "a.onnx")
+    Path("a.onnx").mkdir()
+    assert main(["a.task", "a.onnx"]) == 0
+
+
+@pytest.mark.parametrize("words", [["new/"], ["-o", "new/"], ["-o", "new"]])
+def test_a_new_folder(words: list[str]) -> None:
+    """An output that ends in a slash is a folder, and one of -o without .onnx too."""
+    assert main(["plain.tflite", *words]) == 0
+    assert Path("new/plain.onnx").is_file()
+
+
+@pytest.mark.parametrize("output", ["new/", "new", "file.onnx"])
+def test_standard_input_to_a_folder(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of standard input is model."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(chain("ABS"))))
+    assert main(["-", "-o", output]) == 0
+    assert Path("file.onnx" if output == "file.onnx" else "new/model.onnx").is_file()
+
+
+# Values in Python
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"float16": "yes"}, "float16 must be True or False, got 'yes'"),
+        ({"static": 1}, "static must be True or False, got 1"),
+        ({"shapes": {"x": (None, 5, 7, 3)}}, "a size must be a positive number or a name"),
+        ({"shapes": {"x": (True, 5, 7, 3)}}, "a size must be a positive number or a name"),
+        ({"batch": True}, "a size must be a positive number or a name, got True"),
+        ({"opset": True}, "opset must be 13 to"),
+    ],
+)
+def test_values_of_another_type(options: dict[str, Any], reason: str) -> None:
+    """Values that look like others are refused."""
+    with pytest.raises(OptionError, match=reason):
+        convert(build_named(), **options)
+
+
+def test_numbers_of_numpy() -> None:
+    """Sizes and opsets may be numpy's integers."""
+    sizes = [*np.array([2, 5, 7, 3])]
+    options: dict[str, Any] = {"shapes": {"x": sizes}, "opset": np.int64(18)}
+    result = convert(build_named(), **options)
+    assert (result.inputs[0].tflite_shape, result.opset) == ((2, 5, 7, 3), 18)
+    batched: dict[str, Any] = {"batch": np.int32(4)}
+    assert convert(build_named(), **batched).inputs[0].tflite_shape == (4, 5, 7, 3)
+    onnx.checker.check_model(result.model)
+
+
+# Other files
+
+
+def test_swapped_models(capsys: Captured) -> None:
+    """The message is about the file that is in the wrong place."""
+    assert main(["-q", "plain.tflite"]) == 0
+    told = expect_complaint(capsys, "verify", "plain.onnx", "plain.tflite")
+    assert "plain.tflite is a TFLite model; the TFLite model must be given first" in told
+    assert "this is an ONNX model" in expect_complaint(capsys, "plain.onnx", "out.onnx")
