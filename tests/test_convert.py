@@ -1,4 +1,4 @@
-"""convert.py and emit.py: whole conversions."""
+"""conversion.py and emit.py: whole conversions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from tests.support import Build, check
 from tests.support.small import build_flattening, chain, convolve, network
 from tflite2onnx import convert
-from tflite2onnx.convert import convert_model
+from tflite2onnx.conversion import convert_model
 from tflite2onnx.errors import ModelFileError, OperatorError, OptionError, UnsupportedOperators
 from tflite2onnx.layout import Plan, plan
 from tflite2onnx.op import OPERATORS

@@ -28,7 +28,7 @@ from tests.support.sites import (
 )
 from tests.support.small import convolve
 from tflite2onnx import convert
-from tflite2onnx.convert import convert_model
+from tflite2onnx.conversion import convert_model
 from tflite2onnx.layout import (
     Choice,
     Frame,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tflite2onnx.convert import convert_model, find_dynamic_axes
+from tflite2onnx.conversion import convert_model, find_dynamic_axes
 from tflite2onnx.errors import ConversionError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.op import operator_for

@@ -13,7 +13,7 @@ from tests.support import difference
 from tests.support.layouts import random_planner
 from tests.support.runtimes import session
 from tflite2onnx import Stateful
-from tflite2onnx.convert import convert_model
+from tflite2onnx.conversion import convert_model
 from tflite2onnx.layout import plan
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.model import read_model

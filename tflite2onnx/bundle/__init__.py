@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from tflite2onnx.bundle import genai
-from tflite2onnx.convert import convert_read_model
+from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.errors import BundleError, ConversionError, OptionError, OutputError
 from tflite2onnx.graph import Model
 from tflite2onnx.options import ConversionOptions

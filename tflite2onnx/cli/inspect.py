@@ -27,7 +27,7 @@ exit status:
 _WIDTH = 100  # characters of a value of the metadata
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
         "model",

@@ -12,7 +12,7 @@ SUMMARY = "Print the operators that can be converted, and how each one treats th
 EPILOG = "Write ./ops to convert a model file named ops."
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command: none."""
     del parser
 

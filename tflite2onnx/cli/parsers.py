@@ -36,7 +36,7 @@ def parser_of(name: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.arguments(parser)
+    command.add_arguments(parser)
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
     volume.add_argument("-v", "--verbose", action="store_true", help="log each stage to stderr")

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from tflite2onnx.bundle import bundle_of_signatures, is_bundle, list_parts, read_bundle
-from tflite2onnx.cli.latency import verify_and_measure
-from tflite2onnx.cli.places import STANDARD, is_folder
-from tflite2onnx.cli.progress import show_progress
-from tflite2onnx.cli.standard_streams import hide_information, source_of
-from tflite2onnx.cli.verdict import describe_decodings, outputs, print_verdict, tensor_lines
-from tflite2onnx.cli.verification_options import (
+from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     add_verification_options,
     given_options,
     read_verification_options,
 )
+from tflite2onnx.cli.latency import verify_and_measure
+from tflite2onnx.cli.places import STANDARD, is_folder
+from tflite2onnx.cli.progress import show_progress
+from tflite2onnx.cli.standard_streams import hide_information, source_of
+from tflite2onnx.cli.verdict import describe_decodings, outputs, print_verdict, tensor_lines
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
@@ -64,7 +64,7 @@ exit status:
 _FAILED = 1
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add = parser.add_argument
     add(

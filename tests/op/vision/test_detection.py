@@ -9,7 +9,8 @@ import pytest
 
 from tests.support import Build, check, run_onnx, run_tflite
 from tests.support.layouts import random_planner
-from tflite2onnx.convert import convert, convert_model
+from tflite2onnx.conversion import convert_model
+from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.layout import plan
 from tflite2onnx.reader.model import read_model

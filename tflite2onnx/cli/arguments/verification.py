@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from tflite2onnx.cli.layouts import read_pairs
+from tflite2onnx.cli.arguments.tensors import read_pairs
 
 # The options by their attributes; None and [] mean that an option was not given.
 NAMES = {

@@ -1,0 +1,1 @@
+"""The arguments of the commands, and the values that they accept."""

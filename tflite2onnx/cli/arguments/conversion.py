@@ -1,0 +1,157 @@
+"""The arguments of the command that converts."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+from tflite2onnx.cli.arguments.tensors import read_size
+from tflite2onnx.cli.arguments.verification import (
+    add_verification_options,
+)
+from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions
+
+_SMALLEST = 1024  # bytes of a weight; smaller weights cost more to find in a separate file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    add = parser.add_argument
+    _add_path_arguments(parser)
+    _add_option(parser, "io_layout")
+    add(
+        "--layout",
+        metavar="NAME=NHWC:NCHW",
+        action="append",
+        default=[],
+        help="layout of a tensor, inner tensors too, in TFLite and in ONNX; NAME=NCHW if C is last"
+        ' in TFLite; or a JSON file with several: {"input": ["NHWC", "NCHW"]}; may be repeated',
+    )
+    add(
+        "--shape",
+        metavar="NAME=SIZE,...",
+        action="append",
+        default=[],
+        help="the shape of an input, as in NAME=1,16000; a word instead of a number makes the size"
+        " dynamic, as in NAME=batch,height,width,3; may be repeated",
+    )
+    for option in fields(ConversionOptions):
+        if option.name not in ("io_layout", "layouts", "shapes"):
+            _add_option(parser, option.name)
+    _add_verification_arguments(parser)
+    _add_file_arguments(parser)
+
+
+def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the models and their outputs."""
+    add = parser.add_argument
+    add(
+        "model",
+        metavar="MODEL.tflite",
+        help="the model or bundle (.task, .litertlm) to convert, or with -o a folder of models and"
+        " bundles; - is standard input",
+    )
+    add(
+        "others",
+        metavar="OUT.onnx",
+        nargs="*",
+        help="the file to write, or for a bundle the folder (default: beside MODEL); - is standard"
+        " output; with -o these arguments are further models",
+    )
+    add(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="the folder to write to, created if it does not exist; for one model it may be a file"
+        " that ends in .onnx; models of a folder keep their relative paths",
+    )
+    add(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of models to convert at once, each in its own process (default: 1)",
+    )
+    add(
+        "--json",
+        action="store_true",
+        help="print the result of each model as JSON, and nothing else on stdout",
+    )
+
+
+def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add an option of the conversion from its declaration in `ConversionOptions`."""
+    option = ConversionOptions.__dataclass_fields__[name]
+    kind: dict[str, Any] = {"metavar": "NAME"}
+    if OPTION_TYPES[name] is bool:
+        kind = {"action": "store_true"}
+    elif name in CHOICES:
+        kind = {"choices": CHOICES[name]}
+    elif name == "batch":
+        kind = {"type": read_size, "metavar": "N|NAME"}
+    elif OPTION_TYPES[name] == int | None:
+        kind = {"type": int, "metavar": "N"}
+    elif OPTION_TYPES[name] == Sequence[str] | None:
+        kind = {"type": _split_names, "action": "extend", "metavar": "NAME,..."}
+    elif OPTION_TYPES[name] == Mapping[str, str]:
+        kind = {"action": "append", "metavar": "OLD=NEW"}
+    flag = f"--{name.replace('_', '-')}"
+    default = None if option.default is MISSING else option.default
+    parser.add_argument(flag, default=default, help=option.metadata["help"], **kind)
+
+
+def _split_names(text: str) -> list[str]:
+    """Split names at commas; a name with a comma stands in double quotes, as in CSV files."""
+    return [name for row in csv.reader([text]) for name in row]
+
+
+def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that verify a conversion."""
+    add = parser.add_argument
+    add(
+        "--verify",
+        action="store_true",
+        help="run LiteRT and ONNX Runtime on the same inputs and compare the outputs:"
+        " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1, those of"
+        " quantized networks by a tenth of the signal if each operator is right on LiteRT's own"
+        " inputs; requires: pip install tflite2onnx[verify]",
+    )
+    add(
+        "--report",
+        metavar="FILE.html",
+        help="verify each tensor and write a page with the results; requires the same packages",
+    )
+    add_verification_options(parser)
+
+
+def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the ONNX file."""
+    add = parser.add_argument
+    add(
+        "--external-data",
+        action="store_const",
+        const=_SMALLEST,
+        dest="external_data",
+        help="write large weights to a second file, OUT.onnx.data (default: above 2 GB only)",
+    )
+    add(
+        "--external-data-size",
+        type=_parse_size,
+        metavar="SIZE",
+        dest="external_data",
+        help="the same, for weights of at least this many bytes, such as 4096, 64K or 1M (default:"
+        f" {_SMALLEST})",
+    )
+
+
+def _parse_size(text: str) -> int:
+    """Read a number of bytes."""
+    found = re.fullmatch(r"(\d{1,15})([KMG]?)", text, re.ASCII | re.IGNORECASE)
+    if found is None:
+        message = f"SIZE must be a number of bytes such as 4096, 64K or 1M, got {text}"
+        raise argparse.ArgumentTypeError(message)
+    return int(found[1]) << 10 * " KMG".index(found[2].upper() or " ")

@@ -1,0 +1,341 @@
+"""The stages of a conversion, from the TFLite file to the ONNX model.
+
+1. `read_model` reads the file: operators over tensors, with TFLite's names.
+2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
+   graph that is converted; `MODEL_PASSES` over the whole model;
+   `inline_subgraphs` makes one graph of an entry point, and `list_entry_point_passes` run over it.
+3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
+   the user wants the forms that are fastest in ONNX Runtime.
+4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
+   `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
+5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
+   `rename_endpoints` gives inputs and outputs the names of a signature.
+6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it (`convert.py`).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+from tflite2onnx import quantize
+from tflite2onnx.builder.builder import Builder
+from tflite2onnx.builder.nodes import NeedsOpset
+from tflite2onnx.builder.opsets import DEFAULT_OPSET
+from tflite2onnx.emit import Emitted, emit, sites
+from tflite2onnx.errors import (
+    FixedSizeError,
+    ModelFileError,
+    OptionError,
+    UnsupportedOperators,
+)
+from tflite2onnx.float16 import Float32Node, to_float16
+from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.interface import interface, name_axes, pin_orders, read_layouts
+from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.base import Operator
+from tflite2onnx.options import (
+    ConversionOptions,
+)
+from tflite2onnx.passes import (
+    FASTEST_PASSES,
+    MODEL_PASSES,
+    NORMALISING_PASSES,
+    apply_passes,
+    list_entry_point_passes,
+)
+from tflite2onnx.passes.batch.resize_batch import list_sample_sizes, resize_batch
+from tflite2onnx.passes.cut_graph import cut_model
+from tflite2onnx.passes.dynamic_shapes import (
+    OpenGraph,
+    axis_name,
+    check_dynamic_axes,
+    name_dynamic_axes,
+    report_fixed_axes,
+)
+from tflite2onnx.passes.flex import explain_untranslated
+from tflite2onnx.passes.fold_constants import count_stored_bytes
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.resize_inputs import resize_inputs
+from tflite2onnx.reader.metadata import describe_model
+from tflite2onnx.reader.source import AnySource
+from tflite2onnx.result import Result, result_of
+from tflite2onnx.signatures import (
+    find_signature,
+    name_tensors,
+    rename_as_requested,
+    rename_endpoints,
+    signature_io_names,
+)
+from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.constant_budget import ConstantBudget
+from tflite2onnx.validity import check
+
+Planner = Callable[[Sequence[Site]], Plan]
+_DEFAULT = ConversionOptions()
+OUT_OF_MEMORY = "the model needs more memory than is available"
+
+_logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def suspend_gc() -> Iterator[None]:
+    """Switch off the cyclic garbage collector: a conversion makes no reference cycles.
+
+    The collector would walk over all objects repeatedly and take a third of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@suspend_gc()
+def convert_read_model(source: Model, origin: AnySource, options: ConversionOptions) -> Result:
+    """Convert a model that has been read from `origin`.
+
+    Raises:
+        ConversionError: the model cannot be converted; the message gives the reason.
+    """
+    try:
+        return convert_model(source, options, notes=_metadata_or_empty(source, origin))
+    except MemoryError as error:
+        raise ModelFileError(OUT_OF_MEMORY) from error
+
+
+def convert_model(
+    model: Model,
+    options: ConversionOptions = _DEFAULT,
+    *,
+    notes: Mapping[str, object] | None = None,
+    planner: Planner = plan,
+) -> Result:
+    """Convert a model that has been read; `planner` chooses the orders of all tensors.
+
+    `notes` are added to the metadata of the ONNX model (see `metadata.describe_model`).
+
+    Raises:
+        ConversionError: the model cannot be converted; the message gives the reason.
+    """
+    options = options.with_target()
+    index, signature = find_signature(model, options.signature)
+    options = name_tensors(options, model, index)
+    whole = model.graphs[index]
+    model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
+    shapes = list_sample_sizes(options.shapes, options.batch)
+    graph, words = resize_inputs(inline_subgraphs(model, index), shapes)
+    graph = apply_passes(list_entry_point_passes(model, index), graph)
+    if options.batch is not None:
+        graph, counted = resize_batch(graph, options.batch, _operators(options))
+        words |= counted
+    if not graph.outputs:
+        raise ModelFileError("the model must have an output, got none")
+    emitted = _convert_with_dynamic_axes(graph, words, options, planner)
+    float32_nodes: tuple[Float32Node, ...] = ()
+    if options.float16:
+        emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
+        check(emitted, graph)
+    if options.names == "signature":
+        emitted = rename_endpoints(emitted, model.graphs[index], signature)
+    emitted = rename_as_requested(emitted, options.rename, signature)
+    properties: dict[str, object] = {
+        "signatures": signature_io_names(model, index, emitted),
+        "metadata": notes,
+        "rename": options.rename,
+        "float16": {"io": options.float16_io} if options.float16 else None,
+        "batch": options.batch,
+    }
+    if options.inputs is not None or options.outputs is not None:
+        properties |= _describe_cut(whole, model.graphs[index], notes or {})
+    name, required = graph.name or "main", options.states == "required"
+    return result_of(emitted, name, properties, float32_nodes, required_states=required)
+
+
+def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[str, object]:
+    """Return the inputs and outputs of a part of a graph, and the metadata `notes` for the part.
+
+    The metadata list the inputs and the outputs of the whole graph in sequence.
+    """
+    names, changed = {}, dict(notes)
+    for key in ("inputs", "outputs"):
+        old, new = getattr(whole, key), getattr(part, key)
+        names[key] = [tensor.name for tensor in new if not tensor.is_variable]
+        known = dict(zip(old, notes.get(key, ()), strict=False))
+        changed[key] = [known.get(tensor, {}) for tensor in new]
+    given = {key: value for key, value in changed.items() if key in notes}
+    return {"cut": names, "metadata": given}
+
+
+def _convert_with_dynamic_axes(
+    graph: Graph, words: Mapping[str, str], options: ConversionOptions, planner: Planner
+) -> Emitted:
+    """Emit a graph whose sizes are dynamic as far as all operators support that.
+
+    `words` has the user's names of dynamic sizes. Other sizes are fixed as in the file, with a
+    warning.
+    """
+    if options.static and words:
+        raise OptionError("static must not be set with the names of dynamic sizes")
+    fixed: dict[str, str] = {}
+    axes: frozenset[str]
+    while not options.static:
+        try:
+            opened = name_dynamic_axes(graph, _operators(options), fixed, words)
+            emitted = _normalise_plan_emit(opened, options, planner)
+        except (FixedSizeError, UnsupportedOperators) as error:
+            axes = getattr(error, "axes", frozenset()) - fixed.keys()
+            # The error itself would keep all intermediate results in memory.
+            problems = getattr(error, "problems", ())
+            reason = str(problems[0] if problems else error)
+        else:
+            report_fixed_axes(fixed, graph.inputs)
+            return emitted
+        if words and (not axes or axes & words.keys()):
+            first = min(axes & words.keys(), default=min(words))
+            raise OptionError(f"the size {words[first]} cannot be dynamic because {reason}")
+        if not axes:
+            break
+        fixed |= dict.fromkeys(sorted(axes), reason)
+    # An error that does not depend on sizes is raised again here.
+    emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
+    if not options.static:
+        _logger.warning("all sizes are fixed as in the file because %s", reason)
+    return emitted
+
+
+class InputAxis(NamedTuple):
+    """An axis of an input, and why it cannot be dynamic; `reason` is empty if it can."""
+
+    tensor: Tensor
+    axis: int
+    reason: str
+
+
+def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> list[InputAxis]:
+    """Return the axes of the main entry point's inputs, each tried alone."""
+    index, _ = find_signature(model, options.signature)
+    model = apply_passes(MODEL_PASSES, model)
+    graph = inline_subgraphs(model, index)
+    passes = list_entry_point_passes(model, index)
+    return [
+        InputAxis(tensor, axis, _find_fixing_reason(graph, passes, tensor, axis, options))
+        for tensor in graph.inputs
+        for axis in range(tensor.rank)
+    ]
+
+
+def _find_fixing_reason(
+    graph: Graph,
+    passes: Sequence[Callable[[Graph], Graph]],
+    tensor: Tensor,
+    axis: int,
+    options: ConversionOptions,
+) -> str:
+    """Return why an axis of an input cannot be dynamic, empty if it can."""
+    sizes: list[int | str] = [*tensor.shape]
+    sizes[axis] = "size"
+    try:
+        resized, words = resize_inputs(graph, {tensor.name: sizes})
+        named = name_dynamic_axes(apply_passes(passes, resized), _operators(options), (), words)
+        normal = apply_passes(NORMALISING_PASSES, named.graph)
+        operators = [*map(_operators(options), normal.every_op())]
+        sites(operators)
+        check_dynamic_axes(operators, named.axes)
+    except FixedSizeError as error:
+        return str(error) if axis_name(tensor, axis) in error.axes else ""
+    except UnsupportedOperators as error:
+        return str(error.problems[0])
+    return ""
+
+
+def _with_file_sizes(graph: Graph, options: ConversionOptions) -> OpenGraph:
+    """Return a graph in which only data-dependent sizes are dynamic."""
+    operator_of = _operators(options)
+    try:
+        return name_dynamic_axes(graph, operator_of, None)
+    except FixedSizeError as error:
+        raise UnsupportedOperators([error]) from error
+
+
+def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
+    """Return a function from an operator of the file to its converter."""
+
+    def operator_of(op: Op) -> Operator:
+        return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
+
+    return operator_of
+
+
+def _normalise_plan_emit(
+    opened: OpenGraph, options: ConversionOptions, planner: Planner
+) -> Emitted:
+    """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
+    graph, axes = opened
+    requested = read_layouts(options.layouts, graph)
+    _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
+    normal = apply_passes(NORMALISING_PASSES, graph)
+    # Constant folding replaces outputs by constants, which are other tensors.
+    replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
+    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
+    if options.forms == "fastest":
+        normal = _choose_fastest_forms(normal, wanted)
+    graph = pin_orders(normal, wanted)
+    _logger.debug("normalised to %d operators", len(graph.ops))
+    operators = [*map(_operators(options), graph.every_op())]
+    operator_sites = sites(operators)
+    check_dynamic_axes(operators, axes)
+    chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
+    _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
+    letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
+    emitted = _with_opset(graph, operators, chosen, options)
+    emitted = emitted.with_letters(name_axes(operator_sites, letters))
+    _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
+    return emitted
+
+
+def _choose_fastest_forms(graph: Graph, wanted: Collection[Tensor]) -> Graph:
+    """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
+    fastest = apply_passes(FASTEST_PASSES, graph)
+    computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
+    lost = computed[0] - computed[1]
+    return graph if any(tensor in lost for tensor in wanted) else fastest
+
+
+def _with_opset(
+    graph: Graph, operators: Sequence[Operator], chosen: Plan, options: ConversionOptions
+) -> Emitted:
+    """Emit for the requested opset, else for the smallest opset that has all nodes."""
+    builder = partial(
+        Builder,
+        opset_is_fixed=options.opset is not None,
+        plan=quantize.plan(operators, options),
+    )
+    version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
+    while True:
+        try:
+            g = builder(version, budget=ConstantBudget(stored))
+            emitted = emit(graph, operators, chosen, g)
+            check(emitted, graph)
+        except NeedsOpset as need:
+            if options.opset is not None:
+                raise OptionError(str(need)) from need
+            version = need.version
+        else:
+            return emitted
+
+
+def _metadata_or_empty(source: Model, model: AnySource) -> dict[str, object]:
+    """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
+    try:
+        return describe_model(source, model)
+    except ModelFileError as error:
+        _logger.warning("%s", error)
+        return {}
