@@ -34,7 +34,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", default="3", help="a number, or a name (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="check one network in this process")
     options = parser.parse_args(words)
-    logging.disable(logging.WARNING)
     counts: Counter[str] = Counter()
     for path in _list_models(options.paths):
         if options.json:
@@ -102,4 +101,5 @@ def _compare(path: Path, result: Result) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)
     raise SystemExit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -51,7 +52,12 @@ def run_in_processes(
 
 
 def _send(work: Callable[[Piece], Outcome], piece: Piece, sender: Any) -> None:  # noqa: ANN401 - a Connection of one of several classes
-    """Do a piece of work and send its outcome; only the parent handles interrupts."""
+    """Do a piece of work and send its outcome; only the parent handles interrupts.
+
+    Objects of the parent are never freed here: the destructor of a session of ONNX Runtime waits
+    for threads, which a forked process does not have.
+    """
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outcome = work(piece)
     with suppress(BrokenPipeError):  # the parent has ended
