@@ -62,6 +62,8 @@ from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
+from tflite2onnx.pictures.attach import attach_pictures
+from tflite2onnx.pictures.parts import assemble_parts
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
@@ -145,9 +147,8 @@ def convert_model(
         check(emitted, graph)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
-    emitted = rename_as_requested(emitted, options.rename, signature)
     properties: dict[str, object] = {
-        "signatures": signature_io_names(model, index, emitted),
+        "signatures": None,
         "metadata": notes,
         "rename": options.rename,
         "float16": {"io": options.float16_io} if options.float16 else None,
@@ -155,8 +156,21 @@ def convert_model(
     }
     if options.inputs is not None or options.outputs is not None:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
-    name, required = graph.name or "main", options.states == "required"
-    return result_of(emitted, name, properties, float32_nodes, required_states=required)
+    assemble = partial(
+        result_of,
+        name=graph.name or "main",
+        float32_nodes=float32_nodes,
+        required_states=options.states == "required",
+    )
+    attached = attach_pictures(emitted, options.preprocess, model.graphs[index], notes or {})
+    if attached is not None:
+        check(attached.whole, graph)
+        properties["signatures"] = signature_io_names(model, index, emitted)
+        renamed = rename_as_requested(attached.whole, options.rename)
+        return assemble_parts(attached._replace(whole=renamed), properties, assemble)
+    emitted = rename_as_requested(emitted, options.rename, signature)
+    properties["signatures"] = signature_io_names(model, index, emitted)
+    return assemble(emitted, metadata=properties)
 
 
 def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[str, object]:

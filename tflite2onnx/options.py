@@ -21,6 +21,7 @@ import onnx
 
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.errors import OptionError
+from tflite2onnx.pictures.settings import PREPROCESS_KEYS, Settings, read_settings
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
@@ -219,6 +220,15 @@ class ConversionOptions:
         default=False,
         metadata=_help("with --float16, inputs and outputs are float16 too (default: float32)"),
     )
+    preprocess: Settings = field(
+        default=False,
+        metadata=_help(
+            "take a picture, uint8[height, width, 3] of any size, and resize and normalize it as"
+            " the metadata of the model say; or with mean=, std=, channels=rgb|bgr|gray,"
+            " resize=stretch|letterbox, pad=, layout=HWC|CHW|NHWC|NCHW, size=HxW and"
+            " type=uint8|float32"
+        ),
+    )
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -234,6 +244,9 @@ class ConversionOptions:
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
         if self.float16_io and not self.float16:
             raise OptionError("float16_io must be given with float16")
+        read_settings("preprocess", self.preprocess, PREPROCESS_KEYS)
+        if self.preprocess and self.batch is not None:
+            raise OptionError("preprocess must be given without batch: it takes one picture")
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)

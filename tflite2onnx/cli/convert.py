@@ -49,6 +49,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.options import ConversionOptions
+from tflite2onnx.pictures.attach import NETWORK
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import check_distinct_files, target_path
@@ -331,7 +332,7 @@ def _write_report_on_success(
 def _result_lines(result: Result) -> list[str]:
     ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
     ends += [("state", s.input) for s in result.states]
-    rows = [(kind, e.name, e.dtype, *_describe_shapes(e)) for kind, e in ends]
+    rows = [(kind, e.name, e.dtype, *_describe_shapes(e, result)) for kind, e in ends]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
     return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}", *_float32_lines(result)]
@@ -346,10 +347,13 @@ def _float32_lines(result: Result) -> list[str]:
     return [f"{count(len(result.float32_nodes), 'node')} in float32:", *columns(rows)]
 
 
-def _describe_shapes(end: Endpoint) -> tuple[str, str]:
+def _describe_shapes(end: Endpoint, result: Result) -> tuple[str, str]:
+    """Return the shapes in TFLite and in ONNX; an end that is no tensor of the file has one."""
     tflite, onnx = end.layout
+    network = result.parts.get(NETWORK, result)
+    in_file = end in (*network.inputs, *network.outputs, *(s.input for s in network.states))
     return (
-        f"TFLite {_format_sizes(end.tflite_sizes)} {tflite}".rstrip(),
+        f"TFLite {_format_sizes(end.tflite_sizes)} {tflite}".rstrip() if in_file else "",
         f"ONNX {_format_sizes(end.sizes)} {onnx}".rstrip(),
     )
 

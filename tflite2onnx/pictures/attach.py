@@ -1,0 +1,158 @@
+"""Join the preprocessing and the postprocessing with a network, or make graphs of their own.
+
+Both are nodes over the values of the network's inputs and outputs. In one graph these values are
+computed by nodes; as separate graphs they are outputs and inputs with the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tflite2onnx.builder.builder import Port, eliminate_dead_nodes
+from tflite2onnx.builder.nodes import Node, Nodes, Value
+from tflite2onnx.emit import Emitted
+from tflite2onnx.graph import Graph
+from tflite2onnx.layout import identity
+from tflite2onnx.pictures.preprocessing import (
+    IMAGE,
+    Preprocessing,
+    emit_frame,
+    emit_preprocessing,
+    emit_size,
+    plan_preprocessing,
+)
+from tflite2onnx.pictures.settings import PREPROCESS_KEYS, Settings, read_settings
+from tflite2onnx.tensor import DType, Tensor
+
+PREPROCESSING, NETWORK, POSTPROCESSING = "preprocessing", "network", "postprocessing"
+_SIZE = f"{IMAGE}_size"
+
+
+class Attached(NamedTuple):
+    """A network with its ends: one graph, and its parts by their names.
+
+    `inner` has the names that inputs and outputs of the network have in the whole graph.
+    """
+
+    whole: Emitted
+    parts: Mapping[str, Emitted]
+    inner: Mapping[str, str]
+
+
+def attach_pictures(
+    network: Emitted, preprocess: Settings, graph: Graph, notes: Mapping[str, Any]
+) -> Attached | None:
+    """Return a network that takes pictures, None if this is not requested.
+
+    `graph` is the graph in the file, and `notes` are its metadata (see `metadata.describe_model`).
+
+    Raises:
+        OptionError: the network does not take pictures, or the normalization is not known.
+    """
+    settings = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
+    if settings is None:
+        return None
+    ports = network.inputs[: len(network.inputs) - len(network.initial)]
+    known = dict(zip((t.name for t in graph.inputs), notes.get("inputs", ()), strict=False))
+    plan = plan_preprocessing(ports, settings, known, {})
+    before = _make_preprocessing(network, plan)
+    inputs = [before.inputs[0] if p is plan.port else p for p in network.inputs]
+    return _join(network, [before, network], inputs, network.outputs, {PREPROCESSING: before})
+
+
+def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
+    """Return the graph from a picture to the input of the network, and to the picture's size."""
+    g = Nodes(network.opset, opset_is_fixed=True)
+    tensor = plan.image_tensor()
+    image = g.annotate(Value(dtype=plan.dtype), plan.dtype, tensor.sizes)
+    size = emit_size(g, image, plan)
+    value = emit_preprocessing(g, image, emit_frame(g, size, plan), plan)
+    outputs = [plan.port, size_port(g.identity(size, DType.INT64))]
+    letters = plan.layout
+    entry = Port(IMAGE, image, tensor, identity(tensor.rank), plan.dtype, letters)
+    return finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value})
+
+
+def size_port(value: Value) -> Port:
+    """Return the height and the width of the picture as an input or output."""
+    return Port(_SIZE, value, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)
+
+
+def finish(
+    g: Nodes,
+    name: str,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    renamed: Mapping[Value, Value],
+) -> Emitted:
+    """Return the graph of a builder.
+
+    Its values get names that begin with `name`, so that no value of the network gets another name.
+    `renamed` replaces values.
+    """
+    kept = {port.value for port in (*inputs, *outputs)}
+    new = dict(renamed)
+
+    def rename(value: Value) -> Value:
+        if value not in kept and value not in new:
+            new[value] = replace(value, name=f"{name}/{len(new)}")
+        return new.get(value, value)
+
+    nodes = [
+        node._replace(
+            inputs=tuple(None if v is None else rename(v) for v in node.inputs),
+            outputs=tuple(map(rename, node.outputs)),
+        )
+        for node in g.nodes
+    ]
+    live = eliminate_dead_nodes(nodes, [port.value for port in outputs])
+    types = {new.get(value, value): each for value, each in g.types.items()}
+    return Emitted(
+        live,
+        g.opset,
+        tuple(inputs),
+        tuple(outputs),
+        (),
+        MappingProxyType(types),
+        dynamic_sizes=_file_sizes([*inputs, *outputs]),
+    )
+
+
+def _file_sizes(ports: Iterable[Port]) -> dict[str, int]:
+    return {
+        word: port.tensor.shape[axis]
+        for port in ports
+        for axis, word in port.tensor.symbols.items()
+    }
+
+
+def _join(
+    network: Emitted,
+    graphs: Sequence[Emitted],
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    parts: Mapping[str, Emitted],
+) -> Attached:
+    """Return one graph of several, which compute each other's inputs."""
+    nodes: list[Node] = [node for graph in graphs for node in graph.nodes]
+    outer = {port.name for port in (*inputs, *outputs)}
+    ends = {port.value for port in (*inputs, *outputs)}
+    inner = [
+        port._replace(name=f"{NETWORK}/{port.name}" if port.name in outer else port.name)
+        for port in (*network.inputs, *network.outputs)
+        if port.value not in ends
+    ]
+    whole = network._replace(
+        nodes=eliminate_dead_nodes(nodes, [port.value for port in outputs]),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        tensors=(*inner, *network.tensors),
+        types=MappingProxyType({k: v for each in graphs for k, v in each.types.items()}),
+        dynamic_sizes={k: v for each in graphs for k, v in each.dynamic_sizes.items()},
+    )
+    names = {port.value: port.name for port in inner}
+    own = {p.name: names.get(p.value, p.name) for p in (*network.inputs, *network.outputs)}
+    return Attached(whole, {**parts, NETWORK: network}, own)
