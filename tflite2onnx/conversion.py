@@ -64,7 +64,8 @@ from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.pictures.attach import attach_pictures
 from tflite2onnx.pictures.parts import assemble_parts
-from tflite2onnx.reader.metadata import describe_model
+from tflite2onnx.pictures.yolo import read_ultralytics
+from tflite2onnx.reader.metadata import associated_files, describe_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
 from tflite2onnx.signatures import (
@@ -108,7 +109,7 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
         ConversionError: the model cannot be converted; the message gives the reason.
     """
     try:
-        return convert_model(source, options, notes=_metadata_or_empty(source, origin))
+        return convert_model(source, options, notes=_metadata_or_empty(source, origin, options))
     except MemoryError as error:
         raise ModelFileError(OUT_OF_MEMORY) from error
 
@@ -162,7 +163,9 @@ def convert_model(
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
     )
-    attached = attach_pictures(emitted, options.preprocess, model.graphs[index], notes or {})
+    attached = attach_pictures(
+        emitted, options.preprocess, options.postprocess, model.graphs[index], notes or {}
+    )
     if attached is not None:
         check(attached.whole, graph)
         properties["signatures"] = signature_io_names(model, index, emitted)
@@ -346,10 +349,15 @@ def _with_opset(
             return emitted
 
 
-def _metadata_or_empty(source: Model, model: AnySource) -> dict[str, object]:
+def _metadata_or_empty(
+    source: Model, model: AnySource, options: ConversionOptions
+) -> dict[str, object]:
     """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
     try:
-        return describe_model(source, model)
+        notes = describe_model(source, model)
+        if options.preprocess or options.postprocess:
+            notes["ultralytics"] = read_ultralytics(associated_files(model))
     except ModelFileError as error:
         _logger.warning("%s", error)
         return {}
+    return notes

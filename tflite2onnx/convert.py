@@ -55,6 +55,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     float16: bool = False,
     float16_io: bool = False,
     preprocess: Settings = False,
+    postprocess: Settings = False,
     external_data: int | None = None,
 ) -> Result:
     """Convert a TFLite model to ONNX.
@@ -113,6 +114,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             resizes and normalizes it as the metadata of the model, or MediaPipe's options for this
             model, say. A mapping, {"mean": 127.5, "std": 127.5}, or a text, "mean=127.5,std=127.5",
             says it otherwise; docs/pictures.md lists all keys.
+        postprocess: return boxes, scores, classes, labels and key points in place of the model's
+            outputs. True decodes them as the shapes and the metadata of the model say; a mapping,
+            {"threshold": 0.4}, or a text, "threshold=0.4", changes this.
         external_data: the size in bytes from which on weights are written to a second file; see
             `Result.save`.
 
@@ -146,6 +150,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         float16=float16,
         float16_io=float16_io,
         preprocess=preprocess,
+        postprocess=postprocess,
     )
     result = _read_and_convert(model, options)
     if output is not None:

@@ -21,7 +21,12 @@ import onnx
 
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.errors import OptionError
-from tflite2onnx.pictures.settings import PREPROCESS_KEYS, Settings, read_settings
+from tflite2onnx.pictures.settings import (
+    POSTPROCESS_KEYS,
+    PREPROCESS_KEYS,
+    Settings,
+    read_settings,
+)
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
@@ -225,8 +230,17 @@ class ConversionOptions:
         metadata=_help(
             "take a picture, uint8[height, width, 3] of any size, and resize and normalize it as"
             " the metadata of the model say; or with mean=, std=, channels=rgb|bgr|gray,"
-            " resize=stretch|letterbox, pad=, layout=HWC|CHW|NHWC|NCHW, size=HxW and"
+            " resize=stretch|letterbox|center, pad=, layout=HWC|CHW|NHWC|NCHW, size=HxW and"
             " type=uint8|float32"
+        ),
+    )
+    postprocess: Settings = field(
+        default=False,
+        metadata=_help(
+            "return boxes, scores, classes, labels and key points, decoded as the shapes and the"
+            " metadata of the model say; or with"
+            " decoder=mediapipe|yolov5|yolov8|ssd|detections|scores, scores=sigmoid|softmax|none,"
+            " threshold=, iou=, max=, units=pixels|fractions and labels=FILE"
         ),
     )
 
@@ -245,8 +259,10 @@ class ConversionOptions:
         if self.float16_io and not self.float16:
             raise OptionError("float16_io must be given with float16")
         read_settings("preprocess", self.preprocess, PREPROCESS_KEYS)
-        if self.preprocess and self.batch is not None:
-            raise OptionError("preprocess must be given without batch: it takes one picture")
+        read_settings("postprocess", self.postprocess, POSTPROCESS_KEYS)
+        for name in ("preprocess", "postprocess"):
+            if getattr(self, name) and self.batch is not None:
+                raise OptionError(f"{name} must be given without batch: it is for one picture")
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,3 +76,94 @@ def add_margins(picture: Array, height: int, width: int, pad: int = 0) -> Array:
     result = np.full((*extent, 3), pad, picture.dtype)
     result[before[0] : before[0] + h, before[1] : before[1] + w] = picture
     return result
+
+
+def center(picture: Array, height: int, width: int) -> Array:
+    """Return a picture in the middle of black, in the ratio of a height and a width, resized."""
+    h, w, _ = picture.shape
+    extent = max(h, -(-w * height // width)), max(w, -(-h * width // height))
+    black = np.pad(picture.astype(float), ((1, 1), (1, 1), (0, 0)))
+    for axis, (count, old, whole) in enumerate(zip((height, width), (h, w), extent, strict=True)):
+        places = (np.arange(count) + 0.5) / count * whole - (whole - old) / 2 - 0.5
+        places = np.clip(places + 1, 0, old + 1)
+        before = np.minimum(np.floor(places).astype(int), old)
+        share = (places - before).reshape([-1 if i == axis else 1 for i in range(3)])
+        black = (1 - share) * black.take(before, axis) + share * black.take(before + 1, axis)
+    return black
+
+
+def build_outputs(
+    size: tuple[int, int] | None,
+    shapes: Sequence[Sequence[int]],
+    files: Mapping[str, bytes] | None = None,
+    last: str = "NEG",
+) -> bytes:
+    """Return a network of a picture whose outputs are the operator `last` of its further inputs.
+
+    `files` are packed with the model.
+    """
+    m = Build()
+    if size is not None:
+        m.input((1, *size, 3), name="pixels")
+    for i, shape in enumerate(shapes):
+        x = m.input(shape, name=f"raw_{i}")
+        m.output(*m.op(last, [x], [m.tensor(shape, name=f"output_{i}")]))
+    return m.bytes() + pack_files(files or {})
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Return an archive, which is appended to a model."""
+    packed = io.BytesIO()
+    if files:
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, data)
+    return packed.getvalue()
+
+
+def run_outputs(
+    result: Result, outputs: Sequence[Array], picture: Array | None = None
+) -> dict[str, Array]:
+    """Return what a model of `build_outputs` makes of the outputs of its network."""
+    feeds = {f"raw_{i}": -output for i, output in enumerate(outputs)}
+    return run(result, feeds if picture is None else {"image": picture, **feeds})
+
+
+def overlap(box: Array, others: Array) -> Array:
+    """Return the intersection over union of a box [4] and of others [n, 4]."""
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    shared = np.clip(high - low, 0, None).prod(1)
+    areas = [(each[..., 2:] - each[..., :2]).prod(-1) for each in (box, others)]
+    return np.asarray(shared / (areas[0] + areas[1] - shared))
+
+
+def suppress(
+    boxes: Array, scores: Array, threshold: float, iou: float, most: int
+) -> list[tuple[int, int]]:
+    """Return (box, class) of the best boxes of scores [classes, n], one class for each box."""
+    best = scores.max(0)
+    kept: list[tuple[int, int]] = []
+    for index in np.argsort(-best, kind="stable"):
+        cls = int(scores[:, index].argmax())
+        same = boxes[[i for i, c in kept if c == cls]].reshape(-1, 4)
+        if best[index] > threshold and not (overlap(boxes[index], same) > iou).any():
+            kept.append((int(index), cls))
+    return kept[:most]
+
+
+def average(
+    boxes: Array, points: Array, scores: Array, threshold: float, iou: float
+) -> tuple[Array, Array, Array]:
+    """Return boxes, key points and scores after MediaPipe's weighted suppression."""
+    left = [i for i in np.argsort(-scores, kind="stable") if scores[i] >= threshold]
+    found = []
+    while left:
+        near = overlap(boxes[left[0]], boxes[left]) > iou
+        same = [i for i, is_near in zip(left, near, strict=True) if is_near]
+        weights = scores[same] / scores[same].sum()
+        means = (np.tensordot(weights, each[same], 1) for each in (boxes, points))
+        found.append((*means, scores[left[0]]))
+        left = [i for i, is_near in zip(left, near, strict=True) if not is_near]
+    columns = zip(*found, strict=True)
+    made, keypoints, kept = (np.array(column) for column in columns)
+    return made, keypoints, kept

@@ -11,12 +11,14 @@ import pytest
 from tests.pictures.support import (
     add_margins,
     build_network,
+    center,
     draw_picture,
     normalization,
     prepare,
     resize,
     run,
 )
+from tests.support import Build
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.stateful import STATES
@@ -53,6 +55,20 @@ def test_a_picture_keeps_its_ratio_between_margins(
     margins = add_margins(picture, *target, pad=114)
     want = resize(margins.astype(float), *target) / 255
     np.testing.assert_allclose(got[0], want, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("target", [(6, 8), (8, 8)])
+@pytest.mark.parametrize("layout", ["HWC", "NCHW"])
+def test_a_picture_stands_in_the_middle(
+    size: tuple[int, int], target: tuple[int, int], layout: str
+) -> None:
+    """With resize=center margins may be half pixels, and are black."""
+    picture = draw_picture(*size)
+    settings = {"std": 255, "resize": "center", "layout": layout}
+    given = picture if layout == "HWC" else picture.transpose(2, 0, 1)[None]
+    got = prepare(convert(build_network((1, *target, 3)), preprocess=settings), given)
+    np.testing.assert_allclose(got[0], center(picture, *target) / 255, atol=1e-4)
 
 
 def test_channels_and_layouts() -> None:
@@ -158,8 +174,6 @@ def test_the_network_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_names_of_the_network_that_are_taken() -> None:
     """A network may have an input called image, and states."""
-    from tests.support import Build  # noqa: PLC0415 - this test only
-
     m = Build()
     x = m.input([1, 4, 4, 3], name="image")
     (y,) = m.op("NEG", [x], [[1, 4, 4, 3]])
@@ -181,6 +195,7 @@ WRONG: tuple[tuple[Any, str], ...] = (
     ("size=5", "size must be a height and a width"),
     ("size=0x5", "size must be a height and a width"),
     ({"size": 5}, "size must be a height and a width"),
+    ("pad=3,resize=center,std=1", "pad must be 0 with resize=center, got 3"),
     ("pad=300", "pad must be an integer from 0 to 255"),
     ("meen=1", "no key meen; did you mean mean"),
     ("colour=1", "known keys are mean, std"),

@@ -12,10 +12,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tflite2onnx.builder.builder import Port, eliminate_dead_nodes
-from tflite2onnx.builder.nodes import Node, Nodes, Value
+from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.emit import Emitted
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import identity
+from tflite2onnx.pictures.families import collect_facts, find_family
+from tflite2onnx.pictures.postprocessing import (
+    Postprocessing,
+    emit_postprocessing,
+    plan_postprocessing,
+)
 from tflite2onnx.pictures.preprocessing import (
     IMAGE,
     Preprocessing,
@@ -24,7 +30,12 @@ from tflite2onnx.pictures.preprocessing import (
     emit_size,
     plan_preprocessing,
 )
-from tflite2onnx.pictures.settings import PREPROCESS_KEYS, Settings, read_settings
+from tflite2onnx.pictures.settings import (
+    POSTPROCESS_KEYS,
+    PREPROCESS_KEYS,
+    Settings,
+    read_settings,
+)
 from tflite2onnx.tensor import DType, Tensor
 
 PREPROCESSING, NETWORK, POSTPROCESSING = "preprocessing", "network", "postprocessing"
@@ -43,24 +54,46 @@ class Attached(NamedTuple):
 
 
 def attach_pictures(
-    network: Emitted, preprocess: Settings, graph: Graph, notes: Mapping[str, Any]
+    network: Emitted,
+    preprocess: Settings,
+    postprocess: Settings,
+    graph: Graph,
+    notes: Mapping[str, Any],
 ) -> Attached | None:
-    """Return a network that takes pictures, None if this is not requested.
+    """Return a network that takes pictures or makes boxes, None if neither is requested.
 
     `graph` is the graph in the file, and `notes` are its metadata (see `metadata.describe_model`).
 
     Raises:
-        OptionError: the network does not take pictures, or the normalization is not known.
+        OptionError: the network does not take pictures, the normalization is not known, or no
+            decoder is known for the outputs.
     """
-    settings = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
-    if settings is None:
+    before = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
+    after = read_settings("postprocess", postprocess, POSTPROCESS_KEYS)
+    if before is None and after is None:
         return None
-    ports = network.inputs[: len(network.inputs) - len(network.initial)]
-    known = dict(zip((t.name for t in graph.inputs), notes.get("inputs", ()), strict=False))
-    plan = plan_preprocessing(ports, settings, known, {})
-    before = _make_preprocessing(network, plan)
-    inputs = [before.inputs[0] if p is plan.port else p for p in network.inputs]
-    return _join(network, [before, network], inputs, network.outputs, {PREPROCESSING: before})
+    own_inputs, own_outputs = (
+        ports[: len(ports) - len(network.initial)] for ports in (network.inputs, network.outputs)
+    )
+    facts = collect_facts(own_inputs, graph, notes)
+    family = find_family(own_outputs, facts, after or {})
+    inputs, outputs = network.inputs, network.outputs
+    parts: dict[str, Emitted] = {NETWORK: network}
+    picture: Preprocessing | None = None
+    if before is not None:
+        known = dict(zip((t.name for t in graph.inputs), notes.get("inputs", ()), strict=False))
+        defaults = {} if family is None else family.preprocessing
+        picture = plan_preprocessing(own_inputs, before, known, defaults)
+        start = _make_preprocessing(network, picture)
+        parts = {PREPROCESSING: start, **parts}
+        inputs = tuple(start.inputs[0] if p is picture.port else p for p in inputs)
+    if after is not None:
+        plan = plan_postprocessing(family, facts, after, has_picture=before is not None)
+        size = None if picture is None else parts[PREPROCESSING].outputs[1]
+        end = _make_postprocessing(network, plan, picture, size)
+        parts[POSTPROCESSING] = end
+        outputs = (*end.outputs, *network.outputs[len(own_outputs) :])
+    return _join(parts, inputs, outputs)
 
 
 def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
@@ -70,18 +103,26 @@ def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
     image = g.annotate(Value(dtype=plan.dtype), plan.dtype, tensor.sizes)
     size = emit_size(g, image, plan)
     value = emit_preprocessing(g, image, emit_frame(g, size, plan), plan)
-    outputs = [plan.port, size_port(g.identity(size, DType.INT64))]
-    letters = plan.layout
-    entry = Port(IMAGE, image, tensor, identity(tensor.rank), plan.dtype, letters)
-    return finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value})
+    size = g.annotate(g.identity(size, DType.INT64), DType.INT64, (2,))
+    outputs = [plan.port, Port(_SIZE, size, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)]
+    entry = Port(IMAGE, image, tensor, identity(tensor.rank), plan.dtype, plan.layout)
+    return _finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value})
 
 
-def size_port(value: Value) -> Port:
-    """Return the height and the width of the picture as an input or output."""
-    return Port(_SIZE, value, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)
+def _make_postprocessing(
+    network: Emitted, plan: Postprocessing, picture: Preprocessing | None, size: Port | None
+) -> Emitted:
+    """Return the graph from the outputs of the network, and the picture's size, to boxes."""
+    g = Nodes(network.opset, opset_is_fixed=True)
+    inputs = [*plan.family.ports]
+    frame = None
+    if picture is not None and size is not None and plan.family.makes_boxes:
+        frame = emit_frame(g, size.value, picture)
+        inputs.append(size)
+    return _finish(g, POSTPROCESSING, inputs, emit_postprocessing(g, frame, plan), {})
 
 
-def finish(
+def _finish(
     g: Nodes,
     name: str,
     inputs: Sequence[Port],
@@ -130,14 +171,10 @@ def _file_sizes(ports: Iterable[Port]) -> dict[str, int]:
 
 
 def _join(
-    network: Emitted,
-    graphs: Sequence[Emitted],
-    inputs: Sequence[Port],
-    outputs: Sequence[Port],
-    parts: Mapping[str, Emitted],
+    parts: Mapping[str, Emitted], inputs: Sequence[Port], outputs: Sequence[Port]
 ) -> Attached:
-    """Return one graph of several, which compute each other's inputs."""
-    nodes: list[Node] = [node for graph in graphs for node in graph.nodes]
+    """Return one graph of parts, which compute each other's inputs in sequence."""
+    network, graphs = parts[NETWORK], parts.values()
     outer = {port.name for port in (*inputs, *outputs)}
     ends = {port.value for port in (*inputs, *outputs)}
     inner = [
@@ -146,7 +183,9 @@ def _join(
         if port.value not in ends
     ]
     whole = network._replace(
-        nodes=eliminate_dead_nodes(nodes, [port.value for port in outputs]),
+        nodes=eliminate_dead_nodes(
+            [node for graph in graphs for node in graph.nodes], [port.value for port in outputs]
+        ),
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         tensors=(*inner, *network.tensors),
@@ -155,4 +194,4 @@ def _join(
     )
     names = {port.value: port.name for port in inner}
     own = {p.name: names.get(p.value, p.name) for p in (*network.inputs, *network.outputs)}
-    return Attached(whole, {**parts, NETWORK: network}, own)
+    return Attached(whole, parts, own)

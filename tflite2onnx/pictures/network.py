@@ -11,10 +11,12 @@ from typing import Any
 
 import onnx
 
-from tflite2onnx.interface import INPUTS, OUTPUTS
+from tflite2onnx.builder.nodes import onnx_type
+from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.pictures.attach import NETWORK
 from tflite2onnx.result import Result
 from tflite2onnx.stateful import STATES
+from tflite2onnx.tensor import DType
 
 _KEY = f"tflite2onnx.{NETWORK}"
 _Model = Result | onnx.ModelProto | str | bytes | os.PathLike[str]
@@ -52,7 +54,8 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
     own = {end["value"]: end["name"] for key in ("inputs", "outputs") for end in ends[key]}
     states = json.loads(properties.get(STATES, "[]"))
     graph = model.graph
-    infos = {i.name: i for i in (*graph.value_info, *graph.input, *graph.output)}
+    infos = {i.name: i for i in (*graph.input, *graph.output)}
+    infos |= {end["value"]: _describe(end) for key in ("inputs", "outputs") for end in ends[key]}
     inputs = [end["value"] for end in ends["inputs"]] + [each["name"] for each in states]
     outputs = [end["value"] for end in ends["outputs"]] + [each["output"] for each in states]
     nodes = _list_needed(graph.node, inputs, outputs)
@@ -73,6 +76,13 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
     properties |= {INPUTS: json.dumps(ends["inputs"]), OUTPUTS: json.dumps(ends["outputs"])}
     onnx.helper.set_model_props(result, properties)
     return result
+
+
+def _describe(end: Mapping[str, Any]) -> onnx.ValueInfoProto:
+    """Return the type and the shape of an input or output of the network."""
+    read = Endpoint.from_dict(end)
+    (dtype,) = (each for each in DType if each.label == read.dtype)
+    return onnx.helper.make_tensor_value_info(end["value"], onnx_type(dtype), read.sizes)
 
 
 def _list_needed(

@@ -15,7 +15,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import OptionError
-from tflite2onnx.pictures.framing import Frame, frame_picture
+from tflite2onnx.pictures.framing import Fit, Frame, frame_picture, sample_picture
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 IMAGE = "image"
@@ -46,7 +46,7 @@ class Preprocessing(NamedTuple):
     axes: str
     normalization: Normalization | None
     channels: str
-    letterbox: bool
+    fit: Fit
     pad: int
     layout: str = "HWC"
     dtype: DType = DType.UINT8
@@ -73,7 +73,7 @@ def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
     Raises:
         OptionError: no input or several take pictures.
     """
-    found = [(port, axes) for port in ports if (axes := _image_axes(port))]
+    found = [(port, axes) for port in ports if (axes := image_axes(port))]
     if len(found) != 1:
         raise OptionError(
             "preprocess: the model must have one input for pictures, [1, height, width, channels]"
@@ -82,7 +82,7 @@ def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
     return found[0]
 
 
-def _image_axes(port: Port) -> str:
+def image_axes(port: Port) -> str:
     """Return the letters of the axes of an input for pictures, "" for other inputs."""
     sizes = port.tensor.sizes
     if len(sizes) != _RANK or port.dtype not in _TYPES or not all(_is_number(s) for s in sizes[1:]):
@@ -119,14 +119,18 @@ def plan_preprocessing(
             f"preprocess: channels must be {'gray' if channels == 1 else 'rgb or bgr'} for an input"
             f" of {list(port.tensor.shape)}, got {color}"
         )
+    fit = Fit(settings.get("resize", defaults.get("resize", "stretch")))
+    pad = settings.get("pad", 0 if fit is Fit.CENTER else defaults.get("pad", 0))
+    if pad and fit is Fit.CENTER:
+        raise OptionError(f"preprocess: pad must be 0 with resize=center, got {pad}")
     return Preprocessing(
         port,
         (height, width),
         axes,
         _find_normalization(port, channels, settings, known.get(port.tensor.name, {}), defaults),
         color,
-        letterbox=settings.get("resize", defaults.get("resize", "stretch")) == "letterbox",
-        pad=settings.get("pad", defaults.get("pad", 0)),
+        fit,
+        pad,
         layout=settings.get("layout", "HWC"),
         dtype=DType[settings.get("type", "uint8").upper()],
         size=settings.get("size"),
@@ -172,7 +176,7 @@ def emit_size(g: Nodes, image: Value, plan: Preprocessing) -> Value:
 
 def emit_frame(g: Nodes, size: Value, plan: Preprocessing) -> Frame:
     """Return the frame of a picture of a size, int64 [2]."""
-    return frame_picture(g, size, plan.sizes, letterbox=plan.letterbox)
+    return frame_picture(g, size, plan.sizes, plan.fit)
 
 
 def emit_preprocessing(g: Nodes, image: Value, frame: Frame, plan: Preprocessing) -> Value:
@@ -180,13 +184,13 @@ def emit_preprocessing(g: Nodes, image: Value, frame: Frame, plan: Preprocessing
     x = image
     if plan.layout.startswith("N"):
         x = g.squeeze(x, [0], plan.dtype)
-    if plan.layout.endswith("C"):
-        x = g.Transpose(x, perm=[2, 0, 1])
-    if frame.offset is not None:
-        x = _add_margins(g, x, frame, plan)
-    x = g.unsqueeze(g.recast(x, plan.dtype, DType.FLOAT32), [0], DType.FLOAT32)
-    sizes = g.ints([1, _COLORS, *plan.sizes])
-    x = g.Resize(x, None, None, sizes, mode="linear", coordinate_transformation_mode="half_pixel")
+    rows_first = plan.layout.endswith("C")
+    if plan.fit is Fit.CENTER:
+        x = x if rows_first else g.Transpose(x, perm=[1, 2, 0])
+        x = g.Transpose(sample_picture(g, x, frame, plan.sizes), perm=[2, 0, 1])
+        x = g.Unsqueeze(x, g.ints([0]))
+    else:
+        x = _resize(g, g.Transpose(x, perm=[2, 0, 1]) if rows_first else x, frame, plan)
     x = _mix_channels(g, x, plan.channels)
     x = _normalize(g, x, plan)
     # From NCHW to TFLite's order, and from there to the order of the port.
@@ -194,12 +198,22 @@ def emit_preprocessing(g: Nodes, image: Value, frame: Frame, plan: Preprocessing
     return x if perm == [0, 1, 2, 3] else g.Transpose(x, perm=perm)
 
 
-def _add_margins(g: Nodes, x: Value, frame: Frame, plan: Preprocessing) -> Value:
+def _resize(g: Nodes, x: Value, frame: Frame, plan: Preprocessing) -> Value:
+    """Return a picture [C, height, width] as the pixels of the input, float32, NCHW."""
+    if frame.offset is not None:
+        x = _add_margins(g, x, frame.offset, frame, plan)
+    x = g.Unsqueeze(g.recast(x, plan.dtype, DType.FLOAT32), g.ints([0]))
+    sizes = g.ints([1, _COLORS, *plan.sizes])
+    return g.Resize(
+        x, None, None, sizes, mode="linear", coordinate_transformation_mode="half_pixel"
+    )
+
+
+def _add_margins(g: Nodes, x: Value, offset: Value, frame: Frame, plan: Preprocessing) -> Value:
     """Return [C, height, width] with margins of one colour around it."""
-    assert frame.offset is not None  # noqa: S101 - the caller's condition
-    after = g.Sub(g.Sub(frame.extent, frame.size), frame.offset)
+    after = g.Sub(g.Sub(frame.extent, frame.size), offset)
     none = g.ints([0])
-    pads = g.Concat(none, frame.offset, none, after, axis=0)
+    pads = g.Concat(none, offset, none, after, axis=0)
     return g.Pad(x, pads, g.scalar(plan.pad, plan.dtype))
 
 

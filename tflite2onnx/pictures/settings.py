@@ -79,7 +79,7 @@ PREPROCESS_KEYS: _Readers = {
     "mean": (_read_numbers, "a number, or one for each channel, as in mean=123.7,116.3,103.5"),
     "std": (_read_divisors, "a number other than 0, or one for each channel"),
     "channels": _one_of("rgb", "bgr", "gray"),
-    "resize": _one_of("stretch", "letterbox"),
+    "resize": _one_of("stretch", "letterbox", "center"),
     "pad": _number(int, 0, 255, "an integer from 0 to 255"),
     "layout": _one_of("HWC", "CHW", "NHWC", "NCHW"),
     "size": (_read_size, "a height and a width, as in size=480x640"),

@@ -1,0 +1,378 @@
+"""pictures/: boxes, scores, labels and key points as the outputs of a model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.pictures.support import (
+    Array,
+    average,
+    build_network,
+    build_outputs,
+    draw_picture,
+    pack_files,
+    run,
+    run_outputs,
+    suppress,
+)
+from tests.support import Build
+from tests.support.metadata import pack_metadata
+from tflite2onnx import ConversionError, convert, verify
+from tflite2onnx.pictures.anchors import AnchorOptions, make_anchors
+from tflite2onnx.pictures.mediapipe import DETECTORS, Detector
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PICTURES = ((48, 64), (64, 33), (40, 40))
+SSD = AnchorOptions(
+    (64, 96), (16, 32, 64, 128, 256, 512), (0.2, 0.95), (1, 2, 0.5, 3, 0.3333), 1, False, True
+)
+
+
+def to_pixels(points: Array, picture: Array, *, centred: bool = True) -> Array:
+    """Return points [..., 2], fractions of a square around a picture, in pixels."""
+    height, width, _ = picture.shape
+    side = max(height, width)
+    margins = (np.array([side, side]) - [width, height]) / 2
+    return np.asarray(points * side - (margins if centred else np.floor(margins)))
+
+
+def draw_faces(detector: Detector) -> tuple[Array, Array]:
+    """Return outputs of a detector with groups of boxes that overlap."""
+    random = np.random.default_rng(detector.size)
+    n = detector.boxes
+    raw = random.normal(0, 3, (1, n, detector.numbers)).astype(np.float32)
+    raw[..., 2:4] = random.uniform(20, 60, (1, n, 2))
+    logits = random.normal(-12, 2, (1, n, 1)).astype(np.float32)
+    for first in random.integers(0, n - 8, 5):
+        logits[0, first : first + 8, 0] = random.uniform(-1, 4, 8)
+    return raw, logits
+
+
+def centres(detector: Detector) -> Array:
+    """Return the centres of the anchors, [n, 2], x first."""
+    found = []
+    for stride in dict.fromkeys(detector.strides):
+        places = detector.size // stride
+        each = detector.strides.count(stride) * (2 if detector.interpolated else 1)
+        for y in range(places):
+            for x in range(places):
+                found += [((x + 0.5) / places, (y + 0.5) / places)] * each
+    return np.array(found)
+
+
+@pytest.mark.parametrize("detector", DETECTORS, ids=lambda each: f"{each.name}_{each.size}")
+def test_detectors_of_mediapipe(detector: Detector) -> None:
+    """Boxes and key points are those of a reference in numpy, for pictures of all ratios."""
+    raw, logits = draw_faces(detector)
+    outputs, shapes = [logits, raw], [logits.shape, raw.shape]
+    network = build_outputs((detector.size, detector.size), shapes)
+    result = convert(network, preprocess=True, postprocess="threshold=0.4")
+    numbers = raw[0].reshape(detector.boxes, -1, 2) / detector.size
+    anchors = centres(detector)
+    middle, half = numbers[:, 0] + anchors, numbers[:, 1] / 2
+    boxes = np.concatenate([middle - half, middle + half], 1)
+    points = numbers[:, 2:] + anchors[:, None]
+    scores = 1 / (1 + np.exp(-logits.ravel().astype(float)))
+    want = average(boxes, points, scores, 0.4, 0.3)
+    assert 1 < len(want[2]) < 40
+    for height, width in PICTURES:
+        picture = draw_picture(height, width)
+        got = run_outputs(result, outputs, picture)
+        np.testing.assert_allclose(got["scores"], want[2], atol=1e-5)
+        in_pixels = to_pixels(want[0].reshape(-1, 2, 2), picture).reshape(-1, 4)
+        np.testing.assert_allclose(got["boxes"], in_pixels, atol=1e-3)
+        np.testing.assert_allclose(got["keypoints"], to_pixels(want[1], picture), atol=1e-3)
+
+
+def test_units_and_no_detections() -> None:
+    """Boxes may be fractions of the picture, or without a picture, of the network's input."""
+    detector = DETECTORS[0]
+    raw, logits = draw_faces(detector)
+    network = build_outputs((128, 128), [raw.shape, logits.shape])
+    picture = draw_picture(30, 40)
+    pixels = convert(network, preprocess=True, postprocess=True)
+    fractions = convert(network, preprocess=True, postprocess={"units": "fractions"})
+    alone = convert(network, postprocess=True)
+    want = run_outputs(pixels, [raw, logits], picture)
+    got = run_outputs(fractions, [raw, logits], picture)
+    size = np.array([40, 30, 40, 30])
+    np.testing.assert_allclose(got["boxes"] * size, want["boxes"], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(got["keypoints"] * size[:2], want["keypoints"], atol=1e-4)
+    pixels_of_input = np.zeros((1, *alone.inputs[0].onnx_shape[1:]), np.float32)
+    feeds = {"pixels": pixels_of_input, "raw_0": -raw, "raw_1": -logits}
+    in_input = run(alone, feeds)["boxes"]
+    in_pixels = to_pixels(in_input.reshape(-1, 2, 2), picture).reshape(-1, 4)
+    np.testing.assert_allclose(in_pixels, want["boxes"], atol=1e-3)
+    none = run_outputs(pixels, [raw, logits - 30], picture)
+    assert [none[name].shape for name in ("boxes", "scores", "keypoints")] == [
+        *((0, 4), (0,), (0, 6, 2))
+    ]
+
+
+def decode_yolo(output: Array, form: str) -> tuple[Array, Array]:
+    """Return boxes [n, 4] and scores [classes, n], as Ultralytics documents them."""
+    columns = output[0] if form == "yolov8" else output[0].T
+    middle, half = columns[:2].T, columns[2:4].T / 2
+    scores = columns[4:] if form == "yolov8" else columns[4] * columns[5:]
+    return np.concatenate([middle - half, middle + half], 1), scores
+
+
+@pytest.mark.parametrize(("form", "iou"), [("yolov8", 0.7), ("yolov5", 0.45)])
+def test_yolo(form: str, iou: float) -> None:
+    """Boxes are those of a reference in numpy, labels those that Ultralytics packs."""
+    random = np.random.default_rng(1)
+    n = (64 * 64) // 64 + (64 * 64) // 256 + (64 * 64) // 1024
+    n *= 3 if form == "yolov5" else 1
+    columns = random.uniform(0, 1, (4 + (form == "yolov5") + 3, n)).astype(np.float32)
+    columns[2:4] = columns[2:4] / 2 + 0.2
+    columns[4:] **= 3
+    output = columns[None] if form == "yolov8" else columns.T[None]
+    names = {"names": {"0": "cat", "1": "dog", "2": "bird"}, "task": "detect"}
+    files = {"metadata.json": json.dumps(names).encode()}
+    if form == "yolov5":
+        files = {"temp_meta.txt": str({**names, "names": {0: "cat", 1: "dog", 2: "bird"}}).encode()}
+    network = build_outputs((64, 64), [output.shape], files)
+    result = convert(network, preprocess=True, postprocess="max=20")
+    boxes, scores = decode_yolo(output.astype(float), form)
+    for height, width in PICTURES:
+        picture = draw_picture(height, width)
+        pixels = to_pixels(boxes.reshape(-1, 2, 2), picture, centred=False).reshape(-1, 4)
+        kept = suppress(boxes, scores, 0.25, iou, 20)
+        assert len(kept) == 20
+        got = run_outputs(result, [output], picture)
+        np.testing.assert_allclose(got["boxes"], pixels[[i for i, _ in kept]], atol=1e-3)
+        np.testing.assert_array_equal(got["classes"], [c for _, c in kept])
+        np.testing.assert_allclose(got["scores"], [scores[c, i] for i, c in kept], atol=1e-5)
+        assert got["labels"].tolist() == [("cat", "dog", "bird")[c] for _, c in kept]
+
+
+@pytest.mark.parametrize("how", ["sigmoid", "softmax", "none"])
+def test_ssd(how: str) -> None:
+    """Encodings of boxes are decoded with the anchors of MediaPipe; class 0 is the background."""
+    anchors = make_anchors(SSD)
+    random = np.random.default_rng(2)
+    shape = (1, len(anchors), 4)
+    raw = random.normal(0, 1, shape).astype(np.float32)
+    logits = random.uniform(0, 1, (*shape[:2], 3)).astype(np.float32)
+    network = build_outputs(SSD.size, [logits.shape, raw.shape])
+    y, x, h, w = (raw[0] / [10, 10, 5, 5]).T
+    middle = np.stack([x, y], 1) * anchors[:, 2:] + anchors[:, :2]
+    half = np.exp(np.stack([w, h], 1)) * anchors[:, 2:] / 2
+    boxes = np.concatenate([middle - half, middle + half], 1)
+    share = np.exp(logits[0].astype(float))
+    share /= share.sum(1, keepdims=True)
+    every = {"sigmoid": 1 / (1 + np.exp(-logits[0].astype(float))), "softmax": share}
+    scores = every.get(how, logits[0].astype(float))[:, 1:].T
+    threshold = float(np.quantile(scores, 0.8))
+    settings = {"scores": how, "threshold": threshold, "iou": 0.5}
+    result = convert(network, preprocess="std=1", postprocess=settings)
+    kept = suppress(boxes, scores, threshold, 0.5, 100)
+    got = run_outputs(result, [logits, raw], draw_picture(30, 50))
+    want = boxes[[i for i, _ in kept]] * [50, 30, 50, 30]
+    np.testing.assert_array_equal(got["classes"], [c for _, c in kept])
+    np.testing.assert_allclose(got["boxes"], want, atol=1e-3)
+
+
+def test_ssd_with_scores() -> None:
+    """Scores that the network itself makes with a LOGISTIC are not changed again."""
+    shape = (1, len(make_anchors(SSD)), 4)
+    for last, count in (("LOGISTIC", 0), ("NEG", 1)):
+        network = build_outputs(SSD.size, [shape, (*shape[:2], 3)], last=last)
+        after = convert(network, postprocess=True).parts["postprocessing"].model
+        kinds = [node.op_type for node in after.graph.node]
+        assert kinds.count("Sigmoid") == count
+
+
+def test_anchors_of_mediapipe() -> None:
+    """The numbers of anchors are those of the published graphs; scales follow the options."""
+    counts = [DETECTORS[i].boxes for i in range(len(DETECTORS))]
+    options = [
+        AnchorOptions((each.size,) * 2, each.strides, interpolated=each.interpolated)
+        for each in DETECTORS
+    ]
+    assert [len(make_anchors(each)) for each in options] == counts
+    whole = SSD._replace(size=(300, 300))
+    anchors = make_anchors(whole)
+    assert len(anchors) == 1917
+    np.testing.assert_allclose(anchors[0], [0.5 / 19, 0.5 / 19, 0.1, 0.1], rtol=1e-6)
+    root = np.sqrt(0.95)
+    np.testing.assert_allclose(anchors[-1], [0.5, 0.5, root, root], rtol=1e-6)
+    single = AnchorOptions((8, 8), (8,), (0.2, 0.4), interpolated=0, fixed=False)
+    np.testing.assert_allclose(make_anchors(single), [[0.5, 0.5, 0.3, 0.3]], rtol=1e-6)
+
+
+def build_detection_operator(labels: bytes = b"") -> bytes:
+    """Return a network with TFLite_Detection_PostProcess, its outputs in another sequence."""
+    m = Build()
+    m.input((1, 8, 8, 3), name="pixels")
+    boxes = m.input((1, 6, 4), name="raw_0")
+    scores = m.input((1, 6, 3), name="raw_1")
+    anchors = m.constant(np.full((6, 4), 0.5, np.float32))
+    outputs = [
+        m.tensor(s, name=f"output_{i}") for i, s in enumerate(((1, 4, 4), (1, 4), (1, 4), (1,)))
+    ]
+    options = {
+        "max_detections": 4,
+        "max_classes_per_detection": 1,
+        "num_classes": 2,
+        "nms_score_threshold": 0.1,
+        "nms_iou_threshold": 0.5,
+        **{f"{axis}_scale": 1.0 for axis in "xywh"},
+    }
+    m.custom("TFLite_Detection_PostProcess", [boxes, scores, anchors], outputs, options)
+    m.output(*(outputs[i] for i in (2, 0, 3, 1)))
+    if labels:
+        file = {"name": "labels.txt", "type": 3}
+        graph = {"output_tensor_metadata": [{"associated_files": [file]}]}
+        m.metadata("TFLITE_METADATA", pack_metadata({"subgraph_metadata": [graph]}))
+    return m.bytes() + pack_files({"labels.txt": labels} if labels else {})
+
+
+def test_detection_operator() -> None:
+    """Its boxes are turned into pixels; those below the threshold are left out."""
+    network = build_detection_operator(b"cat\ndog\n")
+    boxes = np.zeros((1, 6, 4), np.float32)
+    boxes[0, :, 0] = np.arange(6) * 2
+    boxes[0, :, 2:] = np.log(0.4)
+    scores = np.zeros((1, 6, 3), np.float32)
+    scores[0, :, 1] = [0.2, 0.9, 0.3, 0.1, 0.8, 0.05]
+    scores[0, 4, 2] = 0.85
+    feeds = {"raw_0": boxes, "raw_1": scores}
+    result = convert(network, preprocess="std=1", postprocess="threshold=0.25")
+    got = run(result, {"image": draw_picture(10, 20), **feeds})
+    np.testing.assert_allclose(got["scores"], [0.9, 0.85, 0.3])
+    assert got["labels"].tolist() == ["cat", "dog", "cat"]
+    np.testing.assert_allclose(got["boxes"][0], [8, 14, 12, 16], atol=1e-4)
+    bare = convert(network, postprocess="labels=none")
+    assert [end.name for end in bare.outputs] == ["boxes", "scores", "classes"]
+
+
+def test_scores_of_a_classifier(tmp_path: Path) -> None:
+    """The best classes come first, with labels of the metadata or of a file."""
+    logits = np.array([[0.5, 3, -1, 2, 0, 1]], np.float32)
+    network = build_outputs(None, [logits.shape])
+    labels = tmp_path / "labels.txt"
+    labels.write_text("a\nb\nc\nd\ne\nf\n")
+    settings = {"scores": "softmax", "labels": str(labels), "max": 3}
+    got = run_outputs(convert(network, postprocess=settings), [logits])
+    want = np.exp(logits[0]) / np.exp(logits[0]).sum()
+    assert got["labels"].tolist() == ["b", "d", "f"]
+    np.testing.assert_array_equal(got["classes"], [1, 3, 5])
+    np.testing.assert_allclose(got["scores"], want[[1, 3, 5]], rtol=1e-5)
+    given = {"labels": ["u", "v", "w", "x", "y", "z"], "threshold": 0.8}
+    got = run_outputs(convert(network, postprocess={"scores": "sigmoid", **given}), [logits])
+    assert got["labels"].tolist() == ["v", "x"]
+    plain = run_outputs(convert(network, postprocess=True), [logits])
+    np.testing.assert_array_equal(plain["scores"], [3, 2, 1, 0.5, 0])
+    assert "labels" not in plain
+
+
+def test_quantized_scores_and_layouts() -> None:
+    """Integers are read as numbers, and outputs in any order as in TFLite's."""
+    network = build_network((1, 1, 1, 5), dtype="int8", scale=0.5, zero_point=-3)
+    result = convert(network, postprocess="max=2")
+    stored = np.array([5, 40, -7, 9, 20], np.int8).reshape(1, 1, 1, 5)
+    got = run(result, {"pixels": stored.reshape(result.inputs[0].onnx_shape)})
+    np.testing.assert_array_equal(got["classes"], [1, 4])
+    np.testing.assert_allclose(got["scores"], [21.5, 11.5])
+    layouts = {"pixels": ("NHWC", "NHWC"), "tensor_1": ("NHWC", "NCHW")}
+    moved = convert(build_network((1, 1, 1, 5)), layouts=layouts, postprocess=True)
+    numbers = np.array([5, 4, 3, 2, 1], np.float32).reshape(1, 1, 1, 5)
+    assert run(moved, {"pixels": numbers})["classes"].tolist() == [4, 3, 2, 1, 0]
+
+
+def test_parts_are_merged_and_verified() -> None:
+    """onnx.compose makes the whole model of three parts; verify compares the network."""
+    detector = DETECTORS[0]
+    raw, logits = draw_faces(detector)
+    network = build_outputs((128, 128), [raw.shape, logits.shape])
+    result = convert(network, preprocess=True, postprocess=True)
+    parts = {name: part.model for name, part in result.parts.items()}
+    for model in (result.model, *parts.values()):
+        onnx.checker.check_model(model, full_check=True)
+    prepared = onnx.compose.add_prefix(parts["preprocessing"], "before/", rename_inputs=False)
+    start = onnx.compose.merge_models(
+        prepared,
+        parts["network"],
+        [("before/pixels", "pixels")],
+        outputs=["before/image_size", "output_0", "output_1"],
+    )
+    merged = onnx.compose.merge_models(
+        start,
+        onnx.compose.add_prefix(parts["postprocessing"], "after/", rename_outputs=False),
+        [
+            (name, f"after/{name.rpartition('/')[2]}")
+            for name in ("before/image_size", "output_0", "output_1")
+        ],
+    )
+    session = onnxruntime.InferenceSession(merged.SerializeToString())
+    picture = draw_picture(33, 64)
+    feeds = {"image": picture, "raw_0": -raw, "raw_1": -logits}
+    want = run(result, feeds)
+    for name, array in want.items():
+        np.testing.assert_array_equal(session.run([name], feeds)[0], array)
+    assert verify(network, result).ok
+    report = verify(network, result.model)
+    assert report.ok
+    assert len(report.outputs) == 2
+
+
+WRONG: tuple[tuple[Any, str], ...] = (
+    ("decoder=yolov8", "decoder=yolov8 does not fit outputs of [1, 6, 8, 3]"),
+    ("decoder=yolo", "decoder must be mediapipe, yolov5, yolov8, ssd, detections or scores"),
+    (True, "no decoder is known for the outputs"),
+    ("threshold=2", "threshold must be a number from 0 to 1"),
+    ("max=0", "max must be a positive integer"),
+    ({"labels": [1]}, "labels must be a file with a label on each line"),
+    ({"labels": 1}, "labels must be a file with a label on each line"),
+)
+
+
+@pytest.mark.parametrize(("value", "message"), WRONG)
+def test_wrong_settings(value: object, message: str) -> None:
+    with pytest.raises(ConversionError) as caught:
+        convert(build_network(), postprocess=value)  # type: ignore[arg-type]
+    assert f"postprocess: {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"postprocess": "units=pixels"}, "units=pixels must be given with preprocess"),
+        ({"postprocess": {"labels": ["a"]}}, "one for each of 6 classes, got 1"),
+        ({"postprocess": "labels=/none/labels.txt"}, "cannot read /none/labels.txt"),
+        ({"postprocess": True, "batch": 2}, "postprocess must be given without batch"),
+    ],
+)
+def test_settings_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConversionError) as caught:
+        convert(build_outputs(None, [(1, 6)]), **options)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"metadata.json": b'{"names": {"0": "a"}, "task": "obb"}'}, "must be detect, got obb"),
+        ({"metadata.json": b'{"names": [}'}, ""),
+        ({"temp_meta.txt": b"names of [classes"}, ""),
+        ({"temp_meta.txt": b"['names']"}, ""),
+    ],
+)
+def test_files_of_ultralytics(files: dict[str, bytes], message: str) -> None:
+    """Other tasks are refused; files that are damaged have no labels."""
+    network = build_outputs((32, 32), [(1, 6, 21)], files)
+    if message:
+        with pytest.raises(ConversionError, match=message):
+            convert(network, preprocess=True, postprocess=True)
+    else:
+        result = convert(network, preprocess=True, postprocess=True)
+        assert [end.name for end in result.outputs] == ["boxes", "scores", "classes"]
