@@ -62,9 +62,6 @@ from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
-from tflite2onnx.pictures.attach import attach_pictures
-from tflite2onnx.pictures.parts import assemble_parts
-from tflite2onnx.pictures.yolo import read_ultralytics
 from tflite2onnx.reader.metadata import associated_files, describe_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
@@ -163,17 +160,30 @@ def convert_model(
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
     )
-    attached = attach_pictures(
-        emitted, options.preprocess, options.postprocess, model.graphs[index], notes or {}
-    )
-    if attached is not None:
-        check(attached.whole, graph)
+    if options.preprocess or options.postprocess:
         properties["signatures"] = signature_io_names(model, index, emitted)
-        renamed = rename_as_requested(attached.whole, options.rename)
-        return assemble_parts(attached._replace(whole=renamed), properties, assemble)
+        return _assemble_with_pictures(emitted, model.graphs[index], options, properties, assemble)
     emitted = rename_as_requested(emitted, options.rename, signature)
     properties["signatures"] = signature_io_names(model, index, emitted)
     return assemble(emitted, metadata=properties)
+
+
+def _assemble_with_pictures(
+    emitted: Emitted,
+    graph: Graph,
+    options: ConversionOptions,
+    properties: Mapping[str, Any],
+    assemble: Callable[..., Result],
+) -> Result:
+    """Return the model with its preprocessing and postprocessing."""
+    from tflite2onnx.pictures.attach import attach_pictures  # noqa: PLC0415 - slow to import
+    from tflite2onnx.pictures.parts import assemble_parts  # noqa: PLC0415 - likewise
+
+    notes = properties["metadata"] or {}
+    attached = attach_pictures(emitted, options.preprocess, options.postprocess, graph, notes)
+    check(attached.whole, graph)
+    renamed = rename_as_requested(attached.whole, options.rename)
+    return assemble_parts(attached._replace(whole=renamed), properties, assemble)
 
 
 def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[str, object]:
@@ -356,6 +366,10 @@ def _metadata_or_empty(
     try:
         notes = describe_model(source, model)
         if options.preprocess or options.postprocess:
+            from tflite2onnx.pictures.yolo import (  # noqa: PLC0415 - slow to import
+                read_ultralytics,
+            )
+
             notes["ultralytics"] = read_ultralytics(associated_files(model))
     except ModelFileError as error:
         _logger.warning("%s", error)

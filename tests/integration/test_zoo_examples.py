@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from tests.golden.records import ZOO, zoo
-from tests.integration.test_examples import FACES
+from tests.support.faces import FACES, detect_face
+from tflite2onnx import convert_bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,13 +29,33 @@ def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path
     detector, mesh = pipeline
     picture = FACES.draw_face()
     noise = np.random.default_rng(0).normal(0, 6, picture.shape)
+    session = FACES.open_detector(detector)
     for each in (picture, np.clip(picture + noise, 0, 255).astype(np.uint8)):
-        found: list[Any] = []
-        for network in (FACES.with_litert, FACES.with_onnx):
-            score, points = FACES.detect(network(detector), each)
-            assert score > 0.5
-            found.append(FACES.landmarks(network(mesh), each, FACES.mesh_region(points)))
+        _, points = FACES.detect(session, each)
+        found: list[Any] = [
+            FACES.landmarks(network(mesh), each, FACES.mesh_region(points))
+            for network in (FACES.with_litert, FACES.with_onnx)
+        ]
         np.testing.assert_allclose(found[1], found[0], rtol=0, atol=0.1)
     svg = tmp_path / "faces.svg"
     assert FACES.main([detector, mesh, "--svg", str(svg)]) == 0
     assert svg.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("detector", FOUND[0])
+def test_faces_are_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
+    """Boxes from a bundle equal MediaPipe's algorithm with LiteRT to a hundredth of a pixel."""
+    bundle = tmp_path / "face.task"
+    with zipfile.ZipFile(bundle, "w") as archive:
+        archive.write(detector, "face_detector.tflite")
+    convert_bundle(bundle, tmp_path / "out", preprocess=True, postprocess=True)
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "face_detector.onnx")
+    face, network = FACES.draw_face(), FACES.with_litert(detector)
+    names = ["scores", "boxes", "keypoints"]
+    for width in (480, 411, 360, 301):
+        picture = np.ascontiguousarray(face[:, :width])
+        found: list[Any] = session.run(names, {"image": picture})
+        for want, got in zip(detect_face(network, picture), found, strict=True):
+            np.testing.assert_allclose(got[0], np.asarray(want), rtol=0, atol=0.01)
+    with pytest.raises(ValueError, match="must show a face"):
+        FACES.detect(session, np.zeros_like(face))

@@ -16,6 +16,7 @@ from tests.pictures.support import (
     build_network,
     build_outputs,
     draw_picture,
+    normalization,
     pack_files,
     run,
     run_outputs,
@@ -24,6 +25,7 @@ from tests.pictures.support import (
 from tests.support import Build
 from tests.support.metadata import pack_metadata
 from tflite2onnx import ConversionError, convert, verify
+from tflite2onnx.cli import main
 from tflite2onnx.pictures.anchors import AnchorOptions, make_anchors
 from tflite2onnx.pictures.mediapipe import DETECTORS, Detector
 
@@ -361,7 +363,10 @@ def test_settings_that_do_not_fit(options: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"metadata.json": b'{"names": {"0": "a"}, "task": "obb"}'}, "must be detect, got obb"),
+        (
+            {"metadata.json": b'{"names": {"0": "a"}, "task": "obb"}'},
+            "task of YOLO must be detect, got obb",
+        ),
         ({"metadata.json": b'{"names": [}'}, ""),
         ({"temp_meta.txt": b"names of [classes"}, ""),
         ({"temp_meta.txt": b"['names']"}, ""),
@@ -373,6 +378,34 @@ def test_files_of_ultralytics(files: dict[str, bytes], message: str) -> None:
     if message:
         with pytest.raises(ConversionError, match=message):
             convert(network, preprocess=True, postprocess=True)
+        assert convert(network, preprocess=True).inputs[0].name == "image"
     else:
         result = convert(network, preprocess=True, postprocess=True)
         assert [end.name for end in result.outputs] == ["boxes", "scores", "classes"]
+
+
+def test_a_bundle_of_several_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Models of a bundle that take no pictures, or make no boxes, are converted without them."""
+    detector = DETECTORS[0]
+    shapes = [(1, detector.boxes, detector.numbers), (1, detector.boxes, 1)]
+    files = {
+        "detector.tflite": build_outputs((128, 128), shapes),
+        "mesh.tflite": build_network(notes=normalization([0], [255])),
+        "shapes.tflite": build_outputs(None, [(1, 2, 3)]),
+    }
+    (tmp_path / "face.task").write_bytes(pack_files(files))
+    words = [str(tmp_path / "face.task"), str(tmp_path / "out"), "--preprocess", "--postprocess"]
+    assert main(words) == 0
+    printed = capsys.readouterr().err
+    assert "shapes.tflite is converted without --preprocess" in printed
+    assert "mesh.tflite is converted without --postprocess" in printed
+    ends = {
+        path.name: [end.name for end in (*model.graph.input, *model.graph.output)]
+        for path in (tmp_path / "out").glob("*.onnx")
+        for model in [onnx.load(path)]
+    }
+    assert ends == {
+        "detector.onnx": ["image", "raw_0", "raw_1", "boxes", "scores", "keypoints"],
+        "mesh.onnx": ["image", "tensor_1"],
+        "shapes.onnx": ["raw_0", "output_0"],
+    }

@@ -49,7 +49,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.pictures.attach import NETWORK
+from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import check_distinct_files, target_path

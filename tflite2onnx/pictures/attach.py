@@ -31,14 +31,16 @@ from tflite2onnx.pictures.preprocessing import (
     plan_preprocessing,
 )
 from tflite2onnx.pictures.settings import (
+    NETWORK,
     POSTPROCESS_KEYS,
+    POSTPROCESSING,
     PREPROCESS_KEYS,
+    PREPROCESSING,
     Settings,
     read_settings,
 )
 from tflite2onnx.tensor import DType, Tensor
 
-PREPROCESSING, NETWORK, POSTPROCESSING = "preprocessing", "network", "postprocessing"
 _SIZE = f"{IMAGE}_size"
 
 
@@ -59,19 +61,18 @@ def attach_pictures(
     postprocess: Settings,
     graph: Graph,
     notes: Mapping[str, Any],
-) -> Attached | None:
-    """Return a network that takes pictures or makes boxes, None if neither is requested.
+) -> Attached:
+    """Return a network that takes pictures, or makes boxes, or both.
 
     `graph` is the graph in the file, and `notes` are its metadata (see `metadata.describe_model`).
 
     Raises:
-        OptionError: the network does not take pictures, the normalization is not known, or no
+        PictureError: the network does not take pictures, the normalization is not known, or no
             decoder is known for the outputs.
+        OptionError: settings do not fit the network.
     """
     before = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
     after = read_settings("postprocess", postprocess, POSTPROCESS_KEYS)
-    if before is None and after is None:
-        return None
     own_inputs, own_outputs = (
         ports[: len(ports) - len(network.initial)] for ports in (network.inputs, network.outputs)
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
-from tflite2onnx.errors import OptionError
+from tflite2onnx.errors import PictureError
 from tflite2onnx.graph import Graph
 from tflite2onnx.pictures import mediapipe, ssd, yolo
 from tflite2onnx.pictures.boxes import Detections, Limits, average, suppress
@@ -96,7 +96,7 @@ def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
     """Return the family of a network with these outputs, None if it is of none.
 
     Raises:
-        OptionError: the decoder in `settings` does not fit the outputs.
+        PictureError: the decoder in `settings` does not fit the outputs.
     """
     wanted = settings.get("decoder")
     for decoder, find in _FINDERS.items():
@@ -104,7 +104,7 @@ def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
             return family
     if wanted is not None:
         shapes = ", ".join(str([*port.tensor.sizes]) for port in ports)
-        raise OptionError(f"postprocess: decoder={wanted} does not fit outputs of {shapes}")
+        raise PictureError("postprocess", f"decoder={wanted} does not fit outputs of {shapes}")
     return None
 
 
@@ -183,7 +183,6 @@ def _find_yolo(
 ) -> Family | None:
     if len(ports) != 1 or yolo.find_yolo(facts.size, ports[0].tensor.shape) != form:
         return None
-    yolo.check_task(facts.ultralytics.get("task", ""))
     shape = ports[0].tensor.shape
     limits = _limits(settings, yolo.THRESHOLD, yolo.IOU[form])
 

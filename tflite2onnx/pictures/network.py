@@ -13,7 +13,7 @@ import onnx
 
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
-from tflite2onnx.pictures.attach import NETWORK
+from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.result import Result
 from tflite2onnx.stateful import STATES
 from tflite2onnx.tensor import DType

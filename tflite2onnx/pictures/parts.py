@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tflite2onnx.pictures.attach import NETWORK, Attached
+from tflite2onnx.pictures.attach import Attached
+from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.result import Result, result_of
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
-from tflite2onnx.errors import OptionError
+from tflite2onnx.errors import OptionError, PictureError
 from tflite2onnx.layout import identity
+from tflite2onnx.pictures import yolo
 from tflite2onnx.pictures.families import Facts, Family
 from tflite2onnx.pictures.framing import Frame, to_picture
 from tflite2onnx.tensor import DType, Tensor
@@ -34,12 +35,16 @@ def plan_postprocessing(
     """Return how the outputs of a network are read.
 
     Raises:
-        OptionError: the network is of no known family, or labels or units do not fit it.
+        PictureError: the network is of no known family.
+        OptionError: labels or units do not fit the network.
     """
     if family is None:
-        raise OptionError(
-            "postprocess: no decoder is known for the outputs; see the decoders in docs/pictures.md"
+        raise PictureError(
+            "postprocess",
+            "no decoder is known for the outputs; docs/pictures.md lists all decoders",
         )
+    if family.decoder in yolo.IOU:
+        yolo.check_task(facts.ultralytics.get("task", ""))
     units = settings.get("units", "pixels" if has_picture else "fractions")
     if units == "pixels" and not has_picture:
         raise OptionError("postprocess: units=pixels must be given with preprocess")

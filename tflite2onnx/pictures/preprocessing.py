@@ -14,7 +14,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
-from tflite2onnx.errors import OptionError
+from tflite2onnx.errors import OptionError, PictureError
 from tflite2onnx.pictures.framing import Fit, Frame, frame_picture, sample_picture
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
@@ -71,13 +71,14 @@ def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
     """Return the input that takes pictures, and the letters of its axes in TFLite's order.
 
     Raises:
-        OptionError: no input or several take pictures.
+        PictureError: no input or several take pictures.
     """
     found = [(port, axes) for port in ports if (axes := image_axes(port))]
     if len(found) != 1:
-        raise OptionError(
-            "preprocess: the model must have one input for pictures, [1, height, width, channels]"
-            f" with 1 or 3 channels and fixed sizes, got {len(found)}; --shape fixes sizes"
+        raise PictureError(
+            "preprocess",
+            "the model must have one input for pictures, [1, height, width, channels]"
+            f" with 1 or 3 channels and fixed sizes, got {len(found)}; --shape fixes sizes",
         )
     return found[0]
 
@@ -108,7 +109,8 @@ def plan_preprocessing(
     are those of the network's family; the first that has a value counts.
 
     Raises:
-        OptionError: no input or several take pictures, or the normalization is not known.
+        PictureError: no input or several take pictures, or the normalization is not known.
+        OptionError: settings do not fit the input.
     """
     port, axes = find_image_port(ports)
     height, width = (port.tensor.shape[axes.index(letter)] for letter in "HW")
@@ -149,9 +151,10 @@ def _find_normalization(
     if chosen is None:
         if port.dtype.is_integer:
             return None
-        raise OptionError(
-            f"preprocess: the mean and the std of {port.name} must be given, as in"
-            " mean=127.5,std=127.5, because the metadata of the model lack them"
+        raise PictureError(
+            "preprocess",
+            f"the mean and the std of {port.name} must be given, as in mean=127.5,std=127.5,"
+            " because the metadata of the model lack them",
         )
     if port.dtype.is_integer and port.tensor.quantization is None:
         raise OptionError(f"preprocess: {port.name} must have a scale to take a mean and a std")

@@ -11,6 +11,8 @@ from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 
 Settings = str | bool | Mapping[str, Any]
 AUTO = "auto"
+# The names of the parts of a model.
+PREPROCESSING, NETWORK, POSTPROCESSING = "preprocessing", "network", "postprocessing"
 
 _MOST = (1 << 31) - 1
 _CHANNELS = 4

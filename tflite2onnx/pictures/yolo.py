@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tflite2onnx.builder.nodes import Nodes, Value
-from tflite2onnx.errors import OptionError
+from tflite2onnx.errors import PictureError
 from tflite2onnx.pictures.boxes import Candidates
 from tflite2onnx.tensor import DType, Shape
 
@@ -83,6 +83,6 @@ def read_ultralytics(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def check_task(task: str) -> None:
-    """Raise OptionError unless a network detects boxes."""
+    """Raise PictureError unless a network detects boxes."""
     if task not in ("", "detect"):
-        raise OptionError(f"postprocess: the task of a YOLO network must be detect, got {task}")
+        raise PictureError("postprocess", f"the task of YOLO must be detect, got {task}")
