@@ -26,13 +26,14 @@ def draw_picture(height: int, width: int, seed: int = 0) -> Array:
 def build_network(
     shape: Sequence[int] = (1, 6, 8, 3),
     notes: Mapping[str, Any] | None = None,
+    code: str = "NEG",
     **fields: Any,
 ) -> bytes:
-    """Return a network that negates pictures; `notes` are the metadata of its input."""
+    """Return a network of one operator on pictures; `notes` are the metadata of its input."""
     m = Build()
     x = m.input(shape, name="pixels", **fields)
     quantized = {key: fields[key] for key in ("scale", "zero_point") if key in fields}
-    m.output(*m.op("RELU" if quantized else "NEG", [x], [shape], **quantized))
+    m.output(*m.op("RELU" if quantized else code, [x], [shape], **quantized))
     if notes is not None:
         graph = {"input_tensor_metadata": [notes]}
         m.metadata("TFLITE_METADATA", pack_metadata({"subgraph_metadata": [graph]}))

@@ -104,10 +104,11 @@ def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
     image = g.annotate(Value(dtype=plan.dtype), plan.dtype, tensor.sizes)
     size = emit_size(g, image, plan)
     value = emit_preprocessing(g, image, emit_frame(g, size, plan), plan)
-    size = g.annotate(g.identity(size, DType.INT64), DType.INT64, (2,))
-    outputs = [plan.port, Port(_SIZE, size, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)]
+    own, named = g.identity(size, DType.INT64), Value(name=_SIZE)
+    g.annotate(own, DType.INT64, (2,))
+    outputs = [plan.port, Port(_SIZE, named, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)]
     entry = Port(IMAGE, image, tensor, identity(tensor.rank), plan.dtype, plan.layout)
-    return _finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value})
+    return _finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value, own: named})
 
 
 def _make_postprocessing(
