@@ -62,7 +62,7 @@ from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
-from tflite2onnx.reader.metadata import associated_files, describe_model
+from tflite2onnx.reader.metadata import associated_files, describe_face_detector, describe_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
 from tflite2onnx.signatures import (
@@ -371,6 +371,7 @@ def _metadata_or_empty(
             )
 
             notes["ultralytics"] = read_ultralytics(associated_files(model))
+            notes["face_detector"] = describe_face_detector(source)
     except ModelFileError as error:
         _logger.warning("%s", error)
         return {}

@@ -11,8 +11,9 @@ import onnxruntime
 import pytest
 
 from tests.golden.records import ZOO, zoo
+from tests.pictures.support import decode_yolo, run, suppress
 from tests.support.faces import FACES, detect_face
-from tflite2onnx import convert_bundle
+from tflite2onnx import convert, convert_bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,8 @@ __test__ = ZOO in os.environ
 
 NAMES = ("face_detection_short_range.tflite", "face_landmarks_detector.tflite")
 FOUND = [[str(case.path) for case in zoo() if case.name.endswith(name)] for name in NAMES]
+
+YOLO = [case.path for case in zoo() if "yolov8" in case.name.lower() and "obb" not in case.name]
 
 
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False)))
@@ -59,3 +62,20 @@ def test_faces_are_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(got[0], np.asarray(want), rtol=0, atol=0.01)
     with pytest.raises(ValueError, match="must show a face"):
         FACES.detect(session, np.zeros_like(face))
+
+
+@pytest.mark.parametrize("path", YOLO)
+def test_yolo_is_decoded_as_documented(path: Path) -> None:
+    """Boxes are those of a reference in numpy on the network's own outputs."""
+    result = convert(path, preprocess=True, postprocess="threshold=0.01")
+    picture = FACES.draw_face()
+    prepared = run(result.parts["preprocessing"], {"image": picture})
+    side, top = 480, 60
+    assert prepared.pop("image_size").tolist() == [360, 480]
+    (output,) = run(result.parts["network"], prepared).values()
+    boxes, scores = decode_yolo(output.astype(float), "yolov8")
+    kept = suppress(boxes, scores, 0.01, 0.7, 100)
+    got = run(result, {"image": picture})
+    want = boxes[[index for index, _ in kept]] * side - [0, top, 0, top]
+    np.testing.assert_allclose(got["boxes"], want, rtol=0, atol=0.5)
+    np.testing.assert_array_equal(got["classes"], [number for _, number in kept])

@@ -98,17 +98,24 @@ def build_outputs(
     shapes: Sequence[Sequence[int]],
     files: Mapping[str, bytes] | None = None,
     last: str = "NEG",
+    metadata: bytes = b"",
 ) -> bytes:
-    """Return a network of a picture whose outputs are the operator `last` of its further inputs.
+    """Return a network of a picture whose outputs are the operators `last` of its further inputs.
 
-    `files` are packed with the model.
+    `files` are packed with the model, and `metadata` are its TFLite metadata.
     """
     m = Build()
     if size is not None:
         m.input((1, *size, 3), name="pixels")
     for i, shape in enumerate(shapes):
         x = m.input(shape, name=f"raw_{i}")
-        m.output(*m.op(last, [x], [m.tensor(shape, name=f"output_{i}")]))
+        for code in last.split()[:-1]:
+            (x,) = m.op(code, [x], [shape])
+        options: dict[str, Any] = {"new_shape": [*shape]} if last.endswith("RESHAPE") else {}
+        output = m.tensor(shape, name=f"output_{i}")
+        m.output(*m.op(last.rsplit(maxsplit=1)[-1], [x], [output], **options))
+    if metadata:
+        m.metadata("TFLITE_METADATA", metadata)
     return m.bytes() + pack_files(files or {})
 
 
@@ -168,3 +175,11 @@ def average(
     columns = zip(*found, strict=True)
     made, keypoints, kept = (np.array(column) for column in columns)
     return made, keypoints, kept
+
+
+def decode_yolo(output: Array, form: str) -> tuple[Array, Array]:
+    """Return boxes [n, 4] and scores [classes, n], as Ultralytics documents them."""
+    columns = output[0] if form == "yolov8" else output[0].T
+    middle, half = columns[:2].T, columns[2:4].T / 2
+    scores = columns[4:] if form == "yolov8" else columns[4] * columns[5:]
+    return np.concatenate([middle - half, middle + half], 1), scores

@@ -15,6 +15,7 @@ from tests.pictures.support import (
     average,
     build_network,
     build_outputs,
+    decode_yolo,
     draw_picture,
     normalization,
     pack_files,
@@ -94,6 +95,75 @@ def test_detectors_of_mediapipe(detector: Detector) -> None:
         np.testing.assert_allclose(got["keypoints"], to_pixels(want[1], picture), atol=1e-3)
 
 
+ANCHORS: dict[str, Any] = {
+    "num_layers": 2,
+    "anchor_offset_x": 0.5,
+    "anchor_offset_y": 0.5,
+    "strides": [16, 32],
+    "aspect_ratios": [1.0],
+    "fixed_anchor_size": True,
+    "interpolated_scale_aspect_ratio": 1.0,
+}
+BOXES: dict[str, Any] = {
+    "num_classes": 1,
+    "num_boxes": 40,
+    "num_coords": 8,
+    "keypoint_coord_offset": 4,
+    "num_keypoints": 2,
+    "num_values_per_keypoint": 2,
+    **{f"{letter}_scale": 64.0 for letter in "xywh"},
+    "reverse_output_order": True,
+    "sigmoid_score": True,
+}
+
+
+def build_described_detector(anchors: dict[str, Any], boxes: dict[str, Any]) -> bytes:
+    """Return a face detector of 64 pixels with its options in the metadata."""
+    options = {"anchor_config": anchors, "tensors_decoding_config": boxes}
+    data = [*pack_metadata(options, "FaceDetectorOptions")]
+    custom = [{"name": "OTHER"}, {"name": "FACE_DETECTOR_METADATA", "data": data}]
+    metadata = pack_metadata({"subgraph_metadata": [{"custom_metadata": custom}]})
+    return build_outputs((64, 64), [(1, 40, 8), (1, 40, 1)], metadata=metadata)
+
+
+def test_options_of_a_face_detector_in_its_metadata() -> None:
+    """The anchors are those of the options."""
+    result = convert(build_described_detector(ANCHORS, BOXES), preprocess=True, postprocess=True)
+    raw, logits = np.zeros((1, 40, 8), np.float32), np.full((1, 40, 1), -9, np.float32)
+    raw[0, :, 2:4] = 8
+    logits[0, [3, 38]] = [[1], [2]]
+    got = run_outputs(result, [raw, logits], draw_picture(64, 64))
+    np.testing.assert_allclose(got["boxes"], [[44, 44, 52, 52], [20, 4, 28, 12]], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("anchors", "boxes"),
+    [
+        ({"strides": []}, {}),
+        ({"strides": [0, 32]}, {}),
+        ({"strides": [8, 32]}, {}),
+        ({"fixed_anchor_size": False}, {}),
+        ({}, {"x_scale": 32.0}),
+        ({}, {"sigmoid_score": False}),
+        ({}, {"keypoint_coord_offset": 6}),
+    ],
+)
+def test_options_of_another_decoding(anchors: dict[str, Any], boxes: dict[str, Any]) -> None:
+    """Options that stand for another decoding are not used."""
+    network = build_described_detector({**ANCHORS, **anchors}, {**BOXES, **boxes})
+    with pytest.raises(ConversionError, match="no decoder is known"):
+        convert(network, postprocess=True)
+
+
+def test_damaged_options_of_a_face_detector(caplog: pytest.LogCaptureFixture) -> None:
+    """Damaged options are reported, and the network is converted as without metadata."""
+    custom = [{"name": "FACE_DETECTOR_METADATA", "data": [255] * 8}]
+    metadata = pack_metadata({"subgraph_metadata": [{"custom_metadata": custom}]})
+    network = build_outputs((64, 64), [(1, 40, 8)], metadata=metadata)
+    assert convert(network, preprocess="std=1").inputs[0].name == "image"
+    assert "the options of the face detector are truncated or damaged" in caplog.text
+
+
 def test_units_and_no_detections() -> None:
     """Boxes may be fractions of the picture, or without a picture, of the network's input."""
     detector = DETECTORS[0]
@@ -117,14 +187,6 @@ def test_units_and_no_detections() -> None:
     assert [none[name].shape for name in ("boxes", "scores", "keypoints")] == [
         *((0, 4), (0,), (0, 6, 2))
     ]
-
-
-def decode_yolo(output: Array, form: str) -> tuple[Array, Array]:
-    """Return boxes [n, 4] and scores [classes, n], as Ultralytics documents them."""
-    columns = output[0] if form == "yolov8" else output[0].T
-    middle, half = columns[:2].T, columns[2:4].T / 2
-    scores = columns[4:] if form == "yolov8" else columns[4] * columns[5:]
-    return np.concatenate([middle - half, middle + half], 1), scores
 
 
 @pytest.mark.parametrize(("form", "iou"), [("yolov8", 0.7), ("yolov5", 0.45)])
@@ -186,7 +248,7 @@ def test_ssd(how: str) -> None:
 def test_ssd_with_scores() -> None:
     """Scores that the network itself makes with a LOGISTIC are not changed again."""
     shape = (1, len(make_anchors(SSD)), 4)
-    for last, count in (("LOGISTIC", 0), ("NEG", 1)):
+    for last, count in (("LOGISTIC", 0), ("LOGISTIC RESHAPE", 0), ("RESHAPE", 1), ("NEG", 1)):
         network = build_outputs(SSD.size, [shape, (*shape[:2], 3)], last=last)
         after = convert(network, postprocess=True).parts["postprocessing"].model
         kinds = [node.op_type for node in after.graph.node]
@@ -263,16 +325,19 @@ def test_scores_of_a_classifier(tmp_path: Path) -> None:
     network = build_outputs(None, [logits.shape])
     labels = tmp_path / "labels.txt"
     labels.write_text("a\nb\nc\nd\ne\nf\n")
-    settings = {"scores": "softmax", "labels": str(labels), "max": 3}
+    settings: dict[str, Any] = {"decoder": "scores", "scores": "softmax"}
+    settings |= {"labels": str(labels), "max": 3}
     got = run_outputs(convert(network, postprocess=settings), [logits])
     want = np.exp(logits[0]) / np.exp(logits[0]).sum()
     assert got["labels"].tolist() == ["b", "d", "f"]
     np.testing.assert_array_equal(got["classes"], [1, 3, 5])
     np.testing.assert_allclose(got["scores"], want[[1, 3, 5]], rtol=1e-5)
     given = {"labels": ["u", "v", "w", "x", "y", "z"], "threshold": 0.8}
-    got = run_outputs(convert(network, postprocess={"scores": "sigmoid", **given}), [logits])
+    got = run_outputs(
+        convert(network, postprocess={**settings, "scores": "sigmoid", **given}), [logits]
+    )
     assert got["labels"].tolist() == ["v", "x"]
-    plain = run_outputs(convert(network, postprocess=True), [logits])
+    plain = run_outputs(convert(network, postprocess="decoder=scores"), [logits])
     np.testing.assert_array_equal(plain["scores"], [3, 2, 1, 0.5, 0])
     assert "labels" not in plain
 
@@ -346,18 +411,22 @@ def test_wrong_settings(value: object, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("settings", "message"),
     [
-        ({"postprocess": "units=pixels"}, "units=pixels must be given with preprocess"),
-        ({"postprocess": {"labels": ["a"]}}, "one for each of 6 classes, got 1"),
-        ({"postprocess": "labels=/none/labels.txt"}, "cannot read /none/labels.txt"),
-        ({"postprocess": True, "batch": 2}, "postprocess must be given without batch"),
+        ({"units": "pixels"}, "units=pixels must be given with preprocess"),
+        ({"labels": ["a"]}, "one for each of 6 classes, got 1"),
+        ({"labels": "/none/labels.txt"}, "cannot read /none/labels.txt"),
     ],
 )
-def test_settings_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConversionError) as caught:
-        convert(build_outputs(None, [(1, 6)]), **options)
+        convert(build_outputs(None, [(1, 6)]), postprocess={"decoder": "scores", **settings})
     assert message in str(caught.value)
+
+
+def test_a_batch_is_refused() -> None:
+    with pytest.raises(ConversionError, match="postprocess must be given without batch"):
+        convert(build_outputs(None, [(1, 6)]), postprocess=True, batch=2)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +462,8 @@ def test_a_bundle_of_several_models(tmp_path: Path, capsys: pytest.CaptureFixtur
         "mesh.tflite": build_network(notes=normalization([0], [255])),
         "shapes.tflite": build_outputs(None, [(1, 2, 3)]),
     }
-    (tmp_path / "face.task").write_bytes(pack_files(files))
+    # MediaPipe's bundles may begin with zeros.
+    (tmp_path / "face.task").write_bytes(b"\0\0" + pack_files(files))
     words = [str(tmp_path / "face.task"), str(tmp_path / "out"), "--preprocess", "--postprocess"]
     assert main(words) == 0
     printed = capsys.readouterr().err

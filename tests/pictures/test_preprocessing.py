@@ -19,12 +19,16 @@ from tests.pictures.support import (
     run,
 )
 from tests.support import Build
+from tests.support.control import loop, number, op
+from tests.support.streams import assign, handle, initialise, read_variable
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.cli import main
-from tflite2onnx.stateful import STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from tests.support import Subgraph, Tensor
 
 SIZES = ((6, 8), (20, 9), (7, 31), (3, 2), (1, 1))
 HALF = "mean=127.5,std=127.5"
@@ -173,22 +177,43 @@ def test_the_network_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
         verify(network, empty)
 
 
-def test_names_of_the_network_that_are_taken() -> None:
-    """A network may have an input called image, and states."""
+def test_a_network_with_a_loop_and_taken_names() -> None:
+    """The network may have nested graphs, and an input called image."""
     m = Build()
     x = m.input([1, 4, 4, 3], name="image")
-    (y,) = m.op("NEG", [x], [[1, 4, 4, 3]])
-    m.output(y)
+
+    def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
+        return [op(inner, "ADD", xs[0], number(inner, 1)), op(inner, "SUB", xs[1], xs[1])]
+
+    m.output(loop(m, [number(m, 0), x], change)[1])
     network = m.bytes()
     result = convert(network, preprocess="std=1", rename={"image": "photo"})
     assert [end.name for end in result.inputs] == ["photo"]
     result = convert(network, preprocess="std=1")
     assert verify(network, result.model).ok
-    assert STATES not in {entry.key for entry in result.model.metadata_props}
+
+
+def test_a_network_with_a_state() -> None:
+    """States stay inputs and outputs of the model, and of the network in it."""
+    shape = (1, 4, 4, 3)
+    m = Build()
+    x = m.input(shape, name="pixels")
+    initialise(m, memory=np.zeros(shape, np.float32))
+    memory = handle(m)
+    y = op(m, "ADD", read_variable(m, memory, shape), x)
+    assign(m, memory, y)
+    m.output(y)
+    network = m.bytes()
+    for states in ("optional", "required"):
+        result = convert(network, preprocess="std=1", states=states)
+        assert [end.name for end in result.inputs] == ["image"]
+        assert len(result.states) == 1
+        assert verify(network, result.model).ok
 
 
 WRONG: tuple[tuple[Any, str], ...] = (
     ("mean=127.5,std=0", "std must be a number other than 0"),
+    ("mean=nan", "mean must be a number"),
     ("mean=x", "mean must be a number"),
     ("mean=1,2", "mean must have 1 or 3 numbers"),
     ("channels=cmyk", "channels must be rgb, bgr or gray"),

@@ -18,18 +18,17 @@ class Candidates(NamedTuple):
     Attributes:
         boxes: float32 [n, 4], left, top, right, bottom.
         scores: float32 [classes, n].
-        keypoints: float32 [n, k, 2], x first; None if the network has none.
-        points: k.
     """
 
     boxes: Value
     scores: Value
-    keypoints: Value | None = None
-    points: int = 0
 
 
 class Detections(NamedTuple):
-    """Boxes by decreasing score: boxes [m, 4], scores [m], classes int64 [m], keypoints."""
+    """Boxes by decreasing score: boxes [m, 4], scores [m], classes int64 [m], keypoints [m, k, 2].
+
+    All are as in `Candidates`; key points are x, y.
+    """
 
     boxes: Value
     scores: Value
@@ -68,41 +67,31 @@ def suppress(g: Nodes, found: Candidates, limits: Limits) -> Detections:
     return Detections(g.Gather(found.boxes, boxes, axis=0), ordered, classes)
 
 
-def average(g: Nodes, found: Candidates, limits: Limits) -> Detections:
+def average(g: Nodes, found: Candidates, points: Value, count: int, limits: Limits) -> Detections:
     """Return the best boxes, averaged with the boxes that they suppress, weighted by scores.
 
-    This is MediaPipe's weighted non-maximum suppression
-    (mediapipe/calculators/util/non_max_suppression_calculator.cc). Key points are averaged too. A
-    box counts for the best box that suppresses it. Boxes have one class.
+    `points` are `count` key points of each box, float32 [n, count, 2], which are averaged too. This
+    is MediaPipe's weighted non-maximum suppression
+    (mediapipe/calculators/util/non_max_suppression_calculator.cc). A box counts for the best box
+    that suppresses it. Boxes have one class.
     """
     selected = _select(g, found.boxes, g.Unsqueeze(found.scores, g.ints([0])), limits)
     kept = g.Gather(selected, g.scalar(2, DType.INT64), axis=1)
     scores = g.Squeeze(found.scores, g.ints([0]))
-    boxes = g.Gather(found.boxes, kept, axis=0)
-    limit = _as_float32(g, limits.iou)
-    overlaps = g.Greater(_measure_overlap(g, boxes, found.boxes), limit)
-    passed = g.Greater(scores, _as_float32(g, limits.threshold))
-    counted = g.And(overlaps, g.Unsqueeze(passed, g.ints([0])))
+    overlaps = _measure_overlap(g, g.Gather(found.boxes, kept, axis=0), found.boxes)
+    near = g.Greater(overlaps, g.scalar(limits.iou, DType.FLOAT32))
+    passed = g.Greater(scores, g.scalar(limits.threshold, DType.FLOAT32))
+    counted = g.And(near, g.Unsqueeze(passed, g.ints([0])))
     rank = g.CumSum(g.cast(counted, DType.INT64), g.scalar(0, DType.INT64))
     first = g.And(counted, g.Equal(rank, g.scalar(1, DType.INT64)))
     weights = g.Where(first, g.Unsqueeze(scores, g.ints([0])), g.scalar(0, DType.FLOAT32))
-    values, size = found.boxes, _CORNERS + 2 * found.points
-    if found.keypoints is not None:
-        flat = g.Reshape(found.keypoints, g.ints([-1, 2 * found.points]))
-        values = g.Concat(values, flat, axis=1)
+    values = g.Concat(found.boxes, g.Reshape(points, g.ints([-1, 2 * count])), axis=1)
     total = g.reduce("ReduceSum", weights, [1], keepdims=True)
     means = g.Div(g.MatMul(weights, values), total)
-    parts = g.ints([_CORNERS, size - _CORNERS])
-    if found.keypoints is None:
-        return Detections(means, g.Gather(scores, kept, axis=0))
-    means, points = g.node_outputs("Split", 2, means, parts, axis=1)
-    points = g.reshape_to_sizes(points, _concat_count(g, kept, [found.points, 2]))
-    return Detections(means, g.Gather(scores, kept, axis=0), None, points)
-
-
-def _concat_count(g: Nodes, x: Value, sizes: list[int]) -> Value:
-    """Return the number of elements of x, followed by sizes."""
-    return g.Concat(g.Shape(x), g.ints(sizes), axis=0)
+    boxes, flat = g.node_outputs("Split", 2, means, g.ints([_CORNERS, 2 * count]), axis=1)
+    # There may be no boxes, so Reshape must not infer how many there are.
+    sizes = g.Concat(g.Shape(kept), g.ints([count, 2]), axis=0)
+    return Detections(boxes, g.Gather(scores, kept, axis=0), None, g.reshape_to_sizes(flat, sizes))
 
 
 def _select(g: Nodes, boxes: Value, scores: Value, limits: Limits) -> Value:
@@ -116,15 +105,11 @@ def _select(g: Nodes, boxes: Value, scores: Value, limits: Limits) -> Value:
     )
 
 
-def _as_float32(g: Nodes, number: float) -> Value:
-    return g.scalar(number, DType.FLOAT32)
-
-
 def _measure_overlap(g: Nodes, boxes: Value, others: Value) -> Value:
     """Return the intersection over union of each of boxes [m, 4] and of others [n, 4]: [m, n]."""
     sides = [g.node_outputs("Split", 4, x, g.ints([1] * _CORNERS), axis=1) for x in (boxes, others)]
     own, their = sides[0], [g.Transpose(side, perm=[1, 0]) for side in sides[1]]
-    zero = _as_float32(g, 0)
+    zero = g.scalar(0, DType.FLOAT32)
     spans = [
         g.Max(g.Sub(g.Min(own[high], their[high]), g.Max(own[low], their[low])), zero)
         for low, high in ((0, 2), (1, 3))
@@ -133,4 +118,4 @@ def _measure_overlap(g: Nodes, boxes: Value, others: Value) -> Value:
     areas = [g.Mul(g.Sub(s[2], s[0]), g.Sub(s[3], s[1])) for s in (own, their)]
     # A box without area overlaps nothing; the smallest number avoids 0 / 0.
     union = g.Sub(g.Add(*areas), shared)
-    return g.Div(shared, g.Max(union, _as_float32(g, float(np.finfo(np.float32).tiny))))
+    return g.Div(shared, g.Max(union, g.scalar(float(np.finfo(np.float32).tiny), DType.FLOAT32)))

@@ -31,6 +31,7 @@ class Facts(NamedTuple):
         graph: the graph in the file.
         size: the height and the width of its picture; None if it takes none.
         ultralytics: what Ultralytics packs with a model (`yolo.read_ultralytics`).
+        face_detector: the options of MediaPipe's anchors in the metadata.
         labels: the labels in the metadata of its outputs.
         ends_in_scores: whether LOGISTIC or SOFTMAX make an output.
     """
@@ -38,6 +39,7 @@ class Facts(NamedTuple):
     graph: Graph
     size: tuple[int, int] | None
     ultralytics: Mapping[str, Any]
+    face_detector: Mapping[str, Any]
     labels: Sequence[str] = ()
     ends_in_scores: bool = False
 
@@ -78,7 +80,8 @@ def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]
     files += notes.get("files", ())
     labels = next((f["labels"] for f in files if len(f.get("labels", ())) > 1), ())
     ends = any(_ends_in_scores(graph, tensor) for tensor in graph.outputs)
-    return Facts(graph, size, notes.get("ultralytics", {}), labels, ends)
+    packed, described = (notes.get(key, {}) for key in ("ultralytics", "face_detector"))
+    return Facts(graph, size, packed, described, labels, ends)
 
 
 def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
@@ -144,19 +147,19 @@ def _find_operator(
 def _find_mediapipe(
     ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
 ) -> Family | None:
-    detector = mediapipe.find_detector(facts.size, _shapes(ports))
+    detector = mediapipe.find_detector(facts.size, _shapes(ports), facts.face_detector)
     if detector is None:
         return None
-    found = tuple(sorted(ports, key=lambda port: -port.tensor.shape[2]))
+    ends = tuple(sorted(ports, key=lambda port: -port.tensor.shape[2]))
     limits = _including(_limits(settings, detector.threshold, mediapipe.IOU))
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
         numbers, logits = outputs
-        candidates = mediapipe.decode_mediapipe(g, numbers, logits, detector)
-        return average(g, candidates, limits)
+        found, points = mediapipe.decode_mediapipe(g, numbers, logits, detector)
+        return average(g, found, points, detector.points, limits)
 
     return Family(
-        *("mediapipe", detector.preprocessing, found, 0, decode),
+        *("mediapipe", detector.preprocessing, ends, 0, decode),
         points=detector.points,
         most=limits.most,
     )
@@ -193,8 +196,13 @@ def _find_yolo(
     return Family(form, yolo.PREPROCESSING, tuple(ports), classes, decode, most=limits.most)
 
 
-def _find_scores(ports: Sequence[Port], _: Facts, settings: Mapping[str, Any]) -> Family | None:
-    """Return the family of a classifier, whose output is a list of scores."""
+def _find_scores(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
+    """Return the family of a classifier, whose output is a list of scores.
+
+    A network that takes no picture is one only if the user says so.
+    """
+    if facts.size is None and "decoder" not in settings:
+        return None
     if len(ports) != 1 or ports[0].tensor.elements != max(ports[0].tensor.shape, default=0):
         return None
     classes = ports[0].tensor.elements

@@ -52,11 +52,6 @@ class Preprocessing(NamedTuple):
     dtype: DType = DType.UINT8
     size: tuple[int, int] | None = None
 
-    @property
-    def input_channels(self) -> int:
-        """The number of channels of the network's input."""
-        return self.port.tensor.shape[self.axes.index("C")]
-
     def image_tensor(self) -> Tensor:
         """Return the tensor of the picture."""
         height, width = self.size or self.sizes
