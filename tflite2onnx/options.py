@@ -240,7 +240,8 @@ class ConversionOptions:
             "return boxes, scores, classes, labels and key points, decoded as the shapes and the"
             " metadata of the model say; or with"
             " decoder=mediapipe|yolov5|yolov8|ssd|detections|scores, scores=sigmoid|softmax|none,"
-            " threshold=, iou=, max=, units=pixels|fractions and labels=FILE"
+            " threshold=, iou=, max=, units=pixels|fractions, coordinates=fractions|pixels and"
+            " labels=FILE"
         ),
     )
 

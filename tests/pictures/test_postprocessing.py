@@ -205,6 +205,13 @@ def test_yolo(form: str, iou: float) -> None:
         files = {"temp_meta.txt": str({**names, "names": {0: "cat", 1: "dog", 2: "bird"}}).encode()}
     network = build_outputs((64, 64), [output.shape], files)
     result = convert(network, preprocess=True, postprocess="max=20")
+    in_pixels = convert(network, preprocess=True, postprocess="max=20,coordinates=pixels")
+    wide = columns.copy()
+    wide[:4] *= 64
+    picture = draw_picture(*PICTURES[0])
+    want = run_outputs(result, [output], picture)["boxes"]
+    got = run_outputs(in_pixels, [wide[None] if form == "yolov8" else wide.T[None]], picture)
+    np.testing.assert_allclose(got["boxes"], want, atol=1e-3)
     boxes, scores = decode_yolo(output.astype(float), form)
     for height, width in PICTURES:
         picture = draw_picture(height, width)
@@ -422,6 +429,39 @@ def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> Non
     with pytest.raises(ConversionError) as caught:
         convert(build_outputs(None, [(1, 6)]), postprocess={"decoder": "scores", **settings})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("opset", [14, 18, 21])
+def test_opsets(opset: int) -> None:
+    """The nodes are those of the opset."""
+    detector = DETECTORS[0]
+    raw, logits = draw_faces(detector)
+    network = build_outputs((128, 128), [raw.shape, logits.shape])
+    settings: dict[str, Any] = {"preprocess": True, "postprocess": True}
+    picture = draw_picture(20, 31)
+    want = run_outputs(convert(network, **settings), [raw, logits], picture)
+    result = convert(network, opset=opset, **settings)
+    assert result.opset == opset
+    onnx.checker.check_model(result.model, full_check=True)
+    got = run_outputs(result, [raw, logits], picture)
+    np.testing.assert_allclose(got["boxes"], want["boxes"], atol=1e-3)
+
+
+def test_an_old_opset_is_refused() -> None:
+    with pytest.raises(ConversionError, match="opset must be at least 14"):
+        convert(build_network(), preprocess="std=1", opset=13)
+
+
+def test_half_precision() -> None:
+    """Boxes and scores are float32, also if the outputs of the network are float16."""
+    network = build_network((1, 1, 1, 3))
+    for ends in (False, True):
+        options: dict[str, Any] = {"float16": True, "float16_io": ends}
+        result = convert(network, postprocess=True, **options)
+        pixels = np.array([1, 3, 2]).reshape(result.inputs[0].onnx_shape)
+        got = run(result, {"pixels": pixels.astype(result.inputs[0].dtype)})
+        assert got["scores"].dtype == np.float32
+        np.testing.assert_array_equal(got["scores"], [-1, -2, -3])
 
 
 def test_a_batch_is_refused() -> None:

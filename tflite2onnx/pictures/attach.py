@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tflite2onnx.builder.builder import Port, eliminate_dead_nodes
 from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.emit import Emitted
+from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.layout import identity
 from tflite2onnx.pictures.families import collect_facts, find_family
@@ -42,6 +43,7 @@ from tflite2onnx.pictures.settings import (
 from tflite2onnx.tensor import DType, Tensor
 
 _SIZE = f"{IMAGE}_size"
+_OPSET = 14  # the first one that has all nodes: Reshape to a size of 0 is the newest
 
 
 class Attached(NamedTuple):
@@ -71,6 +73,10 @@ def attach_pictures(
             decoder is known for the outputs.
         OptionError: settings do not fit the network.
     """
+    if network.opset < _OPSET:
+        raise OptionError(
+            f"opset must be at least {_OPSET} with preprocess or postprocess, got {network.opset}"
+        )
     before = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
     after = read_settings("postprocess", postprocess, POSTPROCESS_KEYS)
     own_inputs, own_outputs = (

@@ -189,8 +189,10 @@ def _find_yolo(
     shape = ports[0].tensor.shape
     limits = _limits(settings, yolo.THRESHOLD, yolo.IOU[form])
 
+    pixels = facts.size if settings.get("coordinates") == "pixels" else None
+
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
-        return suppress(g, yolo.decode_yolo(g, outputs[0], shape, form), limits)
+        return suppress(g, yolo.decode_yolo(g, outputs[0], shape, form, pixels), limits)
 
     classes = yolo.count_classes(shape, form)
     return Family(form, yolo.PREPROCESSING, tuple(ports), classes, decode, most=limits.most)

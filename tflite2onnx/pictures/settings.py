@@ -90,6 +90,7 @@ PREPROCESS_KEYS: _Readers = {
 POSTPROCESS_KEYS: _Readers = {
     "decoder": _one_of("mediapipe", "yolov5", "yolov8", "ssd", "detections", "scores"),
     "scores": _one_of("sigmoid", "softmax", "none"),
+    "coordinates": _one_of("fractions", "pixels"),
     "threshold": _number(float, 0, 1, "a number from 0 to 1"),
     "iou": _number(float, 0, 1, "a number from 0 to 1"),
     "max": _number(int, 1, _MOST, "a positive integer"),

@@ -3,7 +3,8 @@
 YOLOv8 and later, and YOLOv5u, have one output [1, 4 + classes, n]: centre, size and scores of each
 box, in columns. YOLOv5 has [1, n, 5 + classes]: centre, size, the score of an object, and scores of
 classes that are multiplied with it. Centres and sizes are fractions of the input: for TFLite,
-Ultralytics divides them by the size. The score of a box is that of its best class.
+Ultralytics divides them by the size, other converters do not. The score of a box is that of its
+best class.
 https://docs.ultralytics.com/modes/export, https://docs.ultralytics.com/modes/predict
 """
 
@@ -13,6 +14,8 @@ import ast
 import json
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import PictureError
@@ -45,8 +48,13 @@ def find_yolo(size: tuple[int, int] | None, shape: Shape) -> str:
     )
 
 
-def decode_yolo(g: Nodes, output: Value, shape: Shape, form: str) -> Candidates:
-    """Return the boxes of an output of a form, float32 of this shape."""
+def decode_yolo(
+    g: Nodes, output: Value, shape: Shape, form: str, size: tuple[int, int] | None
+) -> Candidates:
+    """Return the boxes of an output of a form, float32 of this shape.
+
+    `size` is the height and the width of the input if the output has pixels instead of fractions.
+    """
     columns = g.Squeeze(output, g.ints([0]))
     numbers = shape[1]
     if form == "yolov5":
@@ -54,6 +62,9 @@ def decode_yolo(g: Nodes, output: Value, shape: Shape, form: str) -> Candidates:
         numbers = shape[2]
     sizes = [2, 2, 1, numbers - 5] if form == "yolov5" else [2, 2, numbers - 4]
     middle, extent, *scores = g.node_outputs("Split", len(sizes), columns, g.ints(sizes), axis=0)
+    if size is not None:
+        pixels = np.array([[size[1]], [size[0]]], np.float32)
+        middle, extent = g.Div(middle, pixels), g.Div(extent, pixels)
     half = g.Mul(extent, g.scalar(0.5, DType.FLOAT32))
     corners = g.Concat(g.Sub(middle, half), g.Add(middle, half), axis=0)
     boxes = g.Transpose(corners, perm=[1, 0])
