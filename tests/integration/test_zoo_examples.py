@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from tests.golden.records import ZOO, zoo
-from tests.pictures.support import decode_yolo, run, suppress
+from tests.pictures.support import decode_yolo, run_model, suppress
 from tests.support.faces import FACES, detect_face
 from tflite2onnx import convert, convert_bundle
 
@@ -69,13 +69,13 @@ def test_yolo_is_decoded_as_documented(path: Path) -> None:
     """Boxes are those of a reference in numpy on the network's own outputs."""
     result = convert(path, preprocess=True, postprocess="threshold=0.01")
     picture = FACES.draw_face()
-    prepared = run(result.parts["preprocessing"], {"image": picture})
+    prepared = run_model(result.parts["preprocessing"], {"image": picture})
     side, top = 480, 60
     assert prepared.pop("image_size").tolist() == [360, 480]
-    (output,) = run(result.parts["network"], prepared).values()
+    (output,) = run_model(result.parts["network"], prepared).values()
     boxes, scores = decode_yolo(output.astype(float), "yolov8")
     kept = suppress(boxes, scores, 0.01, 0.7, 100)
-    got = run(result, {"image": picture})
+    got = run_model(result, {"image": picture})
     want = boxes[[index for index, _ in kept]] * side - [0, top, 0, top]
     np.testing.assert_allclose(got["boxes"], want, rtol=0, atol=0.5)
     np.testing.assert_array_equal(got["classes"], [number for _, number in kept])

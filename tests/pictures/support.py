@@ -14,8 +14,11 @@ import onnxruntime
 from tests.support import Build
 from tests.support.metadata import pack_metadata
 from tflite2onnx import Result
+from tflite2onnx.pictures.mediapipe import Detector
 
 Array = npt.NDArray[Any]
+
+PICTURES = ((48, 64), (64, 33), (40, 40))
 
 
 def draw_picture(height: int, width: int, seed: int = 0) -> Array:
@@ -45,7 +48,7 @@ def normalization(mean: Sequence[float], std: Sequence[float]) -> dict[str, Any]
     return {"process_units": [{"options": ("NormalizationOptions", {"mean": mean, "std": std})}]}
 
 
-def run(result: Result, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def run_model(result: Result, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Return the outputs of a model by their names."""
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
     names = [output.name for output in session.get_outputs()]
@@ -54,7 +57,7 @@ def run(result: Result, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 def prepare(result: Result, picture: Array) -> Array:
     """Return what the preprocessing of a model makes of a picture."""
-    return run(result.parts["preprocessing"], {"image": picture})["pixels"]
+    return run_model(result.parts["preprocessing"], {"image": picture})["pixels"]
 
 
 def resize(picture: Array, height: int, width: int) -> Array:
@@ -134,7 +137,7 @@ def run_outputs(
 ) -> dict[str, Array]:
     """Return what a model of `build_outputs` makes of the outputs of its network."""
     feeds = {f"raw_{i}": -output for i, output in enumerate(outputs)}
-    return run(result, feeds if picture is None else {"image": picture, **feeds})
+    return run_model(result, feeds if picture is None else {"image": picture, **feeds})
 
 
 def overlap(box: Array, others: Array) -> Array:
@@ -183,3 +186,23 @@ def decode_yolo(output: Array, form: str) -> tuple[Array, Array]:
     middle, half = columns[:2].T, columns[2:4].T / 2
     scores = columns[4:] if form == "yolov8" else columns[4] * columns[5:]
     return np.concatenate([middle - half, middle + half], 1), scores
+
+
+def to_pixels(points: Array, picture: Array, *, centred: bool = True) -> Array:
+    """Return points [..., 2], fractions of a square around a picture, in pixels."""
+    height, width, _ = picture.shape
+    side = max(height, width)
+    margins = (np.array([side, side]) - [width, height]) / 2
+    return np.asarray(points * side - (margins if centred else np.floor(margins)))
+
+
+def draw_faces(detector: Detector) -> tuple[Array, Array]:
+    """Return outputs of a detector with groups of boxes that overlap."""
+    random = np.random.default_rng(detector.size)
+    n = detector.boxes
+    raw = random.normal(0, 3, (1, n, detector.numbers)).astype(np.float32)
+    raw[..., 2:4] = random.uniform(20, 60, (1, n, 2))
+    logits = random.normal(-12, 2, (1, n, 1)).astype(np.float32)
+    for first in random.integers(0, n - 8, 5):
+        logits[0, first : first + 8, 0] = random.uniform(-1, 4, 8)
+    return raw, logits

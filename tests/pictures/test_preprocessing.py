@@ -16,7 +16,7 @@ from tests.pictures.support import (
     normalization,
     prepare,
     resize,
-    run,
+    run_model,
 )
 from tests.support import Build
 from tests.support.control import loop, number, op
@@ -43,7 +43,7 @@ def test_a_picture_is_resized_and_normalized(size: tuple[int, int]) -> None:
     want = (resize(picture.astype(float), 6, 8) - [1, 2, 3]) / 4
     got = prepare(result, picture)
     np.testing.assert_allclose(got, want[None], atol=1e-4)
-    (whole,) = run(result, {"image": picture}).values()
+    (whole,) = run_model(result, {"image": picture}).values()
     np.testing.assert_array_equal(whole, -got)
 
 
@@ -153,7 +153,7 @@ def test_the_parts_are_models_that_can_be_merged() -> None:
     )
     session = pytest.importorskip("onnxruntime").InferenceSession(merged.SerializeToString())
     picture = draw_picture(9, 5)
-    want = run(result, {"image": picture})[result.outputs[0].name]
+    want = run_model(result, {"image": picture})[result.outputs[0].name]
     np.testing.assert_array_equal(session.run(None, {"image": picture})[0], want)
 
 

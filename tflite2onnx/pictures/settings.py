@@ -39,8 +39,8 @@ def _read_size(value: object) -> tuple[int, int]:
     """Read a height and a width."""
     words = value.split("x") if isinstance(value, str) else value
     height, width = words if isinstance(words, Sequence) else ()
-    read, _ = _number(int, 1, _MOST, "")
-    return read(height), read(width)
+    read_side, _ = _number(int, 1, _MOST, "")
+    return read_side(height), read_side(width)
 
 
 def _number(
@@ -48,13 +48,13 @@ def _number(
 ) -> tuple[Callable[[object], Any], str]:
     """Return how a number from `low` to `high` is read, and what it must be."""
 
-    def read(value: object) -> Any:  # noqa: ANN401 - of the kind
+    def read_number(value: object) -> Any:  # noqa: ANN401 - of the kind
         number = kind(str(value))
         if not low <= number <= high:
             raise ValueError
         return number
 
-    return read, form
+    return read_number, form
 
 
 def _read_labels(value: object) -> str | tuple[str, ...]:
@@ -67,12 +67,12 @@ def _read_labels(value: object) -> str | tuple[str, ...]:
 
 
 def _one_of(*words: str) -> tuple[Callable[[Any], Any], str]:
-    def read(value: object) -> str:
+    def read_word(value: object) -> str:
         if value not in words:
             raise ValueError
         return str(value)
 
-    return read, join_alternatives(words)
+    return read_word, join_alternatives(words)
 
 
 # How each key is read, and what its value must be.
