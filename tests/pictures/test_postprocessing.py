@@ -314,6 +314,23 @@ def test_half_precision() -> None:
         np.testing.assert_array_equal(got["scores"], [-1, -2, -3])
 
 
+def test_labels_and_the_threshold_of_the_metadata() -> None:
+    """A classifier of pictures has the labels and the least score of its metadata."""
+    unit = ("ScoreThresholdingOptions", {"global_score_threshold": 1.5})
+    output = {
+        "associated_files": [{"name": "labels.txt", "type": 2}],
+        "process_units": [{"options": unit}],
+    }
+    metadata = pack_metadata({"subgraph_metadata": [{"output_tensor_metadata": [output]}]})
+    files = {"labels.txt": b"a\nb\nc\n"}
+    network = build_outputs((4, 4), [(1, 3)], files, metadata=metadata)
+    scores = np.array([[1, 2, 3]], np.float32)
+    result = convert(network, preprocess="std=1", postprocess=True)
+    assert run_outputs(result, [scores], draw_picture(5, 6))["labels"].tolist() == ["c", "b"]
+    result = convert(network, preprocess="std=1", postprocess="threshold=0.5")
+    assert len(run_outputs(result, [scores], draw_picture(5, 6))["labels"]) == 3
+
+
 def test_a_batch_is_refused() -> None:
     with pytest.raises(ConversionError, match="postprocess must be given without batch"):
         convert(build_outputs(None, [(1, 6)]), postprocess=True, batch=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,6 @@ from tflite2onnx.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tests.support import Subgraph, Tensor
 
@@ -175,6 +175,27 @@ def test_the_network_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
     empty.touch()
     with pytest.raises(ConversionError):
         verify(network, empty)
+
+
+def test_parts_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--parts writes each part to a file of its own."""
+    source, target = str(tmp_path / "a.tflite"), str(tmp_path / "a.onnx")
+    Path(source).write_bytes(build_network())
+    assert main([source, target, "--preprocess", HALF, "--parts"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("preprocessing", "network"):
+        assert f"a.{name}.onnx" in printed
+        onnx.checker.check_model(onnx.load(tmp_path / f"a.{name}.onnx"), full_check=True)
+    for words, message in (
+        ([source, target, "--parts"], "--parts must be given with --preprocess"),
+        ([source, "-", "--parts", "--preprocess", HALF], "--parts must be given with OUT.onnx"),
+        (
+            [str(tmp_path), "-o", str(tmp_path / "out"), "--parts", "--preprocess", HALF],
+            "one model",
+        ),
+    ):
+        assert main(words) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_a_network_with_a_loop_and_taken_names() -> None:

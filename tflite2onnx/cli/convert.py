@@ -80,6 +80,8 @@ def run_command(options: argparse.Namespace) -> int:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
     _check_verification_options(options)
+    if options.parts and not (options.preprocess or options.postprocess):
+        raise OptionError("--parts must be given with --preprocess or --postprocess")
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
@@ -129,7 +131,7 @@ def _check_verification_options(options: argparse.Namespace) -> None:
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
     """Raise OptionError for an option that cannot be combined with standard output."""
-    for option in ("json", "external_data", "report"):
+    for option in ("json", "external_data", "report", "parts"):
         if job.output == STANDARD and getattr(options, option) not in (None, False):
             raise OptionError(
                 f"--{option.replace('_', '-')} must be given with OUT.onnx, got standard output"
@@ -199,7 +201,8 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     has_data = has_external_data(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if has_data else job.output
     wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
-    _print_unless_quiet(options, [f"{wrote}, {size:,} bytes"])
+    parts = [f"wrote {path}" for path in _list_parts(options, job, result)]
+    _print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
     return status
 
 
@@ -237,7 +240,16 @@ def _write_model(
         with target_path(job.output) as target:
             target.parent.mkdir(parents=True, exist_ok=True)
     with _write_report_on_success(options, job.source, result, report):
-        return result, report, result.save(job.output, options.external_data)
+        size = result.save(job.output, options.external_data)
+        for path, part in _list_parts(options, job, result).items():
+            part.save(path, options.external_data)
+        return result, report, size
+
+
+def _list_parts(options: argparse.Namespace, job: Job, result: Result) -> dict[str, Result]:
+    """Return the parts that are written as models of their own, by their paths."""
+    stem = job.output.removesuffix(".onnx")
+    return {f"{stem}.{name}.onnx": part for name, part in result.parts.items() if options.parts}
 
 
 def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -249,7 +261,7 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def _refuse_single(options: argparse.Namespace, what: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
-    names = ("layout", "shape", "inputs", "outputs", "rename", "report")
+    names = ("layout", "shape", "inputs", "outputs", "rename", "report", "parts")
     single = [f"--{name}" for name in names if getattr(options, name)]
     for option in (*single, *given_options(options, SINGLE)):
         raise OptionError(f"{option} must be given for one model, got {what}")

@@ -32,7 +32,7 @@ class Facts(NamedTuple):
         size: the height and the width of its picture; None if it takes none.
         ultralytics: what Ultralytics packs with a model (`yolo.read_ultralytics`).
         face_detector: the options of MediaPipe's anchors in the metadata.
-        labels: the labels in the metadata of its outputs.
+        labels, threshold: the labels and the least score in the metadata of its outputs.
         ends_in_scores: whether LOGISTIC or SOFTMAX make an output.
     """
 
@@ -41,6 +41,7 @@ class Facts(NamedTuple):
     ultralytics: Mapping[str, Any]
     face_detector: Mapping[str, Any]
     labels: Sequence[str] = ()
+    threshold: float | None = None
     ends_in_scores: bool = False
 
 
@@ -79,9 +80,11 @@ def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]
     files = [*(f for o in notes.get("outputs", ()) for f in o.get("files", ()))]
     files += notes.get("files", ())
     labels = next((f["labels"] for f in files if len(f.get("labels", ())) > 1), ())
+    thresholds = [o["threshold"] for o in notes.get("outputs", ()) if "threshold" in o]
+    threshold = next(iter(thresholds), None)
     ends = any(_ends_in_scores(graph, tensor) for tensor in graph.outputs)
     packed, described = (notes.get(key, {}) for key in ("ultralytics", "face_detector"))
-    return Facts(graph, size, packed, described, labels, ends)
+    return Facts(graph, size, packed, described, labels, threshold, ends)
 
 
 def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
@@ -111,9 +114,11 @@ def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
     return None
 
 
-def _limits(settings: Mapping[str, Any], threshold: float, iou: float, most: int = _MOST) -> Limits:
+def _limits(settings: Mapping[str, Any], facts: Facts, threshold: float, iou: float) -> Limits:
+    """Return the user's limits, else those of the metadata, else the defaults of the family."""
+    known = threshold if facts.threshold is None else facts.threshold
     return Limits(
-        settings.get("threshold", threshold), settings.get("iou", iou), settings.get("max", most)
+        settings.get("threshold", known), settings.get("iou", iou), settings.get("max", _MOST)
     )
 
 
@@ -137,7 +142,7 @@ def _find_operator(
     if len(ops) != 1 or names != by_name.keys():
         return None
     found = tuple(by_name[tensor.name] for tensor in ops[0].outputs)
-    threshold = settings.get("threshold", ssd.THRESHOLD)
+    threshold = _limits(settings, facts, ssd.THRESHOLD, ssd.IOU).threshold
     classes = int(ops[0].options.get("num_classes", 0))
     most = found[2].tensor.elements
     read = partial(ssd.read_detections, threshold=threshold)
@@ -151,7 +156,7 @@ def _find_mediapipe(
     if detector is None:
         return None
     ends = tuple(sorted(ports, key=lambda port: -port.tensor.shape[2]))
-    limits = _including(_limits(settings, detector.threshold, mediapipe.IOU))
+    limits = _including(_limits(settings, facts, detector.threshold, mediapipe.IOU))
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
         numbers, logits = outputs
@@ -170,7 +175,7 @@ def _find_ssd(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) 
     if anchors is None:
         return None
     found = tuple(sorted(ports, key=lambda port: port.tensor.shape[2] != 4))
-    limits = _limits(settings, ssd.THRESHOLD, ssd.IOU)
+    limits = _limits(settings, facts, ssd.THRESHOLD, ssd.IOU)
     how = settings.get("scores", "none" if facts.ends_in_scores else "sigmoid")
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
@@ -187,7 +192,7 @@ def _find_yolo(
     if len(ports) != 1 or yolo.find_yolo(facts.size, ports[0].tensor.shape) != form:
         return None
     shape = ports[0].tensor.shape
-    limits = _limits(settings, yolo.THRESHOLD, yolo.IOU[form])
+    limits = _limits(settings, facts, yolo.THRESHOLD, yolo.IOU[form])
 
     pixels = facts.size if settings.get("coordinates") == "pixels" else None
 
@@ -209,7 +214,7 @@ def _find_scores(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any
         return None
     classes = ports[0].tensor.elements
     most = min(settings.get("max", _TOP), classes)
-    how, threshold = settings.get("scores", "none"), settings.get("threshold")
+    how, threshold = settings.get("scores", "none"), settings.get("threshold", facts.threshold)
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
         scores = activate(g, g.Reshape(outputs[0], g.ints([classes])), how)

@@ -149,6 +149,12 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same, for weights of at least this many bytes, such as 4096, 64K or 1M (default:"
         f" {_SMALLEST})",
     )
+    add(
+        "--parts",
+        action="store_true",
+        help="with --preprocess or --postprocess: also write the preprocessing, the network and the"
+        " postprocessing as models of their own, OUT.preprocessing.onnx and so on",
+    )
 
 
 def _parse_size(text: str) -> int:
