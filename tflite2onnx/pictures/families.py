@@ -142,7 +142,7 @@ def _find_operator(
     if len(ops) != 1 or names != by_name.keys():
         return None
     found = tuple(by_name[tensor.name] for tensor in ops[0].outputs)
-    threshold = _limits(settings, facts, ssd.THRESHOLD, ssd.IOU).threshold
+    threshold = _limits(settings, facts, ssd.OPERATOR_THRESHOLD, ssd.IOU).threshold
     classes = int(ops[0].options.get("num_classes", 0))
     most = found[2].tensor.elements
     read = partial(ssd.read_detections, threshold=threshold)

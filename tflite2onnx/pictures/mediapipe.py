@@ -62,7 +62,7 @@ DETECTORS: tuple[Detector, ...] = (
     Detector("faces", 192, (4,), 0, 2304, 16, -1, 0.6, f"{_FACES}_full_range.pbtxt"),
     Detector(
         *("faces", 256, (16, 32, 32, 32), 1, 896, 16, -1, 0.65),
-        "graphs/face_detection/face_detection_back_mobile_gpu.pbtxt of version 0.8.0",
+        "graphs/face_detection/face_detection_back_mobile_gpu.pbtxt at commit a9b643e0f",
     ),
     Detector(
         *("palms", 192, (8, 16, 16, 16), 1, 2016, 18, 0, 0.5),

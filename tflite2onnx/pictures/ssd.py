@@ -2,8 +2,8 @@
 
 TFLite_Detection_PostProcess has decoded and suppressed boxes. Without it there are two outputs: the
 encodings of boxes [1, n, 4] and the scores of classes [1, n, classes], the first of which is the
-background. The anchors and scales are those of MediaPipe's object detection
-(mediapipe/graphs/object_detection/object_detection_desktop_tflite_graph.pbtxt).
+background. The anchors, scales and limits are those of MediaPipe's object detection
+(mediapipe/graphs/object_detection/object_detection_desktop_live.pbtxt).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tflite2onnx.pictures.anchors import AnchorOptions, make_anchors
 from tflite2onnx.pictures.boxes import Candidates, Detections
 from tflite2onnx.tensor import Array, DType, Shape
 
-THRESHOLD, IOU = 0.5, 0.6
+THRESHOLD, IOU = 0.6, 0.4
+OPERATOR_THRESHOLD = 0.5  # of TensorFlow's examples
 OPERATOR = "TFLite_Detection_PostProcess"
 _STRIDES = (16, 32, 64, 128, 256, 512)
 _RATIOS = (1.0, 2.0, 0.5, 3.0, 0.3333)
