@@ -27,7 +27,7 @@ def draw_picture(height: int, width: int, seed: int = 0) -> Array:
 
 
 def build_network(
-    shape: Sequence[int] = (1, 6, 8, 3),
+    shape: Sequence[int | None] = (1, 6, 8, 3),
     notes: Mapping[str, Any] | None = None,
     code: str = "NEG",
     **fields: Any,

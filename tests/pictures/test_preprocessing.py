@@ -104,6 +104,17 @@ def test_the_order_of_the_network_is_kept() -> None:
     np.testing.assert_allclose(prepare(result, picture)[0], want, atol=1e-4)
 
 
+def test_a_network_with_a_dynamic_batch() -> None:
+    """A network for any number of pictures gets one."""
+    network = build_network((None, 6, 8, 3))
+    result = convert(network, preprocess="std=255")
+    assert result.parts["network"].inputs[0].symbols
+    picture = draw_picture(6, 8)
+    (got,) = run_model(result, {"image": picture}).values()
+    np.testing.assert_allclose(got[0], -(picture / 255), atol=1e-6)
+    assert verify(network, result.model).ok
+
+
 def test_pictures_of_floats_and_of_one_size() -> None:
     """type=float32 takes numbers from 0 to 255; size=HxW fixes the sizes."""
     result = convert(
