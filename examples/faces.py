@@ -1,14 +1,12 @@
-"""A MediaPipe pipeline in numpy: find a face, crop it, and place 478 landmarks on it.
+"""A MediaPipe pipeline: find a face, crop it, and place 478 landmarks on it.
 
     python examples/faces.py DETECTOR LANDMARKS [--picture PICTURE.npy]
 
 DETECTOR and LANDMARKS are the TFLite models of MediaPipe's face landmarker: the short-range
-BlazeFace and the face mesh. Both models are converted, and the same pipeline runs with LiteRT and
-with ONNX Runtime. The script prints the largest distance of the landmarks, in pixels of the
-picture. A picture is uint8[height, width, 3] in RGB; without a picture a face is drawn.
-
-The code between the networks is the same for both runtimes, which differ only in the function that
-runs a `Network`.
+BlazeFace and the face mesh. The converted detector takes a picture and returns faces; the crop is
+numpy, and LiteRT and ONNX Runtime run the mesh. The script prints the largest distance of the
+landmarks, in pixels of the picture. A picture is uint8[height, width, 3] in RGB; without a picture
+a face is drawn.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime
 
 import tflite2onnx
 
 Array = npt.NDArray[Any]
 
-SCORE, OVERLAP = 0.5, 0.3  # limits: a face, and boxes of the same face
 MARGIN = 1.5  # the crop for the mesh is larger than the face
 
 
@@ -44,23 +42,6 @@ class Region(NamedTuple):
     y: float
     side: float
     angle: float
-
-
-def anchors(size: int = 128, strides: Sequence[int] = (8, 16, 16, 16)) -> Array:
-    """Return the centres of BlazeFace's 896 anchors, [n, 2] from 0 to 1, x first.
-
-    Each layer of the network has two anchors at each place of its feature map. Layers with equal
-    strides share a map, so that their anchors are adjacent. (SsdAnchorsCalculator of MediaPipe,
-    with the options of the short-range face detector: fixed anchor size, one aspect ratio.)
-    """
-    found = []
-    for stride in dict.fromkeys(strides):
-        places = size // stride
-        centres = (np.arange(places) + 0.5) / places
-        y, x = np.meshgrid(centres, centres, indexing="ij")
-        each = 2 * strides.count(stride)
-        found.append(np.repeat(np.stack([x, y], -1).reshape(-1, 2), each, axis=0))
-    return np.concatenate(found)
 
 
 def cut_region(picture: Array, region: Region, size: int) -> Array:
@@ -85,35 +66,22 @@ def _pixels(picture: Array, x: Array, y: Array) -> Array:
     return np.where(inside[..., None], taken, 0)
 
 
-def detect(network: Network, picture: Array) -> tuple[float, Array]:
+def open_detector(model: str) -> onnxruntime.InferenceSession:
+    """Convert a detector; return a session that takes a picture and returns faces in pixels."""
+    result = tflite2onnx.convert(model, preprocess=True, postprocess=True)
+    return onnxruntime.InferenceSession(result.model.SerializeToString())
+
+
+def detect(detector: onnxruntime.InferenceSession, picture: Array) -> tuple[float, Array]:
     """Return the best face's score and its six key points, [6, 2] in pixels; the eyes come first.
 
-    The best box is averaged with the boxes that overlap it, weighted by their scores, as in
-    MediaPipe's weighted non-maximum suppression.
+    Raises:
+        ValueError: the picture shows no face.
     """
-    height, width, _ = picture.shape
-    whole = Region(width / 2, height / 2, max(width, height), 0)
-    made = network.run(cut_region(picture, whole, network.size)[None] * 2 - 1)
-    centres = anchors(network.size)
-    logits = np.clip(made[len(centres)].reshape(-1), -80, 80)  # so that exp does not overflow
-    scores = 1 / (1 + np.exp(-logits))
-    boxes = made[16 * len(centres)].reshape(-1, 8, 2) / network.size  # centre, size, six points
-    boxes[:, 0] += centres
-    boxes[:, 2:] += centres[:, None]
-    best = int(scores.argmax())
-    same = (_overlap(boxes[best], boxes) >= OVERLAP) & (scores >= SCORE)
-    same[best] = True
-    points = np.average(boxes[same, 2:], axis=0, weights=scores[same])
-    corner = np.array([whole.x, whole.y]) - whole.side / 2
-    return float(scores[best]), corner + points * whole.side
-
-
-def _overlap(box: Array, others: Array) -> Array:
-    """Return the intersection over union of a box and others, [.., 8, 2]: centre, size, points."""
-    low = np.maximum(box[0] - box[1] / 2, others[:, 0] - others[:, 1] / 2)
-    high = np.minimum(box[0] + box[1] / 2, others[:, 0] + others[:, 1] / 2)
-    shared = np.clip(high - low, 0, None).prod(-1)
-    return np.asarray(shared / (box[1].prod() + others[:, 1].prod(-1) - shared))
+    scores, points = detector.run(["scores", "keypoints"], {"image": picture})
+    if not len(scores):
+        raise ValueError("the picture must show a face")
+    return float(scores[0]), points[0]
 
 
 def mesh_region(points: Array) -> Region:
@@ -156,8 +124,6 @@ def with_litert(model: str) -> Network:
 
 def with_onnx(model: str) -> Network:
     """Convert a TFLite model; return a network that ONNX Runtime runs."""
-    import onnxruntime  # noqa: PLC0415 - only this function needs ONNX Runtime
-
     result = tflite2onnx.convert(model)
     session = onnxruntime.InferenceSession(result.model.SerializeToString())
     (end,) = result.inputs
@@ -235,18 +201,19 @@ def draw_landmarks(found: Mapping[str, Array]) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Run the pipeline with both runtimes, and print the largest distance of landmarks."""
-    parser = argparse.ArgumentParser(description="Faces by LiteRT and by ONNX Runtime.")
+    parser = argparse.ArgumentParser(description="Landmarks on faces.")
     parser.add_argument("detector", help="MediaPipe's short-range face detector, .tflite")
     parser.add_argument("mesh", help="MediaPipe's face landmarks detector, .tflite")
     parser.add_argument("--picture", help="uint8[height, width, 3], .npy (default: a drawn face)")
     parser.add_argument("--svg", help="write the drawn face and the landmarks to this file")
     options = parser.parse_args(words)
     picture = np.load(options.picture) if options.picture else draw_face()
+    score, points = detect(open_detector(options.detector), picture)
+    print(f"a face of score {score:.4f}, its eyes at {points[0].round(2)} and {points[1].round(2)}")
     found = {}
     for name, network in (("LiteRT", with_litert), ("ONNX Runtime", with_onnx)):
-        score, points = detect(network(options.detector), picture)
         found[name] = landmarks(network(options.mesh), picture, mesh_region(points))
-        print(f"{name}: a face of score {score:.4f}, its nose at {found[name][1, :2].round(2)}")
+        print(f"{name}: the nose at {found[name][1, :2].round(2)}")
     one, other = found.values()
     print(f"{len(one)} landmarks, at most {np.abs(one - other).max():.2g} pixels apart")
     if options.svg:

@@ -62,7 +62,7 @@ from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
-from tflite2onnx.reader.metadata import describe_model
+from tflite2onnx.reader.metadata import associated_files, describe_face_detector, describe_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
 from tflite2onnx.signatures import (
@@ -106,7 +106,7 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
         ConversionError: the model cannot be converted; the message gives the reason.
     """
     try:
-        return convert_model(source, options, notes=_metadata_or_empty(source, origin))
+        return convert_model(source, options, notes=_metadata_or_empty(source, origin, options))
     except MemoryError as error:
         raise ModelFileError(OUT_OF_MEMORY) from error
 
@@ -145,9 +145,8 @@ def convert_model(
         check(emitted, graph)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
-    emitted = rename_as_requested(emitted, options.rename, signature)
     properties: dict[str, object] = {
-        "signatures": signature_io_names(model, index, emitted),
+        "signatures": None,
         "metadata": notes,
         "rename": options.rename,
         "float16": {"io": options.float16_io} if options.float16 else None,
@@ -155,8 +154,36 @@ def convert_model(
     }
     if options.inputs is not None or options.outputs is not None:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
-    name, required = graph.name or "main", options.states == "required"
-    return result_of(emitted, name, properties, float32_nodes, required_states=required)
+    assemble = partial(
+        result_of,
+        name=graph.name or "main",
+        float32_nodes=float32_nodes,
+        required_states=options.states == "required",
+    )
+    if options.preprocess or options.postprocess:
+        properties["signatures"] = signature_io_names(model, index, emitted)
+        return _assemble_with_pictures(emitted, model.graphs[index], options, properties, assemble)
+    emitted = rename_as_requested(emitted, options.rename, signature)
+    properties["signatures"] = signature_io_names(model, index, emitted)
+    return assemble(emitted, metadata=properties)
+
+
+def _assemble_with_pictures(
+    emitted: Emitted,
+    graph: Graph,
+    options: ConversionOptions,
+    properties: Mapping[str, Any],
+    assemble: Callable[..., Result],
+) -> Result:
+    """Return the model with its preprocessing and postprocessing."""
+    from tflite2onnx.pictures.attach import attach_pictures  # noqa: PLC0415 - slow to import
+    from tflite2onnx.pictures.parts import assemble_parts  # noqa: PLC0415 - likewise
+
+    notes = properties["metadata"] or {}
+    attached = attach_pictures(emitted, options.preprocess, options.postprocess, graph, notes)
+    check(attached.whole, graph)
+    renamed = rename_as_requested(attached.whole, options.rename)
+    return assemble_parts(attached._replace(whole=renamed), properties, assemble)
 
 
 def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[str, object]:
@@ -332,10 +359,20 @@ def _with_opset(
             return emitted
 
 
-def _metadata_or_empty(source: Model, model: AnySource) -> dict[str, object]:
+def _metadata_or_empty(
+    source: Model, model: AnySource, options: ConversionOptions
+) -> dict[str, object]:
     """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
     try:
-        return describe_model(source, model)
+        notes = describe_model(source, model)
+        if options.preprocess or options.postprocess:
+            from tflite2onnx.pictures.yolo import (  # noqa: PLC0415 - slow to import
+                read_ultralytics,
+            )
+
+            notes["ultralytics"] = read_ultralytics(associated_files(model))
+            notes["face_detector"] = describe_face_detector(source)
     except ModelFileError as error:
         _logger.warning("%s", error)
         return {}
+    return notes

@@ -20,6 +20,7 @@ from tflite2onnx.options import (
     WeightType,
     accept_legacy_arguments,
 )
+from tflite2onnx.pictures.settings import Settings
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, ModelSource
 from tflite2onnx.result import Result
@@ -53,6 +54,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     rename: Mapping[str, str] | None = None,
     float16: bool = False,
     float16_io: bool = False,
+    preprocess: Settings = False,
+    postprocess: Settings = False,
     external_data: int | None = None,
 ) -> Result:
     """Convert a TFLite model to ONNX.
@@ -107,6 +110,13 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         float16: compute in half precision. Operators that may overflow, or that exist for float32
             only, stay in float32; `Result.float32_nodes` lists them.
         float16_io: with `float16`, the inputs, outputs and states are float16 too.
+        preprocess: take a picture as the input, uint8[height, width, 3] in RGB, of any size. True
+            resizes and normalizes it as the metadata of the model, or MediaPipe's options for this
+            model, say. A mapping, {"mean": 127.5, "std": 127.5}, or a text, "mean=127.5,std=127.5",
+            says it otherwise; docs/pictures.md lists all keys.
+        postprocess: return boxes, scores, classes, labels and key points in place of the model's
+            outputs. True decodes them as the shapes and the metadata of the model say; a mapping,
+            {"threshold": 0.4}, or a text, "threshold=0.4", changes this.
         external_data: the size in bytes from which on weights are written to a second file; see
             `Result.save`.
 
@@ -139,6 +149,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         rename={} if rename is None else rename,
         float16=float16,
         float16_io=float16_io,
+        preprocess=preprocess,
+        postprocess=postprocess,
     )
     result = _read_and_convert(model, options)
     if output is not None:

@@ -37,6 +37,18 @@ class OptionError(ConversionError):
     """An option of the conversion has an invalid value, or one that the model does not support."""
 
 
+class PictureError(OptionError):
+    """The model takes no picture, or its outputs are no boxes or scores that are known.
+
+    Attributes:
+        option: the option that must be left out, "preprocess" or "postprocess".
+    """
+
+    def __init__(self, option: str, reason: str) -> None:
+        self.option = option
+        super().__init__(f"{option}: {reason}")
+
+
 class OutputError(ConversionError):
     """The ONNX file cannot be written to the output path."""
 

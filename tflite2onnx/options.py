@@ -21,6 +21,12 @@ import onnx
 
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
 from tflite2onnx.errors import OptionError
+from tflite2onnx.pictures.settings import (
+    POSTPROCESS_KEYS,
+    PREPROCESS_KEYS,
+    Settings,
+    read_settings,
+)
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
@@ -219,6 +225,25 @@ class ConversionOptions:
         default=False,
         metadata=_help("with --float16, inputs and outputs are float16 too (default: float32)"),
     )
+    preprocess: Settings = field(
+        default=False,
+        metadata=_help(
+            "take a picture, uint8[height, width, 3] of any size, and resize and normalize it as"
+            " the metadata of the model say; or with mean=, std=, channels=rgb|bgr|gray,"
+            " resize=stretch|letterbox|center, pad=, layout=HWC|CHW|NHWC|NCHW, size=HxW and"
+            " type=uint8|float32"
+        ),
+    )
+    postprocess: Settings = field(
+        default=False,
+        metadata=_help(
+            "return boxes, scores, classes, labels and key points, decoded as the shapes and the"
+            " metadata of the model say; or with"
+            " decoder=mediapipe|yolov5|yolov8|ssd|detections|scores, scores=sigmoid|softmax|none,"
+            " threshold=, iou=, max=, units=pixels|fractions, coordinates=fractions|pixels and"
+            " labels=FILE"
+        ),
+    )
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -234,6 +259,11 @@ class ConversionOptions:
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
         if self.float16_io and not self.float16:
             raise OptionError("float16_io must be given with float16")
+        read_settings("preprocess", self.preprocess, PREPROCESS_KEYS)
+        read_settings("postprocess", self.postprocess, POSTPROCESS_KEYS)
+        for name in ("preprocess", "postprocess"):
+            if getattr(self, name) and self.batch is not None:
+                raise OptionError(f"{name} must be given without batch: it is for one picture")
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)

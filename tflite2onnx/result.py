@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import shorten
 from typing import Any
@@ -34,7 +34,8 @@ class Result:
     `states` are further inputs and outputs that carry state from one run to the next. `transposes`
     is the number of Transpose nodes and `bytes_moved` the bytes that they write in one run. `size`
     is the size of the model in bytes, with weights. `float32_nodes` are the nodes that compute in
-    float32 in a model of half precision.
+    float32 in a model of half precision. `parts` are "preprocessing", "network" and
+    "postprocessing" as models of their own, if the model takes pictures or makes boxes.
     """
 
     inputs: tuple[Endpoint, ...]
@@ -47,6 +48,7 @@ class Result:
     skeleton: Skeleton
     states: tuple[State, ...] = ()
     float32_nodes: tuple[Float32Node, ...] = ()
+    parts: Mapping[str, Result] = field(default_factory=dict)
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -115,11 +117,12 @@ def _short(end: Endpoint) -> str:
 
 
 def result_of(
-    emitted: Emitted, name: str, metadata: Mapping[str, object],
+    emitted: Emitted, name: str, metadata: Mapping[str, object] | None,
     float32_nodes: tuple[Float32Node, ...] = (), *, required_states: bool = False,
 ) -> Result:  # fmt: skip
     """Assemble the ONNX model of a graph; `metadata` is added to the metadata of the interface.
 
+    None is a model without metadata: onnx.compose merges no models whose metadata differ.
     With `required_states` the initial values of states are in the metadata, and not in the graph.
     """
     inputs, state_inputs = _split_endpoints(emitted.inputs, len(emitted.initial))
@@ -129,7 +132,9 @@ def result_of(
     if states:
         described = [state.to_dict(initial=required_states) for state in states]
         properties[STATES] = json.dumps(described)
-    properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in metadata.items() if v}
+    given = (metadata or {}).items()
+    properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in given if v}
+    properties = {} if metadata is None else properties
     skeleton = assemble(name, emitted, properties, VERSION, required_states=required_states)
     transposes, bytes_moved = skeleton.transposes
     return Result(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from tests.golden.records import ZOO, zoo
-from tests.integration.test_examples import FACES
+from tests.pictures.support import decode_yolo, run_model, suppress
+from tests.support.faces import FACES, detect_face
+from tflite2onnx import convert, convert_bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +23,8 @@ __test__ = ZOO in os.environ
 NAMES = ("face_detection_short_range.tflite", "face_landmarks_detector.tflite")
 FOUND = [[str(case.path) for case in zoo() if case.name.endswith(name)] for name in NAMES]
 
+YOLO = [case.path for case in zoo() if "yolov8" in case.name.lower() and "obb" not in case.name]
+
 
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False)))
 def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
@@ -26,13 +32,50 @@ def test_landmarks_are_those_of_litert(pipeline: tuple[str, str], tmp_path: Path
     detector, mesh = pipeline
     picture = FACES.draw_face()
     noise = np.random.default_rng(0).normal(0, 6, picture.shape)
+    session = FACES.open_detector(detector)
     for each in (picture, np.clip(picture + noise, 0, 255).astype(np.uint8)):
-        found: list[Any] = []
-        for network in (FACES.with_litert, FACES.with_onnx):
-            score, points = FACES.detect(network(detector), each)
-            assert score > 0.5
-            found.append(FACES.landmarks(network(mesh), each, FACES.mesh_region(points)))
+        _, points = FACES.detect(session, each)
+        found: list[Any] = [
+            FACES.landmarks(network(mesh), each, FACES.mesh_region(points))
+            for network in (FACES.with_litert, FACES.with_onnx)
+        ]
         np.testing.assert_allclose(found[1], found[0], rtol=0, atol=0.1)
     svg = tmp_path / "faces.svg"
     assert FACES.main([detector, mesh, "--svg", str(svg)]) == 0
     assert svg.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("detector", FOUND[0])
+def test_faces_are_those_of_mediapipe(detector: str, tmp_path: Path) -> None:
+    """Boxes from a bundle equal MediaPipe's algorithm with LiteRT to a hundredth of a pixel."""
+    bundle = tmp_path / "face.task"
+    with zipfile.ZipFile(bundle, "w") as archive:
+        archive.write(detector, "face_detector.tflite")
+    convert_bundle(bundle, tmp_path / "out", preprocess=True, postprocess=True)
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "face_detector.onnx")
+    face, network = FACES.draw_face(), FACES.with_litert(detector)
+    names = ["scores", "boxes", "keypoints"]
+    for width in (480, 411, 360, 301):
+        picture = np.ascontiguousarray(face[:, :width])
+        found: list[Any] = session.run(names, {"image": picture})
+        for want, got in zip(detect_face(network, picture), found, strict=True):
+            np.testing.assert_allclose(got[0], np.asarray(want), rtol=0, atol=0.01)
+    with pytest.raises(ValueError, match="must show a face"):
+        FACES.detect(session, np.zeros_like(face))
+
+
+@pytest.mark.parametrize("path", YOLO)
+def test_yolo_is_decoded_as_documented(path: Path) -> None:
+    """Boxes are those of a reference in numpy on the network's own outputs."""
+    result = convert(path, preprocess=True, postprocess="threshold=0.01")
+    picture = FACES.draw_face()
+    prepared = run_model(result.parts["preprocessing"], {"image": picture})
+    side, top = 480, 60
+    assert prepared.pop("image_size").tolist() == [360, 480]
+    (output,) = run_model(result.parts["network"], prepared).values()
+    boxes, scores = decode_yolo(output.astype(float), "yolov8")
+    kept = suppress(boxes, scores, 0.01, 0.7, 100)
+    got = run_model(result, {"image": picture})
+    want = boxes[[index for index, _ in kept]] * side - [0, top, 0, top]
+    np.testing.assert_allclose(got["boxes"], want, rtol=0, atol=0.5)
+    np.testing.assert_array_equal(got["classes"], [number for _, number in kept])

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from tests.golden.records import ZOO
-from tests.integration.test_examples import FACES, ROOT
 from tests.integration.test_zoo_examples import FOUND
 from tests.runtimes.environments import WEB
 from tests.support.browser import find_browser
+from tests.support.faces import FACES, ROOT, detect_face
 from tflite2onnx import convert
 
 __test__ = ZOO in os.environ
@@ -87,8 +87,10 @@ def run_page(folder: Path, page: str) -> Any:
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False))[:1])
 def test_landmarks_in_a_browser(pipeline: tuple[str, str], tmp_path: Path) -> None:
     """Landmarks equal LiteRT's to a tenth of a pixel, on the drawn face."""
-    for source, name in zip(pipeline, ("detector", "mesh"), strict=True):
-        convert(source, tmp_path / f"{name}.onnx", target="web")
+    convert(
+        *(pipeline[0], tmp_path / "detector.onnx"), target="web", preprocess=True, postprocess=True
+    )
+    convert(pipeline[1], tmp_path / "mesh.onnx", target="web")
     (tmp_path / "node_modules").symlink_to(WEB.folder / "node_modules")
     text = (ROOT / "examples" / "faces.html").read_bytes()
     (tmp_path / "faces.html").write_bytes(text.replace(b"</head>", _SEND))
@@ -97,7 +99,8 @@ def test_landmarks_in_a_browser(pipeline: tuple[str, str], tmp_path: Path) -> No
 
     picture = FACES.draw_face()
     detector, mesh = map(FACES.with_litert, pipeline)
-    score, points = FACES.detect(detector, picture)
+    score, box, points = detect_face(detector, picture)
     want = FACES.landmarks(mesh, picture, FACES.mesh_region(points))
     assert found["score"] == pytest.approx(score, abs=1e-3)
+    np.testing.assert_allclose(np.array(found["box"]), box, rtol=0, atol=0.1)
     np.testing.assert_allclose(np.array(found["landmarks"]), want, rtol=0, atol=0.1)

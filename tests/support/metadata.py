@@ -12,10 +12,10 @@ from tflite2onnx.reader.metadata_schema import IDENTIFIER, TABLES, UNIONS
 _KINDS = TABLES | {kind: fields for union in UNIONS.values() for kind, fields in union.items()}
 
 
-def pack_metadata(metadata: dict[str, Any]) -> bytes:
-    """Return a ModelMetadata; the table of a union is (its kind, a dict)."""
+def pack_metadata(metadata: dict[str, Any], kind: str = "ModelMetadata") -> bytes:
+    """Return a table of a kind as a file; the table of a union is (its kind, a dict)."""
     builder = flatbuffers.Builder(0)
-    builder.Finish(_table(builder, "ModelMetadata", metadata), file_identifier=IDENTIFIER)
+    builder.Finish(_table(builder, kind, metadata), file_identifier=IDENTIFIER)
     return bytes(builder.Output())
 
 
@@ -33,6 +33,7 @@ def _table(builder: flatbuffers.Builder, kind: str, values: dict[str, Any]) -> i
     builder.StartObject(len(fields))
     for i, (of, value) in slots.items():
         number = {"int8": "Int8", "uint8": "Uint8", "uint32": "Uint32", "float32": "Float32"}
+        number |= {"int32": "Int32", "bool": "Bool"}
         if of in number:
             getattr(builder, f"Prepend{number[of]}Slot")(i, value, None)
         else:
@@ -48,7 +49,7 @@ def _value(builder: flatbuffers.Builder, of: str, value: Any) -> Any:
         return _table(builder, *value)
     if of in _KINDS:
         return _table(builder, of, value)
-    if of in ("[float32]", "[uint32]"):
+    if of in ("[float32]", "[int32]", "[uint8]", "[uint32]"):
         return builder.CreateNumpyVector(np.array(value, of.strip("[]")))
     if of.startswith("["):
         positions = [_table(builder, of.strip("[]"), each) for each in value]

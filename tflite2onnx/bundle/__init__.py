@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 
 from tflite2onnx.bundle import genai
 from tflite2onnx.conversion import convert_read_model
-from tflite2onnx.errors import BundleError, ConversionError, OptionError, OutputError
+from tflite2onnx.errors import (
+    BundleError,
+    ConversionError,
+    OptionError,
+    OutputError,
+    PictureError,
+)
 from tflite2onnx.graph import Model
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
@@ -134,16 +140,26 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
             if part.model not in models:
                 models[part.model] = read_model(bundle.models[part.model])
             chosen = replace(given, signature=part.signature)
-            results[part.label] = convert_read_model(
-                models[part.model],
-                bundle.models[part.model],
-                keep_possible_names(part.label, models[part.model], chosen),
-            )
+            named = keep_possible_names(part.label, models[part.model], chosen)
+            results[part.label] = _convert_part(part, models[part.model], bundle, named)
         except ConversionError as error:
             problems.append(f"{part.label}: {error}")
     if problems:
         raise BundleError("\n".join(problems))
     return results
+
+
+def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionOptions) -> Result:
+    """Convert one of several models; a model that takes no picture is converted without one."""
+    try:
+        return convert_read_model(model, bundle.models[part.model], options)
+    except PictureError as error:
+        _logger.warning("%s is converted without --%s; %s", part.label, error.option, error)
+        first = error.option == "preprocess"
+        without = (
+            replace(options, preprocess=False) if first else replace(options, postprocess=False)
+        )
+        return _convert_part(part, model, bundle, without)
 
 
 def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> ConversionOptions:

@@ -49,6 +49,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.options import ConversionOptions
+from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import check_distinct_files, target_path
@@ -79,6 +80,8 @@ def run_command(options: argparse.Namespace) -> int:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
     _check_verification_options(options)
+    if options.parts and not (options.preprocess or options.postprocess):
+        raise OptionError("--parts must be given with --preprocess or --postprocess")
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
@@ -128,7 +131,7 @@ def _check_verification_options(options: argparse.Namespace) -> None:
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
     """Raise OptionError for an option that cannot be combined with standard output."""
-    for option in ("json", "external_data", "report"):
+    for option in ("json", "external_data", "report", "parts"):
         if job.output == STANDARD and getattr(options, option) not in (None, False):
             raise OptionError(
                 f"--{option.replace('_', '-')} must be given with OUT.onnx, got standard output"
@@ -198,7 +201,8 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     has_data = has_external_data(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if has_data else job.output
     wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
-    _print_unless_quiet(options, [f"{wrote}, {size:,} bytes"])
+    parts = [f"wrote {path}" for path in _list_parts(options, job, result)]
+    _print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
     return status
 
 
@@ -236,7 +240,16 @@ def _write_model(
         with target_path(job.output) as target:
             target.parent.mkdir(parents=True, exist_ok=True)
     with _write_report_on_success(options, job.source, result, report):
-        return result, report, result.save(job.output, options.external_data)
+        size = result.save(job.output, options.external_data)
+        for path, part in _list_parts(options, job, result).items():
+            part.save(path, options.external_data)
+        return result, report, size
+
+
+def _list_parts(options: argparse.Namespace, job: Job, result: Result) -> dict[str, Result]:
+    """Return the parts that are written as models of their own, by their paths."""
+    stem = job.output.removesuffix(".onnx")
+    return {f"{stem}.{name}.onnx": part for name, part in result.parts.items() if options.parts}
 
 
 def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -248,7 +261,7 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def _refuse_single(options: argparse.Namespace, what: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
-    names = ("layout", "shape", "inputs", "outputs", "rename", "report")
+    names = ("layout", "shape", "inputs", "outputs", "rename", "report", "parts")
     single = [f"--{name}" for name in names if getattr(options, name)]
     for option in (*single, *given_options(options, SINGLE)):
         raise OptionError(f"{option} must be given for one model, got {what}")
@@ -331,7 +344,7 @@ def _write_report_on_success(
 def _result_lines(result: Result) -> list[str]:
     ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
     ends += [("state", s.input) for s in result.states]
-    rows = [(kind, e.name, e.dtype, *_describe_shapes(e)) for kind, e in ends]
+    rows = [(kind, e.name, e.dtype, *_describe_shapes(e, result)) for kind, e in ends]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
     return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}", *_float32_lines(result)]
@@ -346,10 +359,13 @@ def _float32_lines(result: Result) -> list[str]:
     return [f"{count(len(result.float32_nodes), 'node')} in float32:", *columns(rows)]
 
 
-def _describe_shapes(end: Endpoint) -> tuple[str, str]:
+def _describe_shapes(end: Endpoint, result: Result) -> tuple[str, str]:
+    """Return the shapes in TFLite and in ONNX; an end that is no tensor of the file has one."""
     tflite, onnx = end.layout
+    network = result.parts.get(NETWORK, result)
+    in_file = end in (*network.inputs, *network.outputs, *(s.input for s in network.states))
     return (
-        f"TFLite {_format_sizes(end.tflite_sizes)} {tflite}".rstrip(),
+        f"TFLite {_format_sizes(end.tflite_sizes)} {tflite}".rstrip() if in_file else "",
         f"ONNX {_format_sizes(end.sizes)} {onnx}".rstrip(),
     )
 

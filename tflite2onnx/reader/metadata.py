@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
-from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
+from tflite2onnx.reader.flatbuffer import Table, Vector, read_root, zero_fields
 from tflite2onnx.reader.metadata_schema import ENUMERATIONS, IDENTIFIER
 from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.utils.archive import DAMAGED, list_entries, open_archive, read_entry
 
 BUFFER = "TFLITE_METADATA"
+_FACES = b"FACE_DETECTOR_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
 # Parts of a flatbuffer can be shared, so a small one could list more parts than fit into memory.
 _MOST_TABLES = 100_000
@@ -103,20 +104,20 @@ class _Reader:
         self._left, self._room = _MOST_TABLES, _MOST_BYTES
 
     def model(self, table: Table) -> ModelMetadata:
-        graphs = self._read_tables(table["subgraph_metadata"])[:1]
+        graphs = self.read_tables(table["subgraph_metadata"])[:1]
         files = self._files(table)
         inputs, outputs = (
             tuple(
                 self._tensor(t)
                 for g in graphs
-                for t in self._read_tables(g[f"{kind}_tensor_metadata"])
+                for t in self.read_tables(g[f"{kind}_tensor_metadata"])
             )
             for kind in ("input", "output")
         )
         for graph in graphs:
             files += self._files(graph)
-            units = [*self._read_tables(graph["input_process_units"])]
-            units += self._read_tables(graph["output_process_units"])
+            units = [*self.read_tables(graph["input_process_units"])]
+            units += self.read_tables(graph["output_process_units"])
             files += self._vocabularies(units)
         return ModelMetadata(
             self._text(table["name"]),
@@ -129,7 +130,8 @@ class _Reader:
             files,
         )
 
-    def _read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
+    def read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
+        """Return the tables of a vector; ValueError if there are too many in all."""
         self._left -= len(tables)
         if self._left < 0:
             raise ValueError(f"it must have at most {_MOST_TABLES:,} tables")
@@ -143,7 +145,7 @@ class _Reader:
                 _enum_name("AssociatedFileType", f["type"]),
                 self._text(f["locale"]),
             )
-            for f in self._read_tables(table[field])
+            for f in self.read_tables(table[field])
         )
 
     def _vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
@@ -159,7 +161,7 @@ class _Reader:
         )
 
     def _tensor(self, table: Table) -> TensorMetadata:
-        units = self._read_tables(table["process_units"])
+        units = self.read_tables(table["process_units"])
         found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
         stats = table["stats"] or {"min": (), "max": ()}
         return TensorMetadata(
@@ -213,6 +215,62 @@ def _content(table: Table | None) -> dict[str, Any]:
 def _enum_name(enumeration: str, number: int) -> str:
     names = _NAMES[enumeration]
     return names[number] if 0 <= number < len(names) else str(number)
+
+
+def describe_face_detector(model: Model) -> dict[str, Any]:
+    """Return the options of MediaPipe's anchors and boxes in a model: strides, interpolated, ...
+
+    The result is empty if the model has no options, or has options of another decoding than that
+    of MediaPipe's published detectors: anchors of fixed size, boxes and key points as x before y in
+    pixels of the input, and a sigmoid over scores.
+
+    Raises:
+        ModelFileError: the metadata are damaged.
+    """
+    try:
+        anchors, boxes = _find_face_detector(model)
+        strides = [int(stride) for stride in anchors["strides"]]
+        scales = {boxes[f"{letter}_scale"] for letter in "xywh"}
+        points = 4 + 2 * boxes["num_keypoints"]
+        ratios = [float(ratio) for ratio in anchors["aspect_ratios"]]
+        offsets = anchors["anchor_offset_x"], anchors["anchor_offset_y"]
+        usual = (
+            anchors["fixed_anchor_size"] and boxes["reverse_output_order"],
+            boxes["sigmoid_score"] and boxes["num_classes"] == 1,
+            (offsets, ratios, boxes["box_coord_offset"]) == ((0.5, 0.5), [1.0], 0),
+            boxes["keypoint_coord_offset"] == 4 and boxes["num_values_per_keypoint"] == 2,
+            len(scales) == 1 and boxes["num_coords"] == points > 4,
+            all(stride > 0 for stride in strides),
+        )
+        if not strides or not all(usual):
+            return {}
+        return {
+            "strides": strides,
+            "interpolated": float(anchors["interpolated_scale_aspect_ratio"]),
+            "boxes": int(boxes["num_boxes"]),
+            "numbers": int(boxes["num_coords"]),
+        }
+    except _GARBAGE as error:
+        raise ModelFileError(
+            f"the options of the face detector are truncated or damaged ({error})"
+        ) from error
+
+
+def _find_face_detector(model: Model) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the options of anchors and of boxes; fields that are 0 if the model has none."""
+    kinds = ("AnchorConfig", "TensorsDecodingConfig")
+    anchors, boxes = (zero_fields(kind) for kind in kinds)
+    raw = model.metadata.get(BUFFER, b"")
+    reader = _Reader()
+    graphs: Any = read_root(memoryview(raw), "ModelMetadata")["subgraph_metadata"] if raw else ()
+    for graph in reader.read_tables(graphs)[:1]:
+        for entry in reader.read_tables(graph["custom_metadata"]):
+            if entry["name"] == _FACES:
+                data = memoryview(entry["data"].tobytes())
+                options = read_root(data, "FaceDetectorOptions")
+                anchors = options["anchor_config"] or anchors
+                boxes = options["tensors_decoding_config"] or boxes
+    return anchors, boxes
 
 
 def associated_files(model: AnySource) -> dict[str, bytes]:

@@ -1,7 +1,8 @@
 """The schema of the TFLite metadata, limited to the fields that are read.
 
-The notation is described in `schema`. The source is metadata_schema.fbs of
-https://github.com/tensorflow/tflite-support, version 1.5.
+The notation is described in `schema`. The sources are metadata_schema.fbs of
+https://github.com/tensorflow/tflite-support, version 1.5, and face_detector_metadata_schema.fbs in
+mediapipe/tasks/metadata of https://github.com/google-ai-edge/mediapipe.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ TABLES = {
     "SubGraphMetadata": (
         "name:string description:string input_tensor_metadata:[TensorMetadata] "
         "output_tensor_metadata:[TensorMetadata] associated_files:[AssociatedFile] "
-        "input_process_units:[ProcessUnit] output_process_units:[ProcessUnit]"
+        "input_process_units:[ProcessUnit] output_process_units:[ProcessUnit] - - "
+        "custom_metadata:[CustomMetadata]"
     ),
     "TensorMetadata": (
         "name:string description:string - content:Content process_units:[ProcessUnit] "
@@ -27,6 +29,20 @@ TABLES = {
     "Stats": "max:[float32] min:[float32]",
     "AssociatedFile": "name:string description:string type:int8 locale:string version:string",
     "ImageSize": "width:uint32 height:uint32",
+    "CustomMetadata": "name:string data:[uint8]",
+    "FaceDetectorOptions": (
+        "- anchor_config:AnchorConfig tensors_decoding_config:TensorsDecodingConfig"
+    ),
+    "AnchorConfig": (
+        "num_layers:int32 - - - anchor_offset_x:float32 anchor_offset_y:float32 strides:[int32] "
+        "aspect_ratios:[float32] fixed_anchor_size:bool interpolated_scale_aspect_ratio:float32"
+    ),
+    "TensorsDecodingConfig": (
+        "num_classes:int32 num_boxes:int32 num_coords:int32 box_coord_offset:int32 "
+        "keypoint_coord_offset:int32 num_keypoints:int32 num_values_per_keypoint:int32 "
+        "x_scale:float32 y_scale:float32 w_scale:float32 h_scale:float32 "
+        "score_clipping_thresh:float32 reverse_output_order:bool sigmoid_score:bool"
+    ),
 }
 
 UNIONS = {

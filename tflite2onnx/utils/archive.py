@@ -16,7 +16,9 @@ from typing import Any
 
 from tflite2onnx.utils.mapped_files import read_pieces
 
-MAGIC = b"PK\x03\x04"
+_MAGIC = b"PK\x03\x04"
+# MediaPipe aligns the files in its bundles to 4 bytes, with zeros before the first one.
+_MOST_ZEROS = 3
 # The exceptions that Python raises for a damaged archive.
 DAMAGED = (
     zipfile.BadZipFile,
@@ -33,6 +35,12 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may take 
 # The fixed part of the header before the bytes of a file ends with the lengths of the name and of
 # the extra field that follow it.
 _LENGTHS, _HEADER = struct.Struct("<HH"), 30
+
+
+def is_archive(start: bytes | memoryview) -> bool:
+    """Return whether a file that starts with these bytes is an archive."""
+    first = bytes(start[: _MOST_ZEROS + len(_MAGIC)])
+    return first.lstrip(b"\0").startswith(_MAGIC)
 
 
 def is_inside(name: str) -> bool:

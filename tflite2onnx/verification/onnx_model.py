@@ -20,6 +20,7 @@ from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
 from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms
 from tflite2onnx.passes.batch.resize_batch import Batch
+from tflite2onnx.pictures.network import find_network
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
@@ -95,20 +96,23 @@ def open_model(
 ) -> OpenedModel:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
 
+    Of a model that takes pictures these are the inputs and outputs of the network in it.
     `open_session` opens the path or the bytes of a file; see `session_of`.
 
     Raises:
         VerifyError: the model cannot be read, ONNX Runtime cannot run it, or its metadata do not
             contain the layouts.
     """
+    if isinstance(converted, (str, os.PathLike)):
+        converted = _check_readable(converted)
+    converted = find_network(converted)
     if isinstance(converted, Result):
         session = _open_result(converted, open_session)
         return _build_opened_model(session, converted.inputs, converted.outputs)
     if isinstance(converted, onnx.ModelProto):
         with as_verify_error("ONNX Runtime"):
             converted = bytes(converted.SerializeToString())
-    file = converted if isinstance(converted, bytes) else _check_readable(converted)
-    session = open_session(file)
+    session = open_session(os.fspath(converted))
     properties = session.get_modelmeta().custom_metadata_map
     inputs = _read_endpoints(properties.get(INPUTS))
     return _build_opened_model(session, inputs, _read_endpoints(properties.get(OUTPUTS)))
@@ -173,6 +177,7 @@ def locate_tensors(model: ModelFile, converted: ConvertedModel, ends: OpenedMode
     types. Attributes and weights may differ: verification looks for these differences. If no
     second conversion matches, no tensors are returned.
     """
+    converted = find_network(converted)
     if isinstance(converted, Result):
         return converted.skeleton
     with as_verify_error("ONNX Runtime"):

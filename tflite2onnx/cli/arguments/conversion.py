@@ -14,6 +14,7 @@ from tflite2onnx.cli.arguments.verification import (
     add_verification_options,
 )
 from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions
+from tflite2onnx.pictures.settings import Settings
 
 _SMALLEST = 1024  # bytes of a weight; smaller weights cost more to find in a separate file
 
@@ -93,6 +94,8 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
         kind = {"choices": CHOICES[name]}
     elif name == "batch":
         kind = {"type": read_size, "metavar": "N|NAME"}
+    elif OPTION_TYPES[name] == Settings:
+        kind = {"nargs": "?", "const": True, "metavar": "KEY=VALUE,..."}
     elif OPTION_TYPES[name] == int | None:
         kind = {"type": int, "metavar": "N"}
     elif OPTION_TYPES[name] == Sequence[str] | None:
@@ -145,6 +148,12 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
         dest="external_data",
         help="the same, for weights of at least this many bytes, such as 4096, 64K or 1M (default:"
         f" {_SMALLEST})",
+    )
+    add(
+        "--parts",
+        action="store_true",
+        help="with --preprocess or --postprocess: also write the preprocessing, the network and the"
+        " postprocessing as models of their own, OUT.preprocessing.onnx and so on",
     )
 
 

@@ -20,7 +20,7 @@ from tflite2onnx.reader.model import is_model
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
 from tflite2onnx.utils.archive import (
     DAMAGED,
-    MAGIC,
+    is_archive,
     is_inside,
     list_entries,
     open_archive,
@@ -76,7 +76,7 @@ def is_bundle(source: AnySource) -> bool:
 
 
 def _has_magic(data: bytes | memoryview) -> bool:
-    return bytes(data[: len(MAGIC)]) == MAGIC or litertlm.is_litertlm(data)
+    return is_archive(data) or litertlm.is_litertlm(data)
 
 
 def read_bundle(source: AnySource) -> Bundle:
@@ -131,7 +131,7 @@ class _Unpacker:
             for entry in entries:
                 path = f"{place}{_check_member_name(entry.filename)}"
                 content = view_entry(archive, entry, data)
-                if bytes(content[: len(MAGIC)]) == MAGIC:
+                if is_archive(content):
                     yield from self.files(content, f"{path}/", level + 1)
                 else:
                     yield path, content

@@ -1,0 +1,205 @@
+"""Join the preprocessing and the postprocessing with a network, or make graphs of their own.
+
+Both are nodes over the values of the network's inputs and outputs. In one graph these values are
+computed by nodes; as separate graphs they are outputs and inputs with the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tflite2onnx.builder.builder import Port, eliminate_dead_nodes
+from tflite2onnx.builder.nodes import Nodes, Value
+from tflite2onnx.emit import Emitted
+from tflite2onnx.errors import OptionError
+from tflite2onnx.graph import Graph
+from tflite2onnx.layout import identity
+from tflite2onnx.pictures.families import collect_facts, find_family
+from tflite2onnx.pictures.postprocessing import (
+    Postprocessing,
+    emit_postprocessing,
+    plan_postprocessing,
+)
+from tflite2onnx.pictures.preprocessing import (
+    IMAGE,
+    Preprocessing,
+    emit_frame,
+    emit_preprocessing,
+    emit_size,
+    plan_preprocessing,
+)
+from tflite2onnx.pictures.settings import (
+    NETWORK,
+    POSTPROCESS_KEYS,
+    POSTPROCESSING,
+    PREPROCESS_KEYS,
+    PREPROCESSING,
+    Settings,
+    read_settings,
+)
+from tflite2onnx.tensor import DType, Tensor
+
+_SIZE = f"{IMAGE}_size"
+_OPSET = 14  # the first one that has all nodes: Reshape to a size of 0 is the newest
+
+
+class Attached(NamedTuple):
+    """A network with its ends: one graph, and its parts by their names.
+
+    `inner` has the names that inputs and outputs of the network have in the whole graph.
+    """
+
+    whole: Emitted
+    parts: Mapping[str, Emitted]
+    inner: Mapping[str, str]
+
+
+def attach_pictures(
+    network: Emitted,
+    preprocess: Settings,
+    postprocess: Settings,
+    graph: Graph,
+    notes: Mapping[str, Any],
+) -> Attached:
+    """Return a network that takes pictures, or makes boxes, or both.
+
+    `graph` is the graph in the file, and `notes` are its metadata (see `metadata.describe_model`).
+
+    Raises:
+        PictureError: the network does not take pictures, the normalization is not known, or no
+            decoder is known for the outputs.
+        OptionError: settings do not fit the network.
+    """
+    if network.opset < _OPSET:
+        raise OptionError(
+            f"opset must be at least {_OPSET} with preprocess or postprocess, got {network.opset}"
+        )
+    before = read_settings("preprocess", preprocess, PREPROCESS_KEYS)
+    after = read_settings("postprocess", postprocess, POSTPROCESS_KEYS)
+    own_inputs, own_outputs = (
+        ports[: len(ports) - len(network.initial)] for ports in (network.inputs, network.outputs)
+    )
+    facts = collect_facts(own_inputs, graph, notes)
+    family = find_family(own_outputs, facts, after or {})
+    inputs, outputs = network.inputs, network.outputs
+    parts: dict[str, Emitted] = {NETWORK: network}
+    picture: Preprocessing | None = None
+    if before is not None:
+        known = dict(zip((t.name for t in graph.inputs), notes.get("inputs", ()), strict=False))
+        defaults = {} if family is None else family.preprocessing
+        picture = plan_preprocessing(own_inputs, before, known, defaults)
+        start = _make_preprocessing(network, picture)
+        parts = {PREPROCESSING: start, **parts}
+        inputs = tuple(start.inputs[0] if p is picture.port else p for p in inputs)
+    if after is not None:
+        plan = plan_postprocessing(family, facts, after, has_picture=before is not None)
+        size = None if picture is None else parts[PREPROCESSING].outputs[1]
+        end = _make_postprocessing(network, plan, picture, size)
+        parts[POSTPROCESSING] = end
+        outputs = (*end.outputs, *network.outputs[len(own_outputs) :])
+    return _join(parts, inputs, outputs)
+
+
+def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
+    """Return the graph from a picture to the input of the network, and to the picture's size."""
+    g = Nodes(network.opset, opset_is_fixed=True)
+    tensor = plan.image_tensor()
+    image = g.annotate(Value(dtype=plan.dtype), plan.dtype, tensor.sizes)
+    size = emit_size(g, image, plan)
+    value = emit_preprocessing(g, image, emit_frame(g, size, plan), plan)
+    own, named = g.identity(size, DType.INT64), Value(name=_SIZE)
+    g.annotate(own, DType.INT64, (2,))
+    outputs = [plan.port, Port(_SIZE, named, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)]
+    entry = Port(IMAGE, image, tensor, identity(tensor.rank), plan.dtype, plan.layout)
+    return _finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value, own: named})
+
+
+def _make_postprocessing(
+    network: Emitted, plan: Postprocessing, picture: Preprocessing | None, size: Port | None
+) -> Emitted:
+    """Return the graph from the outputs of the network, and the picture's size, to boxes."""
+    g = Nodes(network.opset, opset_is_fixed=True)
+    inputs = [*plan.family.ports]
+    frame = None
+    if picture is not None and size is not None and plan.family.makes_boxes:
+        frame = emit_frame(g, size.value, picture)
+        inputs.append(size)
+    return _finish(g, POSTPROCESSING, inputs, emit_postprocessing(g, frame, plan), {})
+
+
+def _finish(
+    g: Nodes,
+    name: str,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    renamed: Mapping[Value, Value],
+) -> Emitted:
+    """Return the graph of a builder.
+
+    Its values get names that begin with `name`, so that no value of the network gets another name.
+    `renamed` replaces values.
+    """
+    kept = {port.value for port in (*inputs, *outputs)}
+    new = dict(renamed)
+
+    def rename(value: Value) -> Value:
+        if value not in kept and value not in new:
+            new[value] = replace(value, name=f"{name}/{len(new)}")
+        return new.get(value, value)
+
+    nodes = [
+        node._replace(
+            inputs=tuple(None if v is None else rename(v) for v in node.inputs),
+            outputs=tuple(map(rename, node.outputs)),
+        )
+        for node in g.nodes
+    ]
+    live = eliminate_dead_nodes(nodes, [port.value for port in outputs])
+    types = {new.get(value, value): each for value, each in g.types.items()}
+    return Emitted(
+        live,
+        g.opset,
+        tuple(inputs),
+        tuple(outputs),
+        (),
+        MappingProxyType(types),
+        dynamic_sizes=_file_sizes([*inputs, *outputs]),
+    )
+
+
+def _file_sizes(ports: Iterable[Port]) -> dict[str, int]:
+    return {
+        word: port.tensor.shape[axis]
+        for port in ports
+        for axis, word in port.tensor.symbols.items()
+    }
+
+
+def _join(
+    parts: Mapping[str, Emitted], inputs: Sequence[Port], outputs: Sequence[Port]
+) -> Attached:
+    """Return one graph of parts, which compute each other's inputs in sequence."""
+    network, graphs = parts[NETWORK], parts.values()
+    outer = {port.name for port in (*inputs, *outputs)}
+    ends = {port.value for port in (*inputs, *outputs)}
+    inner = [
+        port._replace(name=f"{NETWORK}/{port.name}" if port.name in outer else port.name)
+        for port in (*network.inputs, *network.outputs)
+        if port.value not in ends
+    ]
+    whole = network._replace(
+        nodes=eliminate_dead_nodes(
+            [node for graph in graphs for node in graph.nodes], [port.value for port in outputs]
+        ),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        tensors=(*inner, *network.tensors),
+        types=MappingProxyType({k: v for each in graphs for k, v in each.types.items()}),
+        dynamic_sizes={k: v for each in graphs for k, v in each.dynamic_sizes.items()},
+    )
+    names = {port.value: port.name for port in inner}
+    own = {p.name: names.get(p.value, p.name) for p in (*network.inputs, *network.outputs)}
+    return Attached(whole, parts, own)

@@ -1,0 +1,121 @@
+"""Boxes with scores: suppression of boxes that overlap better ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.nodes import Nodes, Value
+from tflite2onnx.tensor import DType
+
+_CORNERS = 4
+
+
+class Candidates(NamedTuple):
+    """All boxes of a network, as fractions of its input.
+
+    Attributes:
+        boxes: float32 [n, 4], left, top, right, bottom.
+        scores: float32 [classes, n].
+    """
+
+    boxes: Value
+    scores: Value
+
+
+class Detections(NamedTuple):
+    """Boxes by decreasing score: boxes [m, 4], scores [m], classes int64 [m], keypoints [m, k, 2].
+
+    All are as in `Candidates`; key points are x, y.
+    """
+
+    boxes: Value
+    scores: Value
+    classes: Value | None = None
+    keypoints: Value | None = None
+
+
+class Limits(NamedTuple):
+    """Boxes with a score above `threshold`, at most `most`, that overlap no better one by `iou`.
+
+    The overlap is the intersection over the union.
+    """
+
+    threshold: float
+    iou: float
+    most: int
+
+
+def suppress(g: Nodes, found: Candidates, limits: Limits) -> Detections:
+    """Return the best boxes; only boxes of one class suppress each other.
+
+    Each box counts for its best class; of equal scores all classes count.
+    """
+    best = g.reduce("ReduceMax", found.scores, [0], keepdims=True)
+    zero = g.scalar(0, DType.FLOAT32)
+    scores = g.Where(g.Equal(found.scores, best), found.scores, zero)
+    batch = g.Unsqueeze(scores, g.ints([0]))
+    selected = _select(g, found.boxes, batch, limits)
+    chosen = g.GatherND(batch, selected)
+    count = g.in_compute_type("Min", DType.INT64, g.Shape(chosen), g.ints([limits.most]))
+    ordered, places = g.node_outputs("TopK", 2, chosen, count, axis=0)
+    classes, boxes = (
+        g.Gather(g.Gather(selected, g.scalar(column, DType.INT64), axis=1), places, axis=0)
+        for column in (1, 2)
+    )
+    return Detections(g.Gather(found.boxes, boxes, axis=0), ordered, classes)
+
+
+def average(g: Nodes, found: Candidates, points: Value, count: int, limits: Limits) -> Detections:
+    """Return the best boxes, averaged with the boxes that they suppress, weighted by scores.
+
+    `points` are `count` key points of each box, float32 [n, count, 2], which are averaged too. This
+    is MediaPipe's weighted non-maximum suppression
+    (mediapipe/calculators/util/non_max_suppression_calculator.cc). A box counts for the best box
+    that suppresses it. Boxes have one class.
+    """
+    selected = _select(g, found.boxes, g.Unsqueeze(found.scores, g.ints([0])), limits)
+    kept = g.Gather(selected, g.scalar(2, DType.INT64), axis=1)
+    scores = g.Squeeze(found.scores, g.ints([0]))
+    overlaps = _measure_overlap(g, g.Gather(found.boxes, kept, axis=0), found.boxes)
+    near = g.Greater(overlaps, g.scalar(limits.iou, DType.FLOAT32))
+    passed = g.Greater(scores, g.scalar(limits.threshold, DType.FLOAT32))
+    counted = g.And(near, g.Unsqueeze(passed, g.ints([0])))
+    rank = g.CumSum(g.cast(counted, DType.INT64), g.scalar(0, DType.INT64))
+    first = g.And(counted, g.Equal(rank, g.scalar(1, DType.INT64)))
+    weights = g.Where(first, g.Unsqueeze(scores, g.ints([0])), g.scalar(0, DType.FLOAT32))
+    values = g.Concat(found.boxes, g.Reshape(points, g.ints([-1, 2 * count])), axis=1)
+    total = g.reduce("ReduceSum", weights, [1], keepdims=True)
+    means = g.Div(g.MatMul(weights, values), total)
+    boxes, flat = g.node_outputs("Split", 2, means, g.ints([_CORNERS, 2 * count]), axis=1)
+    # There may be no boxes, so Reshape must not infer how many there are.
+    sizes = g.Concat(g.Shape(kept), g.ints([count, 2]), axis=0)
+    return Detections(boxes, g.Gather(scores, kept, axis=0), None, g.reshape_to_sizes(flat, sizes))
+
+
+def _select(g: Nodes, boxes: Value, scores: Value, limits: Limits) -> Value:
+    """Return (0, class, box) of the selected boxes, int64 [m, 3]; scores are [1, classes, n]."""
+    return g.NonMaxSuppression(
+        g.Unsqueeze(boxes, g.ints([0])),
+        scores,
+        g.ints([limits.most]),
+        g.constant(np.array([limits.iou], np.float32)),
+        g.constant(np.array([limits.threshold], np.float32)),
+    )
+
+
+def _measure_overlap(g: Nodes, boxes: Value, others: Value) -> Value:
+    """Return the intersection over union of each of boxes [m, 4] and of others [n, 4]: [m, n]."""
+    sides = [g.node_outputs("Split", 4, x, g.ints([1] * _CORNERS), axis=1) for x in (boxes, others)]
+    own, their = sides[0], [g.Transpose(side, perm=[1, 0]) for side in sides[1]]
+    zero = g.scalar(0, DType.FLOAT32)
+    spans = [
+        g.Max(g.Sub(g.Min(own[high], their[high]), g.Max(own[low], their[low])), zero)
+        for low, high in ((0, 2), (1, 3))
+    ]
+    shared = g.Mul(*spans)
+    areas = [g.Mul(g.Sub(s[2], s[0]), g.Sub(s[3], s[1])) for s in (own, their)]
+    # A box without area overlaps nothing; the smallest number avoids 0 / 0.
+    union = g.Sub(g.Add(*areas), shared)
+    return g.Div(shared, g.Max(union, g.scalar(float(np.finfo(np.float32).tiny), DType.FLOAT32)))

@@ -1,0 +1,245 @@
+"""Families of networks: what shapes and metadata say of pictures and of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Port
+from tflite2onnx.builder.nodes import Nodes, Value
+from tflite2onnx.errors import PictureError
+from tflite2onnx.graph import Graph
+from tflite2onnx.pictures import mediapipe, ssd, yolo
+from tflite2onnx.pictures.boxes import Detections, Limits, average, suppress
+from tflite2onnx.pictures.preprocessing import image_axes
+from tflite2onnx.tensor import Shape, Tensor
+
+_MOST, _TOP = 100, 5
+_MOVING = ("CONCATENATION", "DEQUANTIZE", "PACK", "QUANTIZE", "RESHAPE", "SQUEEZE", "TRANSPOSE")
+
+# From the outputs, float32 in TFLite's order, to detections.
+_Decoder = Callable[[Nodes, Sequence[Value]], Detections]
+
+
+class Facts(NamedTuple):
+    """What is known of a network.
+
+    Attributes:
+        graph: the graph in the file.
+        size: the height and the width of its picture; None if it takes none.
+        ultralytics: what Ultralytics packs with a model (`yolo.read_ultralytics`).
+        face_detector: the options of MediaPipe's anchors in the metadata.
+        labels, threshold: the labels and the least score in the metadata of its outputs.
+        ends_in_scores: whether LOGISTIC or SOFTMAX make an output.
+    """
+
+    graph: Graph
+    size: tuple[int, int] | None
+    ultralytics: Mapping[str, Any]
+    face_detector: Mapping[str, Any]
+    labels: Sequence[str] = ()
+    threshold: float | None = None
+    ends_in_scores: bool = False
+
+
+class Family(NamedTuple):
+    """How the outputs of a network are read.
+
+    Attributes:
+        decoder: the name of the decoder in the user's settings.
+        preprocessing: what the network wants of its pictures, as settings.
+        ports: the outputs that `decode` reads, in its sequence.
+        classes: the number of classes; 0 if they are not told apart.
+        decode: makes detections of the outputs.
+        points: the number of key points of each detection.
+        most: the largest number of detections.
+        makes_boxes: whether detections have boxes, or are the best classes of the whole picture.
+    """
+
+    decoder: str
+    preprocessing: Mapping[str, Any]
+    ports: tuple[Port, ...]
+    classes: int
+    decode: _Decoder
+    points: int = 0
+    most: int = _MOST
+    makes_boxes: bool = True
+
+
+def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> Facts:
+    """Return what is known of a network with these inputs; see `attach_pictures`."""
+    pictures = [(port, axes) for port in inputs if (axes := image_axes(port))]
+    size: tuple[int, int] | None = None
+    if len(pictures) == 1:
+        ((port, axes),) = pictures
+        height, width = (port.tensor.shape[axes.index(letter)] for letter in "HW")
+        size = height, width
+    files = [*(f for o in notes.get("outputs", ()) for f in o.get("files", ()))]
+    files += notes.get("files", ())
+    labels = next((f["labels"] for f in files if len(f.get("labels", ())) > 1), ())
+    thresholds = [o["threshold"] for o in notes.get("outputs", ()) if "threshold" in o]
+    threshold = next(iter(thresholds), None)
+    ends = any(_ends_in_scores(graph, tensor) for tensor in graph.outputs)
+    packed, described = (notes.get(key, {}) for key in ("ultralytics", "face_detector"))
+    return Facts(graph, size, packed, described, labels, threshold, ends)
+
+
+def _ends_in_scores(graph: Graph, tensor: Tensor | None) -> bool:
+    """Return whether scores are computed last, but for operators that move or store elements."""
+    producers = {output: op for op in graph.ops for output in op.outputs}
+    while tensor in producers:
+        op = producers[tensor]
+        if not op.is_builtin(*_MOVING):
+            return op.is_builtin("LOGISTIC", "SOFTMAX")
+        tensor = op.inputs[0]
+    return False
+
+
+def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
+    """Return the family of a network with these outputs, None if it is of none.
+
+    Raises:
+        PictureError: the decoder in `settings` does not fit the outputs.
+    """
+    wanted = settings.get("decoder")
+    for decoder, find in _FINDERS.items():
+        if wanted in (None, decoder) and (family := find(ports, facts, settings)) is not None:
+            return family
+    if wanted is not None:
+        shapes = ", ".join(str([*port.tensor.sizes]) for port in ports)
+        raise PictureError("postprocess", f"decoder={wanted} does not fit outputs of {shapes}")
+    return None
+
+
+def _limits(settings: Mapping[str, Any], facts: Facts, threshold: float, iou: float) -> Limits:
+    """Return the user's limits, else those of the metadata, else the defaults of the family."""
+    known = threshold if facts.threshold is None else facts.threshold
+    return Limits(
+        settings.get("threshold", known), settings.get("iou", iou), settings.get("max", _MOST)
+    )
+
+
+def _including(limits: Limits) -> Limits:
+    """Return limits that a score equal to the threshold passes."""
+    below = np.nextafter(np.float32(limits.threshold), np.float32(-1))
+    return limits._replace(threshold=float(below))
+
+
+def _shapes(ports: Iterable[Port]) -> list[Shape]:
+    return [port.tensor.shape for port in ports]
+
+
+def _find_operator(
+    ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
+) -> Family | None:
+    """TFLite_Detection_PostProcess, whose outputs may be in any sequence."""
+    by_name = {port.tensor.name: port for port in ports}
+    ops = [op for op in facts.graph.ops if op.code == ssd.OPERATOR]
+    names = {tensor.name for op in ops for tensor in op.outputs}
+    if len(ops) != 1 or names != by_name.keys():
+        return None
+    found = tuple(by_name[tensor.name] for tensor in ops[0].outputs)
+    threshold = _limits(settings, facts, ssd.OPERATOR_THRESHOLD, ssd.IOU).threshold
+    classes = int(ops[0].options.get("num_classes", 0))
+    most = found[2].tensor.elements
+    read = partial(ssd.read_detections, threshold=threshold)
+    return Family("detections", {}, found, classes, read, most=most)
+
+
+def _find_mediapipe(
+    ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
+) -> Family | None:
+    detector = mediapipe.find_detector(facts.size, _shapes(ports), facts.face_detector)
+    if detector is None:
+        return None
+    ends = tuple(sorted(ports, key=lambda port: -port.tensor.shape[2]))
+    limits = _including(_limits(settings, facts, detector.threshold, mediapipe.IOU))
+
+    def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
+        numbers, logits = outputs
+        found, points = mediapipe.decode_mediapipe(g, numbers, logits, detector)
+        return average(g, found, points, detector.points, limits)
+
+    return Family(
+        *("mediapipe", detector.preprocessing, ends, 0, decode),
+        points=detector.points,
+        most=limits.most,
+    )
+
+
+def _find_ssd(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
+    anchors = ssd.find_ssd_anchors(facts.size, _shapes(ports))
+    if anchors is None:
+        return None
+    found = tuple(sorted(ports, key=lambda port: port.tensor.shape[2] != 4))
+    limits = _limits(settings, facts, ssd.THRESHOLD, ssd.IOU)
+    how = settings.get("scores", "none" if facts.ends_in_scores else "sigmoid")
+
+    def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
+        encodings, scores = outputs
+        return suppress(g, ssd.decode_ssd(g, encodings, activate(g, scores, how), anchors), limits)
+
+    classes = found[1].tensor.shape[2] - 1
+    return Family("ssd", {}, found, classes, decode, most=limits.most)
+
+
+def _find_yolo(
+    form: str, ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
+) -> Family | None:
+    if len(ports) != 1 or yolo.find_yolo(facts.size, ports[0].tensor.shape) != form:
+        return None
+    shape = ports[0].tensor.shape
+    limits = _limits(settings, facts, yolo.THRESHOLD, yolo.IOU[form])
+
+    pixels = facts.size if settings.get("coordinates") == "pixels" else None
+
+    def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
+        return suppress(g, yolo.decode_yolo(g, outputs[0], shape, form, pixels), limits)
+
+    classes = yolo.count_classes(shape, form)
+    return Family(form, yolo.PREPROCESSING, tuple(ports), classes, decode, most=limits.most)
+
+
+def _find_scores(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
+    """Return the family of a classifier, whose output is a list of scores.
+
+    A network that takes no picture is one only if the user says so.
+    """
+    if facts.size is None and "decoder" not in settings:
+        return None
+    if len(ports) != 1 or ports[0].tensor.elements != max(ports[0].tensor.shape, default=0):
+        return None
+    classes = ports[0].tensor.elements
+    most = min(settings.get("max", _TOP), classes)
+    how, threshold = settings.get("scores", "none"), settings.get("threshold", facts.threshold)
+
+    def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
+        scores = activate(g, g.Reshape(outputs[0], g.ints([classes])), how)
+        best, places = g.node_outputs("TopK", 2, scores, g.ints([most]), axis=0)
+        if threshold is None:
+            return Detections(best, best, places)
+        kept = g.Greater(best, g.constant(np.array(threshold, np.float32)))
+        best, places = (g.Compress(x, kept, axis=0) for x in (best, places))
+        return Detections(best, best, places)
+
+    return Family("scores", {}, tuple(ports), classes, decode, most=most, makes_boxes=False)
+
+
+def activate(g: Nodes, scores: Value, how: str) -> Value:
+    """Return scores after the function `how` over their last axis."""
+    if how == "softmax":
+        return g.Softmax(scores, axis=-1)
+    return g.Sigmoid(scores) if how == "sigmoid" else scores
+
+
+_FINDERS: Mapping[str, Callable[[Sequence[Port], Facts, Mapping[str, Any]], Family | None]] = {
+    "detections": _find_operator,
+    "mediapipe": _find_mediapipe,
+    "ssd": _find_ssd,
+    "yolov8": partial(_find_yolo, "yolov8"),
+    "yolov5": partial(_find_yolo, "yolov5"),
+    "scores": _find_scores,
+}

@@ -1,0 +1,115 @@
+"""The part of the plane that a network sees: the picture, stretched or with margins around it.
+
+A point of the network's input, as a fraction of its size, is the picture's point
+`fraction * extent - offset`, in pixels; pixel i covers the numbers from i to i + 1.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.nodes import Nodes, Value
+from tflite2onnx.tensor import DType
+
+
+class Fit(Enum):
+    """How a picture fills the input of a network; the values are those of the key resize.
+
+    LETTERBOX and CENTER keep the ratio of height and width, between margins. The margins of
+    LETTERBOX are whole pixels: of an odd number the right or lower one gets one more. Those of
+    CENTER are equal, and so may be half pixels, as in MediaPipe's ImageToTensorCalculator.
+    """
+
+    STRETCH = "stretch"
+    LETTERBOX = "letterbox"
+    CENTER = "center"
+
+
+class Frame(NamedTuple):
+    """What a network sees of a picture; all values have two elements, height first.
+
+    Attributes:
+        size: the size of the picture in pixels, int64.
+        extent: the size, in pixels of the picture, of what becomes the whole input, int64.
+        offset: the margins at the top and at the left, in pixels: None for STRETCH, int64 for
+            LETTERBOX, float32 for CENTER.
+    """
+
+    size: Value
+    extent: Value
+    offset: Value | None = None
+
+
+def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> Frame:
+    """Return the frame of a picture of a size, int64 [2], for an input of the size `target`."""
+    if fit is Fit.STRETCH:
+        return Frame(size, size)
+    height, width = target
+    # The height for the full width, and the width for the full height, rounded up.
+    ratios, divisors = g.ints([height, width]), g.ints([width, height])
+    swapped = g.Gather(size, g.ints([1, 0]), axis=0)
+    wanted = g.Div(g.Add(g.Mul(swapped, ratios), g.ints([width - 1, height - 1])), divisors)
+    extent = g.in_compute_type("Max", DType.INT64, size, wanted)
+    margins = g.Sub(extent, size)
+    if fit is Fit.LETTERBOX:
+        return Frame(size, extent, g.Div(margins, g.ints([2])))
+    half = g.Mul(g.cast(margins, DType.FLOAT32), g.scalar(0.5, DType.FLOAT32))
+    return Frame(size, extent, half)
+
+
+def sample_picture(g: Nodes, image: Value, frame: Frame, target: tuple[int, int]) -> Value:
+    """Return a picture [height, width, C] of numbers as float32 of the size `target`.
+
+    Pixels are interpolated linearly between their centres; what is outside of the picture is 0.
+    ONNX's Resize has no margins of half pixels, except in a mode that few runtimes have.
+    """
+    for axis, count in enumerate(target):
+        size, extent, start = (
+            g.Gather(x, g.ints([axis]), axis=0)
+            for x in (frame.size, g.cast(frame.extent, DType.FLOAT32), frame.offset)
+        )
+        centres = g.constant(((np.arange(count) + 0.5) / count).astype(np.float32))
+        half = g.scalar(0.5, DType.FLOAT32)
+        places = g.Sub(g.Sub(g.Mul(centres, extent), start), half)
+        low = g.Floor(places)
+        share = g.Sub(places, low)
+        before = g.cast(low, DType.INT64)
+        after = g.Add(before, g.ints([1]))
+        other = g.Sub(g.scalar(1, DType.FLOAT32), share)
+        image = g.Add(
+            _weigh_pixels(g, image, axis, before, other, size),
+            _weigh_pixels(g, image, axis, after, share, size),
+        )
+    return image
+
+
+def _weigh_pixels(
+    g: Nodes, image: Value, axis: int, places: Value, weights: Value, size: Value
+) -> Value:
+    """Return the pixels at places of an axis times weights, 0 for places outside."""
+    last = g.Sub(size, g.ints([1]))
+    zero = g.ints([0])
+    inside = g.in_compute_type(
+        "Max", DType.INT64, zero, g.in_compute_type("Min", DType.INT64, places, last)
+    )
+    weights = g.Where(g.Equal(inside, places), weights, g.scalar(0, DType.FLOAT32))
+    pixels = g.cast(g.Gather(image, inside, axis=axis), DType.FLOAT32)
+    return g.Mul(pixels, g.Unsqueeze(weights, g.ints([1, 2] if axis == 0 else [1])))
+
+
+def to_picture(g: Nodes, points: Value, frame: Frame, *, fractions: bool) -> Value:
+    """Return points [..., 2], x first, fractions of the input, in pixels or fractions of a picture.
+
+    All are float32.
+    """
+
+    def as_xy(pair: Value) -> Value:
+        return g.cast(g.Gather(pair, g.ints([1, 0]), axis=0), DType.FLOAT32)
+
+    points = g.Mul(points, as_xy(frame.extent))
+    if frame.offset is not None:
+        points = g.Sub(points, as_xy(frame.offset))
+    return g.Div(points, as_xy(frame.size)) if fractions else points

@@ -1,0 +1,120 @@
+"""MediaPipe's detectors of faces, palms and poses: the options of its published graphs.
+
+A face detector may have the options in its metadata. The published files have none: the shapes of
+the outputs and the size of the input identify them. `source` is the graph, a file below mediapipe/
+in https://github.com/google-ai-edge/mediapipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.nodes import Nodes, Value
+from tflite2onnx.pictures.anchors import AnchorOptions, make_anchors
+from tflite2onnx.pictures.boxes import Candidates
+from tflite2onnx.tensor import Array, DType, Shape
+
+IOU = 0.3  # min_suppression_threshold of all graphs
+_LIMIT = 100.0  # score_clipping_thresh of all graphs
+
+
+class Detector(NamedTuple):
+    """A published detector.
+
+    `boxes` are as many as the anchors; each has `numbers`: centre, size, and key points. `low` is
+    the number that black becomes; white becomes 1. Boxes of a score of `threshold` or more count.
+    """
+
+    name: str
+    size: int
+    strides: tuple[int, ...]
+    interpolated: float
+    boxes: int
+    numbers: int
+    low: float
+    threshold: float
+    source: str
+
+    @property
+    def points(self) -> int:
+        """The number of key points."""
+        return self.numbers // 2 - 2
+
+    @property
+    def anchors(self) -> Array:
+        """The anchors, float32 [n, 4]."""
+        size = (self.size, self.size)
+        return make_anchors(AnchorOptions(size, self.strides, interpolated=self.interpolated))
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """The preprocessing, as settings."""
+        std = 255 / (1 - self.low)
+        return {"mean": (-self.low * std,), "std": (std,), "resize": "center", "pad": 0}
+
+
+_FACES = "modules/face_detection/face_detection"
+DETECTORS: tuple[Detector, ...] = (
+    Detector("faces", 128, (8, 16, 16, 16), 1, 896, 16, -1, 0.5, f"{_FACES}_short_range.pbtxt"),
+    Detector("faces", 192, (4,), 0, 2304, 16, -1, 0.6, f"{_FACES}_full_range.pbtxt"),
+    Detector(
+        *("faces", 256, (16, 32, 32, 32), 1, 896, 16, -1, 0.65),
+        "graphs/face_detection/face_detection_back_mobile_gpu.pbtxt at commit a9b643e0f",
+    ),
+    Detector(
+        *("palms", 192, (8, 16, 16, 16), 1, 2016, 18, 0, 0.5),
+        "modules/palm_detection/palm_detection_cpu.pbtxt",
+    ),
+    Detector(
+        *("poses", 224, (8, 16, 32, 32, 32), 1, 2254, 12, -1, 0.5),
+        "modules/pose_detection/pose_detection_cpu.pbtxt",
+    ),
+)
+
+
+def find_detector(
+    size: tuple[int, int] | None, shapes: Sequence[Shape], described: Mapping[str, Any]
+) -> Detector | None:
+    """Return the detector of an input and of outputs, None if there is none.
+
+    `described` are options in the metadata of the model (`metadata.describe_face_detector`).
+    """
+    if len(shapes) != 2 or size is None:
+        return None
+    known = DETECTORS
+    if described:
+        strides = tuple(described["strides"])
+        rest = {key: described[key] for key in ("interpolated", "boxes", "numbers")}
+        own = Detector("faces", size[0], strides, **rest, low=-1, threshold=0.5, source="")
+        known = (own, *DETECTORS)
+    wanted = {tuple(shape) for shape in shapes}
+    for each in known:
+        outputs = {(1, each.boxes, each.numbers), (1, each.boxes, 1)}
+        if (each.size, each.size) == size and wanted == outputs and each.boxes == len(each.anchors):
+            return each
+    return None
+
+
+def decode_mediapipe(
+    g: Nodes, raw: Value, logits: Value, detector: Detector
+) -> tuple[Candidates, Value]:
+    """Return the boxes of a detector, and their key points, float32 [n, points, 2].
+
+    `raw` and `logits` are its outputs, float32 [1, n, numbers] and [1, n, 1]. The formulas are
+    those of TensorsToDetectionsCalculator
+    (mediapipe/calculators/tensor/tensors_to_detections_calculator.cc).
+    """
+    n, pairs = detector.boxes, detector.numbers // 2
+    numbers = g.Div(g.Reshape(raw, g.ints([n, pairs, 2])), g.scalar(detector.size, DType.FLOAT32))
+    places, sizes, points = g.node_outputs("Split", 3, numbers, g.ints([1, 1, pairs - 2]), axis=1)
+    centres = np.ascontiguousarray(detector.anchors[:, None, :2])
+    half = g.Mul(sizes, g.scalar(0.5, DType.FLOAT32))
+    middle = g.Add(places, centres)
+    corners = g.Concat(g.Sub(middle, half), g.Add(middle, half), axis=1)
+    clipped = g.Clip(logits, *(g.scalar(limit, DType.FLOAT32) for limit in (-_LIMIT, _LIMIT)))
+    scores = g.Reshape(g.Sigmoid(clipped), g.ints([1, n]))
+    boxes = g.Reshape(corners, g.ints([n, 4]))
+    return Candidates(boxes, scores), g.Add(points, centres)

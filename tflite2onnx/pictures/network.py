@@ -1,0 +1,118 @@
+"""The converted network in a model that takes pictures: what a TFLite file can be compared with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from tflite2onnx.builder.nodes import onnx_type
+from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
+from tflite2onnx.pictures.settings import NETWORK
+from tflite2onnx.result import Result
+from tflite2onnx.stateful import STATES
+from tflite2onnx.tensor import DType
+
+_KEY = f"tflite2onnx.{NETWORK}"
+_Model = Result | onnx.ModelProto | str | bytes | os.PathLike[str]
+
+
+def find_network(model: _Model) -> Any:  # noqa: ANN401 - the same type, or an onnx.ModelProto
+    """Return the network without preprocessing and postprocessing; a model without these is itself.
+
+    A file must be readable.
+    """
+    if isinstance(model, Result):
+        return model.parts.get(NETWORK, model)
+    if not isinstance(model, onnx.ModelProto):
+        if not _has_ends(model):
+            return model
+        model = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    return _cut_network(model, properties) if _KEY in properties else model
+
+
+def _has_ends(file: str | bytes | os.PathLike[str]) -> bool:
+    """Return whether a file may have a preprocessing or postprocessing; no weights are read."""
+    if isinstance(file, bytes):
+        return _KEY.encode() in file
+    with Path(file).open("rb") as opened:
+        if os.fstat(opened.fileno()).st_size == 0:
+            return False
+        with mmap(opened.fileno(), 0, access=ACCESS_READ) as mapped:
+            return mapped.find(_KEY.encode()) >= 0
+
+
+def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.ModelProto:
+    """Return the part of a model from the network's inputs to its outputs."""
+    ends = json.loads(properties.pop(_KEY))
+    own = {end["value"]: end["name"] for key in ("inputs", "outputs") for end in ends[key]}
+    states = json.loads(properties.get(STATES, "[]"))
+    graph = model.graph
+    infos = {i.name: i for i in (*graph.input, *graph.output)}
+    infos |= {end["value"]: _describe(end) for key in ("inputs", "outputs") for end in ends[key]}
+    inputs = [end["value"] for end in ends["inputs"]] + [each["name"] for each in states]
+    outputs = [end["value"] for end in ends["outputs"]] + [each["output"] for each in states]
+    nodes = _list_needed(graph.node, inputs, outputs)
+    read = {name for node in nodes for name in _list_read(node)}
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    part = result.graph
+    for field, kept in (
+        ("node", nodes),
+        ("input", [infos[name] for name in inputs]),
+        ("output", [infos[name] for name in outputs]),
+        ("initializer", [each for each in graph.initializer if each.name in read]),
+        ("value_info", [i for i in graph.value_info if i.name not in {*inputs, *outputs}]),
+    ):
+        part.ClearField(field)
+        getattr(part, field).extend(kept)
+    _rename_values(part, own)
+    properties |= {INPUTS: json.dumps(ends["inputs"]), OUTPUTS: json.dumps(ends["outputs"])}
+    onnx.helper.set_model_props(result, properties)
+    return result
+
+
+def _describe(end: Mapping[str, Any]) -> onnx.ValueInfoProto:
+    """Return the type and the shape of an input or output of the network."""
+    read = Endpoint.from_dict(end)
+    (dtype,) = (each for each in DType if each.label == read.dtype)
+    return onnx.helper.make_tensor_value_info(end["value"], onnx_type(dtype), read.sizes)
+
+
+def _list_needed(
+    nodes: Sequence[onnx.NodeProto], inputs: Iterable[str], outputs: Iterable[str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes between inputs and outputs, in sequence."""
+    given, needed, kept = {*inputs}, {*outputs}, []
+    for node in reversed(nodes):
+        if not (needed - given).isdisjoint(node.output):
+            kept.append(node)
+            needed.update(_list_read(node))
+    return kept[::-1]
+
+
+def _list_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names of the values that a node and its nested graphs read."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from (name for inner in attribute.g.node for name in _list_read(inner))
+            yield from (output.name for output in attribute.g.output)
+
+
+def _rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename values of a graph and of its nested graphs."""
+    for node in graph.node:
+        for values in (node.input, node.output):
+            values[:] = [names.get(name, name) for name in values]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rename_values(attribute.g, names)
+    for info in (*graph.input, *graph.output):
+        info.name = names.get(info.name, info.name)
