@@ -391,3 +391,17 @@ def test_loop_whose_variable_grows() -> None:
 
     for first in (0, 3, 4):
         check_sizes(network, *([[n, 3], np.asarray(first, np.int32)] for n in (1, 2, 5)))
+
+
+@pytest.mark.parametrize(
+    ("code", "channels", "filters"),
+    [("DEPTHWISE_CONV_2D", 3, (1, 2, 3, 6)), ("CONV_2D", 6, (4, 2, 3, 3))],
+)
+def test_dynamic_channels_of_groups(code: str, channels: int, filters: tuple[int, ...]) -> None:
+    """The declared channels count, not those that a convolution without groups would read."""
+    m = Build()
+    x = m.input([1, 5, 5, channels], shape_signature=[1, 5, 5, -1])
+    biases = max(filters[0], filters[-1])
+    operands = [x, m.constant(weights(*filters)), m.constant(weights(biases))]
+    m.output(*m.op(code, operands, [[1, 5, 5, biases]], padding="SAME", stride_h=1, stride_w=1))
+    check(m.bytes())

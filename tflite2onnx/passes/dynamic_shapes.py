@@ -252,7 +252,7 @@ def _find_replacement(
     if not isinstance(one, Dimension) or not isinstance(other, Dimension):
         # The file declares 1 for a dynamic size: another number is what the operator requires.
         old, new = (one, other) if isinstance(one, Dimension) else (other, one)
-        is_placeholder = old in order and new not in (0, 1, evaluate(old))
+        is_placeholder = old in order and evaluate(old) == 1 and new not in (0, 1)
         return {old: new} if is_placeholder else None  # type: ignore[dict-item]
     if one in order and other in order:
         first, last = sorted((one, other), key=order.__getitem__)

@@ -115,3 +115,14 @@ def test_floats_of_two_types() -> None:
     m.output(*m.op("SOFTMAX", [m.input([3, 5])], [made], beta=1.0))
     with pytest.raises(ConversionError, match="must be float32 as its input, got float16"):
         convert(m.bytes())
+
+
+def test_beta_of_integers_that_is_not_a_number() -> None:
+    """The kernel makes a table of all its results."""
+    m = Build()
+    x, y = (m.tensor([1, 5], dtype="int8", scale=0.1) for _ in range(2))
+    m.op("QUANTIZE", [m.input([1, 5])], [x])
+    m.op("SOFTMAX", [x], [y], beta=float("nan"))
+    m.output(y)
+    with pytest.raises(ConversionError, match="beta must be finite for integers, got nan"):
+        convert(m.bytes())

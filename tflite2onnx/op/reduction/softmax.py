@@ -59,6 +59,8 @@ class Softmax(LastAxis):
 
     def check(self) -> None:
         super().check()
+        if is_quantized(self.output) and not np.isfinite(self.options.beta):
+            raise OperatorError(f"beta must be finite for integers, got {self.options.beta:g}")
         if self.input(0).dtype is not DType.INT16:
             return
         expect_type(self.output, (DType.INT16,))  # the kernel writes 16 bits for any output type
