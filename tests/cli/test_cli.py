@@ -252,6 +252,9 @@ def test_ops(capsys: Captured) -> None:
     assert ["CONV_2D", "Implicit"] in rows
     assert ["ABS", "Transparent"] in rows
     assert ["TRANSPOSE", "Attribute"] in rows
+    assert main(["ops", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [[each["operator"], each["category"]] for each in facts] == rows
 
 
 def test_ops_is_no_file(model: str, capsys: Captured) -> None:

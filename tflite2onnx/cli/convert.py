@@ -128,7 +128,7 @@ def _check_verification_options(options: argparse.Namespace) -> None:
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
     """Raise OptionError for an option that cannot be combined with standard output."""
-    for option in ("json", "external_data", "report"):
+    for option in ("external_data", "report"):
         if job.output == STANDARD and getattr(options, option) not in (None, False):
             raise OptionError(
                 f"--{option.replace('_', '-')} must be given with OUT.onnx, got standard output"
