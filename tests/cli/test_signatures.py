@@ -116,7 +116,7 @@ def test_names_of_several_models(capsys: Captured) -> None:
         (["none.tflite", "-o", "out"], "cannot read none.tflite: No such file"),
         (
             ["several.tflite", "-o", "out", "--report", "x.html"],
-            "--report must be given for one model, got several signatures",
+            "--report must be a folder for a bundle, which has a page for each model, got x.html",
         ),
     ],
 )

@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SIZE,...",
         action="append",
         default=[],
-        help="the shape of an input in the TFLite file's order, as in NAME=1,16000; a word instead of"
-        " a number makes the size dynamic, as in NAME=batch,height,width,3; may be repeated",
+        help="the shape of an input in the TFLite file's order, as in NAME=1,16000; a word instead"
+        " of a number makes the size dynamic, as in NAME=batch,height,width,3; may be repeated",
     )
     for option in fields(ConversionOptions):
         if option.name not in ("io_layout", "layouts", "shapes"):
@@ -124,7 +124,8 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--report",
         metavar="FILE.html",
-        help="verify each tensor and write a page with the results; requires the same packages",
+        help="verify each tensor and write a page with the results; for a bundle or several"
+        " signatures a folder, which gets a page for each; requires the same packages",
     )
     add_verification_options(parser)
 
