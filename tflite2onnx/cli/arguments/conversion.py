@@ -59,6 +59,7 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
         "others",
         metavar="OUT.onnx",
         nargs="*",
+        default=[],  # else argparse calls it required
         help="the file to write, or for a bundle the folder (default: beside MODEL); - is standard"
         " output; with -o these arguments are further models",
     )
