@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from tests.support.small import chain
 from tests.support.streams import SHAPE, build_sum
-from tflite2onnx import Stateful, convert
+from tflite2onnx import ConversionError, Stateful, convert
 
 FIRST = np.arange(30, dtype=np.float32).reshape(SHAPE)
 ONES = np.ones(SHAPE, np.float32)
@@ -30,6 +31,25 @@ def test_each_run_goes_on_where_the_last_has_ended() -> None:
     for step in (1, 2, 3):
         (y,) = live.run(None, {"x": ONES})
         np.testing.assert_array_equal(y, FIRST + step)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_path(kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A file is opened in ONNX Runtime, which prints no warnings."""
+    path = tmp_path / "sum.onnx"
+    convert(build_sum(), path)
+    live = Stateful(kind(path))
+    for step in (1, 2):
+        (y,) = live.run(None, {"x": ONES})
+        np.testing.assert_array_equal(y, FIRST + step)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_path_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the package."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConversionError, match=r"sum\.onnx: pip install onnxruntime"):
+        Stateful("sum.onnx")
 
 
 def test_what_a_session_without_it_does() -> None:

@@ -84,8 +84,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             Runtime's CPU provider), "canonical" (ONNX's own operator for the computation, which
             other runtimes expect), or "auto" (the form of the target).
         states: whether a run may omit the inputs for the states of a model: "optional" (it then
-            starts from the initial values), "required" (for runtimes that take an input with an
-            initial value for a constant), or "auto" (as the target needs them).
+            starts from the initial values), "required" (for runtimes that treat an input with
+            an initial value as a constant), or "auto" (as the target needs them).
         target: the runtime for which options that are left at their defaults are chosen; see
             `options.TARGETS`.
         allow_custom: keep custom operators that cannot be converted as nodes of the domain

@@ -145,8 +145,8 @@ class ConversionOptions:
         default="auto",
         metadata=_help(
             "inputs for the states of a model: a run may omit them and then starts from the initial"
-            " values (optional); every run must have them, for runtimes that take an input with an"
-            " initial value for a constant (required); or as the target needs them (auto)"
+            " values (optional); every run must have them, for runtimes that treat an input"
+            " with an initial value as a constant (required); or as the target needs them (auto)"
         ),
     )
     target: Target = field(

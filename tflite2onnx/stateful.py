@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
+from tflite2onnx.errors import OptionError
 from tflite2onnx.tensor import Array
 
 STATES = "tflite2onnx.states"  # the key in the metadata of the ONNX model
@@ -29,9 +32,12 @@ class Session(Protocol):
 class Stateful:
     """A session with state: the next state that a run returns is fed to the following run.
 
-        session = Stateful(onnxruntime.InferenceSession("model.onnx"))
+        session = Stateful("model.onnx")
         for frame in frames:
             (probability,) = session.run(None, {"input": frame})
+
+    It takes a session of ONNX Runtime with options of your own, or the path of an ONNX file, which
+    it opens with ONNX Runtime's CPU provider.
 
     `state` has the arrays that the next run is fed, by the names of the inputs. For an input that
     is missing in it the model uses the initial value. It may be saved, and assigned later. If the
@@ -39,9 +45,14 @@ class Stateful:
     `session` is the session itself.
 
     A model without state runs as in the session itself.
+
+    Raises:
+        OptionError: a path is given, and ONNX Runtime is not installed.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session | str | os.PathLike[str]) -> None:
+        if isinstance(session, (str, os.PathLike)):
+            session = _open_session(session)
         self.session = session
         text = session.get_modelmeta().custom_metadata_map.get(STATES, "[]")
         states = json.loads(text)
@@ -68,6 +79,20 @@ class Stateful:
     def reset(self) -> None:
         """Return to the initial state."""
         self.state = dict(self._initial)
+
+
+def _open_session(path: str | os.PathLike[str]) -> Session:
+    """Open an ONNX file with ONNX Runtime's CPU provider."""
+    try:
+        onnxruntime: Any = import_module("onnxruntime")
+    except ImportError as error:
+        message = f"ONNX Runtime is required to open {path}: pip install onnxruntime"
+        raise OptionError(message) from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # it warns of initial values, which can be fed
+    providers = ["CPUExecutionProvider"]
+    session: Session = onnxruntime.InferenceSession(path, options, providers)
+    return session
 
 
 def _initial(state: Mapping[str, Any]) -> Array:

@@ -252,6 +252,9 @@ def test_ops(capsys: Captured) -> None:
     assert ["CONV_2D", "Implicit"] in rows
     assert ["ABS", "Transparent"] in rows
     assert ["TRANSPOSE", "Attribute"] in rows
+    assert main(["ops", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [[each["operator"], each["category"]] for each in facts] == rows
 
 
 def test_ops_is_no_file(model: str, capsys: Captured) -> None:
@@ -325,11 +328,11 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
     [
         (["none.tflite"], "cannot read none.tflite: No such file or directory"),
         (["."], ". is a folder: give the folder to write to, as -o FOLDER"),
-        ([""], "cannot read : No such file or directory"),
+        ([""], "the name of a file must not be empty"),
         (["model.tflite", "model.tflite"],
          "cannot write model.tflite: it is the TFLite model"),
         (["model.tflite", "."], "model.tflite: cannot write .: Is a directory"),
-        (["model.tflite", ""], "model.tflite: cannot write : Is a directory"),
+        (["model.tflite", ""], "model.tflite: the name of a file must not be empty"),
         (["model.tflite", "none/out.onnx"],
          "model.tflite: cannot write none/out.onnx: No such file or directory"),
         (["model.tflite", "model.tflite/out.onnx"], "Not a directory"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -158,7 +160,6 @@ def test_a_bundle_on_standard_input() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--json"], "--json must be given with OUT.onnx, got standard output"),
         (["--external-data"], "--external-data must be given with OUT.onnx"),
         (["--report", "x.html"], "--report must be given with OUT.onnx"),
     ],
@@ -167,6 +168,16 @@ def test_what_needs_a_file(capsys: Captured, words: list[str], message: str) -> 
     assert main(["model.tflite", "-", *words]) == 1
     out, err = capsys.readouterr()
     assert (out, message in err) == ("", True)
+
+
+@pytest.mark.parametrize("words", [["model.tflite", "-"], ["-", "-"], ["-", "-", "--verify"]])
+def test_json_beside_standard_output(words: list[str]) -> None:
+    """The model is on stdout, and the JSON output on stderr."""
+    done = run_program([*words, "--json"], input=chain("ABS"))
+    assert done.returncode == 0
+    assert onnx.load_from_string(done.stdout).graph.node[0].op_type == "Abs"
+    (model,) = json.loads(done.stderr)["models"]
+    assert (model["output"], model["nodes"]) == ("-", 1)
 
 
 def test_a_bundle_on_standard_output(capsys: Captured) -> None:
@@ -223,10 +234,32 @@ def test_completion(words: list[str], want: str) -> None:
     assert done.stdout.split() == [want]
 
 
-@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["zsh", "tcsh", "fish"])
 def test_other_shells(capsys: Captured, shell: str) -> None:
     assert main(["completion", shell]) == 0
     assert "io-layout" in capsys.readouterr().out
+
+
+def test_fish(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option of each command has a line, without the package of other shells."""
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "fish"]) == 0
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    found = {
+        (line[4], line[line.index("--long-option") + 1]) for line in lines if "--long" in str(line)
+    }
+    own = ("ops", "verify", "inspect", "completion")
+    assert {(f"__fish_seen_subcommand_from {name}", "json") for name in own[:3]} < found
+    assert (
+        "not __fish_seen_subcommand_from inspect verify ops completion help",
+        "weights",
+    ) in found
+    (weights,) = (line for line in lines if "weights" in line)
+    assert weights[weights.index("--arguments") + 1] == "auto adaptive int8 uint8"
+    assert weights[-2:] == ["--description", "8-bit weights of integer products"]
+    (tolerance, _) = (line for line in lines if "tolerance" in line)
+    assert "--require-parameter" in tolerance
+    assert ["--arguments", "bash zsh tcsh fish"] in [line[-4:-2] for line in lines]
 
 
 def test_completion_takes_a_package(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,7 +284,7 @@ def test_integers(capsys: Captured) -> None:
         ),
         (
             ["verify", "a.task", "--report", "x.html"],
-            "--report must be given for one model, got a bundle",
+            "--report must be a folder for a bundle, which has a page for each model, got x.html",
         ),
         (
             ["verify", "model.tflite", "--input", "y=one.npy"],

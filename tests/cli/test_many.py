@@ -247,7 +247,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
         ),
         (
             ["models", "-o", "out", "--report", "x.html"],
-            "--report must be given for one model, got several",
+            "--report must be given for one model or bundle, got several",
         ),
         (["a.task", "nested", "-o", "out"], "must have different folders, got out/a for both"),
         (["models", "--opset", "5", "-o", "out"], "opset must be 13 to"),

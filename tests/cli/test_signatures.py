@@ -93,7 +93,10 @@ def test_names_of_several_models(capsys: Captured) -> None:
         in capsys.readouterr().err
     )
     assert main(words) == 0
-    assert "tflite2onnx: plain.tflite has no signature: its inputs" in capsys.readouterr().err
+    assert (
+        "tflite2onnx: plain.tflite: warning: plain.tflite has no signature: its inputs"
+        in capsys.readouterr().err
+    )
     for file, name in (("plain", "x"), ("several", "in"), ("a/a", "x")):
         assert onnx.load(f"out/{file}.onnx").graph.input[0].name == name
     assert main(["plain.tflite", "one.onnx", "--names", "signature"]) == 1
@@ -113,7 +116,7 @@ def test_names_of_several_models(capsys: Captured) -> None:
         (["none.tflite", "-o", "out"], "cannot read none.tflite: No such file"),
         (
             ["several.tflite", "-o", "out", "--report", "x.html"],
-            "--report must be given for one model, got several signatures",
+            "--report must be a folder for a bundle, which has a page for each model, got x.html",
         ),
     ],
 )

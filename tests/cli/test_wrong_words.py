@@ -151,3 +151,18 @@ def test_swapped_models(capsys: Captured) -> None:
     told = expect_complaint(capsys, "verify", "plain.onnx", "plain.tflite")
     assert "plain.tflite is a TFLite model; the TFLite model must be given first" in told
     assert "this is an ONNX model" in expect_complaint(capsys, "plain.onnx", "out.onnx")
+
+
+@pytest.mark.parametrize("words", [[""], ["model.tflite", ""], ["model.tflite", "-o", ""]])
+def test_empty_names(words: list[str], capsys: Captured) -> None:
+    """A variable of the shell that is not set is an empty word."""
+    assert main(words) == 1
+    assert "the name of a file must not be empty" in capsys.readouterr().err
+
+
+def test_no_names(capsys: Captured) -> None:
+    """Only the model is required."""
+    with pytest.raises(SystemExit, match="1"):
+        main([])
+    required = "the following arguments are required: MODEL.tflite;"
+    assert required in capsys.readouterr().err

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Iterator
 from importlib import import_module
+from shlex import quote
 from typing import Any
 
 from tflite2onnx.cli.parsers import COMMANDS, Parser, parser_of
@@ -16,10 +19,11 @@ EPILOG = """\
 bash: add to ~/.bashrc:    eval "$(tflite2onnx completion bash)"
 zsh:  add to ~/.zshrc:     eval "$(tflite2onnx completion zsh)"
 tcsh: add to ~/.tcshrc:    eval "`tflite2onnx completion tcsh`"
+fish: tflite2onnx completion fish > ~/.config/fish/completions/tflite2onnx.fish
 
 In zsh and tcsh, files are completed after the word convert.
 """
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "tcsh", "fish")
 _FILES = ("FILE", "OUT", "MODEL")
 # In bash the first word may be a file as well as a command.
 _PREAMBLE = {"bash": "_shtab_tflite2onnx_pos_0_COMPGEN=_shtab_compgen_files"}
@@ -31,12 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "shell",
         metavar="SHELL",
         choices=SHELLS,
-        help=f"{', '.join(SHELLS)}; requires: pip install tflite2onnx[completion]",
+        help=f"{', '.join(SHELLS)}; all but fish require: pip install tflite2onnx[completion]",
     )
 
 
 def run_command(options: argparse.Namespace) -> int:
     """Print the script."""
+    if options.shell == "fish":
+        print_lines(sys.stdout, ["\n".join(_complete_in_fish())])
+        return 0
     try:
         shtab: Any = import_module("shtab")
     except ImportError as error:
@@ -68,6 +75,32 @@ def _parser(file: object) -> Parser:
     root.add_argument("files", metavar="FILE", nargs="*")
     _mark_files(root, file)
     return root
+
+
+def _complete_in_fish() -> Iterator[str]:
+    """Yield the lines of a script for fish, which shtab does not support."""
+    start = "complete --command tflite2onnx"
+    names = " ".join([*COMMANDS, "help"])
+    yield f"{start} --condition __fish_use_subcommand --arguments {quote(names)}"
+    others = " ".join(name for name in (*COMMANDS, "help") if name != "convert")
+    yield f"{start} --condition '__fish_seen_subcommand_from help' -f -a {quote(names)}"
+    for name in COMMANDS:
+        test = f"__fish_seen_subcommand_from {name}"
+        if name == "convert":
+            test = f"not __fish_seen_subcommand_from {others}"
+        for action in parser_of(name)._actions:  # noqa: SLF001 - there is no other way
+            words = [start, "--condition", quote(test)]
+            for option in action.option_strings:
+                kind = "--long-option" if option.startswith("--") else "--short-option"
+                words += [kind, option.lstrip("-")]
+            if action.choices is not None:
+                words += ["--exclusive", "--arguments", quote(" ".join(action.choices))]
+            elif not action.option_strings:
+                continue  # fish completes files without a line
+            elif action.nargs != 0:
+                words.append("--require-parameter")
+            text, *_ = re.split("[:;(]", str(action.help))
+            yield " ".join([*words, "--description", quote(text.strip())])
 
 
 def _mark_files(parser: argparse.ArgumentParser, file: object) -> None:

@@ -104,6 +104,8 @@ def _convert_several_models(
 ) -> int:
     """Convert several models."""
     _refuse_single(options, "several")
+    if options.report is not None:
+        raise OptionError("--report must be given for one model or bundle, got several")
     if output is None or options.output is None:
         raise OptionError(f"{models[0]} is a folder: give the folder to write to, as -o FOLDER")
     jobs = place_all(models, output)
@@ -131,7 +133,7 @@ def _check_verification_options(options: argparse.Namespace) -> None:
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
     """Raise OptionError for an option that cannot be combined with standard output."""
-    for option in ("json", "external_data", "report", "parts"):
+    for option in ("external_data", "report", "parts"):
         if job.output == STANDARD and getattr(options, option) not in (None, False):
             raise OptionError(
                 f"--{option.replace('_', '-')} must be given with OUT.onnx, got standard output"
@@ -261,7 +263,7 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def _refuse_single(options: argparse.Namespace, what: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
-    names = ("layout", "shape", "inputs", "outputs", "rename", "report", "parts")
+    names = ("layout", "shape", "inputs", "outputs", "rename", "parts")
     single = [f"--{name}" for name in names if getattr(options, name)]
     for option in (*single, *given_options(options, SINGLE)):
         raise OptionError(f"{option} must be given for one model, got {what}")
@@ -286,13 +288,21 @@ def _convert_bundle(
     """Convert each model of a bundle and write all; return the reports of `--verify` too."""
     _refuse_single(options, "a bundle")
     bundle = job.read_bundle()
-    results = convert_models(bundle, **_conversion_options(options))
-    reports = {}
     parts = list_parts(bundle, options.signature, options.target)
-    for part in parts if options.verify else ():
+    if options.report is not None:
+        from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
+
+        pages.check_pages(options.report, parts)
+    results = convert_models(bundle, **_conversion_options(options))
+    judged = parts if options.verify or options.report is not None else ()
+    reports = {}
+    for part in judged:
         model = _embed_external_weights(bundle.models[part.model])
         reports[part.label] = _verify_result(options, model, results[part.label])
     write_models(bundle, parts, results, job.output, options.external_data)
+    for part in parts if options.report is not None else ():
+        model = _embed_external_weights(bundle.models[part.model])
+        pages.write_page(options.report, part, model, results[part.label], reports[part.label])
     return results, reports
 
 

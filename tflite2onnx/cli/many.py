@@ -12,12 +12,19 @@ from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from tflite2onnx.cli.places import Job
+from tflite2onnx.cli.places import STANDARD, Job
 from tflite2onnx.cli.progress import hide_progress, show_progress
 from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
-from tflite2onnx.utils.console import columns, count, describe_bug, print_error, print_lines
+from tflite2onnx.utils.console import (
+    columns,
+    count,
+    describe_bug,
+    describe_record,
+    print_error,
+    print_lines,
+)
 
 _OK, _FAILED, _DIFFERENT, _INTERRUPTED = 0, 1, 2, 130
 _logger = logging.getLogger(__name__)
@@ -65,7 +72,9 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
             interrupted = True
     done = {jobs[index]: outcomes[index] for index in sorted(outcomes)}
     if options.json:
-        print_lines(sys.stdout, [json.dumps(_summarize(done), indent=2)])
+        writes_model = any(job.output == STANDARD for job in jobs)
+        stream = sys.stderr if writes_model else sys.stdout
+        print_lines(stream, [json.dumps(_summarize(done), indent=2)])
     elif not options.quiet:
         total = f"{_total(done, len(jobs))}, {perf_counter() - start:.1f} s"
         print_lines(sys.stdout, [*_tabulate(done), total])
@@ -119,7 +128,7 @@ class _Collector(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Store a message."""
-        self._messages.append(record.getMessage())
+        self._messages.append(describe_record(record))
 
 
 @contextmanager

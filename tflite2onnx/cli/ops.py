@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 from tflite2onnx.op import operators
@@ -13,13 +14,17 @@ EPILOG = "Write ./ops to convert a model file named ops."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command: none."""
-    del parser
+    """Add the arguments of the command."""
+    parser.add_argument("--json", action="store_true", help="print the operators as JSON")
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """Print the operators as a table."""
-    del options
+    """Print the operators as a table, or as JSON."""
     rows = [(code, cls.category.value) for code, cls in operators().items()]
-    print_lines(sys.stdout, columns([("operator", "category"), *rows]))
+    if options.json:
+        facts = [{"operator": code, "category": category} for code, category in rows]
+        lines = [json.dumps(facts, indent=2)]
+    else:
+        lines = columns([("operator", "category"), *rows])
+    print_lines(sys.stdout, lines)
     return 0

@@ -58,10 +58,12 @@ def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], st
     `output` is the argument of -o. Without -o the second of two files is the output.
 
     Raises:
-        OptionError: there are more than two files and no -o, or standard input is one of several
-            models.
+        OptionError: a name is empty, there are more than two files and no -o, or standard input is
+            one of several models.
         OutputError: the output is named like a model.
     """
+    if "" in (*files, output):
+        raise OptionError("the name of a file must not be empty, as that of an unset variable is")
     if output is None and len(files) > 2:
         raise OptionError(f"the output of {len(files)} models must be given, as -o FOLDER")
     models = list(files)

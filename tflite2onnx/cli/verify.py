@@ -24,6 +24,7 @@ from tflite2onnx.cli.verdict import describe_decodings, outputs, print_verdict, 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
+from tflite2onnx.report.pages import check_pages, write_page
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.console import print_error, print_lines
 from tflite2onnx.verification import Report, verify
@@ -88,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--report",
         metavar="FILE.html",
-        help="write a self-contained page about the conversion and the differences",
+        help="write a self-contained page about the conversion and the differences; for a bundle a"
+        " folder, which gets a page for each model",
     )
     add(
         "--per-operator",
@@ -130,24 +132,25 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     """Verify each model of a bundle; a model that cannot be verified does not stop the others."""
     if options.converted == STANDARD:
         raise OptionError("the models of a bundle must be in a folder, got standard input")
-    for option in (*given_options(options, SINGLE), *["--report"] * bool(options.report)):
+    for option in given_options(options, SINGLE):
         raise OptionError(f"{option} must be given for one model, got a bundle")
     bundle = read_bundle(source) if is_bundle(source) else bundle_of_signatures(source)
     folder = options.converted
     statuses, found = set(), []
     parts = list_parts(bundle)
+    check_pages(options.report, parts)
     for part in parts:
         name, model = part.label, embed_external_weights(bundle.models[part.model])
         if not (options.quiet or options.json):
             print_lines(sys.stdout, [f"{name}:"])
         try:
-            report = _verify(
-                options,
-                model,
+            converted = (
                 convert(model, signature=part.signature)
                 if folder is None
-                else Path(folder) / part.file,
+                else Path(folder) / part.file
             )
+            report = _verify(options, model, converted)
+            write_page(options.report, part, model, converted, report)
         except ConversionError as error:
             print_error(name, str(error))
             statuses.add(_FAILED)

@@ -184,11 +184,11 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor 
 
 def eliminate_dead_operators(graph: Graph) -> Graph:
     """Return the graph without the operators whose outputs nothing reads."""
-    ops, _ = _find_live_ops(graph)
+    ops, _ = find_live_ops(graph)
     return replace(graph, ops=ops)
 
 
-def _find_live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
+def find_live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
     """Return the operators that are needed, and all tensors that these operators read."""
     alive: set[Tensor] = set(graph.outputs)
     live = []
@@ -197,7 +197,7 @@ def _find_live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
             continue
         graphs = []
         for inner in op.graphs:
-            ops, read = _find_live_ops(inner)
+            ops, read = find_live_ops(inner)
             graphs.append(replace(inner, ops=ops))
             alive |= read
         live.append(replace(op, graphs=tuple(graphs)) if graphs else op)

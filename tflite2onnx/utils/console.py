@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from logging import WARNING, LogRecord
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TextIO
+
+_NARROW = 10  # a first column of at most so many characters has nothing below it
+_INDENT = 4  # of the second line of a row, and of a line that is broken
 
 
 def count(number: int, noun: str) -> str:
@@ -19,13 +25,65 @@ def shorten(name: object, longest: int = 30) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines with aligned columns."""
+    """Return rows of cells as lines with aligned columns; on a terminal, no wider than it is.
+
+    If the columns do not fit side by side, each row becomes several lines, which are indented from
+    the second line on. A word that is wider than the terminal is not broken.
+    """
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    limit = _width_of(sys.stdout)
+    indent = widths[0] + 2 if widths and widths[0] <= _NARROW else _INDENT
+    groups = _group_columns(widths, limit, indent)
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        line
         for row in rows
+        for group in groups
+        for line in _format_cells([(row[i], widths[i]) for i in group], limit, group[0] and indent)
     ]
+
+
+def _group_columns(widths: Sequence[int], limit: int, indent: int) -> list[list[int]]:
+    """Return the columns of each line: as many as fit. The last column may be broken at words."""
+    groups: list[list[int]] = []
+    used = limit
+    for column, width in enumerate(widths):
+        needed = width if column < len(widths) - 1 else min(width, limit // 3)
+        used += 2 + needed
+        if used > limit:
+            groups.append([])
+            used = needed + (indent if column else 0)
+        groups[-1].append(column)
+    return groups
+
+
+def _format_cells(cells: Sequence[tuple[str, int]], limit: int, indent: int) -> list[str]:
+    """Return cells as a line; the last cell is broken at words if it is too wide."""
+    padded = [cell.ljust(width) for cell, width in cells[:-1]]
+    start = "  ".join([" " * indent + padded[0], *padded[1:], ""]) if padded else " " * indent
+    line = f"{start}{cells[-1][0]}".rstrip()
+    if not line:
+        return []
+    return [line] if len(line) <= limit else _wrap(line, limit, len(start) or _INDENT)
+
+
+def _wrap(line: str, limit: int, indent: int) -> list[str]:
+    """Break a line at spaces only, so that names and paths can be copied."""
+    start = len(line) - len(line.lstrip())
+    broken = wrap(
+        line[start:],
+        limit,
+        initial_indent=line[:start],
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return broken or [line]
+
+
+def _width_of(stream: TextIO) -> int:
+    """Return the number of columns of a terminal; other streams have no limit."""
+    return get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 def print_error(model: str, message: str) -> None:
@@ -41,12 +99,22 @@ def describe_bug(error: Exception) -> str:
     return f"this is a bug in tflite2onnx; please report it with the output of -v ({what})"
 
 
+def describe_record(record: LogRecord) -> str:
+    """Return the message of a log record; that of a warning says so."""
+    kind = "warning: " if record.levelno == WARNING else ""
+    return f"{kind}{record.getMessage()}"
+
+
 def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
-    """Print lines; control characters, and those that the stream cannot encode, are escaped."""
-    encoding = stream.encoding or "utf-8"
-    for line in lines:
-        shown = printable(line).encode(encoding, "backslashreplace").decode(encoding)
-        print(shown, file=stream)
+    """Print lines; control characters, and those that the stream cannot encode, are escaped.
+
+    On a terminal, lines are broken at spaces. Texts of several lines are printed as they are.
+    """
+    encoding, limit = stream.encoding or "utf-8", _width_of(stream)
+    for line in map(printable, lines):
+        fits = "\n" in line or len(line) <= limit
+        for part in [line] if fits else _wrap(line, limit, _INDENT):
+            print(part.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
 def printable(text: str) -> str:

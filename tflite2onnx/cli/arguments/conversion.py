@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SIZE,...",
         action="append",
         default=[],
-        help="the shape of an input, as in NAME=1,16000; a word instead of a number makes the size"
-        " dynamic, as in NAME=batch,height,width,3; may be repeated",
+        help="the shape of an input in the TFLite file's order, as in NAME=1,16000; a word instead"
+        " of a number makes the size dynamic, as in NAME=batch,height,width,3; may be repeated",
     )
     for option in fields(ConversionOptions):
         if option.name not in ("io_layout", "layouts", "shapes"):
@@ -60,6 +60,7 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
         "others",
         metavar="OUT.onnx",
         nargs="*",
+        default=[],  # else argparse calls it required
         help="the file to write, or for a bundle the folder (default: beside MODEL); - is standard"
         " output; with -o these arguments are further models",
     )
@@ -80,7 +81,8 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--json",
         action="store_true",
-        help="print the result of each model as JSON, and nothing else on stdout",
+        help="print the result of each model as JSON, and nothing else on stdout; on stderr, if the"
+        " model is written to stdout",
     )
 
 
@@ -119,14 +121,15 @@ def _add_verification_arguments(parser: argparse.ArgumentParser) -> None:
         "--verify",
         action="store_true",
         help="run LiteRT and ONNX Runtime on the same inputs and compare the outputs:"
-        " floats may differ by 1e-4 of their range, integers of 8 or 16 bits by 1, those of"
-        " quantized networks by a tenth of the signal if each operator is right on LiteRT's own"
-        " inputs; requires: pip install tflite2onnx[verify]",
+        " floats may differ by 1e-4 of their range, and integers of 8 or 16 bits by 1; the outputs"
+        " of a quantized network may differ by a tenth of the signal, if each of its operators is"
+        " right on LiteRT's own inputs; requires: pip install tflite2onnx[verify]",
     )
     add(
         "--report",
         metavar="FILE.html",
-        help="verify each tensor and write a page with the results; requires the same packages",
+        help="verify each tensor and write a page with the results; for a bundle or several"
+        " signatures a folder, which gets a page for each; requires the same packages",
     )
     add_verification_options(parser)
 

@@ -9,7 +9,7 @@ The pass walks over the operators in order of execution, and keeps the tensor th
 value of each variable. Readers get this tensor; writers make a new one.
 
 1. A variable that is written to, and read in a later run, is a state: its first value is an input
-   of the graph and its last value is an output.
+   of the graph and its last value is an output. A state that no output depends on is dropped.
 2. A variable that nothing writes to is a constant.
 3. Variable tensors of sub-graphs are cleared each time the sub-graph runs.
 4. An operator that writes to its variable inputs gets one more output for each, in the order of the
@@ -34,6 +34,7 @@ from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify_constants
+from tflite2onnx.passes.state.drop_unobserved_states import drop_unobserved_states
 from tflite2onnx.passes.state.initial_values import cleared_elements, computed_once
 from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
@@ -346,10 +347,8 @@ class _Explicit:
         graph = replace(graph, ops=ops)
         walk = _Walk(graph, self._make_initial_tensor, self._names, goes_on=goes_on)
         outputs = tuple(walk.current_tensor(t) for t in graph.outputs)
-        lasting = [
-            *self._start,
-            *(v for v in self._find_variables_read_elsewhere() if v not in self._start),
-        ]
+        elsewhere = self._find_variables_read_elsewhere()
+        lasting = [*self._start, *(v for v in elsewhere if v not in self._start)]
         states = [(v, walk.written[v]) for v in lasting if v in walk.written]
         ends = [self._make_state_endpoints(walk, variable, op) for variable, op in states]
         known = [self._start.get(t, walk.known.get(t, t)) for t in graph.tensors]
@@ -364,7 +363,8 @@ class _Explicit:
             initial=tuple(self._initial[variable] for variable, _ in states),
             variables=tuple(_name_variable(variable) for variable, _ in states),
         )
-        return _drop_handles(changed)
+        kept = [i for i, (variable, _) in enumerate(states) if variable in elsewhere]
+        return drop_unobserved_states(_drop_handles(changed), kept)
 
     def _make_initial_tensor(self, variable: Variable) -> Tensor:
         """Return the tensor of a variable at the start: an input, or a constant if unwritten."""

@@ -1,0 +1,86 @@
+"""Output on a terminal of 80 columns: tables and lines are broken at spaces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.golden.records import ASSETS
+from tests.support.small import chain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
+WIDTH = 80
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to an empty directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+def run_on_terminal(*words: str) -> list[str]:
+    """Return the lines that a command prints on a terminal of 80 columns."""
+    ours, theirs = os.openpty()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "COLUMNS": str(WIDTH),
+    }
+    command = [sys.executable, "-m", "tflite2onnx", *words]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.STDOUT, env=environment):
+        os.close(theirs)
+        printed = b"".join(iter(lambda: _read(ours), b""))
+    os.close(ours)
+    return [line.rpartition("\r")[2] for line in printed.decode().replace("\r\n", "\n").split("\n")]
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # Linux reports the end as an error
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["inspect", "keywords_int8"], "serving_default_input:0  1     no: RESHAPE (operator 0,"),
+        (["keywords_int8"], "        ONNX [1, 10, 49] NCW"),
+        (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], "    tensor"),
+    ],
+)
+def test_lines_fit(words: Sequence[str], line: str) -> None:
+    """No line is wider than the terminal, and no word is broken."""
+    Path("keywords_int8").write_bytes((ASSETS / "keywords_int8.tflite").read_bytes())
+    lines = run_on_terminal(*words)
+    assert line in lines
+    assert all(len(each) <= WIDTH or " " not in each.strip() for each in lines), lines
+
+
+def test_paths_are_whole() -> None:
+    """A path that is wider than the terminal has a line of its own, which is not broken."""
+    folder = Path("models", "of_" + "a_long_name_" * 6)
+    folder.mkdir(parents=True)
+    for name in ("first.tflite", "second.tflite"):
+        (folder / name).write_bytes(chain("ABS"))
+    lines = run_on_terminal("models", "-o", "out")
+    assert str(folder / "first.tflite") in lines
+    (written,) = (line for line in lines if line.endswith("first.onnx"))
+    assert written.startswith("    out")
+
+
+def test_a_pipe_has_no_limit(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each row is one line for other programs."""
+    words = [sys.executable, "-m", "tflite2onnx", "inspect", str(ASSETS / "keywords_int8.tflite")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "40"}
+    subprocess.run(words, check=True, env=environment)
+    (row,) = (line for line in capfd.readouterr().out.splitlines() if ":0  0  " in line)
+    assert row.endswith("got [1, 1, 49, 10]")

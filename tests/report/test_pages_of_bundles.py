@@ -1,0 +1,74 @@
+"""`--report FOLDER`: a page for each model of a bundle, and for each signature of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.small import chain
+from tests.test_bundle import archive
+from tests.test_signatures import build_signatures
+from tflite2onnx.cli import main
+
+PAGES = {"a.html", "inner/b.html"}
+
+
+@pytest.fixture(autouse=True)
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a bundle to the current directory."""
+    monkeypatch.chdir(tmp_path)
+    models = {"a.tflite": chain("ABS"), "inner/b.tflite": chain("NEG")}
+    Path("a.task").write_bytes(archive(models))
+
+
+def list_pages(folder: str) -> set[str]:
+    """Return the pages in a folder."""
+    found = [path for path in Path(folder).rglob("*") if path.is_file()]
+    assert all(path.read_bytes().startswith(b"<!doctype html>") for path in found)
+    return {str(path.relative_to(folder)) for path in found}
+
+
+def test_bundles() -> None:
+    """A conversion writes pages, and so does `verify`, with files and without."""
+    assert main(["-q", "a.task", "out", "--report", "pages"]) == 0
+    assert list_pages("pages") == PAGES
+    assert main(["verify", "-q", "a.task", "out", "--report", "new/verified/"]) == 0
+    assert list_pages("new/verified") == PAGES
+    assert main(["verify", "-q", "a.task", "--report", "new/converted"]) == 0
+    assert list_pages("new/converted") == PAGES
+
+
+def test_signatures() -> None:
+    """Each signature of a model has a page."""
+    Path("s.tflite").write_bytes(build_signatures())
+    words = ["-q", "s.tflite", "--signature", "all", "-o", "out", "--report", "pages"]
+    assert main(words) == 0
+    assert list_pages("pages") == {f"{path.stem}.html" for path in Path("out").glob("*.onnx")}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["out", "--report", "a.html"], "--report must be a folder for a bundle"),
+        (["out", "--report", "a.task"], "a.task"),
+        (["out", "--report", "file"], "--report must be a folder for a bundle"),
+        (["-o", "out", "s.tflite", "--report", "pages"], "one model or bundle, got several"),
+    ],
+)
+def test_wrong_words(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is written."""
+    Path("file").touch()
+    Path("s.tflite").write_bytes(chain("ABS"))
+    before = sorted(Path().rglob("*"))
+    assert main(["a.task", *words]) == 1
+    assert message in capsys.readouterr().err
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_a_page_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error names the page."""
+    Path("pages").mkdir()
+    Path("pages/inner").touch()
+    assert main(["-q", "a.task", "out", "--report", "pages"]) == 1
+    assert "cannot write pages/inner/b.html: File exists" in capsys.readouterr().err

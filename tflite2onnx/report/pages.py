@@ -1,0 +1,52 @@
+"""Pages of the models of a bundle: `--report FOLDER` writes a page for each ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tflite2onnx.bundle import Part
+from tflite2onnx.errors import OptionError, OutputError
+from tflite2onnx.report import write_report
+from tflite2onnx.verification import Report
+from tflite2onnx.verification.onnx_model import ConvertedModel
+from tflite2onnx.verification.runtimes import ModelFile
+
+_SUFFIXES = (".html", ".htm")
+
+
+def check_pages(report: str | None, parts: Sequence[Part] = ()) -> None:
+    """Raise OptionError if --report is not the name of a folder, or two pages have one name."""
+    if report is None:
+        return
+    if report.lower().endswith(_SUFFIXES) or Path(report).is_file():
+        raise OptionError(
+            f"--report must be a folder for a bundle, which has a page for each model, got {report}"
+        )
+    pages = [place_page(report, part) for part in parts]
+    for page in pages:
+        if pages.count(page) > 1:
+            raise OptionError(f"--report must have one page for each model, got two for {page}")
+
+
+def place_page(report: str, part: Part) -> Path:
+    """Return the page of a part: in the same folder below `report` as its ONNX file below OUT."""
+    return Path(report, part.file).with_suffix(".html")
+
+
+def write_page(
+    report: str | None, part: Part, model: ModelFile, converted: ConvertedModel, found: Report
+) -> None:
+    """Write the page of a part, and the folders that it is in.
+
+    Raises:
+        OutputError: the page cannot be written.
+    """
+    if report is None:
+        return
+    page = place_page(report, part)
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {page}: {error.strerror}") from error
+    write_report(page, model, converted, found)
