@@ -104,7 +104,7 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
         sizes = x.reorder(self.input(1).shape)[:count]
         if prod(sizes) * _ELEMENTS_PER_ROW > prod(x.shape):
             return None
-        return np.stack(np.indices(sizes, np.int64), axis=-1)
+        return np.moveaxis(np.indices(sizes, np.int64), 0, -1)
 
     def _clamp_starts(self, g: Builder, x: View, parts: Value, starts: View) -> Value:
         """Return the clamped start indices, one for each TFLite axis, int64."""

@@ -82,9 +82,15 @@ def _multiply_once(found: Match) -> list[Op]:
     queries = rw.reshape(x, (groups, count * rows, depth), like=output, name="queries")
     shared = _join_heads(rw, heads, graph)
     shape = (groups, count * rows, output.shape[-1])
-    options = {"adj_x": False, "adj_y": matrices.transposed}
     product = rw.op(
-        "BATCH_MATMUL", queries, shared, like=output, name="product", shape=shape, **options
+        "BATCH_MATMUL",
+        queries,
+        shared,
+        like=output,
+        name="product",
+        shape=shape,
+        adj_x=False,
+        adj_y=matrices.transposed,
     )
     rw.reshape(product, output=output)
     return rw.ops
