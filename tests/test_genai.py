@@ -106,7 +106,7 @@ def test_configuration() -> None:
     }  # fmt: skip
     config = json.loads(Path("out/genai_config.json").read_text())
     model, search = config["model"], config["search"]
-    assert model["eos_token_id"] == [9, 2]
+    assert model["eos_token_id"] == [15, 2]
     assert (model["bos_token_id"], model["pad_token_id"]) == (1, 0)
     assert (model["context_length"], model["vocab_size"]) == (6, VOCABULARY)
     decoder = model["decoder"]

@@ -1,6 +1,7 @@
 """A case: a damaged file, and the options of its conversion.
 
-The name of a campaign and a number determine the case, independently of other cases.
+The name of a campaign and a number determine the case, independently of other cases. A campaign
+whose name begins with a set and a slash, such as `containers/one`, damages models of this set only.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tests.fuzz.mutate import mutate, mutate_bytes
+from tests.fuzz.mutate import mutate, mutate_bytes, mutate_container
 from tests.fuzz.seeds import Seed, choose_seed
 from tflite2onnx.options import TARGETS
 
 # A seed is reused for several cases, because building it takes as long as its conversion.
 _CASES_PER_SEED = 16
+_CHANGES = {"containers": mutate_container}
 # Half of the cases have no option.
 _OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"quantization": "float"},
@@ -52,10 +54,12 @@ class FuzzCase(NamedTuple):
 
 def make_case(campaign: str, number: int) -> FuzzCase:
     """Return a case of a campaign."""
-    set_name, seed = choose_seed(f"seed {campaign} {number // _CASES_PER_SEED}")
+    only = campaign.rpartition("/")[0]
+    set_name, seed = choose_seed(f"seed {campaign} {number // _CASES_PER_SEED}", only)
     generator = random.Random(f"{campaign} {number}")
     options = generator.choice(_OPTIONS) if generator.random() < 0.5 else {}
-    is_table = seed.data[4:8] == b"TFL3"
-    change = mutate if is_table and generator.random() < 0.95 else mutate_bytes
+    change = mutate_bytes
+    if generator.random() < 0.95:
+        change = _CHANGES.get(set_name, mutate if seed.data[4:8] == b"TFL3" else mutate_bytes)
     number_of_change = generator.getrandbits(32) if generator.random() < 0.98 else 0
     return FuzzCase(number, set_name, seed, change(seed.data, number_of_change), options)

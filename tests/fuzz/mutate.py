@@ -15,9 +15,10 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.fuzz.numbers import FLOATS, INTEGERS
 from tests.fuzz.structure import CHANGES
 from tests.support import pack
+from tests.support.litertlm import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.support.facts import Table
 
@@ -41,10 +42,30 @@ def mutate_bytes(data: bytes, seed: int) -> bytes:
     return _mutate_bytes(data, generator, generator.choice((1, 1, 1, 2, 3)))
 
 
-def _mutate_bytes(data: bytes, generator: random.Random, count: int) -> bytes:
+def mutate_container(data: bytes, seed: int) -> bytes:
+    """Return a `.litertlm` file with changes to its header, a section, or any bytes.
+
+    A file with seed 0 has no changes. Most bytes of a file are padding, so that changes anywhere
+    would rarely change what is read.
+    """
+    if not seed:
+        return data
+    generator = random.Random(seed)
+    (end,) = struct.unpack_from("<Q", data, 24)
+    section = generator.randrange(BLOCK, len(data), BLOCK)
+    places = generator.choice(
+        (range(end), range(end), range(section, min(section + 1024, len(data))), range(len(data)))
+    )
+    return _mutate_bytes(data, generator, generator.choice((1, 1, 1, 2, 3)), places)
+
+
+def _mutate_bytes(
+    data: bytes, generator: random.Random, count: int, places: Sequence[int] = ()
+) -> bytes:
+    """Return bytes with changes at some places, by default anywhere."""
     damaged = bytearray(data)
     for _ in range(count):
-        at = generator.randrange(len(damaged))
+        at = generator.choice(places or range(len(damaged)))
         match generator.randrange(4):
             case 0:
                 damaged[at] ^= 1 << generator.randrange(8)

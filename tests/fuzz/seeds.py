@@ -15,13 +15,15 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from tests.conformance.rows import ROWS
 from tests.conformance.table import Bound, Case
 from tests.fuzz.models import MODELS
 from tests.fuzz.patterns import PATTERNS
 from tests.golden.records import ASSETS
 from tests.support.decoder import build_decoder, build_language_model
-from tests.support.litertlm import model_part
+from tests.support.litertlm import build_external, model_part
 from tests.support.runtimes import Array
 
 # Larger files take seconds each, and have no features that smaller files lack.
@@ -134,11 +136,15 @@ def _choose_bundle(generator: random.Random) -> Seed:
 
 
 def _choose_container(generator: random.Random) -> Seed:
-    """Return a `.litertlm` file of models, of a tokenizer, and of metadata."""
+    """Return a `.litertlm` file of models, external weights, a tokenizer and metadata."""
     parts = [
         model_part(_choose_case(generator).data, generator.choice(_ROLES))
         for _ in range(generator.randrange(1, 3))
     ]
+    if generator.random() < 0.5:
+        model, weights = build_external("weights", np.ones(3, np.float32))
+        role = generator.choice(_ROLES)
+        parts += [model_part(model, role), model_part(weights, role, "TFLiteWeights")]
     decoder = build_decoder(mask=generator.choice(("", "bool", "float32")))
     return Seed("container", build_language_model(decoder, *parts))
 
@@ -155,9 +161,12 @@ SETS: Mapping[str, tuple[float, Callable[[random.Random], Seed]]] = {
 
 
 @lru_cache(maxsize=8)
-def choose_seed(name_of_choice: str) -> tuple[str, Seed]:
-    """Return the name of a set, and a seed of the set; the same name gives the same seed."""
+def choose_seed(name_of_choice: str, only: str = "") -> tuple[str, Seed]:
+    """Return the name of a set, and a seed of the set; the same name gives the same seed.
+
+    `only` may be the set of the seed.
+    """
     generator = random.Random(name_of_choice)
     weights = [weight for weight, _ in SETS.values()]
-    (name,) = generator.choices([*SETS], weights)
+    name = only or generator.choices([*SETS], weights)[0]
     return name, SETS[name][1](generator)

@@ -20,6 +20,7 @@ from tests.fuzz.cases import FuzzCase, make_case
 from tests.fuzz.children import Child, DiedError, Limits
 from tests.fuzz.extremes import find_extremes
 from tests.fuzz.minimise import minimise
+from tests.fuzz.mutate import mutate_container
 from tests.fuzz.seeds import SETS, Seed
 from tests.support import Build
 from tests.support.small import chain
@@ -114,6 +115,15 @@ def test_every_set_has_seeds() -> None:
     names = {make_case("sets", number).set_name for number in range(0, 16 * 60, 16)}
     assert names <= SETS.keys()
     assert len(names) >= 3
+
+
+def test_campaign_of_one_set() -> None:
+    """A campaign may damage containers only; most changes are where a container is read."""
+    cases = [make_case("containers/a", number) for number in range(32)]
+    assert {case.set_name for case in cases} == {"containers"}
+    assert len({case.data for case in cases}) > 20
+    seeds = {case.seed.data for case in cases}
+    assert mutate_container(next(iter(seeds)), 0) in seeds
 
 
 @pytest.mark.parametrize(

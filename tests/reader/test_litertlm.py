@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from tests.support import Build, pack, run_onnx
-from tests.support.litertlm import BLOCK, Part, compress, message, model_part, pack_litertlm, varint
+from tests.support.litertlm import (
+    BLOCK,
+    Part,
+    build_external,
+    compress,
+    group,
+    message,
+    model_part,
+    pack_litertlm,
+    slice_of,
+    varint,
+)
 from tests.support.small import chain
 from tests.test_signatures import build_signatures
 from tflite2onnx import convert, convert_bundle, verify
@@ -55,39 +66,6 @@ METADATA: dict[str, tuple[str, Any]] = {
     "long": ("UInt64", 1 << 40),
     "precise": ("Double", 0.1),
 }
-
-
-def build_external(name: str, values: np.ndarray[Any, Any]) -> tuple[bytes, bytes]:
-    """Return a model that adds external weights to its input, and the file of the weights."""
-    m = Build()
-    x = m.input([3], name="x")
-    weights = m.constant(values)
-    m.output(*m.op("ADD", [x, weights], [[3]]))
-    model = m.model()
-    (index,) = [i for i, b in enumerate(model.buffers) if b.data is not None and len(b.data) == 12]
-    for tensor in model.subgraphs[0].tensors:
-        if tensor.buffer == index:
-            tensor.buffer, tensor.externalBuffer = 0, 7
-    model.externalBufferGroups = [group(name)]
-    model.externalBuffers = [slice_of(7, 4, 12)]
-    return pack(model), b"skip" + values.tobytes()
-
-
-def group(name: str) -> Any:
-    from ai_edge_litert import schema_py_generated as schema  # noqa: PLC0415 - slow to import
-
-    made = schema.ExternalBufferGroupT()
-    made.name = name
-    return made
-
-
-def slice_of(number: int, offset: int, length: int, packing: str | None = None) -> Any:
-    from ai_edge_litert import schema_py_generated as schema  # noqa: PLC0415 - slow to import
-
-    made = schema.ExternalBufferT()
-    made.id, made.group, made.offset, made.length = number, 0, offset, length
-    made.packing = packing
-    return made
 
 
 # Containers

@@ -85,6 +85,13 @@ OLDEST = _onnxruntime("1.20.0")
 WEB = Runtime("onnxruntime-web", "web", ("onnxruntime-web@1.30.0",), "web")
 OPENVINO = Runtime("openvino", "openvino", ("openvino==2026.4.1",), "openvino", "openvino")
 REFERENCE = Runtime("onnx.reference", "reference", ("onnx",), "portable", "onnx")
+GENAI = Runtime(
+    "onnxruntime-genai",
+    "genai",
+    ("onnxruntime-genai==0.18.0",),
+    "genai",
+    "onnxruntime_genai",
+)
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (

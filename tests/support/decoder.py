@@ -1,7 +1,15 @@
-"""A tiny decoder in the form of litert-torch's exports: prefill and decode over shared caches."""
+"""A tiny decoder in the form of litert-torch's exports: prefill and decode over shared caches.
+
+    python -m tests.support.decoder tiny.litertlm
+
+writes one with a tokenizer that knows the letters from a to l.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +26,13 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 VOCABULARY, HEADS, LENGTH, DEPTH = 16, 2, 8, 4
 PREFILL = 3
-TOKENIZER = b"""{"model": {"type": "WordLevel", "vocab": {"<pad>": 0, "</s>": 2, "a": 3}},
- "added_tokens": [{"id": 1, "content": "<s>"}]}"""
+_LETTERS = {letter: 3 + i for i, letter in enumerate("abcdefghijkl")}
+TOKENIZER = json.dumps(
+    {
+        "model": {"type": "BPE", "vocab": {"<pad>": 0, "</s>": 2, **_LETTERS}, "merges": []},
+        "added_tokens": [{"id": 1, "content": "<s>", "special": True}],
+    }
+).encode()
 
 
 def build_decoder(
@@ -132,7 +145,7 @@ def build_language_model(data: bytes, *others: Part) -> bytes:
     """Return a decoder with a tokenizer and metadata as a `.litertlm` file."""
     metadata = message(
         (1, message((2, "<s>"))),
-        (2, message((1, message((1, varint(9)))))),
+        (2, message((1, message((1, varint(15)))))),
         (2, message((2, "</s>"))),
         (2, message((2, "unknown"))),
         (4, message((1, 2), (2, 5), (3, 0.5), (4, 0.75))),
@@ -142,3 +155,7 @@ def build_language_model(data: bytes, *others: Part) -> bytes:
     )
     parts = [Part("LlmMetadataProto", metadata), Part("HF_Tokenizer_Zlib", compress(TOKENIZER))]
     return pack_litertlm([*parts, *others, model_part(data)])
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(build_language_model(build_decoder()))

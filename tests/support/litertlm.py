@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import flatbuffers
 
+from tests.support.build import Build
+from tests.support.pack import pack
 from tflite2onnx.reader.containers.litertlm_schema import SECTION_TYPES, UNIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
 
 BLOCK = 1 << 14
 _TYPES = {name: i + 1 for i, name in enumerate(UNIONS["VData"])}
@@ -140,3 +144,36 @@ def varint(number: int) -> bytes:
         groups.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*groups, number])
+
+
+def build_external(name: str, values: np.ndarray[Any, Any]) -> tuple[bytes, bytes]:
+    """Return a model that adds external weights to its input, and the file of the weights."""
+    m = Build()
+    x = m.input([3], name="x")
+    weights = m.constant(values)
+    m.output(*m.op("ADD", [x, weights], [[3]]))
+    model = m.model()
+    (index,) = [i for i, b in enumerate(model.buffers) if b.data is not None and len(b.data) == 12]
+    for tensor in model.subgraphs[0].tensors:
+        if tensor.buffer == index:
+            tensor.buffer, tensor.externalBuffer = 0, 7
+    model.externalBufferGroups = [group(name)]
+    model.externalBuffers = [slice_of(7, 4, 12)]
+    return pack(model), b"skip" + values.tobytes()
+
+
+def group(name: str) -> Any:
+    from ai_edge_litert import schema_py_generated as schema  # noqa: PLC0415 - slow to import
+
+    made = schema.ExternalBufferGroupT()
+    made.name = name
+    return made
+
+
+def slice_of(number: int, offset: int, length: int, packing: str | None = None) -> Any:
+    from ai_edge_litert import schema_py_generated as schema  # noqa: PLC0415 - slow to import
+
+    made = schema.ExternalBufferT()
+    made.id, made.group, made.offset, made.length = number, 0, offset, length
+    made.packing = packing
+    return made

@@ -43,6 +43,12 @@ UPDATES: list[tuple[list[int], list[int], list[int]]] = [
     ([2, 3, 5, 7], [2, 3, 5, 7], [1, 1, 1, 1]),
     ([2, 3, 5, 7, 4], [1, 2, 3, 1, 4], [1, 0, 2, 6, 0]),
     ([3, 5], [0, 2], [1, 1]),
+    # Few rows: ScatterND.
+    ([100], [1], [100]),
+    ([1, 80, 2, 3], [1, 2, 2, 3], [0, 77, 0, 0]),
+    ([1, 2, 80, 3], [1, 2, 1, 3], [-1, 0, 79, 0]),
+    ([1, 2, 3, 80], [1, 2, 3, 1], [0, 0, 0, -5]),
+    ([4, 40, 50], [2, 3, 4], [1, 39, 44]),
 ]
 
 
@@ -75,21 +81,25 @@ def test_places_far_outside() -> None:
     )
 
 
+@pytest.mark.parametrize("rows", [5, 300])  # Slice and Concat, ScatterND
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
-def test_update_of_every_type(dtype: str) -> None:
+def test_update_of_every_type(dtype: str, rows: int) -> None:
     m = Build()
-    x, update = add_input(m, [3, 5, 7, 2], dtype), add_input(m, [2, 1, 7, 2], dtype)
+    x, update = add_input(m, [3, rows, 7, 2], dtype), add_input(m, [2, 1, 7, 2], dtype)
     starts = m.input([4], dtype="int32", name="starts")
     check_outputs(
         m, add_update(m, x, update, starts), ranges={"starts": (-1, 4), "float32": (-8, 7)}
     )
 
 
-def test_update_of_stored_integers() -> None:
+@pytest.mark.parametrize(
+    ("rows", "nodes"), [(7, {"Slice", "Concat"}), (70, {"ScatterND"})], ids=str
+)
+def test_update_of_stored_integers(rows: int, nodes: set[str]) -> None:
     m = Build()
-    x, update = (add_input(m, [n, 5], "int8", scale=0.5, zero_point=3) for n in (7, 2))
+    x, update = (add_input(m, [n, 5], "int8", scale=0.5, zero_point=3) for n in (rows, 2))
     result = check_outputs(m, add_update(m, x, update, m.constant([3, 0])))
-    assert {node.op_type for node in result.model.graph.node} == {"Slice", "Concat"}
+    assert {node.op_type for node in result.model.graph.node} == nodes
 
 
 def test_update_folds() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -17,11 +18,17 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_number
 
+# ScatterND copies a tensor once, and not at all if the input and the output share memory, as caches
+# of language models do. Slice and Concat copy it twice. A row of indices takes ScatterND as long as
+# about 58 elements take to copy (1,024 x 1,024 float32, ONNX Runtime 1.32).
+_ELEMENTS_PER_ROW = 64
+
 
 class DynamicUpdateSlice(DynamicShape, Foldable):
     """Replaces the slice of a tensor that begins at the start indices with an update.
 
-    Start indices are clamped so that the update fits in.
+    Start indices are clamped so that the update fits in. An update that is much smaller than the
+    tensor is written by ScatterND, another one between slices of the tensor by Concat.
     """
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
@@ -73,9 +80,31 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
             return update.value
         parts = sizes_of(g, update)
         where = self._clamp_starts(g, x, parts, starts), parts
+        grid = self._list_coordinates(x, axes)
+        if grid is not None:
+            places = _add_offsets(
+                g, g.constant(grid), _take_entries(g, where[0], x.order[: len(grid.shape) - 1])
+            )
+            return g.with_compute_type(
+                "ScatterND", x.dtype, lambda a, b: g.scatter_nd(a, places, b), x, update
+            )
         return g.with_compute_type(
             "Slice", x.dtype, lambda a, b: self._replace_part(g, a, b, x, axes, where), x, update
         )
+
+    def _list_coordinates(self, x: View, axes: Sequence[int]) -> Array | None:
+        """Return where the rows of the update are in the update, int64, for ScatterND.
+
+        Rows have all axes behind the last one of `axes` in the stored order. Returns None if
+        ScatterND would take longer than Slice and Concat, or if sizes are dynamic.
+        """
+        if x.tensor.symbols or self.input(1).symbols:
+            return None
+        count = 1 + max(x.axis(axis) for axis in axes)
+        sizes = x.reorder(self.input(1).shape)[:count]
+        if prod(sizes) * _ELEMENTS_PER_ROW > prod(x.shape):
+            return None
+        return np.moveaxis(np.indices(sizes, np.int64), 0, -1)
 
     def _clamp_starts(self, g: Builder, x: View, parts: Value, starts: View) -> Value:
         """Return the clamped start indices, one for each TFLite axis, int64."""
@@ -134,7 +163,14 @@ def _take_entry(g: Builder, numbers: Value, index: int) -> Value:
     return g.Slice(numbers, g.ints([index]), g.ints([index + 1]))
 
 
-def _add_offsets(g: Builder, number: Value, offset: Value) -> Value:
-    if number.data is not None and offset.data is not None:
-        return g.ints((number.data + offset.data).tolist())
-    return g.Add(number, offset)
+def _take_entries(g: Builder, numbers: Value, order: Sequence[int]) -> Value:
+    """Return some entries of a list of numbers, in an order."""
+    if numbers.data is not None:
+        return g.ints(numbers.data[list(order)].tolist())
+    return g.Gather(numbers, g.ints(order), axis=0)
+
+
+def _add_offsets(g: Builder, numbers: Value, offsets: Value) -> Value:
+    if numbers.data is not None and offsets.data is not None:
+        return g.constant(numbers.data + offsets.data)
+    return g.Add(numbers, offsets)

@@ -166,6 +166,27 @@ def test_results(spelling: Callable[..., None], masked: bool, batch: int) -> Non
     assert nodes["Attention"] == (not masked or spelling is not spell_keras)
 
 
+@pytest.mark.parametrize("shared", [1, 3])
+def test_shared_heads(shared: int) -> None:
+    """Keys and values may be repeated for several heads; `share_heads` recognises one."""
+    m = Spelled(heads=6)
+    q = m.transpose(m.split_heads(), HEADS_FIRST)
+    k, v = (m.transpose(m.input([1, m.rows, shared, m.depth]), HEADS_FIRST) for _ in range(2))
+    shape = [1, shared, 6 // shared, m.rows, m.depth]
+    sizes = m.constant(np.array(shape, np.int32))
+    split = [m.reshape(x, 1, shared, 1, m.rows, m.depth) for x in (k, v)]
+    k, v = (m.op("BROADCAST_TO", [x, sizes], [shape])[0] for x in split)
+    k, v = (m.reshape(x, 1, 6, m.rows, m.depth) for x in (k, v))
+    k = m.apply("MUL", m.transpose(k, SWAPPED), 0.5)
+    m.return_joined(m.multiply(m.softmax(m.multiply(q, k)), v))
+    data = m.bytes()
+    check(data)
+    check(data, opset=23)
+    nodes = count_optimized_nodes(convert(data, opset=23).model)
+    assert nodes["Attention"] == (shared > 1)
+    assert "Expand" not in nodes
+
+
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_no_operand_is_moved(spelling: Callable[..., None]) -> None:
     """ONNX Runtime's products read the heads where they are, and apply the scale."""

@@ -12,7 +12,8 @@ They are replaced by ATTENTION, which no file contains, if
 
 1. queries, keys and values are [batch, rows, heads, depth], of which a TRANSPOSE makes
    [batch, heads, rows, depth], and the last TRANSPOSE undoes this move for the result. Another
-   TRANSPOSE may swap the last two axes. A RESHAPE may join the batch and the heads to one axis;
+   TRANSPOSE may swap the last two axes. A RESHAPE may join the batch and the heads to one axis.
+   BROADCAST_TO may repeat each head of the keys and of the values for several heads of the queries;
 2. the scores, the queries or the keys are multiplied by or divided by single numbers, whose product
    is positive, or are not scaled;
 3. what is added to the scores broadcasts to them, and SOFTMAX applies no factor;
@@ -27,7 +28,7 @@ node, and takes 0.5 to 0.95 of the time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
+from math import inf, prod
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
@@ -35,14 +36,14 @@ from tflite2onnx.passes.operands import find_order, find_producer, is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import as_builtin
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Shape, Tensor
 
 HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 _BINARY = 2  # inputs
 _MATRIX = 2  # axes
 
 
-class _Matrices(NamedTuple):
+class Matrices(NamedTuple):
     """A tensor of matrices that are multiplied by a factor; each may be transposed."""
 
     tensor: Tensor
@@ -68,14 +69,14 @@ def _find_attention(found: Match) -> Op | None:
     last, graph = found.last, found.graph
     if find_order(last) != HEADS_FIRST:
         return None
-    product = _trace(_Matrices(found.tensors["product"]), graph)
+    product = trace_matrices(Matrices(found.tensors["product"]), graph)
     weighting = find_producer(product.tensor, graph, "BATCH_MATMUL")
-    if weighting is None or product != _Matrices(product.tensor) or weighting.options.adj_x:
+    if weighting is None or product != Matrices(product.tensor) or weighting.options.adj_x:
         return None
     weights, rows = weighting.inputs
-    values = _find_rows(_Matrices(rows, weighting.options.adj_y), graph) if rows else None
-    softmax = _trace(_Matrices(weights), graph) if weights else None
-    if values is None or softmax is None or softmax != _Matrices(softmax.tensor):
+    values = _find_rows(Matrices(rows, weighting.options.adj_y), graph) if rows else None
+    softmax = trace_matrices(Matrices(weights), graph) if weights else None
+    if values is None or softmax is None or softmax != Matrices(softmax.tensor):
         return None
     op = find_producer(softmax.tensor, graph, "SOFTMAX")
     if op is None or op.inputs[0] is None or op.options.get("beta", 1) != 1 or values.factor != 1:
@@ -95,9 +96,11 @@ def _make_attention(last: Op, scores: _Scores, values: Tensor, mask: Tensor | No
     if any(t.symbols or not is_float(t) or t.rank != y.rank for t in (*operands, y)):
         return None
     (batch, times, heads, depth), count = queries.shape, keys.shape[1]
-    inner, sizes = values.shape[-1], (batch, heads, times, count)
-    expected = [(batch, times, heads, inner), (batch, count, heads, depth)]
-    if [y.shape, keys.shape, values.shape] != [*expected, (batch, count, heads, inner)]:
+    inner, sizes, groups = values.shape[-1], (batch, heads, times, count), keys.shape[2]
+    expected = [(batch, times, heads, inner), (batch, count, groups, depth)]
+    if [y.shape, keys.shape, values.shape] != [*expected, (batch, count, groups, inner)]:
+        return None
+    if groups != heads and (groups in (0, 1) or heads % groups):
         return None
     pairs = () if mask is None else zip(mask.shape, sizes, strict=True)
     if scores.factor <= 0 or 0 in (*sizes, depth) or any(n not in (1, size) for n, size in pairs):
@@ -110,13 +113,13 @@ def _find_scores(tensor: Tensor, graph: Graph) -> _Scores | None:
 
     The product of keys and queries is a product of queries and keys that is transposed.
     """
-    scores = _trace(_Matrices(tensor), graph)
+    scores = trace_matrices(Matrices(tensor), graph)
     product = find_producer(scores.tensor, graph, "BATCH_MATMUL")
     if product is None or None in product.inputs:
         return None
     a, b = (t for t in product.inputs if t is not None)
-    left = _find_rows(_Matrices(a, product.options.adj_x), graph)
-    right = _find_rows(_Matrices(b, not product.options.adj_y), graph)
+    left = _find_rows(Matrices(a, product.options.adj_x), graph)
+    right = _find_rows(Matrices(b, not product.options.adj_y), graph)
     if left is None or right is None:
         return None
     queries, keys = (right, left) if scores.transposed else (left, right)
@@ -134,12 +137,16 @@ def _list_sums(tensor: Tensor, graph: Graph) -> Iterator[tuple[Tensor, Tensor | 
         yield from ((a, b), (b, a))
 
 
-def _find_rows(matrices: _Matrices, graph: Graph) -> _Matrices | None:
+def _find_rows(matrices: Matrices, graph: Graph) -> Matrices | None:
     """Return the tensor [batch, rows, heads, depth] of which matrices [rows, depth] are made.
 
     Returns None if no TRANSPOSE moves the heads.
     """
-    inner = _trace(matrices, graph)
+    inner = trace_matrices(matrices, graph)
+    repeat = find_producer(inner.tensor, graph, "BROADCAST_TO")
+    heads = None if repeat is None else repeat.inputs[0]
+    if heads is not None and count_shares(heads.shape, inner.tensor.shape):
+        inner = trace_matrices(inner._replace(tensor=heads), graph)
     op = find_producer(inner.tensor, graph, "TRANSPOSE")
     order = _TRANSPOSED if inner.transposed else HEADS_FIRST
     if op is None or find_order(op) != order or op.inputs[0] is None:
@@ -147,7 +154,18 @@ def _find_rows(matrices: _Matrices, graph: Graph) -> _Matrices | None:
     return _scale(inner._replace(tensor=op.inputs[0], transposed=False), graph)
 
 
-def _trace(matrices: _Matrices, graph: Graph) -> _Matrices:
+def count_shares(heads: Shape, repeated: Shape) -> int | None:
+    """Return how often each matrix is repeated in succession, None for other repetitions."""
+    if len(heads) != len(repeated) or heads[-_MATRIX:] != repeated[-_MATRIX:]:
+        return None
+    pairs = zip(heads[:-_MATRIX], repeated[:-_MATRIX], strict=True)
+    changed = [axis for axis, (old, new) in enumerate(pairs) if old != new]
+    if not changed or prod(heads[changed[0] : -_MATRIX]) != 1:
+        return None
+    return prod(repeated[changed[0] : -_MATRIX])
+
+
+def trace_matrices(matrices: Matrices, graph: Graph) -> Matrices:
     """Return matrices before products by numbers, before swaps of their axes, and before RESHAPE.
 
     A RESHAPE joins and splits the axes before the matrices only.
@@ -169,21 +187,21 @@ def _trace(matrices: _Matrices, graph: Graph) -> _Matrices:
         matrices = matrices._replace(tensor=x, transposed=transposed)
 
 
-def _scale(matrices: _Matrices, graph: Graph) -> _Matrices:
+def _scale(matrices: Matrices, graph: Graph) -> Matrices:
     """Return matrices before MUL and DIV by a single number."""
     tensor, transposed, factor = matrices
     while True:
         op = find_producer(tensor, graph, "DIV", "MUL")
         if op is None or op.activation != "NONE" or len(op.inputs) != _BINARY:
-            return _Matrices(tensor, transposed, factor)
+            return Matrices(tensor, transposed, factor)
         x, number = op.inputs
         if op.code == "MUL" and x is not None and x.data is not None:
             x, number = number, x
         if x is None or number is None or number.data is None or x.shape != tensor.shape:
-            return _Matrices(tensor, transposed, factor)
+            return Matrices(tensor, transposed, factor)
         value = float(number.data.flat[0]) if number.data.size == 1 else 0.0
         if not 0 < abs(value) < inf:
-            return _Matrices(tensor, transposed, factor)
+            return Matrices(tensor, transposed, factor)
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
 
 

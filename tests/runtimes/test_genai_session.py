@@ -1,0 +1,48 @@
+"""The chat of docs/language-models.md runs as written, and gives LiteRT's tokens."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runtimes.environments import GENAI, ROOT
+from tests.support.decoder import build_decoder, build_language_model
+from tests.test_genai import run_litert
+from tflite2onnx.cli import main
+
+_PROGRAM = re.compile(r"^```python\n(import sys\n.*?)^```$", re.DOTALL | re.MULTILINE)
+_MOST = 6  # tokens of the prompt and of the answer
+
+
+def answer_with_litert(data: bytes, prompt: str) -> str:
+    """Return the letters that LiteRT chooses after a prompt."""
+    tokens = [3 + "abcdefghijkl".index(letter) for letter in prompt]
+    while len(tokens) < _MOST:
+        (*_, logits) = run_litert(data, tokens)
+        tokens.append(int(np.argmax(logits)))
+    return "".join("abcdefghijkl"[token - 3] for token in tokens[len(prompt) :])
+
+
+def test_chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not GENAI.is_made:
+        pytest.skip(f"not installed: {GENAI.packages[0]}")
+    monkeypatch.chdir(tmp_path)
+    data = build_decoder()
+    Path("tiny.litertlm").write_bytes(build_language_model(data))
+    assert main(["tiny.litertlm", "chat", "--target", "genai", "-q"]) == 0
+    found = _PROGRAM.search((ROOT / "docs" / "language-models.md").read_text())
+    assert found is not None
+    Path("program.py").write_text(found[1])
+    done = subprocess.run(
+        [GENAI.command[0], "program.py"],
+        input="abc\nlk\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [answer_with_litert(data, line) for line in ("abc", "lk")]

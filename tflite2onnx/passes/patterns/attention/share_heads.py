@@ -1,0 +1,133 @@
+"""Products with keys and values that several heads share read them once.
+
+Language models have fewer heads of keys and values than of queries. Exporters repeat the keys and
+values of each head, [heads, rows, depth], before the products:
+
+    repeated = BROADCAST_TO(keys)    [heads, 1, rows, depth] to [heads, shares, rows, depth]
+    scores = BATCH_MATMUL(queries, RESHAPE(repeated))    [heads * shares, times, rows]
+
+The queries that share a head become rows of one matrix, so that no key is copied or scaled:
+
+    scores = RESHAPE(BATCH_MATMUL(RESHAPE(queries), keys))    [heads, shares * times, rows]
+
+A BATCH_MATMUL is replaced if
+
+1. its second operand is a BROADCAST_TO that repeats each matrix some times in succession. RESHAPE
+   may join and split the axes before the matrices, TRANSPOSE may swap the last two axes, and MUL
+   and DIV may scale by a number;
+2. both operands have as many matrices, and the first operand is not transposed;
+3. all tensors are float32 and have fixed sizes.
+
+A TRANSPOSE that moves the heads of the keys gets three axes: ONNX Runtime's MatMul reads what a
+Transpose of three axes returns without a copy. `fuse_attention` recognises other attention; a step
+of one token has no TRANSPOSE of the queries.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import find_order, is_float
+from tflite2onnx.passes.patterns.attention.fuse_attention import (
+    Matrices,
+    count_shares,
+    trace_matrices,
+)
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
+from tflite2onnx.tensor import Shape, Tensor
+
+_MATRIX = 2  # axes
+_AXES = 3  # heads and matrix
+
+
+class _Moved(NamedTuple):
+    """The result of a TRANSPOSE, and what it transposes without axes of one element."""
+
+    x: Tensor
+    sizes: Shape
+    order: tuple[int, ...]
+
+
+def share_heads(graph: Graph) -> Graph:
+    """Return the graph with products that read shared heads once; see above for the conditions."""
+    return apply_rules(RULES, graph)
+
+
+def _multiply_once(found: Match) -> list[Op]:
+    """Return the operators that replace a product; nothing unless the conditions hold."""
+    graph, op = found.graph, found.last
+    x, y, output = found.tensors["x"], found.tensors["y"], op.outputs[0]
+    matrices = trace_matrices(Matrices(y, bool(op.options.adj_y)), graph)
+    repeat = graph.producers.get(matrices.tensor)
+    if repeat is None or not repeat.is_builtin("BROADCAST_TO") or op.options.adj_x:
+        return []
+    heads = repeat.inputs[0]
+    tensors = (x, y, output, matrices.tensor, *(() if heads is None else (heads,)))
+    if heads is None or any(t.symbols or not is_float(t) or 0 in t.shape for t in tensors):
+        return []
+    count = count_shares(heads.shape, matrices.tensor.shape)
+    if count is None or x.shape[:-_MATRIX] != y.shape[:-_MATRIX]:
+        return []
+    groups, (rows, depth) = prod(heads.shape[:-_MATRIX]), x.shape[-_MATRIX:]
+    rw = Rewriter(op)
+    if matrices.factor != 1:
+        factor = constant("factor", np.array(matrices.factor, np.float32), x)
+        x = rw.op("MUL", x, factor, like=x, name="scaled", fused_activation_function="NONE")
+    queries = rw.reshape(x, (groups, count * rows, depth), like=output, name="queries")
+    shared = _join_heads(rw, heads, graph)
+    shape = (groups, count * rows, output.shape[-1])
+    product = rw.op(
+        "BATCH_MATMUL",
+        queries,
+        shared,
+        like=output,
+        name="product",
+        shape=shape,
+        adj_x=False,
+        adj_y=matrices.transposed,
+    )
+    rw.reshape(product, output=output)
+    return rw.ops
+
+
+def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
+    """Return matrices with one axis before them, by a TRANSPOSE of three axes if there is one."""
+    shape = (prod(heads.shape[:-_MATRIX]), *heads.shape[-_MATRIX:])
+    moved = _find_moved(heads, graph)
+    if moved is None or tuple(moved.sizes[i] for i in moved.order) != shape:
+        return rw.reshape(heads, shape, like=heads, name="heads")
+    flat = rw.reshape(moved.x, moved.sizes, like=moved.x, name="heads")
+    order = int32_constant("order", moved.order)
+    return rw.op("TRANSPOSE", flat, order, like=heads, name="moved", shape=shape)
+
+
+def _find_moved(tensor: Tensor, graph: Graph) -> _Moved | None:
+    """Return the TRANSPOSE of three axes that computes a tensor, before RESHAPEs."""
+    op = graph.producers.get(tensor)
+    while op is not None and op.is_builtin("RESHAPE") and op.inputs[0] is not None:
+        op = graph.producers.get(op.inputs[0])
+    order = None if op is None else find_order(op)
+    x = op.inputs[0] if op is not None and op.inputs else None
+    if order is None or x is None or x.symbols or sorted(order) != [*range(x.rank)]:
+        return None
+    kept = [axis for axis in range(x.rank) if x.shape[axis] != 1]
+    if len(kept) != _AXES:
+        return None
+    sizes = tuple(x.shape[axis] for axis in kept)
+    return _Moved(x, sizes, tuple(kept.index(axis) for axis in order if axis in kept))
+
+
+RULES = (
+    Rule(
+        "product with heads that are repeated",
+        "BATCH_MATMUL, RESHAPE",
+        ("BATCH_MATMUL", "x", "y"),
+        _multiply_once,
+    ),
+)
