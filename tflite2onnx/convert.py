@@ -13,6 +13,7 @@ from tflite2onnx.options import (
     ConversionOptions,
     Forms,
     IoLayout,
+    IoType,
     NameSource,
     QuantizationMode,
     StateInputs,
@@ -35,6 +36,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
     io_layout: IoLayout = "auto",
+    io_type: IoType | Mapping[str, IoType] | None = None,
     opset: int | None = None,
     quantization: QuantizationMode = "qdq",
     activations: ActivationType = "auto",
@@ -65,6 +67,10 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         io_layout: the layout of inputs and outputs: "auto" (channels first wherever that saves a
             Transpose), "tflite" (as in the TFLite file), or "onnx" (channels first wherever an
             operator gives the axes a meaning).
+        io_type: the element type of inputs and outputs, for all or by the name of the tensor:
+            {"input": "uint8"}. "float" is float32 on a quantized network; "int8" and "uint8" are
+            integers where the network itself quantizes its inputs and dequantizes its outputs.
+            None keeps the types of the file.
         opset: the ONNX opset; None chooses the smallest opset from 17 up that has all operators
             that the model needs.
         quantization: how quantized tensors are stored: "qdq" (integers, which operators read
@@ -121,6 +127,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     options = ConversionOptions(
         layouts={} if layouts is None else layouts,
         io_layout=io_layout,
+        io_type=io_type,
         opset=opset,
         quantization=quantization,
         activations=activations,

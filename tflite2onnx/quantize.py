@@ -270,7 +270,7 @@ def _computes_real_numbers(operator: Declared, *, float_only: bool) -> bool:
         return not reads_integers(operator)
     if isinstance(declared, Integers) and declared.in_file_types:
         return False
-    keeps_scales = isinstance(declared, Moves) and declared.keeps_scales
+    keeps_scales = isinstance(declared, (Integers, Moves)) and declared.keeps_scales
     return float_only and (keeps_scales or has_one_scale(operator.op))
 
 

@@ -123,7 +123,13 @@ def _find_producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
 
 
 def _is_comparable(tensor: Tensor, port: Port) -> bool:
+    """Return whether numpy has both types, and the type of an output was not changed to integers.
+
+    The outputs themselves are compared in any case.
+    """
     types = {tensor.dtype, port.dtype}
+    if port.tensor.dtype.is_integer and port.tensor.dtype is not tensor.dtype:
+        return False
     numbers = types.isdisjoint(_NO_NUMBERS) and all(t.bits >= _BYTE for t in types)
     return numbers and tensor.elements == port.tensor.elements
 

@@ -18,6 +18,7 @@ from tflite2onnx.verification.tolerance import QUANTIZED
 _SMALL_INTEGERS = 8
 _PATCH = 8  # neighbours that are equal along an axis of a smooth array
 
+_SIGN = 128  # the bit in which int8 and uint8 of a zero point that is 128 higher differ
 _FLOATS = ("float16", "float32")  # element types of dequantized tensors
 Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 
@@ -132,7 +133,7 @@ def store_inputs(
     """
     return {
         end.name: np.asarray(
-            as_half(end, as_text(dequantize_for_onnx(end, array, detail))).transpose(end.order),
+            as_half(end, as_text(convert_for_onnx(end, array, detail))).transpose(end.order),
             order="C",
         )
         for end, array, detail in zip(ends, arrays, details, strict=True)
@@ -155,12 +156,35 @@ def as_half(end: Endpoint, array: Array) -> Array:
     return array.astype(np.float16) if end.dtype == "float16" else array
 
 
-def dequantize_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
-    """Return an array of LiteRT, dequantized if the ONNX model has floats instead of integers."""
+def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
+    """Return an array of LiteRT as real numbers, or as integers, if the ONNX model has these."""
     quantization = quantization_of(detail)
     if end.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
         return decode_constant(array, quantization)
-    return array
+    if end.quantization is None or array.dtype.name == end.dtype:
+        return array
+    if array.dtype.kind == "f":
+        return _quantize(array, end.quantization, np.dtype(end.dtype))
+    return (array.view(np.uint8) ^ np.uint8(_SIGN)).view(end.dtype)
+
+
+def round_inputs(
+    ends: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
+) -> list[Array]:
+    """Return the inputs of LiteRT; floats are rounded to what integers of the ONNX model hold."""
+    return [
+        decode_constant(convert_for_onnx(end, array, detail), end.quantization)
+        if end.quantization is not None and array.dtype.kind == "f"
+        else array
+        for end, array, detail in zip(ends, arrays, details, strict=True)
+    ]
+
+
+def _quantize(numbers: Array, quantization: Quantization, dtype: np.dtype[Any]) -> Array:
+    """Return the integers nearest to real numbers; numbers beyond their range are saturated."""
+    limits = np.iinfo(dtype)
+    steps = np.rint(numbers / quantization.scale) + quantization.zero_point
+    return np.nan_to_num(np.clip(steps, limits.min, limits.max)).astype(dtype)
 
 
 def step_of(end: Endpoint, detail: Detail) -> float:

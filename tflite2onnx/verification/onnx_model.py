@@ -30,7 +30,7 @@ from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
 _FORMS: tuple[Forms, ...] = ("fastest", "canonical")
-_FACTS = ("signatures", "cut", "rename", "float16")  # of the metadata
+_FACTS = ("signatures", "cut", "rename", "float16", "io_type")  # of the metadata
 _SAMPLES = 3  # of a batch of dynamic size
 _Pairs = Sequence[tuple[Tensor, Endpoint]]
 ConvertedModel = Result | onnx.ModelProto | ModelFile
@@ -44,7 +44,8 @@ class OpenedModel(NamedTuple):
     `part` has the names of the tensors at which the model is cut, as {"inputs": names, "outputs":
     names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
     `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
-    outputs are float16 too. `batch` is the size of a batch of independent samples, or its name.
+    outputs are float16 too. `io_type` are the types of inputs and outputs that the user has chosen.
+    `batch` is the size of a batch of independent samples, or its name.
     """
 
     inputs: Sequence[Endpoint]
@@ -54,6 +55,7 @@ class OpenedModel(NamedTuple):
     part: Mapping[str, Sequence[str]] = MappingProxyType({})
     rename: Mapping[str, str] = MappingProxyType({})
     float16: Mapping[str, bool] = MappingProxyType({})
+    io_type: str | Mapping[str, str] = MappingProxyType({})
     batch: int | str | None = None
 
     @property
@@ -216,6 +218,7 @@ def _try_conversions(
                 model,
                 layouts=layouts,
                 io_layout=io_layout,
+                io_type=ends.io_type or None,
                 opset=opset,
                 signature=signature,
                 quantization=quantization,

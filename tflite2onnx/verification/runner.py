@@ -22,8 +22,9 @@ from tflite2onnx.verification.inputs import (
     Detail,
     Samples,
     as_text,
-    dequantize_for_onnx,
+    convert_for_onnx,
     restore_layouts,
+    round_inputs,
     step_of,
     store_inputs,
 )
@@ -97,13 +98,15 @@ class Run:
         inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
         total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
-        for index, arrays in enumerate(samples):
+        details = self._interpreter.get_input_details()
+        for index, sample in enumerate(samples):
+            arrays = round_inputs(self._ends.inputs, sample, details)
             want = run_litert(self._interpreter, arrays)
             for level, array in zip(levels, want, strict=True):
                 level.add(array)
             if must_show and any(level.find() is not None for level in levels):
                 raise NothingShownError
-            feeds = store_inputs(self._ends.inputs, arrays, self._interpreter.get_input_details())
+            feeds = store_inputs(self._ends.inputs, arrays, details)
             state = self._ends.session.state
             feeds |= state
             have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
@@ -126,7 +129,7 @@ class Run:
         """Compare the outputs of LiteRT with other outputs in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
-            own, other = (as_text(dequantize_for_onnx(end, each, detail)) for each in (a, b))
+            own, other = (as_text(convert_for_onnx(end, each, detail)) for each in (a, b))
             if own.dtype != other.dtype and end.dtype == "float16":
                 other = other.astype(own.dtype)
             limits = self._limits._replace(step=step_of(end, detail))
