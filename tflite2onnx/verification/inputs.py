@@ -184,7 +184,8 @@ def _quantize(numbers: Array, quantization: Quantization, dtype: np.dtype[Any]) 
     """Return the integers nearest to real numbers; numbers beyond their range are saturated."""
     limits = np.iinfo(dtype)
     steps = np.rint(numbers / quantization.scale) + quantization.zero_point
-    return np.nan_to_num(np.clip(steps, limits.min, limits.max)).astype(dtype)
+    bounded: Array = np.nan_to_num(np.clip(steps, limits.min, limits.max))
+    return bounded.astype(dtype)
 
 
 def step_of(end: Endpoint, detail: Detail) -> float:

@@ -18,7 +18,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
-from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms
+from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms, IoType
 from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
@@ -55,7 +55,7 @@ class OpenedModel(NamedTuple):
     part: Mapping[str, Sequence[str]] = MappingProxyType({})
     rename: Mapping[str, str] = MappingProxyType({})
     float16: Mapping[str, bool] = MappingProxyType({})
-    io_type: str | Mapping[str, str] = MappingProxyType({})
+    io_type: IoType | Mapping[str, IoType] = MappingProxyType({})
     batch: int | str | None = None
 
     @property

@@ -133,7 +133,9 @@ def _replace_end(graph: Graph, ends: str, old: Tensor, new: Tensor, inner: Tenso
     """
     tensors = tuple(new if each is old else each for each in getattr(graph, ends))
     graph = graph.replace_tensors({old: inner})
-    return replace(graph, tensors=(*graph.tensors, new), **{ends: tensors})
+    graph = replace(graph, tensors=(*graph.tensors, new))
+    is_input = ends == "inputs"
+    return replace(graph, inputs=tensors) if is_input else replace(graph, outputs=tensors)
 
 
 def _make_op(code: str, index: int, x: Tensor, y: Tensor) -> Op:
