@@ -47,6 +47,7 @@ LIBRARIES = {
     },
     "onnx": {
         "builder.nodes",
+        "builder.older_opsets",
         "options",
         "report.facts",
         "report.graph_lanes",
