@@ -63,6 +63,7 @@ from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.quantization.change_io_types import change_io_types
+from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.source import AnySource
@@ -137,6 +138,8 @@ def convert_model(
     if options.io_type is not None:
         graph = change_io_types(graph, options.io_type)
     graph = apply_passes(list_entry_point_passes(model, index), graph)
+    if options.quantization == "symmetric":
+        graph = make_symmetric(graph)
     if options.batch is not None:
         graph, counted = resize_batch(graph, options.batch, _operators(options))
         words |= counted
@@ -155,6 +158,7 @@ def convert_model(
         "metadata": notes,
         "rename": options.rename,
         "io_type": options.io_type,
+        "quantization": "symmetric" if options.quantization == "symmetric" else None,
         "float16": {"io": options.float16_io} if options.float16 else None,
         "batch": options.batch,
     }

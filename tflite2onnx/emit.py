@@ -322,6 +322,8 @@ def _store_output(g: Builder, view: View, value: Value, activation: str) -> Valu
     integers. A node between the operator and QuantizeLinear would break the fusion.
     """
     storage = view.plan.storage
+    if g.plan.applies_activation(view.plan):
+        value = apply_fused_activation(g, activation, value, DType.FLOAT32)
     if view.plan.reading is Reading.DEQUANTIZED:
         value = g.quantize(value, view.plan.written or storage, view.order)
     if storage.quantization is None:

@@ -24,7 +24,7 @@ from tflite2onnx.errors import OptionError
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
-QuantizationMode = Literal["qdq", "float"]
+QuantizationMode = Literal["qdq", "symmetric", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8"]
 StateInputs = Literal["auto", "optional", "required"]
@@ -116,7 +116,8 @@ class ConversionOptions:
         default="qdq",
         metadata=_help(
             "quantized tensors: integers, read through DequantizeLinear and written through"
-            " QuantizeLinear (qdq); or floats throughout (float)"
+            " QuantizeLinear (qdq); likewise with int8 and the zero point 0 throughout, in scales"
+            " that are computed from those of the file (symmetric); or floats throughout (float)"
         ),
     )
     activations: ActivationType = field(
@@ -239,6 +240,8 @@ class ConversionOptions:
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _check_io_type(self.io_type, self.quantization)
+        if self.quantization == "symmetric" and "uint8" in (self.activations, self.weights):
+            raise OptionError("activations and weights must be int8 with quantization symmetric")
         _check_sizes(self.shapes, self.batch)
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
@@ -258,6 +261,8 @@ class ConversionOptions:
         """Return the options with those of the target; options that are given stay."""
         chosen, default = TARGETS[self.target], ConversionOptions()
         unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
+        if self.quantization == "symmetric" or unset.get("quantization") == "symmetric":
+            unset |= {"activations": "int8", "weights": "int8"}
         return replace(self, **unset)
 
 
@@ -287,6 +292,8 @@ def _check_io_type(chosen: object, quantization: str) -> None:
             raise OptionError(f"io_type must be {join_alternatives(IO_TYPES)}, got {each!r}")
     if quantization == "float" and {*types} - {"float", None}:
         raise OptionError("io_type must be float with quantization float")
+    if quantization == "symmetric" and "uint8" in types:
+        raise OptionError("io_type must be float or int8 with quantization symmetric")
 
 
 def _check_sizes(shapes: object, batch: object) -> None:

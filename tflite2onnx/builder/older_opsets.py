@@ -34,6 +34,7 @@ _INPUTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "Unsqueeze": (13, ("axes",)),
 }
 _STEPS = 4  # the input of Slice
+_WIDE_CLIP = 12  # the first opset in which ONNX Runtime's Clip takes other types than float32
 _KIND = defs.OpSchema.AttrType
 _CONVERSIONS: Mapping[Any, Callable[[Any], Any]] = {
     _KIND.FLOAT: lambda data: float(data.item()),
@@ -64,11 +65,28 @@ def _lower_node(node: Node, opset: int, types: Types) -> Iterator[Node]:
     node = node._replace(attributes={**node.attributes, **bodies})
     if opset < NEGATIVE_AXES:
         node = _count_axes_from_start(node, types)
+    if node.op_type == "Clip" and opset < _WIDE_CLIP and not _is_float32(node.inputs[1:]):
+        yield from _spell_out_clip(node)
+        return
     if node.op_type in ("Softmax", "LogSoftmax") and not _is_last_axis(node, types):
         yield from _spell_out_softmax(node)
         return
     before, change = _CHANGES.get(node.op_type, (0, None))
     yield _use_older_form(change(node) if change and opset < before else node, opset)
+
+
+def _is_float32(values: Sequence[Value | None]) -> bool:
+    return all(value is None or value.dtype is DType.FLOAT32 for value in values)
+
+
+def _spell_out_clip(node: Node) -> Iterator[Node]:
+    """Yield Max and Min: ONNX Runtime's Clip of older opsets takes float32 only."""
+    x, *bounds = node.inputs
+    given = [(kind, b) for kind, b in zip(("Max", "Min"), bounds, strict=False) if b is not None]
+    for i, (kind, bound) in enumerate(given):
+        result = node.outputs[0] if i == len(given) - 1 else Value()
+        yield Node(kind, (x, bound), (result,), {})
+        x = result
 
 
 def _use_older_form(node: Node, opset: int) -> Node:

@@ -10,15 +10,14 @@ import numpy as np
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.quantization.storage import decode_constant
-from tflite2onnx.tensor import Array, Quantization
+from tflite2onnx.quantization.storage import decode_constant, encode_numbers
+from tflite2onnx.tensor import Array, DType, Quantization
 from tflite2onnx.verification.tolerance import QUANTIZED
 
 # Integers that are not quantized are mostly indices into tables of unknown size.
 _SMALL_INTEGERS = 8
 _PATCH = 8  # neighbours that are equal along an axis of a smooth array
 
-_SIGN = 128  # the bit in which int8 and uint8 of a zero point that is 128 higher differ
 _FLOATS = ("float16", "float32")  # element types of dequantized tensors
 Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 
@@ -161,11 +160,10 @@ def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
     quantization = quantization_of(detail)
     if end.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
         return decode_constant(array, quantization)
-    if end.quantization is None or array.dtype.name == end.dtype:
+    if end.quantization is None or not (quantization or array.dtype.kind == "f"):
         return array
-    if array.dtype.kind == "f":
-        return _quantize(array, end.quantization, np.dtype(end.dtype))
-    return (array.view(np.uint8) ^ np.uint8(_SIGN)).view(end.dtype)
+    numbers = array if quantization is None else decode_constant(array, quantization)
+    return encode_numbers(numbers, end.quantization, DType[end.dtype.upper()])
 
 
 def round_inputs(
@@ -178,14 +176,6 @@ def round_inputs(
         else array
         for end, array, detail in zip(ends, arrays, details, strict=True)
     ]
-
-
-def _quantize(numbers: Array, quantization: Quantization, dtype: np.dtype[Any]) -> Array:
-    """Return the integers nearest to real numbers; numbers beyond their range are saturated."""
-    limits = np.iinfo(dtype)
-    steps = np.rint(numbers / quantization.scale) + quantization.zero_point
-    bounded: Array = np.nan_to_num(np.clip(steps, limits.min, limits.max))
-    return bounded.astype(dtype)
 
 
 def step_of(end: Endpoint, detail: Detail) -> float:
