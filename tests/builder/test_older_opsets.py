@@ -137,9 +137,22 @@ def test_axes_are_counted_from_the_start() -> None:
     assert [node.attributes for node in lowered] == [{"axes": [1]}, {"axis": 2}, {"axis": -1}]
 
 
+def test_clip_of_other_types() -> None:
+    """ONNX Runtime's Clip of older opsets takes float32 only."""
+    low, high = (Value(np.array(each, np.float64), DType.FLOAT64) for each in (-1, 1))
+    clip = make_node("Clip", Value(), low, high)
+    for bounds, kinds in (((low, high), ["Max", "Min"]), ((None, high), ["Min"])):
+        nodes = lower_nodes([clip._replace(inputs=(clip.inputs[0], *bounds))], 11, {})
+        assert [node.op_type for node in nodes] == kinds
+        assert nodes[-1].outputs == clip.outputs
+    assert lower_nodes([clip], 12, {}) == (clip,)
+
+
 def test_graphs_inside_and_nodes_of_other_domains() -> None:
     x, own = Value(), Node("Any", (), (Value(),), {"axis": -1}, "own")
-    body = Body("then", (), (make_node("Clip", x, Value(np.zeros(())), None), own), (), ())
+    body = Body(
+        "then", (), (make_node("Clip", x, Value(np.zeros(()), DType.FLOAT32), None), own), (), ()
+    )
     (node,) = lower_nodes([make_node("If", x, then_branch=body, else_branch=body)], 9, {})
     clip, same = node.attributes["then_branch"].nodes
     assert (clip.inputs, clip.attributes) == ((x,), {"min": 0.0})
