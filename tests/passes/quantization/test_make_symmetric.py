@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,31 @@ def test_other_types(options: Any) -> None:
     with pytest.raises(OptionError, match="with quantization symmetric"):
         convert(QUANTIZED[0].path, quantization="symmetric", **options)
     assert issubclass(OptionError, ConversionError)
+
+
+def test_initial_values_of_states() -> None:
+    """They are rounded anew, as the tensors that hold them; 16 bits and reals stay."""
+    graph = parse_graph(
+        "inputs s: int8(0.127, -128)[3], r: float32[1]\nn: int8(0.127, -128)[3] = RELU(s)\n"
+        "return n, r"
+    )
+    first = (np.array([-128, 0, 127], np.int8), np.ones(1, np.float32))
+    symmetric = make_symmetric(replace(graph, initial=first))
+    assert symmetric.initial[0].tolist() == [0, 64, 127]
+    assert symmetric.initial[1] is first[1]
+    assert symmetric.inputs[0].quantization is not None
+    assert symmetric.inputs[0].quantization.scale == pytest.approx(0.255)
+
+
+def test_products_of_computed_matrices_and_several_scales() -> None:
+    """Computed weights have the range of their integers, constants that of their elements."""
+    m = Build()
+    x = m.input([2, 3], name="x", dtype="int8", scale=0.02, zero_point=7)
+    w = m.input([3, 4], name="w", dtype="int8", scale=0.03, zero_point=-9)
+    c = m.constant(RANDOM.integers(-99, 100, (4, 2), np.int8), scale=0.05, zero_point=3)
+    (y,) = m.op("BATCH_MATMUL", [x, w], [m.tensor([2, 4], dtype="int8", scale=0.02, zero_point=1)])
+    (z,) = m.op("BATCH_MATMUL", [y, c], [m.tensor([2, 2], dtype="int8", scale=0.2, zero_point=1)])
+    m.output(z)
+    result = convert(m.bytes(), quantization="symmetric")
+    assert not any(point.any() for point in list_zero_points(result.model))
+    assert verify(m.bytes(), result).ok
