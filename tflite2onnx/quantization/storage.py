@@ -124,8 +124,7 @@ def encode_numbers(numbers: Array, quantization: Quantization, dtype: DType) -> 
     scale, zero = broadcast_parameters(quantization, identity(numbers.ndim))
     with np.errstate(invalid="ignore"):
         steps = np.rint(numbers.astype(np.float64) / scale) + zero
-    bounded: Array = np.nan_to_num(np.clip(steps, *integer_range(dtype)))
-    return bounded.astype(dtype.numpy)
+    return np.asarray(np.nan_to_num(np.clip(steps, *integer_range(dtype))), dtype.numpy)
 
 
 def broadcast_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:

@@ -166,6 +166,18 @@ def test_constants_and_custom_operators() -> None:
     )
 
 
+def test_scalars() -> None:
+    """A constant without axes stays an array."""
+    m = Build()
+    x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=1)
+    for scale, zero in ((0.5, 0), (0.25, 9)):
+        c = m.constant(np.array(5, np.int8), scale=scale, zero_point=zero)
+        (x,) = m.op("SUB", [x, c], [m.tensor([1, 3], dtype="int8", scale=0.7, zero_point=1)])
+    m.output(x)
+    result = convert(m.bytes(), quantization="symmetric")
+    assert verify(m.bytes(), result).ok
+
+
 def test_operators_on_stored_integers() -> None:
     graph = parse_graph("inputs x: uint8(0.5, 3)[2]\ny: int32[2] = CAST(x)\nreturn y")
     with pytest.raises(UnsupportedOperators, match=r"CAST .*: it depends on the integers of the"):

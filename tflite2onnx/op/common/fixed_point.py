@@ -105,7 +105,7 @@ def negate_constant(tensor: Tensor) -> Tensor:
         return tensor
     lowest, highest = integer_range(tensor.dtype)
     if not tensor.quantization.zero_point.any() and tensor.data.min(initial=0) > lowest:
-        return replace(tensor, data=-tensor.data)
+        return replace(tensor, data=np.asarray(-tensor.data))
     middle = lowest + highest  # -1 or 255
     quantization = tensor.quantization
     opposite = replace(quantization, zero_point=middle - quantization.zero_point)
