@@ -111,6 +111,7 @@ def make_node(op_type: str, *inputs: Value | None, **attributes: Any) -> Node:
     ("node", "opset", "message"),
     [
         (make_node("Squeeze", Value(), Value()), 11, "Squeeze with computed axes needs opset 13"),
+        (make_node("Squeeze", Value(), Value(np.zeros(0))), 11, "with empty axes needs opset 13"),
         (make_node("ReduceMax", Value(), axes=[-1]), 10, "ReduceMax over a negative axis .* 11"),
         (make_node("Gather", Value(), Value(-np.ones(1))), 10, "Gather of negative indices"),
         (make_node("Slice", Value(), ONES, ONES, ONES, Value()), 10, "computed steps .* 11"),
@@ -132,9 +133,12 @@ def test_axes_are_counted_from_the_start() -> None:
         make_node("ReduceMax", constant, axes=[-1]),
         make_node("Concat", known, constant, axis=-1),
         make_node("OneHot", Value(), ONES, ONES, axis=-1),
+        make_node("Unsqueeze", known, Value(np.array([-2]), DType.INT64)),
     ]
     lowered = lower_nodes(nodes, 10, {known: (DType.FLOAT32, (1, 2, 3))})
-    assert [node.attributes for node in lowered] == [{"axes": [1]}, {"axis": 2}, {"axis": -1}]
+    assert [node.attributes for node in lowered] == [
+        {"axes": [1]}, {"axis": 2}, {"axis": -1}, {"axes": [2]},
+    ]  # fmt: skip
 
 
 def test_clip_of_other_types() -> None:

@@ -63,8 +63,6 @@ def _lower_node(node: Node, opset: int, types: Types) -> Iterator[Node]:
         for key, body in bodies_of(node).items()
     }
     node = node._replace(attributes={**node.attributes, **bodies})
-    if opset < NEGATIVE_AXES:
-        node = _count_axes_from_start(node, types)
     if node.op_type == "Clip" and opset < _WIDE_CLIP and not _is_float32(node.inputs[1:]):
         yield from _spell_out_clip(node)
         return
@@ -72,7 +70,8 @@ def _lower_node(node: Node, opset: int, types: Types) -> Iterator[Node]:
         yield from _spell_out_softmax(node)
         return
     before, change = _CHANGES.get(node.op_type, (0, None))
-    yield _use_older_form(change(node) if change and opset < before else node, opset)
+    older = _use_older_form(change(node) if change and opset < before else node, opset)
+    yield _count_axes_from_start(older, types) if opset < NEGATIVE_AXES else older
 
 
 def _is_float32(values: Sequence[Value | None]) -> bool:
@@ -104,6 +103,8 @@ def _use_older_form(node: Node, opset: int) -> Node:
         for name, value in zip(names, inputs[1:], strict=False):
             if value is not None and value.data is None:
                 raise NeedsOpset(first, f"{node.op_type} with computed {name}")
+            if value is not None and value.data is not None and not value.data.size:
+                raise NeedsOpset(first, f"{node.op_type} with empty {name}")
             if value is not None:
                 attributes[name] = _CONVERSIONS[schema.attributes[name].type](value.data)
         inputs = (inputs[0], *inputs[1 + len(names) :])
@@ -136,6 +137,7 @@ def _count_axes_from_start(node: Node, types: Types) -> Node:
     rank = _find_rank(node, types)
     if rank is None:
         raise NeedsOpset(NEGATIVE_AXES, f"{node.op_type} over a negative axis")
+    rank += len(axes) if node.op_type == "Unsqueeze" else 0
     changed: dict[str, Any] = {"axes": [each % rank for each in axes]} if axes else {}
     changed |= {"axis": axis % rank} if axis < 0 else {}
     return node._replace(attributes={**node.attributes, **changed})
