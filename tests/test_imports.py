@@ -48,6 +48,7 @@ LIBRARIES = {
     },
     "onnx": {
         "builder.nodes",
+        "builder.older_opsets",
         "options",
         "pictures.network",
         "report.facts",
@@ -124,7 +125,7 @@ def test_folders_can_be_seen_at_once(folder: Path) -> None:
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
     files = {name for name in names if name.endswith(".py")}
     sizes = {PACKAGE: (22, 12), PACKAGE / "op": (8, 13), PACKAGE / "cli": (14, 1)}
-    sizes[PACKAGE / "passes"] = (14, 6)
+    sizes[PACKAGE / "passes"] = (14, 7)
     most_files, most_folders = sizes.get(folder, (14, 5))
     assert len(files) <= most_files
     assert len(names - files) <= most_folders

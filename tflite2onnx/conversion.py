@@ -2,8 +2,9 @@
 
 1. `read_model` reads the file: operators over tensors, with TFLite's names.
 2. The passes, TFLite to TFLite (see `tflite2onnx.passes`): `cut_model` selects the part of the
-   graph that is converted; `MODEL_PASSES` over the whole model;
-   `inline_subgraphs` makes one graph of an entry point, and `list_entry_point_passes` run over it.
+   graph that is converted; `MODEL_PASSES` over the whole model; `inline_subgraphs` makes one graph
+   of an entry point, `resize_inputs` and `change_io_types` change its ends as the user wants, and
+   `list_entry_point_passes` run over it.
 3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
    the user wants the forms that are fastest in ONNX Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
@@ -61,6 +62,8 @@ from tflite2onnx.passes.dynamic_shapes import (
 from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.quantization.change_io_types import change_io_types
+from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.reader.metadata import associated_files, describe_face_detector, describe_model
 from tflite2onnx.reader.source import AnySource
@@ -132,7 +135,11 @@ def convert_model(
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     shapes = list_sample_sizes(options.shapes, options.batch)
     graph, words = resize_inputs(inline_subgraphs(model, index), shapes)
+    if options.io_type is not None:
+        graph = change_io_types(graph, options.io_type)
     graph = apply_passes(list_entry_point_passes(model, index), graph)
+    if options.quantization == "symmetric":
+        graph = make_symmetric(graph)
     if options.batch is not None:
         graph, counted = resize_batch(graph, options.batch, _operators(options))
         words |= counted
@@ -149,6 +156,8 @@ def convert_model(
         "signatures": None,
         "metadata": notes,
         "rename": options.rename,
+        "io_type": options.io_type,
+        "quantization": "symmetric" if options.quantization == "symmetric" else None,
         "float16": {"io": options.float16_io} if options.float16 else None,
         "batch": options.batch,
     }

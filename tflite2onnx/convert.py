@@ -13,6 +13,7 @@ from tflite2onnx.options import (
     ConversionOptions,
     Forms,
     IoLayout,
+    IoType,
     NameSource,
     QuantizationMode,
     StateInputs,
@@ -36,6 +37,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
     io_layout: IoLayout = "auto",
+    io_type: IoType | Mapping[str, IoType] | None = None,
     opset: int | None = None,
     quantization: QuantizationMode = "qdq",
     activations: ActivationType = "auto",
@@ -68,11 +70,17 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         io_layout: the layout of inputs and outputs: "auto" (channels first wherever that saves a
             Transpose), "tflite" (as in the TFLite file), or "onnx" (channels first wherever an
             operator gives the axes a meaning).
+        io_type: the element type of inputs and outputs, for all or by the name of the tensor:
+            {"input": "uint8"}. "float" is float32 on a quantized network; "int8" and "uint8" are
+            integers where the network itself quantizes its inputs and dequantizes its outputs.
+            None keeps the types of the file.
         opset: the ONNX opset; None chooses the smallest opset from 17 up that has all operators
             that the model needs.
         quantization: how quantized tensors are stored: "qdq" (integers, which operators read
-            through DequantizeLinear and write through QuantizeLinear) or "float" (float32
-            throughout, weights, inputs and outputs included).
+            through DequantizeLinear and write through QuantizeLinear), "symmetric" (likewise, in
+            int8 with the zero point 0 throughout; inputs and outputs have other scales than in the
+            file, see `Endpoint.scale`) or "float" (float32 throughout, weights, inputs and outputs
+            included).
         activations: how int8 activations inside the model are stored: "int8", "uint8" (the same
             real numbers with a zero point that is 128 higher), or "auto" (the type with which ONNX
             Runtime is faster on x86-64). Inputs and outputs always have the file's type.
@@ -131,6 +139,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     options = ConversionOptions(
         layouts={} if layouts is None else layouts,
         io_layout=io_layout,
+        io_type=io_type,
         opset=opset,
         quantization=quantization,
         activations=activations,

@@ -26,6 +26,7 @@ from tflite2onnx.builder.builder import (
 from tflite2onnx.builder.join_reshapes import join_reshapes
 from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
+from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
@@ -158,7 +159,8 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     ends_of_graph = [port.value for port in outputs]
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
-    nodes = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
+    live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
+    nodes = lower_nodes(live, g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
@@ -320,6 +322,8 @@ def _store_output(g: Builder, view: View, value: Value, activation: str) -> Valu
     integers. A node between the operator and QuantizeLinear would break the fusion.
     """
     storage = view.plan.storage
+    if g.plan.applies_activation(view.plan):
+        value = apply_fused_activation(g, activation, value, DType.FLOAT32)
     if view.plan.reading is Reading.DEQUANTIZED:
         value = g.quantize(value, view.plan.written or storage, view.order)
     if storage.quantization is None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from tflite2onnx.errors import LayoutError
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.layout import (
@@ -21,7 +23,8 @@ from tflite2onnx.layout import (
     order_of,
     pin_operand,
 )
-from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
+from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.suggestions import suggest_names
 
 _Members = list[tuple[Tensor, Axes]]  # the tensors of a frame, with its names of their axes
@@ -36,6 +39,7 @@ class Endpoint:
     `dtype` is TFLite's name of the element type in lower case. `symbols` are the names of the
     dynamic sizes by TFLite axis; the shapes have the file's values of dynamic sizes. `letters` name
     the axes in TFLite's order; they are empty if neither an operator nor the user names the axes.
+    `scale` and `zero_point` are those of integers that stand for real numbers; None for others.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Endpoint:
     order: Order
     symbols: Mapping[int, str] = field(default_factory=dict)
     letters: str = ""
+    scale: float | None = None
+    zero_point: int | None = None
 
     @property
     def sizes(self) -> Sizes:
@@ -65,12 +71,21 @@ class Endpoint:
         letters = self.letters or "".join(axis_names(len(self.order)))
         return letters, "".join(letters[i] for i in self.order)
 
+    @property
+    def quantization(self) -> Quantization | None:
+        """The scale and the zero point, None if there are none."""
+        if self.scale is None or self.zero_point is None:
+            return None
+        return Quantization(np.array([self.scale], np.float32), np.array([self.zero_point]))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the description of the endpoint in the metadata of the ONNX model."""
         tflite_layout, onnx_layout = self.layout
+        quantized = {"scale": self.scale, "zero_point": self.zero_point}
         return {
             "name": self.name,
             "dtype": self.dtype,
+            **({} if self.scale is None else quantized),
             "tflite_shape": self.tflite_shape,
             "onnx_shape": self.onnx_shape,
             **({"onnx_sizes": self.sizes} if self.symbols else {}),
@@ -98,6 +113,8 @@ class Endpoint:
             order,
             {axis: size for axis, size in sizes if isinstance(size, str)},
             "" if letters == numbers else letters,
+            entry.get("scale"),
+            entry.get("zero_point"),
         )
 
 
@@ -133,9 +150,11 @@ def _list_elements(array: Array) -> Any:  # noqa: ANN401 - a number, or a list o
 
 
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:
-    """Describe a tensor that is stored in an order."""
+    """Describe a tensor that is stored in an order; `dtype` may be float32 for its real numbers."""
     stored = tuple(tensor.shape[i] for i in order)
-    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols, letters)
+    own = tensor.quantization if dtype is tensor.dtype and is_quantized(tensor) else None
+    one = (None, None) if own is None or own.per_axis else (own.scale.item(), own.zero_point.item())
+    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols, letters, *one)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:

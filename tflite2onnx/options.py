@@ -30,7 +30,7 @@ from tflite2onnx.pictures.settings import (
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
-QuantizationMode = Literal["qdq", "float"]
+QuantizationMode = Literal["qdq", "symmetric", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8"]
 StateInputs = Literal["auto", "optional", "required"]
@@ -46,10 +46,12 @@ Target = Literal[
     "genai",
 ]
 NameSource = Literal["tensor", "signature"]
+IoType = Literal["float", "int8", "uint8"]
 
 IO_LAYOUTS = get_args(IoLayout)
 ACTIVATIONS = get_args(ActivationType)
 WEIGHTS = get_args(WeightType)
+IO_TYPES = get_args(IoType)
 
 # onnx.reference has DequantizeLinear from opset 19 on; ONNX Runtime 1.17 has opsets up to 20.
 _PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
@@ -101,6 +103,14 @@ class ConversionOptions:
         default_factory=dict,
         metadata=_help('layouts of single tensors, inner tensors too: {"input": ["NHWC", "NCHW"]}'),
     )
+    io_type: IoType | Mapping[str, IoType] | None = field(
+        default=None,
+        metadata=_help(
+            "element type of inputs and outputs, or of one by its name: float32 on a quantized"
+            " network (float), or integers where the network itself quantizes its inputs and"
+            " dequantizes its outputs (int8, uint8); may be repeated (default: as in the file)"
+        ),
+    )
     opset: int | None = field(
         default=None,
         metadata=_help(
@@ -112,7 +122,8 @@ class ConversionOptions:
         default="qdq",
         metadata=_help(
             "quantized tensors: integers, read through DequantizeLinear and written through"
-            " QuantizeLinear (qdq); or floats throughout (float)"
+            " QuantizeLinear (qdq); likewise with int8 and the zero point 0 throughout, in scales"
+            " that are computed from those of the file (symmetric); or floats throughout (float)"
         ),
     )
     activations: ActivationType = field(
@@ -253,6 +264,9 @@ class ConversionOptions:
         for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        _check_io_type(self.io_type, self.quantization)
+        if self.quantization == "symmetric" and "uint8" in (self.activations, self.weights):
+            raise OptionError("activations and weights must be int8 with quantization symmetric")
         _check_sizes(self.shapes, self.batch)
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
@@ -277,6 +291,8 @@ class ConversionOptions:
         """Return the options with those of the target; options that are given stay."""
         chosen, default = TARGETS[self.target], ConversionOptions()
         unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
+        if self.quantization == "symmetric" or unset.get("quantization") == "symmetric":
+            unset |= {"activations": "int8", "weights": "int8"}
         return replace(self, **unset)
 
 
@@ -296,6 +312,18 @@ def _check_renaming(names: Mapping[str, str]) -> None:
     pairs = names.items() if isinstance(names, Mapping) else [("", names)]
     if not all(isinstance(name, str) and name for pair in pairs for name in pair):
         raise OptionError(f'rename must be a mapping such as {{"old": "new"}}, got {names!r}')
+
+
+def _check_io_type(chosen: object, quantization: str) -> None:
+    """Raise OptionError unless the types of inputs and outputs are known, and possible."""
+    types = [*chosen.values()] if isinstance(chosen, Mapping) else [chosen]
+    for each in types:
+        if each not in (*IO_TYPES, None) or (each is None and isinstance(chosen, Mapping)):
+            raise OptionError(f"io_type must be {join_alternatives(IO_TYPES)}, got {each!r}")
+    if quantization == "float" and {*types} - {"float", None}:
+        raise OptionError("io_type must be float with quantization float")
+    if quantization == "symmetric" and "uint8" in types:
+        raise OptionError("io_type must be float or int8 with quantization symmetric")
 
 
 def _check_sizes(shapes: object, batch: object) -> None:

@@ -83,6 +83,7 @@ class StoragePlan:
     int8_as_uint8: bool = False
     weights: str = "auto"
     canonical: bool = False
+    symmetric: bool = False
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
 
@@ -98,6 +99,14 @@ class StoragePlan:
         """Return the storage of a tensor as an input, output or state of the model."""
         case = TensorCase(tensor, self.float_only, self.int8_as_uint8)
         return OperandStorage(END.choose(case), reasons=(END.why,))
+
+    def applies_activation(self, output: OperandStorage) -> bool:
+        """Return whether an activation is applied to real numbers, before they are quantized.
+
+        No range of integers around the zero point 0 implies an activation, and runtimes for
+        symmetric integers fuse it there.
+        """
+        return self.symmetric and output.reading is Reading.DEQUANTIZED
 
     def result(self, tensor: Tensor) -> OperandStorage:
         """Return how a sub-graph reads its result."""
@@ -128,7 +137,11 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
     wish = options.activations
     uint8 = wish == "uint8" or (wish == "auto" and _prefers_uint8(operators))
     chosen = StoragePlan(
-        options.quantization == "float", uint8, options.weights, options.forms == "canonical"
+        options.quantization == "float",
+        uint8,
+        options.weights,
+        options.forms == "canonical",
+        options.quantization == "symmetric",
     )
     tensors = {t: chosen.tensor(t) for o in operators for t in operands_of(o.op).values()}
     chosen = replace(chosen, tensors=tensors)
@@ -168,7 +181,9 @@ class _Planner:
             chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
         self.real = _computes_real_numbers(operator, float_only=chosen.float_only)
-        self.dynamic = "" if chosen.float_only else quantizes_data(operator)
+        # Data that are quantized at run time have a zero point.
+        keeps_data = chosen.float_only or chosen.symmetric
+        self.dynamic = "" if keeps_data else quantizes_data(operator)
         # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
         # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
         self.is_nested = is_nested
@@ -225,7 +240,9 @@ class _Planner:
         written = self._written_storage(tensor)
         if planned.reading is not Reading.FLOAT:
             written = written if planned.reading is Reading.DEQUANTIZED else None
-            return planned._replace(written=written, limits=clamp(activation, planned.storage))
+            applied = self.chosen.applies_activation(planned)
+            bounds = None if applied else clamp(activation, planned.storage)
+            return planned._replace(written=written, limits=bounds)
         source = written or planned.storage
         # Converters omit an activation that the range of the integers implies. Without the limits
         # of that range a RELU may be missing.
@@ -270,7 +287,7 @@ def _computes_real_numbers(operator: Declared, *, float_only: bool) -> bool:
         return not reads_integers(operator)
     if isinstance(declared, Integers) and declared.in_file_types:
         return False
-    keeps_scales = isinstance(declared, Moves) and declared.keeps_scales
+    keeps_scales = isinstance(declared, (Integers, Moves)) and declared.keeps_scales
     return float_only and (keeps_scales or has_one_scale(operator.op))
 
 

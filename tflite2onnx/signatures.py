@@ -72,6 +72,9 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
         options,
         layouts=find_keys("layouts", options.layouts),
         shapes=find_keys("shapes", options.shapes),
+        io_type=find_keys("io_type", options.io_type)
+        if isinstance(options.io_type, Mapping)
+        else options.io_type,
         inputs=options.inputs and [inputs.get(name, name) for name in options.inputs],
         outputs=options.outputs and [ends.get(name, name) for name in options.outputs],
     )

@@ -250,7 +250,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
             "--report must be given for one model or bundle, got several",
         ),
         (["a.task", "nested", "-o", "out"], "must have different folders, got out/a for both"),
-        (["models", "--opset", "5", "-o", "out"], "opset must be 13 to"),
+        (["models", "--opset", "5", "-o", "out"], "opset must be 9 to"),
     ],
 )
 def test_errors(capsys: Captured, words: list[str], message: str) -> None:

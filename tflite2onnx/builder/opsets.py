@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from tflite2onnx.tensor import DType
 
-MIN_OPSET = 13
+MIN_OPSET = 9
+# Operators emit the forms of this opset; `older_opsets` has those of opsets before it.
+ORDINARY_OPSET = 13
+NEGATIVE_AXES = 11  # the first opset in which all operators take them
 DEFAULT_OPSET = 17
 # The version of each domain besides ONNX's own; a domain of the user has version 1.
 DOMAINS = {"ai.onnx.ml": 3}
@@ -25,7 +28,8 @@ _QDQ = ("DequantizeLinear", "QuantizeLinear")
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 _NEVER = 1 << 16
 
-# Features that are absent here are as old as MIN_OPSET.
+# Features that are absent here are as old as ORDINARY_OPSET, or in the registry that the check of
+# all nodes reads (`validity.check`).
 FIRST_OPSET: dict[Feature, int] = {
     "Attention": 23,
     "Bernoulli": 15,
@@ -63,10 +67,7 @@ FIRST_OPSET: dict[Feature, int] = {
     ("Equal", DType.STRING): 19,
     ("LeakyRelu", DType.FLOAT64): 16,
     **{(node, DType.BFLOAT16): 16 for node in ("If", "Loop")},
-    **{
-        (node, DType.BFLOAT16): MIN_OPSET
-        for node in ("Concat", "Gather", "GatherND", "Slice", "Split")
-    },
+    **{(node, DType.BFLOAT16): 13 for node in ("Concat", "Gather", "GatherND", "Slice", "Split")},
 }
 
 # Element types that ONNX, or ONNX Runtime, does not take in an operator before some opset, or in

@@ -21,7 +21,7 @@ from tflite2onnx.bundle import (
 )
 from tflite2onnx.bundle.genai import TARGET as GENAI
 from tflite2onnx.cli.arguments.conversion import add_arguments
-from tflite2onnx.cli.arguments.tensors import read_layouts, read_pairs, read_shapes
+from tflite2onnx.cli.arguments.tensors import read_layouts, read_pairs, read_shapes, read_types
 from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     given_options,
@@ -258,13 +258,17 @@ def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that apply to several models: options that name tensors do not."""
     names = (each.name for each in fields(ConversionOptions))
     chosen = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
-    return {**chosen, "rename": read_pairs("--rename", "OLD=NEW", options.rename or ())}
+    io_type = read_types(options.io_type or ())
+    rename = read_pairs("--rename", "OLD=NEW", options.rename or ())
+    return {**chosen, "io_type": io_type, "rename": rename}
 
 
 def _refuse_single(options: argparse.Namespace, what: str) -> None:
     """Raise OptionError for an option that is only valid for one model."""
     names = ("layout", "shape", "inputs", "outputs", "rename", "parts")
     single = [f"--{name}" for name in names if getattr(options, name)]
+    if isinstance(read_types(options.io_type or ()), dict):
+        single.append("--io-type with a name")
     for option in (*single, *given_options(options, SINGLE)):
         raise OptionError(f"{option} must be given for one model, got {what}")
 
@@ -354,7 +358,10 @@ def _write_report_on_success(
 def _result_lines(result: Result) -> list[str]:
     ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
     ends += [("state", s.input) for s in result.states]
-    rows = [(kind, e.name, e.dtype, *_describe_shapes(e, result)) for kind, e in ends]
+    rows = [
+        (kind, e.name, e.dtype, *_describe_shapes(e, result), _describe_scale(e))
+        for kind, e in ends
+    ]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
     return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}", *_float32_lines(result)]
@@ -367,6 +374,10 @@ def _float32_lines(result: Result) -> list[str]:
         return []
     rows = [(f"  {number:,} {kind}", reason) for (kind, reason), number in counts.items()]
     return [f"{count(len(result.float32_nodes), 'node')} in float32:", *columns(rows)]
+
+
+def _describe_scale(end: Endpoint) -> str:
+    return "" if end.scale is None else f"scale {end.scale:.9g}, zero point {end.zero_point}"
 
 
 def _describe_shapes(end: Endpoint, result: Result) -> tuple[str, str]:

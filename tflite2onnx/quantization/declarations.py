@@ -42,11 +42,13 @@ class Integers:
     Attributes:
         in_file_types: of the types in the file: int8 never as uint8, and never real numbers.
         equal_scales: only if all operands share one scale; otherwise with real numbers.
+        keeps_scales: the output has the numbers of the input, though the integers may differ.
         kernel_writes: as in `Real`.
     """
 
     in_file_types: bool = False
     equal_scales: bool = False
+    keeps_scales: bool = False
     kernel_writes: Quantization | None = None
 
 

@@ -119,6 +119,14 @@ def decode_constant(data: Array, quantization: Quantization) -> Array:
     return real.astype(np.float32, copy=False).reshape(data.shape)
 
 
+def encode_numbers(numbers: Array, quantization: Quantization, dtype: DType) -> Array:
+    """Return the integers nearest to real numbers, in TFLite order; the type's range saturates."""
+    scale, zero = broadcast_parameters(quantization, identity(numbers.ndim))
+    with np.errstate(invalid="ignore"):
+        steps = np.rint(numbers.astype(np.float64) / scale) + zero
+    return np.asarray(np.nan_to_num(np.clip(steps, *integer_range(dtype))), dtype.numpy)
+
+
 def broadcast_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
     """Return scales and zero points in a shape for arithmetic with a tensor in an order.
 

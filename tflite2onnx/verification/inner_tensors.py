@@ -18,8 +18,15 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
-from tflite2onnx.quantization.storage import decode_constant, is_quantized
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.quantization.storage import (
+    Storage,
+    decode_constant,
+    encode_numbers,
+    is_quantized,
+    move_zero_point,
+    same_quantization,
+)
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 from tflite2onnx.verification.runtimes import read_inner_tensor, run_onnx, session_of
 from tflite2onnx.verification.segments import MOST_BYTES, cut_segments
 from tflite2onnx.verification.tolerance import (
@@ -218,6 +225,9 @@ def compare_tensor(
     """Compare a tensor of LiteRT with the value of the ONNX model that stores it."""
     tensor, port = place.tensor, place.port
     have = _to_tflite_storage(place, have)
+    rescaled = _find_other_scale(place)
+    if rescaled is not None:
+        have = decode_constant(have, rescaled)
     if have.size == want.size and tensor.shape != port.tensor.shape:
         have = have.reshape(want.shape)  # the file has no shape, or another one
     want, step = _to_onnx_type(place, want)
@@ -271,12 +281,28 @@ def _count_steps(want: Array, have: Array, step: float) -> tuple[int, ...]:
 def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
     """Return LiteRT's array in the element type of the ONNX model, and the size of a step in it.
 
-    Integers become real numbers if the ONNX model has no integers; the size is 0 otherwise.
+    Integers become real numbers if the ONNX model has none, or integers in another scale; the size
+    is 0 otherwise.
     """
-    quantization = place.tensor.quantization
-    if place.port.dtype.is_float and array.dtype.kind in "iu" and quantization is not None:
-        return decode_constant(array, quantization), float(quantization.scale.max())
-    return array, 0.0
+    own, other = place.tensor.quantization, _find_other_scale(place)
+    to_real = other is not None or place.port.dtype.is_float
+    if to_real and own is not None and array.dtype.kind in "iu":
+        steps = [each.scale.max() for each in (own, other) if each is not None]
+        return decode_constant(array, own), float(max(steps))
+    return array, 0.0 if other is None else float(other.scale.max())
+
+
+def _find_other_scale(place: Place) -> Quantization | None:
+    """Return the scale of an ONNX value whose integers have another one than the file's tensor."""
+    tensor, other, dtype = place.tensor, place.port.tensor, place.port.dtype
+    if not is_quantized(other) or not dtype.is_integer:
+        return None
+    own, stored = (
+        move_zero_point(Storage(each.dtype, each.quantization), dtype).quantization
+        for each in (tensor, other)
+    )
+    is_kept = tensor.dtype is dtype or (tensor.dtype, dtype) == (DType.INT8, DType.UINT8)
+    return None if is_kept and same_quantization(own, stored) else stored
 
 
 def _to_tflite_storage(place: Place, array: Array) -> Array:
@@ -294,6 +320,9 @@ def as_stored(place: Place, array: Array) -> Array:
     if array.size == place.port.tensor.elements:  # else the shape depends on data
         array = array.reshape(place.port.tensor.shape)
     array, _ = _to_onnx_type(place, array)
+    rescaled = _find_other_scale(place)
+    if rescaled is not None:
+        array = encode_numbers(array, rescaled, place.port.dtype)
     if place.port.dtype is DType.FLOAT16:
         array = array.astype(np.float16)
     array = _flip_sign_bit(place, array, np.dtype(np.int8))

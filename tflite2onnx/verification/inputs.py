@@ -10,8 +10,8 @@ import numpy as np
 
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.interface import Endpoint
-from tflite2onnx.quantization.storage import decode_constant
-from tflite2onnx.tensor import Array, Quantization
+from tflite2onnx.quantization.storage import decode_constant, encode_numbers
+from tflite2onnx.tensor import Array, DType, Quantization
 from tflite2onnx.verification.tolerance import QUANTIZED
 
 # Integers that are not quantized are mostly indices into tables of unknown size.
@@ -132,7 +132,7 @@ def store_inputs(
     """
     return {
         end.name: np.asarray(
-            as_half(end, as_text(dequantize_for_onnx(end, array, detail))).transpose(end.order),
+            as_half(end, as_text(convert_for_onnx(end, array, detail))).transpose(end.order),
             order="C",
         )
         for end, array, detail in zip(ends, arrays, details, strict=True)
@@ -155,12 +155,27 @@ def as_half(end: Endpoint, array: Array) -> Array:
     return array.astype(np.float16) if end.dtype == "float16" else array
 
 
-def dequantize_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
-    """Return an array of LiteRT, dequantized if the ONNX model has floats instead of integers."""
+def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
+    """Return an array of LiteRT as real numbers, or as integers, if the ONNX model has these."""
     quantization = quantization_of(detail)
     if end.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
         return decode_constant(array, quantization)
-    return array
+    if end.quantization is None or not (quantization or array.dtype.kind == "f"):
+        return array
+    numbers = array if quantization is None else decode_constant(array, quantization)
+    return encode_numbers(numbers, end.quantization, DType[end.dtype.upper()])
+
+
+def round_inputs(
+    ends: Sequence[Endpoint], arrays: Sequence[Array], details: Sequence[Detail]
+) -> list[Array]:
+    """Return the inputs of LiteRT; floats are rounded to what integers of the ONNX model hold."""
+    return [
+        decode_constant(convert_for_onnx(end, array, detail), end.quantization)
+        if end.quantization is not None and array.dtype.kind == "f"
+        else array
+        for end, array, detail in zip(ends, arrays, details, strict=True)
+    ]
 
 
 def step_of(end: Endpoint, detail: Detail) -> float:

@@ -18,7 +18,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
-from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms
+from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms, IoType
 from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.pictures.network import find_network
 from tflite2onnx.reader.model import read_model
@@ -31,7 +31,7 @@ from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
 _FORMS: tuple[Forms, ...] = ("fastest", "canonical")
-_FACTS = ("signatures", "cut", "rename", "float16")  # of the metadata
+_FACTS = ("signatures", "cut", "rename", "float16", "io_type", "quantization")  # of the metadata
 _SAMPLES = 3  # of a batch of dynamic size
 _Pairs = Sequence[tuple[Tensor, Endpoint]]
 ConvertedModel = Result | onnx.ModelProto | ModelFile
@@ -45,7 +45,9 @@ class OpenedModel(NamedTuple):
     `part` has the names of the tensors at which the model is cut, as {"inputs": names, "outputs":
     names}; it is empty if the model is whole. `rename` are the names that the user has chosen.
     `float16` is empty unless the model computes in half precision; "io" is whether its inputs and
-    outputs are float16 too. `batch` is the size of a batch of independent samples, or its name.
+    outputs are float16 too. `io_type` are the types of inputs and outputs that the user has chosen.
+    `quantization` is "symmetric" if scales differ from those of the file. `batch` is the size of a
+    batch of independent samples, or its name.
     """
 
     inputs: Sequence[Endpoint]
@@ -55,6 +57,8 @@ class OpenedModel(NamedTuple):
     part: Mapping[str, Sequence[str]] = MappingProxyType({})
     rename: Mapping[str, str] = MappingProxyType({})
     float16: Mapping[str, bool] = MappingProxyType({})
+    io_type: IoType | Mapping[str, IoType] = MappingProxyType({})
+    quantization: str | Mapping[str, str] = MappingProxyType({})
     batch: int | str | None = None
 
     @property
@@ -208,6 +212,8 @@ def _try_conversions(
     kinds = [("qdq", *kept) for kept in product(ACTIVATIONS, WEIGHTS)]
     stored = any(node.op_type in _STORAGE for node in proto.graph.node)
     kinds.insert(len(kinds) if stored else 0, ("float", "auto", "auto"))
+    if ends.quantization == "symmetric":
+        kinds = [("symmetric", "auto", "auto")]
     static = not any(end.symbols for end in ends.inputs)
     inputs, outputs = _pair_tensors(model, ends)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
@@ -221,6 +227,7 @@ def _try_conversions(
                 model,
                 layouts=layouts,
                 io_layout=io_layout,
+                io_type=ends.io_type or None,
                 opset=opset,
                 signature=signature,
                 quantization=quantization,

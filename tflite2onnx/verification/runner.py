@@ -22,8 +22,9 @@ from tflite2onnx.verification.inputs import (
     Detail,
     Samples,
     as_text,
-    dequantize_for_onnx,
+    convert_for_onnx,
     restore_layouts,
+    round_inputs,
     step_of,
     store_inputs,
 )
@@ -81,7 +82,8 @@ class Run:
         half = HALF_DECIBELS if is_half else math.inf
         noise = DECIBELS if is_quantized(interpreter) else half
         part = tolerance or (HALF_TOLERANCE if is_half else TOLERANCE)
-        self._limits = Limits(part, noise, decibels_alone=half)
+        alone = DECIBELS if ends.quantization == "symmetric" else half
+        self._limits = Limits(part, noise, decibels_alone=alone)
 
     def compare_samples(
         self, samples: Samples, walks: Sequence[InnerTensors], *, must_show: bool = False
@@ -97,17 +99,19 @@ class Run:
         inner: dict[bool, dict[str, TensorComparison]] = {walk.alone: {} for walk in walks}
         total = len(samples) * sum(len(walk.places) for walk in walks)
         done = 0
-        for index, arrays in enumerate(samples):
+        details = self._interpreter.get_input_details()
+        for index, sample in enumerate(samples):
+            arrays = round_inputs(self._ends.inputs, sample, details)
             want = run_litert(self._interpreter, arrays)
             for level, array in zip(levels, want, strict=True):
                 level.add(array)
             if must_show and any(level.find() is not None for level in levels):
                 raise NothingShownError
-            feeds = store_inputs(self._ends.inputs, arrays, self._interpreter.get_input_details())
+            feeds = store_inputs(self._ends.inputs, arrays, details)
             state = self._ends.session.state
             feeds |= state
             have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
-            _keep_worst(outputs, self._compare_outputs(want, have), index)
+            _keep_worst(outputs, self._compare_outputs(self._as_onnx(want), have), index)
             for walk in walks:
                 if walk.alone and state:  # only the first run has LiteRT's own state
                     done += len(walk.places)
@@ -123,14 +127,20 @@ class Run:
     def _compare_outputs(
         self, want: Sequence[Array], have: Sequence[Array]
     ) -> Iterator[Difference]:
-        """Compare the outputs of LiteRT with other outputs in the same layout."""
+        """Compare the outputs of LiteRT, in ONNX's types, with others in the same layout."""
         details: Sequence[Detail] = self._interpreter.get_output_details()
         for end, detail, a, b in zip(self._ends.outputs, details, want, have, strict=True):
-            own, other = (as_text(dequantize_for_onnx(end, each, detail)) for each in (a, b))
+            own, other = as_text(a), as_text(b)
             if own.dtype != other.dtype and end.dtype == "float16":
                 other = other.astype(own.dtype)
             limits = self._limits._replace(step=step_of(end, detail))
             yield compare(end.name, own, other, limits)
+
+    def _as_onnx(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return outputs of LiteRT in the types and scales of the ONNX model."""
+        details: Sequence[Detail] = self._interpreter.get_output_details()
+        ends = zip(self._ends.outputs, arrays, details, strict=True)
+        return [convert_for_onnx(end, array, detail) for end, array, detail in ends]
 
     def allow_kernel_differences(
         self,
@@ -168,7 +178,8 @@ class Run:
         inner: dict[str, TensorComparison] = {}
         for index, arrays in enumerate(samples):
             want, have = (run_litert(each, arrays) for each in (plain, other))
-            _keep_worst(outputs, self._compare_outputs(want, have), index)
+            both = (self._as_onnx(each) for each in (want, have))
+            _keep_worst(outputs, self._compare_outputs(*both), index)
             for place in within:
                 a, b = (read_inner_tensor(each, place.litert) for each in (plain, other))
                 if a is not None and b is not None and a.shape == b.shape:

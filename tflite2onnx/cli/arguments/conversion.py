@@ -94,6 +94,8 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
         kind = {"action": "store_true"}
     elif name in CHOICES:
         kind = {"choices": CHOICES[name]}
+    elif name == "io_type":
+        kind = {"action": "append", "metavar": "[NAME=]TYPE"}
     elif name == "batch":
         kind = {"type": read_size, "metavar": "N|NAME"}
     elif OPTION_TYPES[name] == Settings:

@@ -91,6 +91,17 @@ def read_shapes(words: Iterable[str]) -> dict[str, list[int | str]]:
     return shapes
 
 
+def read_types(words: Sequence[str]) -> str | dict[str, str] | None:
+    """Return the type of all inputs and outputs, or their types by name; None without words.
+
+    Raises:
+        OptionError: a type stands beside others, or a name is given twice.
+    """
+    if len(words) == 1 and "=" not in words[0]:
+        return words[0]
+    return read_pairs("--io-type", "one TYPE, or NAME=TYPE", words) or None
+
+
 def read_pairs(option: str, form: str, words: Iterable[str]) -> dict[str, str]:
     """Return pairs such as NAME=FILE as a mapping; a name may contain "=", the rest must not.
 

@@ -96,10 +96,17 @@ def are_narrow(*tensors: Tensor) -> bool:
 
 
 def negate_constant(tensor: Tensor) -> Tensor:
-    """Return a constant of 8 bits with the negated real numbers: all bits are inverted."""
+    """Return a constant of 8 bits with the negated real numbers.
+
+    Integers with the zero point 0 are negated if each has an opposite; otherwise all bits are
+    inverted.
+    """
     if tensor.data is None or tensor.quantization is None:
         return tensor
-    middle = sum(integer_range(tensor.dtype))  # -1 or 255
+    lowest, highest = integer_range(tensor.dtype)
+    if not tensor.quantization.zero_point.any() and tensor.data.min(initial=0) > lowest:
+        return replace(tensor, data=np.asarray(-tensor.data))
+    middle = lowest + highest  # -1 or 255
     quantization = tensor.quantization
     opposite = replace(quantization, zero_point=middle - quantization.zero_point)
     return replace(tensor, data=~tensor.data, quantization=opposite)

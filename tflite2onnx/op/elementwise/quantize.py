@@ -11,11 +11,18 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
-from tflite2onnx.op.common.fixed_point import Slopes, reciprocal, slopes
+from tflite2onnx.op.common.fixed_point import Slopes, are_narrow, reciprocal, slopes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real, has_one_scale
 from tflite2onnx.quantization.rules import Reading
-from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, integer_range, is_quantized
+from tflite2onnx.quantization.storage import (
+    AS_NUMBERS,
+    Storage,
+    integer_range,
+    is_quantized,
+    move_zero_point,
+    same_quantization,
+)
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _BITS = range(2, 17)
@@ -28,7 +35,9 @@ class Quantize(DynamicShape):
     scale. The results differ for ties, which are frequent in pixels from -1 to 1.
     To requantize to another integer type, LiteRT's built-in kernel rounds half away from zero, and
     ONNX rounds half to even. XNNPACK requantizes to another scale of the same type: this becomes
-    LeakyRelu, whose two slopes round half up, and which ONNX Runtime computes by a table.
+    LeakyRelu, whose two slopes round half up, and which ONNX Runtime computes by a table. Integers
+    that stand for the same real numbers as int8 and as uint8 are converted only where the ONNX
+    model stores them in two types.
 
     int32 with a scale is not a quantized tensor to other operators. Only QUANTIZE writes it, from
     int16, and reads it.
@@ -70,7 +79,18 @@ class Quantize(DynamicShape):
         return reciprocal(self.output) if self.input(0).dtype is DType.FLOAT32 else None
 
     @property
+    def keeps_numbers(self) -> bool:
+        """Whether each integer of the input is an integer of the output, int8 or uint8."""
+        x, y = self.input(0), self.output
+        if not are_narrow(x, y):
+            return False
+        moved = move_zero_point(Storage(x.dtype, x.quantization), y.dtype)
+        return same_quantization(moved.quantization, y.quantization)
+
+    @property
     def quantization(self) -> Declaration:
+        if self.keeps_numbers:
+            return Integers(keeps_scales=True)
         if _find_int32_quantization(self.output) is not None:
             return Integers()
         target, reads = self.output.quantization, self.slopes and self.slopes.scale
@@ -79,6 +99,8 @@ class Quantize(DynamicShape):
         return Real((reads,), writes=replace(AS_NUMBERS, zero_point=target.zero_point))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
+        if self.keeps_numbers:
+            return g.convert(x.value, x.storage, y.storage, x.order)
         if _find_int32_quantization(y.tensor):
             return _quantize_to_int32(g, y, x)
         scale = _find_int32_quantization(x.tensor)

@@ -1,0 +1,233 @@
+"""passes/quantization/make_symmetric.py: zero points of 0, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.golden.records import assets
+from tests.support import Build
+from tests.support.graph_text import assert_rewritten, make_model, parse_graph
+from tflite2onnx import ConversionError, convert
+from tflite2onnx.cli import main
+from tflite2onnx.errors import OptionError, UnsupportedOperators
+from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
+from tflite2onnx.reader.model import read_model
+from tflite2onnx.verification import verify
+
+RANDOM = np.random.default_rng(0)
+QUANTIZED = [case for case in assets() if "int8" in case.name]
+
+
+def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from every_node(attribute.g)
+
+
+def list_zero_points(model: onnx.ModelProto) -> list[Any]:
+    """Return the zero points of all QuantizeLinear and DequantizeLinear."""
+    known = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    pairs = ("QuantizeLinear", "DequantizeLinear")
+    nodes = [node for node in every_node(model.graph) if node.op_type in pairs]
+    return [known[node.input[2]] for node in nodes if node.input[2:]]
+
+
+@pytest.mark.parametrize("case", QUANTIZED, ids=lambda case: case.name)
+def test_networks(case: Any) -> None:
+    """All zero points are 0, all types int8, and each operator keeps the signal."""
+    result = convert(case.path, quantization="symmetric")
+    points = list_zero_points(result.model)
+    assert points
+    assert not any(point.any() for point in points)
+    types = {point.dtype.name for point in points} | {end.dtype for end in result.inputs}
+    assert types <= {"int8", "int16", "float32"}
+    report = verify(case.path, result, samples=1, per_operator=True)
+    assert report.operators
+    assert min(each.difference.decibels for each in report.operators) > 20
+
+
+def test_tensors() -> None:
+    """A scale is the largest magnitude / 127; what is symmetric stays."""
+    assert_rewritten(
+        make_symmetric,
+        """
+        inputs x: uint8(0.5, 0)[2], z: int8(0.5, 0)[2]
+        a: int8(0.127, 0)[2] = ABS(z)
+        b: uint8(0.127, 255)[2] = NEG(x)
+        return a, b
+        """,
+        """
+        inputs x: int8(1.00394, 0)[2], z: int8(0.5, 0)[2]
+        a: int8(0.127, 0)[2] = ABS(z)
+        b: int8(0.255, 0)[2] = NEG(x)
+        return a, b
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("zero", "limit"),
+    [(-128, "RELU(x)"), (-100, "MAXIMUM(x, -14.0)"), (100, "MINIMUM(x, 13.5)")],
+)
+def test_saturation_of_inputs(zero: int, limit: str) -> None:
+    scale = 0.5 * max(-128 - zero, 127 - zero, key=abs) / 127
+    assert_rewritten(
+        make_symmetric,
+        f"inputs x: float32[2]\ny: int8(0.5, {zero})[2] = QUANTIZE(x)\nreturn y",
+        f"inputs x: float32[2]\na: float32[2] = {limit}\n"
+        f"y: int8({abs(scale):g}, 0)[2] = QUANTIZE(a)\nreturn y",
+    )
+
+
+def test_integers_of_another_scale_saturate_themselves() -> None:
+    assert_rewritten(
+        make_symmetric,
+        "inputs x: int8(1.27, 0)[2]\ny: int8(0.508, -127)[2] = QUANTIZE(x)\nreturn y",
+        "inputs x: int8(1.27, 0)[2]\ny: int8(1.016, 0)[2] = QUANTIZE(x)\nreturn y",
+    )
+
+
+def build_layer(code: str, weights: Any, bias: Any, zero: int = 0, **options: Any) -> bytes:
+    """Return "x" -> a product -> "y" with uint8 data and weights."""
+    m = Build()
+    x = m.input([1, 4, 4, 3], name="x", dtype="uint8", scale=0.02, zero_point=120)
+    w = m.constant(weights, scale=0.03, zero_point=100)
+    b = m.constant(bias, scale=0.0006, zero_point=0)
+    y = m.tensor([1, 4, 4, 5], name="y", dtype="uint8", scale=0.05, zero_point=zero)
+    if code == "CONV_2D":
+        options |= {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    m.output(*m.op(code, [x, w, b], [y], **options))
+    return m.bytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "shape"), [("CONV_2D", (5, 3, 3, 3)), ("FULLY_CONNECTED", (5, 3))]
+)
+def test_products(code: str, shape: tuple[int, ...]) -> None:
+    """Weights have a scale per channel; a bias and a RELU in the range are kept."""
+    weights = RANDOM.integers(0, 256, shape, np.uint8)
+    weights[1] = 100  # only zeros
+    bias = RANDOM.integers(-3000, 3000, 5, np.int32)
+    options = {"keep_num_dims": True} if code == "FULLY_CONNECTED" else {}
+    model = build_layer(code, weights, bias, **options)
+    result = convert(model, quantization="symmetric")
+    kinds = [node.op_type for node in result.model.graph.node]
+    assert kinds.index("Relu") < kinds.index("QuantizeLinear")
+    report = verify(model, result)
+    assert report.ok
+    assert report.outputs[0].decibels > 30
+
+
+def test_a_bias_that_is_too_large_for_a_channel() -> None:
+    """The channel gets a larger scale: its bias fits into 32 bits."""
+    weights = np.full((5, 1, 1, 3), 100, np.uint8)
+    weights[0, 0, 0, 0] = 101
+    model = build_layer("CONV_2D", weights, np.array([2**31 - 1] * 5, np.int32), zero=128)
+    biases = [
+        numpy_helper.to_array(each)
+        for each in convert(model, quantization="symmetric").model.graph.initializer
+        if each.data_type == onnx.TensorProto.INT32
+    ]
+    assert len(biases) == 1
+    assert 2**29 < biases[0].max() <= 2**30
+
+
+def test_constants_and_custom_operators() -> None:
+    """The smallest int8 has no opposite, with which SUB could add the constant."""
+    text = """
+        inputs x: int8(0.5, 3)[2,3]
+        y: int8(0.5, 3)[2,3] = SUB(x, int8(0.5, 0)[2,3])
+        return y
+    """
+    model = make_model(text)
+    points = list_zero_points(convert(model, quantization="symmetric").model)
+    assert not any(point.any() for point in points)
+    m = Build()
+    c = np.array([[-128, 5, 127]], np.int8)
+    x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=0)
+    y = m.tensor([1, 3], dtype="int8", scale=0.7, zero_point=0)
+    m.output(*m.op("SUB", [x, m.constant(c, scale=0.5, zero_point=0)], [y]))
+    points = list_zero_points(convert(m.bytes(), quantization="symmetric").model)
+    assert not any(point.any() for point in points)
+    assert_rewritten(
+        make_symmetric,
+        "inputs x: uint8(0.5, 3)[2]\ny: float32[2] = Own(x)\nreturn y",
+        "inputs x: int8(0.992126, 0)[2]\nr: float32[2] = DEQUANTIZE(x)\n"
+        "y: float32[2] = Own(r)\nreturn y",
+    )
+
+
+def test_scalars() -> None:
+    """A constant without axes stays an array."""
+    m = Build()
+    x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=1)
+    for scale, zero in ((0.5, 0), (0.25, 9)):
+        c = m.constant(np.array(5, np.int8), scale=scale, zero_point=zero)
+        (x,) = m.op("SUB", [x, c], [m.tensor([1, 3], dtype="int8", scale=0.7, zero_point=1)])
+    m.output(x)
+    result = convert(m.bytes(), quantization="symmetric")
+    assert verify(m.bytes(), result).ok
+
+
+def test_operators_on_stored_integers() -> None:
+    graph = parse_graph("inputs x: uint8(0.5, 3)[2]\ny: int32[2] = CAST(x)\nreturn y")
+    with pytest.raises(UnsupportedOperators, match=r"CAST .*: it depends on the integers of the"):
+        make_symmetric(graph)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file says that its scales are others, and `verify` says what they cost."""
+    path, onnx_path = QUANTIZED[0].path, tmp_path / "model.onnx"
+    assert main([str(path), str(onnx_path), "--quantization", "symmetric"]) == 0
+    assert "zero point 0" in capsys.readouterr().out
+    assert main(["verify", str(path), str(onnx_path), "--samples", "1"]) in (0, 2)
+    report = verify(path, onnx_path, samples=1)
+    assert report.tensors
+    assert report.outputs[0].decibels < 60
+    assert read_model(path).graphs
+
+
+@pytest.mark.parametrize(
+    "options", [{"activations": "uint8"}, {"weights": "uint8"}, {"io_type": "uint8"}]
+)
+def test_other_types(options: Any) -> None:
+    with pytest.raises(OptionError, match="with quantization symmetric"):
+        convert(QUANTIZED[0].path, quantization="symmetric", **options)
+    assert issubclass(OptionError, ConversionError)
+
+
+def test_initial_values_of_states() -> None:
+    """They are rounded anew, as the tensors that hold them; 16 bits and reals stay."""
+    graph = parse_graph(
+        "inputs s: int8(0.127, -128)[3], r: float32[1]\nn: int8(0.127, -128)[3] = RELU(s)\n"
+        "return n, r"
+    )
+    first = (np.array([-128, 0, 127], np.int8), np.ones(1, np.float32))
+    symmetric = make_symmetric(replace(graph, initial=first))
+    assert symmetric.initial[0].tolist() == [0, 64, 127]
+    assert symmetric.initial[1] is first[1]
+    assert symmetric.inputs[0].quantization is not None
+    assert symmetric.inputs[0].quantization.scale == pytest.approx(0.255)
+
+
+def test_products_of_computed_matrices_and_several_scales() -> None:
+    """Computed weights have the range of their integers, constants that of their elements."""
+    m = Build()
+    x = m.input([2, 3], name="x", dtype="int8", scale=0.02, zero_point=7)
+    w = m.input([3, 4], name="w", dtype="int8", scale=0.03, zero_point=-9)
+    c = m.constant(RANDOM.integers(-99, 100, (4, 2), np.int8), scale=0.05, zero_point=3)
+    (y,) = m.op("BATCH_MATMUL", [x, w], [m.tensor([2, 4], dtype="int8", scale=0.02, zero_point=1)])
+    (z,) = m.op("BATCH_MATMUL", [y, c], [m.tensor([2, 2], dtype="int8", scale=0.2, zero_point=1)])
+    m.output(z)
+    result = convert(m.bytes(), quantization="symmetric")
+    assert not any(point.any() for point in list_zero_points(result.model))
+    assert verify(m.bytes(), result).ok

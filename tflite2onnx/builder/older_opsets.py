@@ -1,0 +1,256 @@
+"""Nodes for opsets before 13, in the forms that these opsets have.
+
+Operators emit the forms of opset 13 and newer. Most differences are inputs that were attributes;
+ONNX's registry says which, so only forms that mean something else are listed here. A node whose
+form exists in a newer opset only raises NeedsOpset. Operators and element types that an opset lacks
+are left to the check of all nodes (`validity.check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from onnx import defs, helper
+
+from tflite2onnx.builder.builder import bodies_of
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Value
+from tflite2onnx.builder.opsets import NEGATIVE_AXES, ORDINARY_OPSET
+from tflite2onnx.tensor import DType, Sizes
+
+Types = Mapping[Value, tuple[DType, Sizes]]
+
+# The attributes that became inputs, from input 1 on, and the first opset with these inputs.
+_INPUTS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "Clip": (11, ("min", "max")),
+    "Pad": (11, ("pads", "value")),
+    "ReduceSum": (13, ("axes",)),
+    "Slice": (10, ("starts", "ends", "axes")),
+    "Split": (13, ("split",)),
+    "Squeeze": (13, ("axes",)),
+    "TopK": (10, ("k",)),
+    "Unsqueeze": (13, ("axes",)),
+}
+_STEPS = 4  # the input of Slice
+_WIDE_CLIP = 12  # the first opset in which ONNX Runtime's Clip takes other types than float32
+_KIND = defs.OpSchema.AttrType
+_CONVERSIONS: Mapping[Any, Callable[[Any], Any]] = {
+    _KIND.FLOAT: lambda data: float(data.item()),
+    _KIND.INT: lambda data: int(data.item()),
+    _KIND.INTS: lambda data: [int(number) for number in data.reshape(-1)],
+}
+
+
+def lower_nodes(nodes: Sequence[Node], opset: int, types: Types) -> tuple[Node, ...]:
+    """Return nodes in the forms of an opset; `types` has the shapes of values, if they are known.
+
+    Raises:
+        NeedsOpset: only a newer opset has a form.
+    """
+    if opset >= ORDINARY_OPSET:
+        return tuple(nodes)
+    return tuple(new for node in nodes for new in _lower_node(node, opset, types))
+
+
+def _lower_node(node: Node, opset: int, types: Types) -> Iterator[Node]:
+    if node.domain:
+        yield node
+        return
+    bodies = {
+        key: body._replace(nodes=lower_nodes(body.nodes, opset, types))
+        for key, body in bodies_of(node).items()
+    }
+    node = node._replace(attributes={**node.attributes, **bodies})
+    if node.op_type == "Clip" and opset < _WIDE_CLIP and not _is_float32(node.inputs[1:]):
+        yield from _spell_out_clip(node)
+        return
+    if node.op_type in ("Softmax", "LogSoftmax") and not _is_last_axis(node, types):
+        yield from _spell_out_softmax(node)
+        return
+    before, change = _CHANGES.get(node.op_type, (0, None))
+    older = _use_older_form(change(node) if change and opset < before else node, opset)
+    yield _count_axes_from_start(older, types) if opset < NEGATIVE_AXES else older
+
+
+def _is_float32(values: Sequence[Value | None]) -> bool:
+    return all(value is None or value.dtype is DType.FLOAT32 for value in values)
+
+
+def _spell_out_clip(node: Node) -> Iterator[Node]:
+    """Yield Max and Min: ONNX Runtime's Clip of older opsets takes float32 only."""
+    x, *bounds = node.inputs
+    given = [(kind, b) for kind, b in zip(("Max", "Min"), bounds, strict=False) if b is not None]
+    for i, (kind, bound) in enumerate(given):
+        result = node.outputs[0] if i == len(given) - 1 else Value()
+        yield Node(kind, (x, bound), (result,), {})
+        x = result
+
+
+def _use_older_form(node: Node, opset: int) -> Node:
+    """Return a node with attributes in place of inputs, and without attributes of newer opsets.
+
+    Raises:
+        NeedsOpset: an input is computed, or only a newer opset has it, or has an attribute.
+    """
+    first, names = _INPUTS.get(node.op_type, (0, ()))
+    attributes, inputs = dict(node.attributes), node.inputs
+    schema = _find_schema(node.op_type, opset)
+    if schema is None:
+        raise NeedsOpset(_find_newer(node.op_type, opset, len(inputs))[0], node.op_type)
+    if opset < first:
+        for name, value in zip(names, inputs[1:], strict=False):
+            if value is not None and value.data is None:
+                raise NeedsOpset(first, f"{node.op_type} with computed {name}")
+            if value is not None and value.data is not None and not value.data.size:
+                raise NeedsOpset(first, f"{node.op_type} with empty {name}")
+            if value is not None:
+                attributes[name] = _CONVERSIONS[schema.attributes[name].type](value.data)
+        inputs = (inputs[0], *inputs[1 + len(names) :])
+    if len(inputs) > schema.max_input:
+        newer, _ = _find_newer(node.op_type, opset, len(inputs))
+        raise NeedsOpset(newer, f"{node.op_type} with {len(inputs)} inputs")
+    for name in sorted({*attributes} - {*schema.attributes}):
+        _check_default(node.op_type, name, attributes.pop(name), opset)
+    return node._replace(inputs=inputs, attributes=attributes)
+
+
+def _check_default(op_type: str, name: str, value: object, opset: int) -> None:
+    """Raise NeedsOpset unless an attribute that only newer opsets have has its default."""
+    newer, schema = _find_newer(op_type, opset, attribute=name)
+    default = schema.attributes[name].default_value
+    known = helper.get_attribute_value(default) if default.type else None
+    if value != (known.decode() if isinstance(known, bytes) else known):
+        raise NeedsOpset(newer, f"{op_type} with {name}")
+
+
+def _count_axes_from_start(node: Node, types: Types) -> Node:
+    """Return a node without negative axes, which opset 11 introduced.
+
+    Raises:
+        NeedsOpset: the number of axes is not known.
+    """
+    axis, axes = node.attributes.get("axis", 0), node.attributes.get("axes", ())
+    if min((axis, *axes)) >= 0 or node.op_type == "OneHot":
+        return node
+    rank = _find_rank(node, types)
+    if rank is None:
+        raise NeedsOpset(NEGATIVE_AXES, f"{node.op_type} over a negative axis")
+    rank += len(axes) if node.op_type == "Unsqueeze" else 0
+    changed: dict[str, Any] = {"axes": [each % rank for each in axes]} if axes else {}
+    changed |= {"axis": axis % rank} if axis < 0 else {}
+    return node._replace(attributes={**node.attributes, **changed})
+
+
+def _find_rank(node: Node, types: Types) -> int | None:
+    """Return the number of axes of the first input, None if it is not known."""
+    first = node.inputs[0]
+    if first is not None and first.data is not None:
+        return first.data.ndim
+    known = types.get(first) if first is not None else None
+    return None if known is None else len(known[1])
+
+
+def _is_last_axis(node: Node, types: Types) -> bool:
+    """Return whether a softmax is over the last axis; before opset 13 all later axes are in it."""
+    axis = node.attributes.get("axis", -1)
+    shapes = [types[v][1] for v in (*node.inputs, *node.outputs) if v is not None and v in types]
+    return axis == -1 or any(axis == len(shape) - 1 for shape in shapes)
+
+
+def _spell_out_softmax(node: Node) -> Iterator[Node]:
+    """Yield the nodes of a softmax over another axis than the last."""
+    over = {"axes": [node.attributes["axis"]], "keepdims": 1}
+    (x,), (y,) = node.inputs, node.outputs
+    most, apart, power, total = (Value() for _ in range(4))
+    yield Node("ReduceMax", (x,), (most,), over)
+    yield Node("Sub", (x, most), (apart,), {})
+    yield Node("Exp", (apart,), (power,), {})
+    yield Node("ReduceSum", (power,), (total,), over)
+    if node.op_type == "Softmax":
+        yield Node("Div", (power, total), (y,), {})
+        return
+    logarithm = Value()
+    yield Node("Log", (total,), (logarithm,), {})
+    yield Node("Sub", (apart, logarithm), (y,), {})
+
+
+def _check_indices(node: Node) -> Node:
+    indices = node.inputs[1]
+    if indices is not None and indices.data is not None and (indices.data < 0).any():
+        raise NeedsOpset(NEGATIVE_AXES, "Gather of negative indices")
+    return node
+
+
+def _add_zero_bias(node: Node) -> Node:
+    zero = Value(np.zeros(1, np.float32), DType.FLOAT32)
+    return node if node.inputs[2:] else node._replace(inputs=(*node.inputs, zero))
+
+
+def _drop_unit_dilations(node: Node) -> Node:
+    is_plain = set(node.attributes.get("dilations", ())) <= {1}
+    return _without_attribute(node, "dilations") if is_plain else node
+
+
+def _drop_empty_rule(node: Node) -> Node:
+    """Return ReduceSum without the attribute for axes that are empty; constants are not."""
+    return _without_attribute(node, "noop_with_empty_axes")
+
+
+def _fill_empty_inputs(node: Node) -> Node:
+    """Return Resize with empty tensors in place of the inputs that it lacks."""
+    empty = Value(np.empty(0, np.float32), DType.FLOAT32)
+    inputs = (empty if value is None else value for value in node.inputs)
+    return node._replace(inputs=tuple(inputs))
+
+
+def _drop_unit_steps(node: Node) -> Node:
+    steps = node.inputs[_STEPS] if node.inputs[_STEPS:] else None
+    if steps is None:
+        return node
+    if steps.data is None or (steps.data < 0).any():
+        raise NeedsOpset(NEGATIVE_AXES, "Slice with negative or computed steps")
+    return node if (steps.data != 1).any() else node._replace(inputs=node.inputs[:_STEPS])
+
+
+def _without_attribute(node: Node, name: str) -> Node:
+    return node._replace(attributes={k: v for k, v in node.attributes.items() if k != name})
+
+
+# What the forms before some opset lack besides inputs that are attributes: that opset, and a
+# function that returns an equal node without it, or raises NeedsOpset.
+_CHANGES: Mapping[str, tuple[int, Callable[[Node], Node]]] = {
+    "Gather": (NEGATIVE_AXES, _check_indices),
+    "Gemm": (11, _add_zero_bias),
+    "MaxPool": (10, _drop_unit_dilations),
+    "ReduceSum": (13, _drop_empty_rule),
+    "Resize": (13, _fill_empty_inputs),
+    "Slice": (NEGATIVE_AXES, _drop_unit_steps),
+}
+
+
+@lru_cache(maxsize=1024)
+def _find_schema(op_type: str, opset: int) -> defs.OpSchema | None:
+    try:
+        return defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return None
+
+
+def _find_newer(
+    op_type: str, opset: int, inputs: int = 0, attribute: str = ""
+) -> tuple[int, defs.OpSchema]:
+    """Return the first opset after `opset` that has a form of an operator, and its schema.
+
+    Without an attribute the form is the number of inputs.
+    """
+    versions = range(opset + 1, defs.onnx_opset_version() + 1)
+    schemas = ((version, _find_schema(op_type, version)) for version in versions)
+    return next(
+        (version, schema)
+        for version, schema in schemas
+        if schema is not None
+        and schema.max_input >= inputs
+        and (not attribute or attribute in schema.attributes)
+    )
