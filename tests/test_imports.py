@@ -32,6 +32,7 @@ ROWS = (
         "options",
         "result",
         "signatures",
+        "targets",
         "validity",
         "writer",
     },
@@ -51,6 +52,7 @@ LIBRARIES = {
         "report.facts",
         "report.graph_lanes",
         "result",
+        "targets.checker",
         "validity",
         "verification.onnx_model",
         "verification.segments",
@@ -121,7 +123,7 @@ def test_folders_can_be_seen_at_once(folder: Path) -> None:
     """Few files and folders are in one folder."""
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
     files = {name for name in names if name.endswith(".py")}
-    sizes = {PACKAGE: (22, 11), PACKAGE / "op": (8, 13), PACKAGE / "cli": (14, 1)}
+    sizes = {PACKAGE: (22, 12), PACKAGE / "op": (8, 13), PACKAGE / "cli": (15, 1)}
     sizes[PACKAGE / "passes"] = (14, 6)
     most_files, most_folders = sizes.get(folder, (14, 5))
     assert len(files) <= most_files

@@ -38,6 +38,11 @@ Target = Literal[
     "web",
     "tensorrt",
     "genai",
+    "qnn",
+    "nnapi",
+    "coreml",
+    "hailo",
+    "rknn",
 ]
 NameSource = Literal["tensor", "signature"]
 
@@ -47,11 +52,15 @@ WEIGHTS = get_args(WeightType)
 
 # onnx.reference has DequantizeLinear from opset 19 on; ONNX Runtime 1.17 has opsets up to 20.
 _PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
+# For compilers that read floats only, or quantize a model of floats themselves.
+_FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "static": True}
 # A target is a set of options: the values of options that the user leaves at their defaults.
+# `tflite2onnx.targets` has the rules of the targets for models.
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
     "portable": _PORTABLE,
-    "openvino": {**_PORTABLE, "activations": "int8", "weights": "int8"},
+    # OpenVINO computes with integers only for uint8 data, and refuses Conv of int8 in bfloat16.
+    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "int8"},
     # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8.
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8"},
     "tvm": _PORTABLE,
@@ -59,12 +68,19 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "genai": {"forms": "fastest", "states": "required", "weights": "adaptive"},
     # TensorRT takes no zero points other than 0, which TFLite's activations have.
     "tensorrt": {**_PORTABLE, "quantization": "float"},
+    # Integers of activations must be uint8; scales for each channel need zero points of 0.
+    "qnn": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
+    "nnapi": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
+    "coreml": _FLOAT,
+    "hailo": _FLOAT,
+    "rknn": {**_PORTABLE, "activations": "int8", "weights": "int8", "static": True},
 }
 
 
 def describe_target(target: Target) -> str:
     """Return the options that a target sets, as on the command line."""
-    return " ".join(f"--{name.replace('_', '-')} {v}" for name, v in TARGETS[target].items())
+    words = {name: "" if v is True else f" {v}" for name, v in TARGETS[target].items()}
+    return " ".join(f"--{name.replace('_', '-')}{word}" for name, word in words.items())
 
 
 _MOST = 1 << 31
