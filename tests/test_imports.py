@@ -33,6 +33,7 @@ ROWS = (
         "pictures",
         "result",
         "signatures",
+        "targets",
         "validity",
         "writer",
     },
@@ -54,6 +55,7 @@ LIBRARIES = {
         "report.facts",
         "report.graph_lanes",
         "result",
+        "targets.checker",
         "validity",
         "verification.onnx_model",
         "verification.segments",
@@ -124,7 +126,7 @@ def test_folders_can_be_seen_at_once(folder: Path) -> None:
     """Few files and folders are in one folder."""
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
     files = {name for name in names if name.endswith(".py")}
-    sizes = {PACKAGE: (22, 12), PACKAGE / "op": (8, 13), PACKAGE / "cli": (14, 1)}
+    sizes = {PACKAGE: (22, 13), PACKAGE / "op": (8, 13), PACKAGE / "cli": (15, 1)}
     sizes[PACKAGE / "passes"] = (14, 7)
     most_files, most_folders = sizes.get(folder, (14, 5))
     assert len(files) <= most_files

@@ -75,7 +75,10 @@ from tflite2onnx.signatures import (
     rename_endpoints,
     signature_io_names,
 )
+from tflite2onnx.targets import rules_of
+from tflite2onnx.targets.checker import check_model
 from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check
 
@@ -109,9 +112,28 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
         ConversionError: the model cannot be converted; the message gives the reason.
     """
     try:
-        return convert_model(source, options, notes=_metadata_or_empty(source, origin, options))
+        result = convert_model(source, options, notes=_metadata_or_empty(source, origin, options))
+        if rules_of(options.target):
+            _warn_of_broken_rules(result, options.target)
     except MemoryError as error:
         raise ModelFileError(OUT_OF_MEMORY) from error
+    return result
+
+
+def _warn_of_broken_rules(result: Result, target: str) -> None:
+    """Warn if the model breaks rules of the target: its options then do not suffice."""
+    broken = check_model(result.skeleton.proto, target, result.skeleton.weights)
+    if broken:
+        first = broken[0]
+        _logger.warning(
+            "%s of the target %s: %s %s: %s; %s (tflite2onnx check lists all)",
+            count(len(broken), "broken rule"),
+            target,
+            first.operator,
+            first.place,
+            first.rule,
+            first.advice,
+        )
 
 
 def convert_model(

@@ -44,6 +44,11 @@ Target = Literal[
     "web",
     "tensorrt",
     "genai",
+    "qnn",
+    "nnapi",
+    "coreml",
+    "hailo",
+    "rknn",
 ]
 NameSource = Literal["tensor", "signature"]
 IoType = Literal["float", "int8", "uint8"]
@@ -55,11 +60,15 @@ IO_TYPES = get_args(IoType)
 
 # onnx.reference has DequantizeLinear from opset 19 on; ONNX Runtime 1.17 has opsets up to 20.
 _PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
+# For compilers that read floats only, or quantize a model of floats themselves.
+_FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "static": True}
 # A target is a set of options: the values of options that the user leaves at their defaults.
+# `tflite2onnx.targets` has the rules of the targets for models.
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
     "portable": _PORTABLE,
-    "openvino": {**_PORTABLE, "activations": "int8", "weights": "int8"},
+    # OpenVINO computes with integers only for uint8 data, and refuses Conv of int8 in bfloat16.
+    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "int8"},
     # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8.
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8"},
     "tvm": _PORTABLE,
@@ -67,12 +76,19 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "genai": {"forms": "fastest", "states": "required", "weights": "adaptive"},
     # TensorRT takes no zero points other than 0, which TFLite's activations have.
     "tensorrt": {**_PORTABLE, "quantization": "float"},
+    # Integers of activations must be uint8; scales for each channel need zero points of 0.
+    "qnn": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
+    "nnapi": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
+    "coreml": _FLOAT,
+    "hailo": _FLOAT,
+    "rknn": {**_PORTABLE, "activations": "int8", "weights": "int8", "static": True},
 }
 
 
 def describe_target(target: Target) -> str:
     """Return the options that a target sets, as on the command line."""
-    return " ".join(f"--{name.replace('_', '-')} {v}" for name, v in TARGETS[target].items())
+    words = {name: "" if v is True else f" {v}" for name, v in TARGETS[target].items()}
+    return " ".join(f"--{name.replace('_', '-')}{word}" for name, word in words.items())
 
 
 _MOST = 1 << 31
@@ -257,27 +273,14 @@ class ConversionOptions:
     )
 
     def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise OptionError(f"{name} must be {join_alternatives(known)}, got {value!r}")
-        for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        _check_io_type(self.io_type, self.quantization)
-        if self.quantization == "symmetric" and "uint8" in (self.activations, self.weights):
-            raise OptionError("activations and weights must be int8 with quantization symmetric")
+        _check_values(self)
         _check_sizes(self.shapes, self.batch)
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
         if self.float16_io and not self.float16:
             raise OptionError("float16_io must be given with float16")
-        read_settings("preprocess", self.preprocess, PREPROCESS_KEYS)
-        read_settings("postprocess", self.postprocess, POSTPROCESS_KEYS)
-        for name in ("preprocess", "postprocess"):
-            if getattr(self, name) and self.batch is not None:
-                raise OptionError(f"{name} must be given without batch: it is for one picture")
+        _check_pictures(self)
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)
@@ -294,6 +297,29 @@ class ConversionOptions:
         if self.quantization == "symmetric" or unset.get("quantization") == "symmetric":
             unset |= {"activations": "int8", "weights": "int8"}
         return replace(self, **unset)
+
+
+def _check_values(options: ConversionOptions) -> None:
+    """Raise OptionError unless each option has one of its values, and all fit together."""
+    for name, known in CHOICES.items():
+        value = getattr(options, name)
+        if value not in known:
+            raise OptionError(f"{name} must be {join_alternatives(known)}, got {value!r}")
+    for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
+        if not isinstance(getattr(options, name), bool):
+            raise OptionError(f"{name} must be True or False, got {getattr(options, name)!r}")
+    _check_io_type(options.io_type, options.quantization)
+    if options.quantization == "symmetric" and "uint8" in (options.activations, options.weights):
+        raise OptionError("activations and weights must be int8 with quantization symmetric")
+
+
+def _check_pictures(options: ConversionOptions) -> None:
+    """Raise OptionError unless the settings of preprocessing and postprocessing are known."""
+    read_settings("preprocess", options.preprocess, PREPROCESS_KEYS)
+    read_settings("postprocess", options.postprocess, POSTPROCESS_KEYS)
+    for name in ("preprocess", "postprocess"):
+        if getattr(options, name) and options.batch is not None:
+            raise OptionError(f"{name} must be given without batch: it is for one picture")
 
 
 def _check_names(option: str, names: Sequence[str] | None) -> None:

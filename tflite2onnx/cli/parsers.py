@@ -10,7 +10,7 @@ from tflite2onnx.version import VERSION
 
 _FAILED = 1
 # The first word of a command line. If it is none of these and not help, the command is convert.
-COMMANDS = ("convert", "inspect", "verify", "ops", "completion")
+COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,0 +1,250 @@
+"""`tflite2onnx check`: models that keep and that break each kind of rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.golden.records import assets
+from tflite2onnx import convert
+from tflite2onnx.cli import main
+from tflite2onnx.options import TARGETS
+from tflite2onnx.targets import TABLES, rules_of
+
+Captured = pytest.CaptureFixture[str]
+F32, I8, U8 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8
+
+
+def model_of(
+    *nodes: onnx.NodeProto,
+    constants: dict[str, np.ndarray] | None = None,
+    x: tuple[int, tuple[int | str, ...]] = (F32, (1, 4, 4, 4)),
+    opset: int = 19,
+) -> onnx.ModelProto:
+    """Return a model from "x" to "y"."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", *x)],
+        [helper.make_tensor_value_info("y", F32, None)],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    domains = {node.domain for node in nodes} - {""}
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+def quantize(zero_point: np.generic, *, scales: int = 1, **attributes: Any) -> onnx.ModelProto:
+    """Return QuantizeLinear and DequantizeLinear."""
+    scale = np.full([scales] if scales > 1 else [], 0.5, np.float32)
+    zero = np.full(scale.shape, zero_point)
+    return model_of(
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantize", **attributes),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], "dequantize", **attributes),
+        constants={"s": scale, "z": zero},
+    )
+
+
+def convolve(data: np.generic, weights: np.generic, **attributes: Any) -> onnx.ModelProto:
+    """Return Conv of dequantized data and weights, with several scales if `axis` is given."""
+    scale = np.ones([4] if attributes else [], np.float32)
+    return model_of(
+        helper.make_node("QuantizeLinear", ["x", "one", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["k", "s"], ["w"], "weights", **attributes),
+        helper.make_node("Conv", ["d", "w"], ["y"], "conv"),
+        constants={
+            "one": np.array(1, np.float32),
+            "z": np.array(data),
+            "k": np.full((4, 4, 1, 1), weights),
+            "s": scale,
+        },
+    )
+
+
+def node(operator: str, **attributes: Any) -> onnx.ModelProto:
+    return model_of(helper.make_node(operator, ["x"], ["y"], "node", **attributes))
+
+
+def computed_weights() -> onnx.ModelProto:
+    return model_of(
+        helper.make_node("Relu", ["x"], ["w"]), helper.make_node("Conv", ["x", "w"], ["y"], "conv")
+    )
+
+
+def constant_zero(value: int) -> onnx.ModelProto:
+    """Return a QuantizeLinear whose zero point is a Constant node, inside of an If."""
+    zero = numpy_helper.from_array(np.array(value, np.int8))
+    body = helper.make_graph(
+        [
+            helper.make_node("Constant", [], ["z"], value=zero),
+            helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantize"),
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"]),
+        ],
+        "body",
+        [],
+        [helper.make_tensor_value_info("r", F32, None)],
+    )
+    return model_of(
+        helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body),
+        constants={"c": np.array(True), "s": np.array(1, np.float32)},
+    )
+
+
+def with_default() -> onnx.ModelProto:
+    model = node("Relu")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 4, 4, 4), np.float32), "x"))
+    return model
+
+
+def outside() -> onnx.ModelProto:
+    """Return a model whose zero point is in a file that is missing."""
+    model = quantize(np.int8(3))
+    tensor = next(t for t in model.graph.initializer if t.name == "z")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="missing.data")
+    return model
+
+
+KEPT: list[tuple[str, Callable[[], onnx.ModelProto]]] = [
+    ("tensorrt", lambda: node("Relu")),
+    ("tensorrt", lambda: quantize(np.int8(0))),
+    ("tensorrt", lambda: convolve(np.int8(0), np.int8(1), axis=0)),
+    ("tensorrt", lambda: constant_zero(0)),
+    ("tensorrt", outside),
+    ("qnn", lambda: quantize(np.uint8(3))),
+    ("coreml", lambda: node("Relu")),
+    ("nnapi", lambda: convolve(np.uint8(3), np.int8(1), axis=0)),
+    ("rknn", lambda: quantize(np.int8(3))),
+    ("hailo", lambda: node("Relu")),
+    ("openvino", lambda: convolve(np.uint8(3), np.int8(1))),
+    ("opencv", lambda: convolve(np.int8(3), np.uint8(1))),
+    ("tvm", lambda: node("Relu")),
+    ("web", lambda: node("Relu")),
+    ("web", lambda: node("Mystery", domain="ours")),
+]
+BROKEN: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
+    (
+        "rknn",
+        lambda: model_of(helper.make_node("Relu", ["x"], ["y"]), opset=21),
+        "opset model: opset must be 1 to 19, got 21; convert with --opset 19",
+    ),
+    ("qnn", lambda: node("NonZero"), "operator must be one that the runtime has, got NonZero"),
+    ("qnn", lambda: node("Relu", domain="ours"), "runtime has, got ours.Relu"),
+    ("tvm", lambda: node("LSTM"), "LSTM node: operator must be one that the runtime has"),
+    ("tensorrt", lambda: quantize(np.int8(-3)), "quantize: zero point must be 0, got -3"),
+    ("tensorrt", lambda: constant_zero(5), "quantize: zero point must be 0, got 5"),
+    ("qnn", lambda: quantize(np.int8(0)), "type of quantized tensors must be uint8 or uint16"),
+    (
+        "tensorrt",
+        lambda: convolve(np.int8(0), np.uint8(0)),
+        "type of constants must be int8, int4 or int32, got uint8",
+    ),
+    (
+        "tensorrt",
+        lambda: quantize(np.int8(0), scales=4, axis=1),
+        "quantize: scale of data must be one number, got one for each channel",
+    ),
+    (
+        "nnapi",
+        lambda: convolve(np.uint8(0), np.int8(1), axis=1),
+        "DequantizeLinear weights: axis of scales must be 0, got 1",
+    ),
+    (
+        "qnn",
+        lambda: model_of(helper.make_node("Relu", ["x"], ["y"]), x=(F32, ("batch", 4))),
+        "input x: sizes must be numbers, got a dynamic size",
+    ),
+    (
+        "openvino",
+        lambda: model_of(
+            helper.make_node("Cast", ["x"], ["y"], to=F32), x=(TensorProto.INT16, (4,))
+        ),
+        "input x: type must be",
+    ),
+    (
+        "openvino",
+        lambda: model_of(
+            helper.make_node("Cast", ["x"], ["y"], to=F32), x=(TensorProto.STRING, (4,))
+        ),
+        "type must not be string, got string",
+    ),
+    ("web", with_default, "input x: input must have no initial value, got one"),
+    ("nnapi", computed_weights, "Conv conv: input 1 must be a constant, got a computed tensor"),
+    (
+        "openvino",
+        lambda: convolve(np.int8(0), np.int8(1)),
+        "type of input 0 before DequantizeLinear must be uint8, int16 or uint16, got int8",
+    ),
+    ("hailo", lambda: quantize(np.int8(0)), "convert with --quantization float"),
+]
+
+
+@pytest.mark.parametrize(("target", "build"), KEPT)
+def test_a_rule_is_kept(
+    target: str, build: Callable[[], onnx.ModelProto], tmp_path: Path, capsys: Captured
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(build().SerializeToString())
+    assert main(["check", str(path), "--target", target]) == 0
+    assert capsys.readouterr().out == f"{path} breaks no rule of {target}\n"
+    assert main(["check", "-q", str(path), "--target", target]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("target", "build", "line"), BROKEN)
+def test_a_rule_is_broken(
+    target: str,
+    build: Callable[[], onnx.ModelProto],
+    line: str,
+    tmp_path: Path,
+    capsys: Captured,
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(build().SerializeToString())
+    assert main(["check", str(path), "--target", target]) == 1
+    assert line in capsys.readouterr().out
+
+
+def test_json_has_the_sources(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(quantize(np.int8(7)).SerializeToString())
+    assert main(["check", str(path), "--target", "tensorrt", "--json"]) == 1
+    first, _ = json.loads(capsys.readouterr().out)
+    assert first["place"] == "quantize"
+    assert first["source"].startswith("https://github.com/onnx/onnx-tensorrt")
+
+
+def test_a_file_that_is_no_model(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "m.onnx"
+    words = ["check", str(path), "--target", "qnn"]
+    assert main(words) == 1
+    assert "cannot read the file" in capsys.readouterr().err
+    for content in (b"\xff" * 30, b""):
+        path.write_bytes(content)
+        assert main(words) == 1
+        assert "the file must be an ONNX model" in capsys.readouterr().err
+
+
+def test_every_table_is_of_a_target_and_has_sources() -> None:
+    assert set(TABLES) <= TARGETS.keys()
+    for target in TABLES:
+        assert all(rule.source and rule.advice for rule in rules_of(target))
+    assert not rules_of("onnxruntime")
+
+
+def test_a_conversion_warns(caplog: pytest.LogCaptureFixture) -> None:
+    """The options of a target keep its rules; other options of the user may break them."""
+    (case,) = [each for each in assets() if each.path.name == "mobilenet_int8.tflite"]
+    convert(case.path, target="tensorrt")
+    assert "broken rule" not in caplog.text
+    convert(case.path, target="tensorrt", opset=25)
+    assert "of the target tensorrt: opset model: opset must be 9 to 24, got 25" in caplog.text

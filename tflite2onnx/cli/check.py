@@ -1,0 +1,44 @@
+"""`tflite2onnx check MODEL.onnx --target NAME`: list what a runtime does not take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from tflite2onnx.targets import TABLES
+from tflite2onnx.targets.checker import check_file
+from tflite2onnx.utils.console import print_lines
+
+SUMMARY = "Apply the rules of a runtime to an ONNX model from anywhere, and list what breaks them."
+EPILOG = """\
+each line is a node, its operator, the rule that it breaks, and what to do;
+docs/runtimes.md says where the rules come from
+
+exit status:
+  0    no rule is broken
+  1    a rule is broken, or the file cannot be read
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("model", metavar="MODEL.onnx", help="the ONNX model to check")
+    parser.add_argument(
+        "--target", choices=TABLES, required=True, help="the runtime whose rules are applied"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the broken rules, with their sources, as JSON"
+    )
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Print the broken rules; return 0 if there are none, 1 if there are some."""
+    broken = check_file(options.model, options.target)
+    if options.json:
+        print_lines(sys.stdout, [json.dumps([each._asdict() for each in broken], indent=2)])
+    elif broken:
+        print_lines(sys.stdout, (f"{b.operator} {b.place}: {b.rule}; {b.advice}" for b in broken))
+    elif not options.quiet:
+        print_lines(sys.stdout, [f"{options.model} breaks no rule of {options.target}"])
+    return 1 if broken else 0

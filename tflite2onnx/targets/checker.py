@@ -1,0 +1,148 @@
+"""Apply the rules of a target to an ONNX model, and list every place that breaks a rule."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from tflite2onnx.errors import ModelFileError
+from tflite2onnx.targets import rules_of
+from tflite2onnx.targets.rules import QDQ, STANDARD, ModelView, NodeView
+
+# A tensor that is stored outside of the protobuf, with its elements.
+Weight = tuple[TensorProto, np.ndarray[Any, Any]]
+
+
+class BrokenRule(NamedTuple):
+    """A place that breaks a rule of a target.
+
+    `place` is the name of a node, of an input or of an output; `operator` is the operator of the
+    node, "input", "output" or "opset". `rule` is what the rule demands and what was found, `advice`
+    is what a user can do, and `source` is the document or file that states the rule.
+    """
+
+    place: str
+    operator: str
+    rule: str
+    advice: str
+    source: str
+
+
+def check_file(path: str | os.PathLike[str], target: str) -> list[BrokenRule]:
+    """Check an ONNX file; files with its weights are not read.
+
+    Raises:
+        ModelFileError: the file cannot be read, or is not an ONNX model.
+    """
+    try:
+        model = onnx.load(os.fspath(path), load_external_data=False)
+    except OSError as error:
+        raise ModelFileError(f"cannot read the file: {error.strerror}") from error
+    except Exception as error:  # protobuf has an error of its own
+        raise ModelFileError("the file must be an ONNX model, got something else") from error
+    if not model.graph.node:
+        raise ModelFileError("the file must be an ONNX model, got a file without nodes")
+    return check_model(_infer_types(model), target)
+
+
+def check_model(
+    model: onnx.ModelProto, target: str, weights: Iterable[Weight] = ()
+) -> list[BrokenRule]:
+    """Return every place of a model that breaks a rule of the target, in the order of the rules.
+
+    `weights` are tensors that the model lacks. Rules about types and shapes need `value_info`.
+    """
+    view = _view(model, weights)
+    return [
+        BrokenRule(*breach, rule.advice, rule.source)
+        for rule in rules_of(target)
+        for breach in rule.find_breaches(view)
+    ]
+
+
+def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with types and shapes of inner values, as far as ONNX infers them."""
+    try:
+        return shape_inference.infer_shapes(model)
+    except Exception:  # noqa: BLE001 - a model with operators of others; rules then see less
+        return model
+
+
+def _view(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
+    """Return the model as rules see it."""
+    graphs = [*_every_graph(model.graph)]
+    stored = {t.name: t for graph in graphs for t in _stored_tensors(graph)}
+    apart = {tensor.name: (tensor, data) for tensor, data in weights}
+    tensors = [*stored.values(), *(tensor for tensor, _ in apart.values())]
+    infos = [i for g in graphs for i in (*g.input, *g.output, *g.value_info)]
+    kinds = {i.name: i.type.tensor_type for i in infos if i.type.HasField("tensor_type")}
+    shaped = {name: kind.shape for name, kind in kinds.items() if kind.HasField("shape")}
+    nodes = [_view_node(node) for graph in graphs for node in graph.node]
+    zero_points = {n.inputs[2] for n in nodes if n.operator in QDQ and len(n.inputs) > 2}
+    return ModelView(
+        opset=next((o.version for o in model.opset_import if o.domain in STANDARD), 1),
+        nodes=nodes,
+        inputs=[port.name for port in model.graph.input],
+        outputs=[port.name for port in model.graph.output],
+        types={name: _type_name(kind.elem_type) for name, kind in kinds.items()}
+        | {tensor.name: _type_name(tensor.data_type) for tensor in tensors},
+        shapes={name: [*map(_size, shape.dim)] for name, shape in shaped.items()}
+        | {tensor.name: [*tensor.dims] for tensor in tensors},
+        constants={tensor.name for tensor in tensors},
+        arrays={name: apart[name][1] for name in zero_points & apart.keys()}
+        | {name: _elements(stored[name]) for name in zero_points & stored.keys()},
+    )
+
+
+def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph, and the graphs that its nodes contain."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                if body.node:
+                    yield from _every_graph(body)
+
+
+def _stored_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Yield the initializers, and the tensors of Constant nodes by the names of their outputs."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "value":
+                tensor = TensorProto()
+                tensor.CopyFrom(attribute.t)
+                tensor.name = node.output[0]
+                yield tensor
+
+
+def _view_node(node: onnx.NodeProto) -> NodeView:
+    integers = {each.name: each.i for each in node.attribute if each.type == each.INT}
+    first = next((name for name in node.output if name), "")
+    return NodeView(
+        node.name or first, node.op_type, node.domain, node.input, node.output, integers
+    )
+
+
+def _elements(tensor: TensorProto) -> np.ndarray[Any, Any]:
+    """Return the elements of a small tensor; zeros if they are in a file that is not read."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return np.zeros(tensor.dims, np.int8)
+    return numpy_helper.to_array(tensor)
+
+
+def _type_name(number: int) -> str:
+    """Return the name of an element type, as in numpy; "string" for strings."""
+    if number == TensorProto.STRING:
+        return "string"
+    known = number in helper.get_all_tensor_dtypes()
+    return helper.tensor_dtype_to_np_dtype(number).name if known else "unknown"
+
+
+def _size(dimension: onnx.TensorShapeProto.Dimension) -> int | None:
+    return dimension.dim_value if dimension.HasField("dim_value") else None

@@ -1,0 +1,48 @@
+"""ONNX Runtime's NNAPI provider, on Android."""
+
+from tflite2onnx.targets.rules import (
+    ConstantInputs,
+    Operators,
+    PerChannelWeights,
+    QuantizedTypes,
+    list_names,
+)
+
+_OPERATORS = (
+    "https://github.com/microsoft/onnxruntime/blob/main/tools/ci_build/github/android/"
+    "nnapi_supported_ops.md"
+)
+_NEURAL_NETWORKS = "https://developer.android.com/ndk/reference/group/neural-networks"
+_CPU = "ONNX Runtime runs the node on its CPU provider"
+
+RULES = (
+    Operators(
+        known=list_names(
+            "Abs Add AveragePool Cast Clip Concat Constant Conv DepthToSpace DequantizeLinear Div"
+            " Elu Exp Flatten Floor Gather Gemm GlobalAveragePool GlobalMaxPool Identity Log MatMul"
+            " Max MaxPool Min Mul Neg PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear Relu"
+            " Reshape Resize Sigmoid Sin Slice Softmax Sqrt Squeeze Sub Tanh Transpose"
+            " Unsqueeze"
+        ),
+        advice=_CPU,
+        source=_OPERATORS,
+    ),
+    ConstantInputs(
+        inputs={
+            "Conv": (1, 2),
+            "DequantizeLinear": (1, 2),
+            "QuantizeLinear": (1, 2),
+            "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
+            "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+        },
+        advice=_CPU,
+        source=_OPERATORS,
+    ),
+    QuantizedTypes(
+        data=("uint8", "int8"),
+        weights=("uint8", "int8"),
+        advice=_CPU,
+        source=_NEURAL_NETWORKS,
+    ),
+    PerChannelWeights(axes=(0,), advice=_CPU, source=_NEURAL_NETWORKS),
+)

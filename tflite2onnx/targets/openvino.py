@@ -1,0 +1,41 @@
+"""OpenVINO 2026's CPU plugin."""
+
+from tflite2onnx.targets.rules import (
+    DequantizedInputs,
+    NoDefaultInputs,
+    NoTypes,
+    TypesOfEnds,
+    list_names,
+)
+
+_MEASURED = "docs/runtimes.md"
+_TYPES = "src/plugins/intel_cpu/src/dnnl_extension_utils.cpp of OpenVINO"
+_CONVOLUTIONS = (
+    "src/plugins/intel_cpu/src/transformations/transformation_pipeline.cpp and"
+    " src/plugins/intel_cpu/src/nodes/executors/convolution_implementations.cpp of OpenVINO"
+)
+
+RULES = (
+    NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
+    TypesOfEnds(
+        inputs=list_names(
+            "float32 float16 bfloat16 float64 int8 uint8 int32 int64 uint32 uint64 bool"
+        ),
+        advice="convert with --quantization float",
+        source=_TYPES,
+    ),
+    NoTypes(types=("string",), advice="cut the model behind the strings", source=_TYPES),
+    # Computed with floats and refused where these are bfloat16.
+    DequantizedInputs(
+        inputs={"Conv": (0,)},
+        types=("uint8", "int16", "uint16"),
+        advice="convert with --activations uint8, or compile with INFERENCE_PRECISION_HINT f32",
+        source=_CONVOLUTIONS,
+    ),
+    DequantizedInputs(
+        inputs={"Conv": (1,), "Gemm": (1,), "MatMul": (1,)},
+        types=("int8",),
+        advice="convert with --weights int8",
+        source=_MEASURED,
+    ),
+)

@@ -1,0 +1,274 @@
+"""The kinds of rules that a runtime may have for ONNX models.
+
+A table of a target is a tuple of rules; each has what a user can do about a node that breaks it,
+and its source. A rule reads a `ModelView`, which lists the nodes of all graphs with the types,
+shapes and constants of their values. A type or shape that is unknown breaks no rule.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.utils.suggestions import join_alternatives
+
+QDQ = ("QuantizeLinear", "DequantizeLinear")
+STANDARD = ("", "ai.onnx")
+
+
+def list_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text, which has blanks between them."""
+    return tuple(text.split())
+
+
+class NodeView(NamedTuple):
+    """A node: its name, operator, domain, inputs, outputs, and its attributes that are integers."""
+
+    name: str
+    operator: str
+    domain: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    integers: Mapping[str, int]
+
+
+class ModelView(NamedTuple):
+    """A model as rules see it.
+
+    `types` are element types by the name of the value, as in numpy: "float32". `shapes` are sizes,
+    None for a size that is dynamic. `constants` are names of values that are stored in the model,
+    `arrays` the elements of those that rules read: zero points and scales. `ends` are the names of
+    inputs and outputs.
+    """
+
+    opset: int
+    nodes: Sequence[NodeView]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    types: Mapping[str, str]
+    shapes: Mapping[str, Sequence[int | None]]
+    constants: Collection[str]
+    arrays: Mapping[str, np.ndarray[Any, Any]]
+
+
+class Breach(NamedTuple):
+    """A place that breaks a rule: the name of a node or value, its operator, and the message."""
+
+    place: str
+    operator: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """A rule: what a user can do about a model that breaks it, and its source."""
+
+    advice: str
+    source: str
+
+    @abstractmethod
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every place of a model that breaks the rule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpsetRange(Rule):
+    """The opset of the standard domain must be in a range."""
+
+    least: int = 1
+    most: int
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield the model if its opset is out of the range."""
+        if not self.least <= model.opset <= self.most:
+            demand = f"opset must be {self.least} to {self.most}, got {model.opset}"
+            yield Breach("model", "opset", demand)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operators(Rule):
+    """Operators must be of the standard domain, among `known` if it is given, and not `refused`."""
+
+    known: Collection[str] = ()
+    refused: Collection[str] = ()
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node with another operator."""
+        for node in model.nodes:
+            foreign = node.domain not in STANDARD
+            unknown = bool(self.known) and node.operator not in self.known
+            if foreign or unknown or node.operator in self.refused:
+                name = f"{node.domain}.{node.operator}" if foreign else node.operator
+                message = f"operator must be one that the runtime has, got {name}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroPointsOfZero(Rule):
+    """Zero points of QuantizeLinear and DequantizeLinear must be 0."""
+
+    only_weights: bool = False
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node with another zero point."""
+        for node in _quantized(model):
+            zero_point = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else None
+            if self.only_weights and node.inputs[0] not in model.constants:
+                continue
+            if zero_point is not None and zero_point.any():
+                other = zero_point[zero_point != 0].flat[0]
+                yield Breach(node.name, node.operator, f"zero point must be 0, got {other}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizedTypes(Rule):
+    """Integers of QuantizeLinear and DequantizeLinear must have one of these element types.
+
+    `data` are the types of computed tensors, `weights` those of constants; biases may be int32.
+    """
+
+    data: Sequence[str]
+    weights: Sequence[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node whose integers have another type."""
+        for node in _quantized(model):
+            integers = node.inputs[0] if node.operator == "DequantizeLinear" else node.outputs[0]
+            constant = node.inputs[0] in model.constants
+            allowed = (*self.weights, "int32") if constant else self.data
+            found = model.types.get(integers)
+            if found is not None and found not in allowed:
+                what = "constants" if constant else "quantized tensors"
+                message = f"type of {what} must be {_alternatives(allowed)}, got {found}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerChannelWeights(Rule):
+    """Only constants may have several scales; `axes` are the allowed axes, all if it is empty."""
+
+    axes: Collection[int] = ()
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node with several scales for data, or along another axis."""
+        for node in _quantized(model):
+            if all(size == 1 for size in model.shapes.get(node.inputs[1], ())):
+                continue
+            axis = node.integers.get("axis", 1)
+            if node.inputs[0] not in model.constants:
+                message = "scale of data must be one number, got one for each channel"
+                yield Breach(node.name, node.operator, message)
+            elif self.axes and axis not in self.axes:
+                message = f"axis of scales must be {_alternatives(self.axes)}, got {axis}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticShapes(Rule):
+    """All sizes of inputs must be numbers."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every input with a dynamic size."""
+        for name in model.inputs:
+            if None in model.shapes.get(name, ()):
+                yield Breach(name, "input", "sizes must be numbers, got a dynamic size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypesOfEnds(Rule):
+    """Inputs, and outputs too unless `outputs` is given, must have one of these element types."""
+
+    inputs: Collection[str]
+    outputs: Collection[str] = ()
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every input and output with another type."""
+        ends = [(name, "input", self.inputs) for name in model.inputs]
+        ends += [(name, "output", self.outputs or self.inputs) for name in model.outputs]
+        for name, end, allowed in ends:
+            found = model.types.get(name)
+            if found is not None and found not in allowed:
+                message = f"type must be {_alternatives(allowed)}, got {found}"
+                yield Breach(name, end, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoTypes(Rule):
+    """No node may read or write these element types, except the operators `unless`."""
+
+    types: Collection[str]
+    unless: Collection[str] = ()
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node that has a value of such a type."""
+        for node in model.nodes:
+            found = {model.types.get(value, "") for value in (*node.inputs, *node.outputs)}
+            wrong = sorted(found & {*self.types})
+            if wrong and node.operator not in self.unless:
+                message = f"type must not be {_alternatives(self.types)}, got {wrong[0]}"
+                yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDefaultInputs(Rule):
+    """An input must not have an initial value: the runtime takes such an input for a constant."""
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every input that is an initializer too."""
+        for name in model.inputs:
+            if name in model.constants:
+                yield Breach(name, "input", "input must have no initial value, got one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantInputs(Rule):
+    """Some inputs of operators must be constants, or constants behind a DequantizeLinear."""
+
+    inputs: Mapping[str, Sequence[int]]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node that computes such an input."""
+        constants = {*model.constants}
+        for node in model.nodes:
+            if node.operator in ("Constant", *QDQ) and constants.issuperset(node.inputs):
+                constants.update(node.outputs)
+        for node in model.nodes:
+            for place in self.inputs.get(node.operator, ()):
+                if place < len(node.inputs) and node.inputs[place] not in constants | {""}:
+                    message = f"input {place} must be a constant, got a computed tensor"
+                    yield Breach(node.name, node.operator, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DequantizedInputs(Rule):
+    """Inputs of operators that come from DequantizeLinear must have integers of these types."""
+
+    inputs: Mapping[str, Sequence[int]]
+    types: Sequence[str]
+
+    def find_breaches(self, model: ModelView) -> Iterator[Breach]:
+        """Yield every node that reads integers of another type."""
+        stored = {
+            node.outputs[0]: model.types.get(node.inputs[0])
+            for node in model.nodes
+            if node.operator == "DequantizeLinear"
+        }
+        for node in model.nodes:
+            for place in self.inputs.get(node.operator, ()):
+                found = stored.get(node.inputs[place]) if place < len(node.inputs) else None
+                if found is not None and found not in self.types:
+                    demand = f"type of input {place} before DequantizeLinear must be"
+                    message = f"{demand} {_alternatives(self.types)}, got {found}"
+                    yield Breach(node.name, node.operator, message)
+
+
+def _quantized(model: ModelView) -> Iterator[NodeView]:
+    return (node for node in model.nodes if node.operator in QDQ and len(node.inputs) > 1)
+
+
+def _alternatives(words: Collection[object]) -> str:
+    return join_alternatives([*map(str, words)])
