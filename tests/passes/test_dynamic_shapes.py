@@ -53,6 +53,18 @@ def test_names_of_sizes() -> None:
     assert tensor.reshape_constant((7,)).sizes == (7,)
 
 
+def test_long_names_of_sizes() -> None:
+    """Names of at most 40 characters, which differ if only the ends of the inputs' names differ."""
+    m, names = Build(), ["x" * 50 + end for end in "ab"] + ["y" * 38]
+    for name in names:
+        m.output(*m.op("ABS", [m.input([1, None, None], name=name)], [[1, 1, 1]]))
+    symbols = [[*end.symbols.values()] for end in convert(m.bytes()).outputs]
+    assert symbols[2] == ["y" * 38 + "_1", "y" * 38 + "_2"]
+    generated = {symbol for each in symbols for symbol in each}
+    assert len(generated) == 6
+    assert max(map(len, generated)) == 40
+
+
 def check_dynamic_model(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
     """Compare a dynamic model with LiteRT for given input shapes; return its outputs."""
     types = [np.dtype(end.dtype) for end in convert(m.bytes()).inputs]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import NamedTuple
 
 from tflite2onnx.errors import (
@@ -43,6 +44,7 @@ from tflite2onnx.utils.dimension import (
 # Sizes in place of 1: of an image, and with room for any window. Divisible by 3, 5 and powers of 2.
 _ENLARGED = (480, 7680)
 BATCH = "batch"
+_LONGEST_NAME = 40  # characters
 
 _logger = logging.getLogger(__name__)
 
@@ -84,8 +86,15 @@ def infer_dimensions(graph: Graph) -> Known:
 
 
 def axis_name(tensor: Tensor, axis: int) -> str:
-    """Return the name of an axis of an input."""
-    return f"{tensor.name}_{axis}"
+    """Return the name of an axis, of at most 40 characters.
+
+    A longer name keeps its start; a digest of the whole name tells it from others of this start.
+    """
+    name = f"{tensor.name}_{axis}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    end = f"~{sha256(tensor.name.encode()).hexdigest()[:8]}_{axis}"
+    return name[: _LONGEST_NAME - len(end)] + end
 
 
 def name_dynamic_axes(

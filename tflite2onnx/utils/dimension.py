@@ -23,7 +23,14 @@ from tflite2onnx.errors import OperatorError
 
 
 class UndecidedError(OperatorError):
-    """A decision depends on the values of dynamic sizes."""
+    """A decision depends on the values of dynamic sizes.
+
+    The message names these sizes in place of the expression: a user chooses them.
+    """
+
+    def __init__(self, dim: Dim) -> None:
+        names = " and ".join(sorted(symbol.name for symbol in symbols_of(dim)))
+        super().__init__(f"it needs other nodes for some sizes of {names} than for others")
 
 
 class UnequalError(OperatorError):
@@ -339,7 +346,7 @@ def is_positive(dim: Dim) -> bool:
     negative = (-dim).least
     if negative is not None and negative >= 0:
         return False
-    raise UndecidedError(f"whether {dim} is positive depends on dynamic sizes")
+    raise UndecidedError(dim)
 
 
 def is_equal(one: Dim, other: Dim) -> bool:
@@ -354,7 +361,7 @@ def is_equal(one: Dim, other: Dim) -> bool:
     lows = [each.least for each in (difference, -difference)]
     if any(low is not None and low > 0 for low in lows):
         return False
-    raise UndecidedError(f"whether {one} equals {other} depends on dynamic sizes")
+    raise UndecidedError(difference)
 
 
 def is_known(dim: Dim) -> bool:
