@@ -1,7 +1,8 @@
 """The time of one FULLY_CONNECTED with float data and int8 weights, in each of its forms.
 
 The forms are the rows of the tables in tflite2onnx/quantization/rules.py: float weights that are
-dequantized at load, DequantizeLinear and MatMul, and data that is quantized at run time::
+dequantized at load, beside data as they are and beside data that are rounded to 256 steps in each
+row as LiteRT does, and integers by integers::
 
     python scripts/benchmark_products.py
     python scripts/benchmark_products.py 1x512x512 64x64x64
@@ -25,8 +26,12 @@ SIZES = (
     " 4x64x64 16x32x32 4x256x256 2x512x400 64x64x64 64x128x128 64x512x512"
 )
 ALWAYS, NEVER = 0, 1 << 62
-# The thresholds (`rules.SMALL`, `rules.WORTHWHILE`) with which each form is chosen.
-FORMS = {"real": (NEVER, NEVER), "dequantized": (ALWAYS, NEVER), "at run time": (ALWAYS, ALWAYS)}
+# The threshold `rules.WORTHWHILE` with which each form is chosen, and the option `quantization`.
+FORMS = {
+    "real": (NEVER, "float"),
+    "rounded": (NEVER, "qdq"),
+    "integers": (ALWAYS, "qdq"),
+}
 TURNS = 30
 
 
@@ -42,12 +47,12 @@ def build_model(rows: int, features: int, outputs: int) -> bytes:
 
 def convert_form(model: bytes, form: str) -> bytes:
     """Convert a model in a form."""
-    known = rules.SMALL, rules.WORTHWHILE
-    rules.SMALL, rules.WORTHWHILE = FORMS[form]
+    known = rules.WORTHWHILE
+    rules.WORTHWHILE, quantization = FORMS[form]
     try:
-        return tflite2onnx.convert(model).skeleton.serialize()
+        return tflite2onnx.convert(model, quantization=quantization).skeleton.serialize()
     finally:
-        rules.SMALL, rules.WORTHWHILE = known
+        rules.WORTHWHILE = known
 
 
 def main() -> None:

@@ -216,9 +216,11 @@ class _Planner:
                     x,
                     w,
                     self.chosen.weights,
-                    folds=declared.folds or (self.is_nested and not self.dynamic),
+                    folds=declared.folds
+                    or self.dynamic == "rows"
+                    or (self.is_nested and not self.dynamic),
                     depthwise=declared.depthwise,
-                    dense=declared.hybrid == "rows" and not self.dynamic,
+                    as_integers=self.dynamic == "integers",
                     results=self.op.outputs[0].shape,
                 )
                 return storage, rule.why

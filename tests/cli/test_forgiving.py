@@ -218,7 +218,7 @@ _shtab_tflite2onnx; echo "${COMPREPLY[*]}"
         (["mod"], "model.tflite"),
         (["ver"], "verify"),
         (["verify", "mod"], "model.tflite"),
-        (["model.tflite", "--io"], "--io-layout"),
+        (["model.tflite", "--io-l"], "--io-layout"),
         (["convert", "--weights", "u"], "uint8"),
         (["model.tflite", "--weights", "u"], "uint8"),
         (["help", "ins"], "inspect"),

@@ -1,4 +1,7 @@
-"""Float data that is quantized at run time, as in LiteRT's hybrid kernels."""
+"""Float data that is quantized at run time, as in LiteRT's kernels: by default those of XNNPACK.
+
+LiteRT's own kernels quantize matrices by int8 weights in the same way if the file asks for it.
+"""
 
 from __future__ import annotations
 
@@ -111,16 +114,14 @@ def test_large_products_are_those_of_the_kernel(
     """
     options: dict[str, Any] = {"scales": scales, "asymmetric_quantize_inputs": asymmetric}
     for weights in WEIGHTS:
-        signed = weights == "int8"
-        model = dense([rows, FEATURES], [rows, OUT], most=64 if signed else 127, **options)
-        result = check(model, inputs=[data(rows, FEATURES)], weights=weights)
-        assert stored_types(result) == {TensorProto.INT8 if signed else TensorProto.UINT8}
+        most = 64 if weights == "int8" else 127
+        model = dense([rows, FEATURES], [rows, OUT], most=most, **options)
+        result = check(model, inputs=[data(rows, FEATURES)], weights=weights, default_kernels=True)
+        unsigned = weights == "uint8"
+        assert stored_types(result) == {TensorProto.UINT8 if unsigned else TensorProto.INT8}
         left = count_optimized_nodes(result.model)
-        if rows > 1:
-            assert left["MatMulInteger"] == 1
-        else:
-            assert left["DynamicQuantizeMatMul" if asymmetric else "MatMulIntegerToFloat"] == 1
-            assert left["Add"] + left["Cast"] + left["Mul"] == 0
+        assert left["MatMulIntegerToFloat" if rows > 1 else "DynamicQuantizeMatMul"] == 1
+        assert left["MatMul"] == 0
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])
@@ -146,7 +147,6 @@ def test_data_of_one_sign(sign: int) -> None:
         ([3, 521], [3, OUT], {"bias": False}),
         ([3, 521], [3, OUT], {"dtype": "uint8", "scales": 1}),
         ([3, 521], [3, OUT], {"fused_activation_function": "RELU6"}),
-        ([1, 521], [1, OUT], {"fused_activation_function": "TANH"}),
         ([3, 7, 11, 13], [3, 1031], {"w": (1031, 1001)}),
     ],
     ids=str,
@@ -156,8 +156,15 @@ def test_forms_of_large_products(
 ) -> None:
     """Large products of every form, also in random layouts."""
     model = dense(x, y, asymmetric_quantize_inputs=asymmetric, **options)
-    result = check(model, inputs=[data(*x)], random_layouts=range(3))
-    assert "MatMulInteger" in types(result)
+    result = check(model, inputs=[data(*x)], random_layouts=range(3), default_kernels=True)
+    assert "MatMul" in types(result)
+
+
+def test_unbounded_activation() -> None:
+    """LiteRT's own kernel applies TANH, around sums of floats if nothing is optimized."""
+    model = dense([1, 521], [1, OUT], fused_activation_function="TANH")
+    check(model, inputs=[data(1, 521)], optimize=[False], tolerance=1e-4)
+    check(model, inputs=[data(1, 521)], optimize=[True])
 
 
 @pytest.mark.parametrize("opset", [13, 17, 21])
@@ -167,12 +174,42 @@ def test_opsets_of_large_products(opset: int) -> None:
         check(model, inputs=[data(rows, FEATURES)], opset=opset)
 
 
-def test_small_products_leave_the_data_as_it_is() -> None:
-    """Small products do not quantize the data, because this would take longer than the product."""
-    small = dense([1, 521], [1, 1000], w=(1000, 521), scales=1)
-    assert "MatMulInteger" not in types(check(small, tolerance=0.01))
-    many = dense([2, 521], [2, 1000], w=(1000, 521), scales=1)
-    assert "MatMulInteger" in types(check(many))
+@pytest.mark.parametrize("rows", [1, 3])
+def test_small_products_multiply_real_numbers(rows: int) -> None:
+    """The data of small products are rounded as by the kernel, and multiplied as floats."""
+    small = dense([rows, 31], [rows, 1000], w=(1000, 31), scales=1)
+    result = check(small, inputs=[data(rows, 31)], default_kernels=True)
+    assert types(result)[-2:] == ["DequantizeLinear", "Gemm"]
+
+
+@pytest.mark.parametrize("features", [30, 300])
+def test_dynamic_rows(features: int) -> None:
+    """Each of a dynamic number of rows is quantized by its own extremes."""
+    model = dense([3, features], [3, OUT], w=(OUT, features))
+    for rows in (1, 5):
+        result = check(
+            model,
+            inputs=[data(rows, features)],
+            shapes={"tensor_2": ["batch", features]},
+            default_kernels=True,
+            random_layouts=(),
+        )
+    assert "QuantizeLinear" in types(result)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int2"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_narrow_weights(rows: int, dtype: str) -> None:
+    """Large products by narrow weights are those of the kernel too; the file stays small."""
+    m, generator = Build(), np.random.default_rng(1)
+    limit = 7 if dtype == "int4" else 1
+    integers = generator.integers(-limit, limit, (1024, 512), np.int8, endpoint=True)
+    w = m.constant(integers, dtype=dtype, scale=generator.uniform(0.01, 0.1, 1024))
+    m.output(*m.op("FULLY_CONNECTED", [m.input([rows, 512]), w], [[rows, 1024]]))
+    result = check(m.bytes(), inputs=[data(rows, 512)], default_kernels=True)
+    assert stored_types(result) == {getattr(TensorProto, dtype.upper())}
+    left = count_optimized_nodes(result.model)
+    assert left["MatMulIntegerToFloat" if rows > 1 else "DynamicQuantizeMatMul"] == 1
 
 
 def test_real_numbers_stay_real() -> None:
@@ -185,39 +222,91 @@ def test_real_numbers_stay_real() -> None:
 # Convolutions
 
 
+@pytest.mark.parametrize("scales", [1, 13])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
 @pytest.mark.parametrize("images", [1, 3])
-def test_images_are_quantized_as_by_the_kernel(images: int, dtype: str) -> None:
-    """Each image is quantized apart if the weights have a single scale."""
-    result = check(convolution(images, dtype=dtype), inputs=[data(images, 11, 17, 7)])
-    assert types(result).count("QuantizeLinear") == 1
+def test_images_are_quantized_as_by_the_kernel(images: int, dtype: str, scales: int) -> None:
+    """Each image is quantized apart, by XNNPACK if the weights are int8."""
+    if (dtype, scales) == ("uint8", 13):
+        scales = 1  # LiteRT rejects a scale for each channel of uint8
+    model = convolution(images, dtype=dtype, scales=scales)
+    result = check(model, inputs=[data(images, 11, 17, 7)], default_kernels=True)
+    quantizes = {"QuantizeLinear", "DynamicQuantizeLinear"} & set(types(result))
+    assert len(quantizes) == 1
 
 
 def test_equal_scales_are_one() -> None:
-    """Equal scales of all channels count as a single scale, as in LiteRT."""
-    model = convolution(scales=13, equal=True)
-    assert "QuantizeLinear" in types(check(model, inputs=[data(1, 11, 17, 7)]))
+    """Equal scales of all channels count as a single scale, as in LiteRT's own kernel."""
+    model = convolution(scales=13, equal=True, dtype="int4")
+    check(model, inputs=[data(1, 11, 17, 7)], default_kernels=True)
 
 
 def test_images_of_zeros() -> None:
     check(convolution(3), inputs=[np.zeros((3, 11, 17, 7), np.float32)], tolerance=0)
 
 
+def test_groups() -> None:
+    """A convolution in groups quantizes all channels of an image together."""
+    model = convolution(channels=(14, 7, 26), scales=26)
+    check(model, inputs=[data(1, 11, 17, 14)], default_kernels=True)
+
+
+def test_dynamic_batch_of_images() -> None:
+    """Each image of a dynamic batch is quantized by its own extremes."""
+    model = convolution(3, scales=13)
+    result = check(
+        model,
+        inputs=[data(3, 11, 17, 7)],
+        shapes={"tensor_2": ["batch", 11, 17, 7]},
+        default_kernels=True,
+        random_layouts=(),
+    )
+    assert "QuantizeLinear" in types(result)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("images", [1, 3])
+def test_transposed_convolutions(images: int, *, bias: bool) -> None:
+    """XNNPACK quantizes the images of transposed convolutions too."""
+    m, generator = Build(), np.random.default_rng(3)
+    integers = generator.integers(-127, 127, (13, 3, 3, 7), np.int8, endpoint=True)
+    shape = m.constant(np.array([images, 22, 34, 13], np.int32))
+    w = m.constant(integers, scale=generator.uniform(0.01, 0.1, 13))
+    b = m.constant(generator.standard_normal(13).astype(np.float32)) if bias else None
+    options: dict[str, Any] = {"stride_h": 2, "stride_w": 2, "padding": "SAME"}
+    operands = [shape, w, m.input([images, 11, 17, 7]), b]
+    m.output(*m.op("TRANSPOSE_CONV", operands, [[images, 22, 34, 13]], **options))
+    result = check(m.bytes(), inputs=[data(images, 11, 17, 7)], default_kernels=True)
+    assert "DequantizeLinear" in types(result)
+
+
 @pytest.mark.parametrize(
     "model",
-    [
-        convolution(scales=13),
-        convolution(channels=(14, 7, 26), scales=26, equal=True),
-        convolution(channels=(7, 7, 11)),
-        convolution(stride_h=2, stride_w=2),
-    ],
-    ids=["a scale for each channel", "groups", "few filters", "few places"],
+    [convolution(channels=(7, 7, 3)), convolution(channels=(7, 1, 7), scales=7)],
+    ids=["few filters", "depthwise"],
 )
 def test_images_that_stay_as_they_are(model: bytes) -> None:
-    """Images are not quantized if LiteRT quantizes finer parts, or if it would take too long."""
-    assert "QuantizeLinear" not in types(check(model, tolerance=0.02))
+    """Images are not quantized if it would take too long."""
+    result = check(model, tolerance=0.02)
+    assert not {"QuantizeLinear", "DynamicQuantizeLinear"} & set(types(result))
+
+
+@pytest.mark.parametrize(("size", "rounded"), [((11, 17), False), ((1, 1), True)])
+def test_single_pixels(size: tuple[int, int], *, rounded: bool) -> None:
+    """XNNPACK quantizes each pixel by its own extremes before a 1x1 window."""
+    m, generator = Build(), np.random.default_rng(3)
+    integers = generator.integers(-127, 127, (64, 1, 1, 7), np.int8, endpoint=True)
+    w = m.constant(integers, scale=generator.uniform(0.01, 0.1, 64))
+    b = m.constant(generator.standard_normal(64).astype(np.float32))
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+    y = [[1, *size, 64]]
+    m.output(*m.op("CONV_2D", [m.input([1, *size, 7]), w, b], y, **options))
+    tolerance = 1e-5 if rounded else 0.02
+    x = [data(1, *size, 7)]
+    result = check(m.bytes(), inputs=x, tolerance=tolerance, default_kernels=True)
+    assert ("DynamicQuantizeLinear" in types(result)) == rounded
 
 
 def test_opsets_of_convolutions() -> None:
     for opset in (13, 18, 21):
-        check(convolution(3), inputs=[data(3, 11, 17, 7)], opset=opset)
+        check(convolution(3), inputs=[data(3, 11, 17, 7)], opset=opset, default_kernels=True)

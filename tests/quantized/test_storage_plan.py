@@ -61,7 +61,7 @@ def test_records_of_floats() -> None:
 
 
 def test_records_of_hybrid_products() -> None:
-    """Large products read quantized data and stored weights; small products read float weights."""
+    """Large products read integers, small products weights that are dequantized at load."""
     reads = []
     for rows in (1, 64):
         m = Build()
@@ -69,9 +69,10 @@ def test_records_of_hybrid_products() -> None:
         w = m.constant(np.ones((512, 128), np.int8), scale=0.01, name="w")
         m.output(*m.op("FULLY_CONNECTED", [x, w], [[rows, 512]]))
         found = {row.tensor: row for row in convert(m.bytes()).skeleton.storage}
-        assert found["w"].onnx == "uint8, 0.01 * (stored - 128)"
+        assert found["w"].onnx == "int8, 0.01 * (stored - 0)"
         reads.append({row.read for row in found.values()})
-    assert reads == [{"real numbers"}, {"quantized at run time", "as stored"}]
+    folded = "real numbers, dequantized at load"
+    assert reads == [{"quantized at run time", folded}, {"quantized at run time", "real numbers"}]
 
 
 def read_records(data: bytes, **options: Any) -> dict[str, set[str]]:

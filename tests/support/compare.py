@@ -252,11 +252,13 @@ def check(  # noqa: PLR0913 - options, all of them keywords
     random_layouts: Iterable[int] = (0, 1),
     runs: int = 1,
     declared: bool = True,
+    default_kernels: bool = False,
     **convert_options: object,
 ) -> Converted:
     """Convert a model and compare the outputs of ONNX Runtime with those of LiteRT.
 
-    `declared` is whether the file must declare the shapes that LiteRT computes.
+    `declared` is whether the file must declare the shapes that LiteRT computes. With
+    `default_kernels` LiteRT runs XNNPACK where it can, as it does by default.
 
     The inputs are `inputs` (in TFLite's layout), or random inputs for each of `seeds` within
     `ranges` (see `random_inputs`). `tolerance` and `steps` are those of `difference`. `convert`
@@ -277,7 +279,7 @@ def check(  # noqa: PLR0913 - options, all of them keywords
             computes; then the test is wrong, not the converter.
     """
     cases = [
-        (label, sequence, *reference(data, sequence))
+        (label, sequence, *reference(data, sequence, default_kernels=default_kernels))
         for label, sequence in _cases(data, seeds, inputs, ranges, runs)
     ]
     for _, _, _, untrue in cases:

@@ -20,7 +20,7 @@ from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
 from tests.quantized.layers import LIMITS, Layer, Shape
 from tests.quantized.test_hybrid import CASES as HYBRID
-from tests.quantized.test_hybrid import hybrid
+from tests.quantized.test_hybrid import hybrid, takes
 from tests.quantized.test_products import CASES, SCHEMES, SHAPES, STEPS, WINDOW
 from tests.quantized.test_recurrent import HYBRID_TOLERANCE
 from tests.support import Build, random_inputs
@@ -46,7 +46,7 @@ WIDE = {
     "rows": Shape("FULLY_CONNECTED", [19, 135], [67, 135], [19, 67]),
 }
 _SCHEMES = ("uint8", "int8", "int8 per channel", "int4 per channel", "int16 per channel")
-# At least 2^19 integer multiplications.
+# At least 2^18 multiplications, so that they are products of integers.
 _LARGE = {
     "large row": Shape("FULLY_CONNECTED", [1, 1031], [521, 1031], [1, 521]),
     "large rows": Shape("FULLY_CONNECTED", [5, 521], [257, 521], [5, 257]),
@@ -54,13 +54,11 @@ _LARGE = {
         "FULLY_CONNECTED", [1, 5, 521], [257, 521], [1, 5, 257], 0, {"keep_num_dims": True}
     ),
 }
-# At least 2^15 weights for each row, so that they are not dequantized at load.
+# Fewer multiplications for one row, and more for several.
 _MEDIUM = {
     "medium row": Shape("FULLY_CONNECTED", [1, 350], [300, 350], [1, 300]),
     "medium rows": Shape("FULLY_CONNECTED", [3, 350], [300, 350], [3, 300]),
 }
-# ONNX Runtime quantizes the data of MatMulNBits, always without a zero point.
-_QUANTIZED_AGAIN = 0.01
 
 
 class Sample(NamedTuple):
@@ -81,9 +79,10 @@ class Sample(NamedTuple):
         *,
         steps: int = 1,
         tolerance: float = 1e-5,
+        default_kernels: bool = False,
     ) -> Sample:
         """Return a sample with the outputs of LiteRT."""
-        want, untrue = reference(data, runs)
+        want, untrue = reference(data, runs, default_kernels=default_kernels)
         if untrue:
             raise ValueError("; ".join(untrue))
         return Sample(name, data, runs, want, steps, tolerance)
@@ -219,20 +218,10 @@ def hybrids() -> Iterator[Sample]:
     """Yield hybrid layers: float data and integer weights."""
     shapes = {**SHAPES, **WIDE, **_MEDIUM, **_LARGE}
     for name, dtype, per_channel, asymmetric in _HYBRID:
-        tolerance = 1e-5 if name in _LARGE and dtype != "int4" else _QUANTIZED_AGAIN
-        yield _hybrid(
-            name,
-            shapes[name],
-            dtype,
-            per_channel=per_channel,
-            asymmetric=asymmetric,
-            tolerance=tolerance,
-        )
+        yield _hybrid(name, shapes[name], dtype, per_channel=per_channel, asymmetric=asymmetric)
 
 
-def _hybrid(
-    name: str, shape: Shape, dtype: str, *, per_channel: bool, asymmetric: bool, tolerance: float
-) -> Sample:
+def _hybrid(name: str, shape: Shape, dtype: str, *, per_channel: bool, asymmetric: bool) -> Sample:
     dense = shape.code == "FULLY_CONNECTED"
     options: dict[str, Any] = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
     # LiteRT's kernels for AVX2 treat -128 as 128; uint8 weights are read as the bits of int8.
@@ -243,14 +232,15 @@ def _hybrid(
     least = -7 if dense and dtype == "int4" and shape.w[1] % 2 == 0 else -127
     w = extreme(signed, shape.w, shape.channel, least=max(LIMITS[signed][0], least))
     data = hybrid(shape, dtype, per_channel=per_channel, integers=w.view(carrier(dtype)), **options)
-    least = -128 if asymmetric else -127
+    delegated = takes(shape, dtype)
+    least = -128 if asymmetric or delegated else -127
     generator, runs = np.random.default_rng(shape.x), []
     for many in (0.5, 0.95):  # the fraction of largest elements: half, and nearly all
         integers = generator.choice([least, 127], shape.x, p=(1 - many, many))
         integers.reshape(-1, shape.x[-1])[:, :2] = least, 127
         runs.append([(integers / 8).astype(np.float32)])
     words = f"{name}, {dtype}, per_channel={per_channel}, asymmetric={asymmetric}"
-    return Sample.of(f"hybrid {words}", data, runs, tolerance=tolerance)
+    return Sample.of(f"hybrid {words}", data, runs, default_kernels=delegated)
 
 
 def float_products() -> Iterator[Sample]:
@@ -267,7 +257,7 @@ def float_products() -> Iterator[Sample]:
         m.output(*m.op(code, [real, m.constant(w, scale=0.01)], [m.tensor((rows, out))]))
         runs = [[np.full(shape, each, dtype)] for each in LIMITS[dtype]]
         name = f"dequantized, {code}, {dtype}, {rows} rows"
-        yield Sample.of(name, m.bytes(), runs, tolerance=_QUANTIZED_AGAIN)
+        yield Sample.of(name, m.bytes(), runs, tolerance=1e-5)
 
 
 def recurrent() -> Iterator[Sample]:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
-def _interpreter(data: bytes) -> Interpreter:
+def _interpreter(data: bytes, *, default_kernels: bool = False) -> Interpreter:
     # Without the default delegates LiteRT runs its own kernels, which define the operators.
-    resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    resolver = OpResolverType.AUTO if default_kernels else plain
     return Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=resolver)
 
 
@@ -41,12 +42,15 @@ def _type(detail: Mapping[str, Any]) -> str:
     return f"{np.dtype(detail['dtype'])}{detail['shape'].tolist()}"
 
 
-def reference(data: bytes, runs: Sequence[Sequence[Array]]) -> tuple[list[list[Array]], list[str]]:
+def reference(
+    data: bytes, runs: Sequence[Sequence[Array]], *, default_kernels: bool = False
+) -> tuple[list[list[Array]], list[str]]:
     """LiteRT's outputs of consecutive runs in one interpreter, and wrong declarations of the file.
 
+    `default_kernels` are those of LiteRT's default delegate, XNNPACK, where it takes an operator.
     A declaration is wrong if LiteRT's type or shape of the tensor is another.
     """
-    interpreter = _interpreter(data)
+    interpreter = _interpreter(data, default_kernels=default_kernels)
     ports = interpreter.get_input_details()
     for inputs in runs:
         if len(ports) != len(inputs):

@@ -73,6 +73,7 @@ class Product:
     Attributes:
         folds: no runtime multiplies integer weights by float data in this operator.
         hybrid: how LiteRT's kernel quantizes float data: by "rows", by "images", or "" for neither.
+        units: the axis of the weights along which the features of the output are, for "rows".
         depthwise: each output channel reads one input channel of its own.
         accumulates: the output is the sum of products of stored integers.
     """
@@ -82,6 +83,7 @@ class Product:
     bias: int
     folds: bool = False
     hybrid: str = ""
+    units: int = 0
     depthwise: bool = False
     accumulates: bool = False
 

@@ -25,13 +25,12 @@ from tflite2onnx.quantization.storage import (
 )
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
-# From this number of multiplications on, integers are the fastest form of a dense hybrid product,
-# with quantizing included.
-WORTHWHILE = 1 << 19
-# A dense hybrid product with fewer weights than this for each row is faster with real weights.
-SMALL = 1 << 15
-# Quantizing an image costs a tenth of a convolution that multiplies each element this many times.
-CHEAP = 100
+# From this number of multiplications on, integers are the fastest form of a dense hybrid product
+# that quantizes its data.
+WORTHWHILE = 1 << 18
+# Rounding an image costs up to a tenth of a convolution that multiplies each element this many
+# times.
+CHEAP = 32
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 # A product with fewer multiplications takes less than a microsecond with weights of any type.
 _FEW = 1 << 14
@@ -77,8 +76,8 @@ class _WeightCase(NamedTuple):
 
     `data` is the type of quantized data, None for floats. `eight_bits` is set if the weights have 8
     bits and the data 8 bits or floats, `exact` if no kernel can saturate with these weights, and
-    `wraps` if kernels of ARM64 can wrap around. `is_small` is set if a product of floats is faster
-    than one of integers, and `has_few` if no type of the weights makes a product faster.
+    `wraps` if kernels of ARM64 can wrap around. `has_few` is set if no type of the weights makes a
+    product faster.
     """
 
     own: Storage
@@ -88,7 +87,6 @@ class _WeightCase(NamedTuple):
     eight_bits: bool
     exact: bool
     wraps: bool
-    is_small: bool
     has_few: bool
 
 
@@ -96,8 +94,8 @@ class OperandCase(NamedTuple):
     """An operand and its storage.
 
     `role` is "data", "weights" or "bias" in a product, "vector" for weights that are multiplied
-    element by element, else "". `dynamic` is how the data of the
-    product is quantized at run time: by "rows", by "images", or "".
+    element by element, else "". `dynamic` is how the data of the product is quantized at run time
+    (`quantizes_data`).
     """
 
     storage: Storage
@@ -218,19 +216,13 @@ WEIGHTS = (
         lambda case: move_zero_point(case.own, DType.UINT8),
     ),
     Rule(
-        "float data; convolutions, recurrent layers, nested graphs",
+        "float data; convolutions, recurrent layers, nested graphs; matrix products of fewer than"
+        " 2^18 multiplications",
         "int8, int4 or uint4 without a zero point, dequantized at load",
-        "no kernel multiplies them by float data, and DequantizeLinear would run each time",
+        "no kernel multiplies them by float data as LiteRT does, and DequantizeLinear would run"
+        " each time",
         lambda case: case.signed.folds,
         lambda case: case.signed,
-    ),
-    Rule(
-        "float data; FULLY_CONNECTED with fewer than 2^15 weights of 8 bits for each row of data",
-        "int8 without a zero point, dequantized at load",
-        "MatMulNBits costs more than it saves, and where ONNX Runtime makes Gemm instead it"
-        " dequantizes the weights in each run",
-        lambda case: case.is_small,
-        lambda case: case.signed._replace(folds=True),
     ),
     Rule(
         "float data; `--weights int8`, or weights of 4 or 2 bits",
@@ -251,10 +243,11 @@ WEIGHTS = (
 # How operands are read and written.
 READINGS = (
     Rule(
-        "float data of a product, quantized by LiteRT's kernel: FULLY_CONNECTED of 2^19"
-        " multiplications or more; CONV_2D by weights of one scale, 100 or more per element",
+        "float data of a product, quantized by LiteRT's kernel: FULLY_CONNECTED and BATCH_MATMUL;"
+        " CONV_2D and TRANSPOSE_CONV of 32 or more multiplications per element, unless each pixel"
+        " has a scale",
         "quantized at run time",
-        "as fast as real data or faster, and equal to LiteRT",
+        "equal to LiteRT",
         lambda case: case.dynamic and case.role == "data",
         lambda _: Reading.DYNAMIC,
     ),
@@ -266,10 +259,10 @@ READINGS = (
         lambda _: Reading.STORED,
     ),
     Rule(
-        "operators that move, compare or combine integers; integer products of such data",
+        "operators that move, compare or combine integers",
         "as stored",
         "the kernel works on the integers",
-        lambda case: not case.real or (case.dynamic == "rows" and case.role == "weights"),
+        lambda case: not case.real,
         lambda _: Reading.STORED,
     ),
     Rule(
@@ -333,16 +326,17 @@ def weight_storage(
     *,
     folds: bool,
     depthwise: bool = False,
-    dense: bool = False,
+    as_integers: bool = False,
     results: Sequence[int] | None = None,
 ) -> tuple[Storage, Rule]:
     """Return the storage of the constant weights by which x is multiplied, and its rule.
 
     `choice` is the option `weights` of a conversion. `folds` is set if the weights of float data
-    are dequantized at load, `dense` for FULLY_CONNECTED. `results` is the shape of the product, or
-    None for recurrent layers. Weights of float data have no zero point, and uint8 weights are the
-    bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc). Weights of 2 bits are
-    widened, because ONNX Runtime 1.31 multiplies float data by them wrongly (MatMulNBits).
+    are dequantized at load, `as_integers` if float data are quantized to uint8 at run time.
+    `results` is the shape of the product, or None for recurrent layers. Weights of float data have
+    no zero point, and uint8 weights are the bits of int8 weights (EvalHybrid in conv.cc and
+    fully_connected.cc). Weights of 2 bits are widened, because ONNX Runtime 1.31 multiplies float
+    data by them wrongly (MatMulNBits).
     """
     own = signed = file_storage(weights)
     if own.quantization is not None:
@@ -350,24 +344,24 @@ def weight_storage(
         dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
         signed = Storage(dtype, replace(own.quantization, zero_point=zero), folds)
     data = x.dtype if is_quantized(x) else None
+    if as_integers:
+        data, own = DType.UINT8, signed
     eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
     exact = is_exact_depthwise(weights) if depthwise else _is_exact(weights)
-    rows = x.elements * weights.shape[0] // max(weights.elements, 1) if dense else 0
-    is_small = eight_bits and weights.elements < SMALL * rows
     has_few = results is not None and _count_products(weights, results) < _FEW
-    case = _WeightCase(
-        own, signed, choice, data, eight_bits, exact, _wraps(own, weights), is_small, has_few
-    )
+    case = _WeightCase(own, signed, choice, data, eight_bits, exact, _wraps(own, weights), has_few)
     storage, rule = choose(WEIGHTS, case)
     return storage, rule
 
 
 def quantizes_data(operator: Declared) -> str:
-    """Return how the float data of a product are quantized at run time: "rows", "images", or "".
+    """Return how the float data of a product are quantized at run time.
 
-    The kernels quantize each row of a matrix, or each image, by its own extremes. For convolutions
-    by weights with one scale the steps are so coarse that results depend on them
-    (is_hybrid_per_channel in conv.cc).
+    The kernels quantize each row of a matrix, or each image, by its own extremes. "integers" are
+    rows that are multiplied as integers. "rows" and "images" are rounded to the numbers that the
+    integers stand for, and multiplied by real weights. "" is for data that stay as they are: beside
+    weights with a scale for each block, which no integer kernel multiplies exactly, and images for
+    which rounding costs much.
     """
     op, declared = operator.op, operator.quantization
     if not isinstance(declared, Product) or not declared.hybrid:
@@ -376,15 +370,18 @@ def quantizes_data(operator: Declared) -> str:
     if x is None or w is None or w.data is None or is_quantized(x) or not is_quantized(w):
         return ""
     scales = w.quantization
-    if scales is None:
+    if scales is None or scales.block_size:
         return ""
-    if declared.hybrid == "rows":
-        of_rows = (scales.axis == 0 or not scales.per_axis) and not scales.block_size
-        large = x.elements * w.shape[0] >= WORTHWHILE
-        return "rows" if of_rows and large and w.dtype in _EIGHT_BITS else ""
-    one_scale = len(set(scales.scale)) == 1 and x.shape[-1] == w.shape[-1]
-    products = _count_products(w, y.shape) // max(x.elements, 1)
-    return "images" if one_scale and products >= CHEAP else ""
+    if declared.hybrid == "images":
+        # Each element of the input of a transposed convolution meets all filters.
+        results = x.shape if declared.data else y.shape
+        products = _count_products(w, results) // max(x.elements, 1)
+        return "images" if products >= CHEAP else ""
+    out = w.shape[declared.units]
+    if scales.per_axis and scales.axis != declared.units % w.rank:
+        return ""
+    is_matrix = w.elements == prod(w.shape[-2:]) or declared.units == 0
+    return "integers" if is_matrix and x.elements * out >= WORTHWHILE else "rows"
 
 
 def _count_products(weights: Tensor, results: Sequence[int]) -> int:

@@ -9,9 +9,10 @@ defines the limits, with one exception:
 
 LiteRT's kernels differ from each other. Its plain kernels round a product of integers twice, its
 reference kernels and XNNPACK once, and all of them round the activations of a "dynamic range"
-network at run time. A tensor of the network that exceeds its limit is accepted if its difference
-is comparable to the difference between these kernels on the same inputs: at most twice as large
-or, in a quantized network, with at most 3 dB more noise.
+network at run time, each in its own way: the ONNX model rounds them as XNNPACK does. A tensor of
+the network that exceeds its limit is accepted if its difference is comparable to the difference
+between these kernels on the same inputs: at most twice as large or, in a quantized network, with at
+most 3 dB more noise.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def multiples_of_eighth(b: Bench, shape: Any, least: int) -> Array:
     """Return data that the hybrid kernels quantize exactly, by row or as a whole.
 
     The elements are multiples of 1/8 up to 127/8. Each row and column has both extremes. The least
-    is -127/8 if the kernel has no zero point, as in matrix products.
+    is -127/8 if the kernel has no zero point.
     """
     integers = b.generator.integers(least, 127, shape, endpoint=True)
     for axis in range(1, len(shape)):
@@ -172,13 +172,18 @@ def fully_connected(
     b: Bench, code: str, *, rank: int, keep_num_dims: bool, bias: bool, per_channel: bool,
     fused_activation_function: str,
 ) -> None:  # fmt: skip
-    """Build FULLY_CONNECTED; keep_num_dims keeps all axes but the last."""
-    made = Weights(b, channel=0, per_channel=per_channel, least=-127)
+    """Build FULLY_CONNECTED; keep_num_dims keeps all axes but the last.
+
+    LiteRT's own kernels quantize rows as XNNPACK, the default, does: asymmetric_quantize_inputs.
+    """
+    made = Weights(b, channel=0, per_channel=per_channel)
+    made.least = -128
     batch = (2, 3, 5)[: rank - 1]
     x, w = made.data((*batch, 13)), made.weights((7, 13))
     rows = batch if keep_num_dims else (int(np.prod(batch)),)
     words: dict[str, Any] = {
         "keep_num_dims": keep_num_dims, "fused_activation_function": fused_activation_function,
+        "asymmetric_quantize_inputs": True,
     }  # fmt: skip
     y = made.output_tensor((*rows, 7), 13)
     b.add_outputs(*b.op(code, [x, w, made.bias(7) if bias else None], [y], **words))
@@ -200,12 +205,14 @@ def batch_matmul(
     third = {"dtype": "int32"} if kind.y == "int32" else _of_scale(kind.y, 0.5)
     hybrid = kind.w != kind.x and not quantized
     x = b.add_input(
-        (*one, *left), first, within=multiples_of_eighth(b, (*one, *left), -127) if hybrid else None
+        (*one, *left), first, within=multiples_of_eighth(b, (*one, *left), -128) if hybrid else None
     )
     w = (b.add_constant if constant or (not quantized and kind.w != kind.x) else b.add_input)(
         (*other, *right), second, within=_LIMITS.get(kind.w))  # fmt: skip
     y = b.output_tensor((*made, 5, 7), third if quantized else {"dtype": kind.y})
-    b.add_outputs(*b.op(code, [x, w], [y], adj_x=adj_x, adj_y=adj_y))
+    b.add_outputs(
+        *b.op(code, [x, w], [y], adj_x=adj_x, adj_y=adj_y, asymmetric_quantize_inputs=True)
+    )
 
 
 def _of_scale(dtype: str, scale: float) -> TensorFields:

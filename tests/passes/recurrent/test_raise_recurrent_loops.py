@@ -125,7 +125,8 @@ def test_weights_of_integers(cell: str, *, rows: bool) -> None:
 def test_a_product_that_rounds_its_data_is_no_sum() -> None:
     """A large hybrid product quantizes its data, so the loop stays a Loop."""
     data = Keras(int8=True, batch=2400, times=2).model().bytes()
-    result: Any = check(data, tolerance=1e-4, ranges={"float32": (-1, 1)}, random_layouts=[])
+    # In a Loop LiteRT runs its own kernels, which quantize without zero points.
+    result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)}, random_layouts=[])
     assert "Loop" in {node.op_type for node in result.model.graph.node}
 
 

@@ -1,21 +1,26 @@
-"""Products of float data and integer weights ("dynamic range"), as in LiteRT's hybrid kernels.
+"""Products of float data and integer weights ("dynamic range"), as LiteRT computes them by default.
 
-The kernels quantize the data at run time, each row of a matrix and each image by its own extremes:
-to -127 ... 127 around 0 (SymmetricQuantizeFloats in portable_tensor_utils.cc), or to 256 steps from
-the minimum to the maximum (AsymmetricQuantizeFloats). Then they multiply integers.
+The kernels quantize the data at run time, each row of a matrix and each image by its own extremes,
+and multiply integers. XNNPACK, LiteRT's default delegate, uses 256 steps from the minimum to the
+maximum, 0 included (xnn_f32_qd8_asymmetric_quantization_params in quantization.h). LiteRT's own
+kernels compute what the delegate does not take. They use such steps too
+(AsymmetricQuantizeFloats in portable_tensor_utils.cc), or -127 ... 127 around 0
+(SymmetricQuantizeFloats).
 
-Quantizing at run time costs time. docs/quantization.md has the measurements for the thresholds.
+docs/quantization.md says which operators the delegate takes, and which form is faster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, Operand, Value
+from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.quantization.storage import Storage, is_quantized
+from tflite2onnx.quantization.rules import Reading
+from tflite2onnx.quantization.storage import encode_constant, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 # The least extreme of a row: the scale of a row of zeros must not be 0.
@@ -33,71 +38,98 @@ def is_hybrid(data: Tensor, weights: Tensor) -> bool:
 class QuantizedRows:
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
-    Scale and zero point are scalars if there is one row, else [rows]. `shared` is the zero point as
-    a scalar if all rows have the same, else None.
+    Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are float32 [rows]: how far
+    the zero points are below the middle of uint8; None if they are a scalar or the middle.
     """
 
     integers: Value
     scale: Value
     zero_point: Value
-    rows: int
-    shared: Value | None
+    is_one: bool
+    offsets: Value | None = None
 
     def dequantize(self, g: Builder) -> Value:
         """Return the real numbers that the integers represent."""
-        return g.DequantizeLinear(
-            self.integers, self.scale, self.zero_point, axis=_find_axis((self.rows,))
-        )
+        axis = None if self.is_one else 0
+        return g.DequantizeLinear(self.integers, self.scale, self.zero_point, axis=axis)
 
 
 def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     """Quantize the rows of x, of this shape, to -127 ... 127 around 0."""
-    check_element_count(shape[0])
-    peak = g.Max(_reduce_rows(g, "ReduceMax", g.Abs(x), shape), g.scalar(_TINY, DType.FLOAT32))
+    rows, is_one = shape[0], shape[0] == 1
+    check_element_count(rows)
+    axes = None if is_one else range(1, len(shape))
+    peak = _reduce_rows(g, "ReduceMax", g.Abs(x), axes)
+    peak = g.Max(peak, g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
-    middle = np.full((shape[0],) if shape[0] > 1 else (), _MIDDLE, np.uint8)
+    middle = np.full(() if is_one else (rows,), _MIDDLE, np.uint8)
     zeros = [g.own_constant(middle, DType.UINT8) for _ in range(2)]
-    integers = g.QuantizeLinear(x, scale, zeros[0], axis=_find_axis(shape))
-    return QuantizedRows(integers, scale, zeros[1], shape[0], g.scalar(_MIDDLE, DType.UINT8))
+    integers = g.QuantizeLinear(x, scale, zeros[0], axis=None if is_one else 0)
+    return QuantizedRows(integers, scale, zeros[1], is_one)
 
 
-def asymmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
-    """Quantize the rows of x, of this shape, to 256 steps that cover their extremes and 0."""
-    if shape[0] == 1:
-        integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, x)
-        return QuantizedRows(integers, scale, zero, 1, zero)
-    least = g.Min(_reduce_rows(g, "ReduceMin", x, shape), g.scalar(0, DType.FLOAT32))
-    most = g.Max(_reduce_rows(g, "ReduceMax", x, shape), g.scalar(_TINY, DType.FLOAT32))
-    scale = g.Div(g.Sub(most, least), g.scalar(255, DType.FLOAT32))
-    zero = g.cast(g.Round(g.Div(g.Neg(least), scale)), DType.UINT8)
-    integers = g.QuantizeLinear(x, scale, zero, axis=_find_axis(shape))
-    return QuantizedRows(integers, scale, zero, shape[0], None)
+def asymmetric(g: Builder, x: Operand, rank: int, *, is_one: bool) -> QuantizedRows:
+    """Quantize the rows of x to 256 steps that cover their extremes and 0.
 
-
-def _find_axis(shape: Shape) -> int | None:
-    return None if shape[0] == 1 else 0
-
-
-def _reduce_rows(g: Builder, op_type: str, x: Operand, shape: Shape) -> Value:
-    """Return the extreme of each row: a scalar if there is one row, else [rows]."""
-    axes = None if shape[0] == 1 else list(range(1, len(shape)))
-    return g.reduce(op_type, x, axes, keepdims=False)
-
-
-def multiply(g: Builder, x: QuantizedRows, weights: Value, storage: Storage, sums: Array) -> Value:
-    """Return [rows, features] times integer weights [features, out], as float32 [rows, out].
-
-    `storage` is the type, zero point and scales (one or [out]) of the weights. `sums` are the sums
-    of their columns after the zero point is subtracted. For one row, ONNX Runtime fuses all nodes
-    into one kernel: MatMulIntegerToFloat, or DynamicQuantizeMatMul.
+    The number of rows may be dynamic; `is_one` says that there is one. DynamicQuantizeLinear has
+    XNNPACK's formula: the scales differ by a unit in the last place at most.
     """
-    zero_point = g.scalar(storage.zero_point, storage.dtype) if storage.zero_point else None
-    accumulators = g.MatMulInteger(x.integers, weights, x.shared, zero_point)
-    scale = storage.scale if storage.scale.size > 1 else storage.scale.reshape(())
-    if x.shared is None:  # MatMulInteger accepts no zero point per row
-        zero = g.reshape(g.cast(x.zero_point, DType.INT32), (x.rows, 1))
-        accumulators = g.Sub(accumulators, g.Mul(zero, sums))
-    product = g.cast(accumulators, DType.FLOAT32)
-    if x.rows == 1:
-        return g.Mul(product, g.Mul(x.scale, scale))
-    return g.Mul(g.Mul(product, scale), g.reshape(x.scale, (x.rows, 1)))
+    if is_one:
+        integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, x)
+        return QuantizedRows(integers, scale, zero, is_one)
+    axes = range(1, rank)
+    least = g.Min(_reduce_rows(g, "ReduceMin", x, axes), g.scalar(0, DType.FLOAT32))
+    most = g.Max(_reduce_rows(g, "ReduceMax", x, axes), g.scalar(_TINY, DType.FLOAT32))
+    scale = g.Div(g.Sub(most, least), g.scalar(255, DType.FLOAT32))
+    below = g.Round(g.Div(least, scale))
+    zero = g.cast(g.Neg(below), DType.UINT8)
+    integers = g.QuantizeLinear(x, scale, zero, axis=0)
+    offsets = g.Add(below, g.scalar(_MIDDLE, DType.FLOAT32))
+    return QuantizedRows(integers, scale, zero, is_one=False, offsets=offsets)
+
+
+def _reduce_rows(g: Builder, op_type: str, x: Operand, axes: Sequence[int] | None) -> Value:
+    """Return the extreme of each row: a scalar if there are no axes, else [rows]."""
+    return g.reduce(op_type, x, None if axes is None else list(axes), keepdims=False)
+
+
+def multiply_rows(
+    g: Builder,
+    x: QuantizedRows,
+    weights: View,
+    columns: Value,
+    bias: Value | None = None,
+    *,
+    units: int = 0,
+) -> Value:
+    """Return [rows, features] times weights [features, out], plus a bias [out].
+
+    The weights are multiplied as integers if DequantizeLinear reads them, and as real numbers else.
+    `columns` are their real numbers, `units` is the axis of the outputs in the file.
+    The bias of one row is added with three axes: ONNX Runtime would make Gemm of MatMul and of Add
+    with two axes, and dequantize the weights in each run.
+    """
+    if weights.plan.reading is not Reading.DEQUANTIZED:
+        return g.Gemm(x.dequantize(g), columns, bias)
+    if x.is_one:
+        product = g.MatMul(x.dequantize(g), columns)
+        if bias is None:
+            return product
+        return g.reshape(g.Add(product, g.reshape(bias, (1, 1, -1))), (1, -1))
+    # The integer kernel takes one scale and one zero point for all rows.
+    one, middle = g.scalar(1, DType.FLOAT32), g.scalar(_MIDDLE, DType.UINT8)
+    product = g.MatMul(g.DequantizeLinear(x.integers, one, middle), columns)
+    product = g.Mul(product, g.Unsqueeze(x.scale, g.ints([1])))
+    if x.offsets is not None:
+        column = g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
+        bias = g.Gemm(column, g.constant(_sum_columns(weights, units)), bias)
+    return product if bias is None else g.Add(product, bias)
+
+
+def _sum_columns(weights: View, units: int) -> Array:
+    """Return the sums of the real weights of each output, float32 [1, outputs]."""
+    storage = weights.plan.storage
+    integers = encode_constant(weights.constant, weights.tensor.dtype, storage)
+    columns = np.moveaxis(integers, units, -1).reshape(-1, integers.shape[units])
+    sums = columns.sum(0, dtype=np.int64) - storage.zero_point * len(columns)
+    return np.asarray((sums * storage.scale.astype(np.float64)).astype(np.float32).reshape(1, -1))

@@ -41,6 +41,10 @@ def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Val
     return g.annotate(y, *g.types[x]) if x in g.types else y
 
 
+# Activations that kernels cannot apply by clamping.
+UNBOUNDED = ("TANH", "SIGN_BIT")
+
+
 def apply_unbounded_activation(g: Builder, name: str, x: Value) -> Value:
     """Apply TANH or SIGN_BIT, as hybrid and recurrent kernels do (ApplyActivationToVector)."""
     if name == "TANH":

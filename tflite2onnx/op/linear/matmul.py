@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from math import prod
 
-import numpy as np
-
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
@@ -19,18 +17,21 @@ from tflite2onnx.op.common.checks import (
     expect_weights,
     features_from,
 )
-from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply, symmetric
-from tflite2onnx.op.elementwise.activation import apply_unbounded_activation
+from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply_rows, symmetric
+from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_activation
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
-from tflite2onnx.quantization.storage import encode_constant, is_quantized
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, require_number
 
 _MATRIX = 2  # axes
 _IMAGE = 4
 _BIAS = 2  # index of the input
+# The types of weights that XNNPACK multiplies by float data, and of what the features must be a
+# multiple: each row fills whole bytes.
+_MULTIPLES = {DType.INT8: 1, DType.INT4: 2, DType.INT2: 4}
 
 
 class FullyConnected(DynamicShape):
@@ -44,9 +45,9 @@ class FullyConnected(DynamicShape):
 
     There is one method for each ONNX form: Gemm for matrices and for quantized data; Conv, with a
     1x1 kernel, for images in channels-first order, or Gemm for those that `multiply_pixels` chooses
-    (`as_matrix`); MatMulInteger for large hybrid products, as in LiteRT's kernels; MatMul for all
-    others. Hybrid weights are stored as [features, out]: ONNX Runtime multiplies by stored integers
-    if DequantizeLinear and MatMul read them, but with Gemm it dequantizes them in each run.
+    (`as_matrix`); MatMul for all others. Hybrid weights are stored as [features, out]: ONNX Runtime
+    multiplies by stored integers if DequantizeLinear and MatMul read them, but with Gemm it
+    dequantizes them in each run. Data that LiteRT quantizes at run time are rows of a matrix.
     """
 
     codes = ("FULLY_CONNECTED",)
@@ -135,8 +136,9 @@ class FullyConnected(DynamicShape):
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
-        # A hybrid product has one scale for each row, or one scalar for a single row.
-        return batch[:1] in {("N",), (f"N{axis}",)} and not quantizes_data(self)
+        # Rows around 0 have constant zero points, so their number must be static.
+        is_fixed = quantizes_data(self) and not self._has_zero_points
+        return batch[:1] in {("N",), (f"N{axis}",)} and not is_fixed
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return (-1,) if operand == 0 else None
@@ -152,6 +154,8 @@ class FullyConnected(DynamicShape):
     ) -> Value | NeedsReshape:
         if y.rank == _IMAGE and y.order[-1] != y.rank - 1:
             return self._emit_conv(g, y, x, w, b)
+        if x.plan.reading is Reading.DYNAMIC:
+            return self._emit_rows(g, y, x, w, b)
         # ONNX Runtime fuses a quantized product with a bias only as Gemm.
         if is_quantized(x.tensor) or (y.rank == _MATRIX and not self._hybrid):
             return self._emit_gemm(g, y, x, w, b)
@@ -160,8 +164,6 @@ class FullyConnected(DynamicShape):
         is_fixed = len(y.tensor.symbols) < 2
         if not (g.canonical or self._hybrid) and is_fixed and w.tensor.data is not None:
             return self._emit_gemm(g, y, x, w, b)
-        if x.plan.reading is Reading.DYNAMIC:
-            return self._emit_matmul_integer(g, y, x, w, b)
         return self._emit_matmul(g, y, x, w, b)
 
     def _emit_conv(
@@ -216,26 +218,37 @@ class FullyConnected(DynamicShape):
             product = g.MatMul(x, w.in_order((1, 0)))
         return self._add_bias(g, product, b)
 
-    def _emit_matmul_integer(
+    def _emit_rows(
         self, g: Builder, y: View, x: View, w: View, b: View | None
     ) -> Value | NeedsReshape:
-        """Return the product as the hybrid kernel computes it: x is quantized at run time."""
-        integers = encode_constant(w.constant, w.tensor.dtype, w.storage)
-        out, features = w.tensor.shape[0], self._features
-        shape = (x.tensor.elements // features, features)
-        quantize = asymmetric if self.options.asymmetric_quantize_inputs else symmetric
+        """Return the product of rows that are quantized at run time."""
+        features, out, count = self._features, w.tensor.shape[0], _count_rows(y)
+        rows = x.reshape((count, features))
+        if self._has_zero_points:
+            quantized = asymmetric(g, rows, _MATRIX, is_one=count == 1)
+        else:
+            quantized = symmetric(g, rows, (x.tensor.elements // features, features))
         # The planner chooses no order for weights of outputs that keep the axes of x.
-        columns = w.order if w.order[-1] == 0 else (1, 0)
-        zero_points = np.int32(features * w.storage.zero_point)
-        product = multiply(
-            g,
-            quantize(g, x.reshape(shape), shape),
-            w.in_order(columns).reshape((features, out)),
-            w.storage,
-            integers.reshape(out, features).sum(1, dtype=np.int32) - zero_points,
-        )
-        product = self._add_bias(g, product, b)
+        columns = w.in_order(w.order if w.order[-1] == 0 else (1, 0)).reshape((features, out))
+        product = multiply_rows(g, quantized, w, columns, None if b is None else b.value)
+        product = apply_unbounded_activation(g, self.activation, product)
         return product if y.rank == _MATRIX else NeedsReshape(product)
+
+    @property
+    def _has_zero_points(self) -> bool:
+        """Whether the kernel quantizes data with zero points: XNNPACK's, or LiteRT's by an option.
+
+        The conditions are those of VisitFullyConnectedNode in LiteRT's xnnpack_delegate.cc.
+        """
+        bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
+        features = _MULTIPLES.get(self.input(1).dtype, 0)
+        delegated = (
+            features
+            and self._features % features == 0
+            and self.activation not in UNBOUNDED
+            and (bias is None or bias.data is not None)
+        )
+        return bool(delegated or self.options.asymmetric_quantize_inputs)
 
     def _add_bias(self, g: Builder, product: Value, b: View | None) -> Value:
         """Add the bias, and apply the activations that only hybrid kernels apply."""
@@ -315,7 +328,10 @@ class BatchMatMul(DynamicShape):
     @property
     def quantization(self) -> Product:
         # The kernel multiplies the stored integers without their zero points.
-        return Product(0, 1, 2, accumulates=self.output.dtype is DType.INT32)
+        accumulates = self.output.dtype is DType.INT32
+        units = -2 if self.options.adj_y else -1
+        hybrid = "rows" if self.input(1).dtype is DType.INT8 else ""
+        return Product(0, 1, 2, hybrid=hybrid, units=units, accumulates=accumulates)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         a, b = self.input(0).shape, self.input(1).shape
@@ -348,14 +364,31 @@ class BatchMatMul(DynamicShape):
     def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
         return self.op, (0, 1)
 
-    def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
+    def emit(self, g: Builder, y: View, a: View, b: View) -> Value | NeedsReshape:
         if self.quantization.accumulates:
             return g.MatMulInteger(a, b, *(_find_uint8_offset(g, x) for x in (a, b)))
         one = b.tensor.data is not None and b.tensor.elements == prod(b.shape[-2:])
+        if a.plan.reading is Reading.DYNAMIC:
+            return self._multiply_rows(g, y, a, b, one=one)
         if one and a.tensor.dtype is DType.INT16:
             return self._multiply_16_bits(g, a, b)
         # ONNX Runtime has integer kernels for one matrix that all batches share.
         return g.MatMul(a, b.reshape(b.shape[-2:]) if one else b)
+
+    def _multiply_rows(
+        self, g: Builder, y: View, a: View, b: View, *, one: bool
+    ) -> Value | NeedsReshape:
+        """Return the product of rows that XNNPACK quantizes at run time, by one matrix or several.
+
+        The delegate takes all of them (VisitBatchMatMulNode in LiteRT's xnnpack_delegate.cc).
+        """
+        count = _count_rows(a)
+        rows = asymmetric(g, a.reshape((count, a.shape[-1])), _MATRIX, is_one=count == 1)
+        if not one:
+            return g.MatMul(g.reshape(rows.dequantize(g), a.sizes), b)
+        columns = b.reshape(b.shape[-2:])
+        product = multiply_rows(g, rows, b, columns, units=self.quantization.units)
+        return product if y.rank == _MATRIX else NeedsReshape(product)
 
     def _multiply_16_bits(self, g: Builder, a: View, b: View) -> Value:
         """Return the product of int16 data by one constant matrix.

@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import (
     expect_weights,
     ints,
 )
-from tflite2onnx.op.common.hybrid import symmetric
+from tflite2onnx.op.common.hybrid import asymmetric, symmetric
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
 from tflite2onnx.quantization.declarations import Product
@@ -31,11 +31,13 @@ from tflite2onnx.utils.dimension import (
     require_number,
 )
 
+_BIAS = 2  # index of the input of CONV_2D
+
 
 class Convolution(ImageOperator):
     """Base class of the convolutions; the biases are optional."""
 
-    product: ClassVar[Product] = Product(0, 1, 2, folds=True)
+    product: ClassVar[Product] = Product(0, 1, 2, folds=True, hybrid="images")
     convolved = 0
 
     @property
@@ -46,6 +48,20 @@ class Convolution(ImageOperator):
         """Return the window, which has the size of a filter."""
         filters = self.sizes(1)
         return window_of(self.options, filters["H"], filters["W"])
+
+    @property
+    def _has_zero_points(self) -> bool:
+        """Whether the kernel quantizes images with zero points."""
+        return True
+
+    def round_data(self, g: Builder, x: View) -> Value | View:
+        """Return images as the real numbers that the kernel multiplies."""
+        if x.plan.reading is not Reading.DYNAMIC:
+            return x
+        if not self._has_zero_points:
+            return symmetric(g, x.value, x.shape).dequantize(g)
+        is_one = x.sizes[0] == 1
+        return asymmetric(g, x.value, x.rank, is_one=is_one).dequantize(g)
 
     def require_channels(self) -> None:
         """Require that an input with an unknown number of channels has those of the filters."""
@@ -97,24 +113,49 @@ class Conv2D(Convolution):
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
-        data = (
-            x
-            if x.plan.reading is not Reading.DYNAMIC
-            else symmetric(g, x.value, x.shape).dequantize(g)
-        )
-        image, window = self.window().place(g, x, data)
+        image, window = self.window().place(g, x, self.round_data(g, x))
         return g.Conv(image, w, b, group=groups, **window)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         letter = self.axis_letters(operand)[axis]
-        # The hybrid kernel computes one scale per image, so the batch must be static.
-        return letter in "HW" or (letter == "N" and not quantizes_data(self))
+        # Images around 0 have constant zero points, so their number must be static.
+        is_fixed = quantizes_data(self) and not self._has_zero_points
+        return letter in "HW" or (letter == "N" and not is_fixed)
 
     @cached_property
     def quantization(self) -> Product:
         channels, filters = self.sizes(0)["C"], self.sizes(1)
         depthwise = channels > 1 == filters["I"] and channels == filters["O"]
-        return replace(self.product, hybrid="images", depthwise=depthwise)
+        hybrid = "" if depthwise or self._quantizes_pixels else "images"
+        return replace(self.product, depthwise=depthwise, hybrid=hybrid)
+
+    @property
+    def _is_delegated(self) -> bool:
+        """Whether XNNPACK multiplies float data by integers (VisitConv2DNode of the delegate)."""
+        bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
+        constant = bias is not None and bias.data is not None
+        return constant and self.op.code == "CONV_2D" and self.input(1).dtype is DType.INT8
+
+    @property
+    def _quantizes_pixels(self) -> bool:
+        """Whether each of several pixels has a scale: the delegate computes a matrix product.
+
+        See xnn_define_convolution_2d in XNNPACK's convolution-2d.c.
+        """
+        filters, x = self.sizes(1), self.sizes(0)
+        window = (filters["H"], filters["W"], self.options.stride_h, self.options.stride_w)
+        is_matrix = set(window) == {1} and x["C"] == filters["I"] and (x["H"], x["W"]) != (1, 1)
+        return self._is_delegated and is_matrix
+
+    @property
+    def _has_zero_points(self) -> bool:
+        """Whether the kernel quantizes images with zero points.
+
+        XNNPACK's does, and LiteRT's own for weights with a scale for each channel
+        (is_hybrid_per_channel in conv.cc).
+        """
+        scales = self.input(1).quantization
+        return self._is_delegated or scales is None or len(set(scales.scale)) > 1
 
 
 class DepthwiseConv2D(Conv2D):
@@ -145,7 +186,7 @@ class TransposedConvolution(Convolution):
 
     dynamic_axes = "NDHW"
     shape_inputs = (0,)
-    product = Product(2, 1, 3, folds=True)
+    product = Product(2, 1, 3, folds=True, hybrid="images")
     convolved = 2
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -214,8 +255,9 @@ class TransposedConvolution(Convolution):
         else:
             return self._crop_to_shape(g, shape, x, w, b)
         rest = [max(-n, 0) for n in excess]
+        data = self.round_data(g, x)
         return g.ConvTranspose(
-            x, w, b, output_padding=rest, **window.list_cropping_attributes(excess)
+            data, w, b, output_padding=rest, **window.list_cropping_attributes(excess)
         )
 
     def _crop_to_shape(self, g: Builder, shape: View, x: View, w: View, b: View | None) -> Value:
@@ -224,7 +266,10 @@ class TransposedConvolution(Convolution):
         Rows that no window reaches have the value of the bias.
         """
         count, zeros = x.rank - 2, g.ints([0] * (x.rank + 2))
-        whole = g.ConvTranspose(x, w, None, **self.window().list_cropping_attributes([0] * count))
+        data = self.round_data(g, x)
+        whole = g.ConvTranspose(
+            data, w, None, **self.window().list_cropping_attributes([0] * count)
+        )
         size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
         excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)
         none, two = (g.scalar(number, DType.INT64) for number in (0, 2))

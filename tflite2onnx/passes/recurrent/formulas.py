@@ -148,13 +148,13 @@ class Formulas:
         return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Matrix | None:
-        """Return constant weights, if the operator does not quantize its inputs."""
+        """Return constant weights, if the operator does not multiply quantized data as integers."""
         operator, quantization = rules_for(op), weights.quantization
         if (
             weights.data is None
             or weights.rank != _RANK
             or operator is None
-            or quantizes_data(operator)
+            or quantizes_data(operator) == "integers"
         ):
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
