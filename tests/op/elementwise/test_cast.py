@@ -186,3 +186,13 @@ def test_densify_of_what_is_not_sparse() -> None:
     m.output(*m.op("DENSIFY", [m.input([2, 3])], [[2, 3]]))
     with pytest.raises(ConversionError, match="tensor_0 must be a sparse constant"):
         convert(m.bytes())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_complex_constant(dtype: str) -> None:
+    """The real part is cast, without a warning of numpy."""
+    m = Build()
+    constant = m.constant(np.array([1 + 2j, 3.7 - 1j, 1j], np.complex64))
+    (real,) = m.op("CAST", [constant], [[3]], dtype=dtype)
+    m.output(*m.op("ADD", [m.input([3], dtype=dtype), real], [[3]], dtype=dtype))
+    check(m.bytes())

@@ -72,7 +72,9 @@ class Cast(DynamicShape, Foldable):
         if has_dimensions(x):
             wide = source.is_integer and target.is_integer and target.bits >= _SIZES
             return [x] if wide else None
-        if source.is_float and target.is_integer:
+        if np.iscomplexobj(x) and (target.is_float or target.is_integer):
+            x = x.real
+        if x.dtype.kind == "f" and target.is_integer:
             return [_saturate_constant(x, target)]
         if target is DType.FLOAT16:
             x = x.astype(np.float32)
