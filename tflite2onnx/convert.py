@@ -37,8 +37,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     layouts: Mapping[str, Sequence[str]] | None = None,
     *,
     io_layout: IoLayout = "auto",
-    io_type: IoType | Mapping[str, IoType] | None = None,
     opset: int | None = None,
+    io_type: IoType | Mapping[str, IoType] | None = None,
     quantization: QuantizationMode = "qdq",
     activations: ActivationType = "auto",
     weights: WeightType = "auto",
@@ -70,12 +70,12 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         io_layout: the layout of inputs and outputs: "auto" (channels first wherever that saves a
             Transpose), "tflite" (as in the TFLite file), or "onnx" (channels first wherever an
             operator gives the axes a meaning).
+        opset: the ONNX opset; None chooses the smallest opset from 17 up that has all operators
+            that the model needs.
         io_type: the element type of inputs and outputs, for all or by the name of the tensor:
             {"input": "uint8"}. "float" is float32 on a quantized network; "int8" and "uint8" are
             integers where the network itself quantizes its inputs and dequantizes its outputs.
             None keeps the types of the file.
-        opset: the ONNX opset; None chooses the smallest opset from 17 up that has all operators
-            that the model needs.
         quantization: how quantized tensors are stored: "qdq" (integers, which operators read
             through DequantizeLinear and write through QuantizeLinear), "symmetric" (likewise, in
             int8 with the zero point 0 throughout; inputs and outputs have other scales than in the

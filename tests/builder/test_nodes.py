@@ -17,12 +17,19 @@ PACKAGE = Path(tflite2onnx.__file__).parent
 
 
 def test_first_opset_of_each_node() -> None:
-    """FIRST_OPSET lists each node type in the package that is newer than opset 13."""
+    """FIRST_OPSET lists each node type that the package makes and that is newer than opset 13.
+
+    The rules of targets name nodes of other files.
+    """
     first: dict[str, int] = {}
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "":
             first[schema.name] = min(schema.since_version, first.get(schema.name, 99))
-    trees = [ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")]
+    trees = [
+        ast.parse(path.read_text())
+        for path in PACKAGE.rglob("*.py")
+        if path.parent.name != "targets"
+    ]
     words = {
         word
         for tree in trees

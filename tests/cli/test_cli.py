@@ -477,9 +477,6 @@ def test_stdout_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.getvalue().startswith("operator")
 
 
-# The program as a module
-
-
 @pytest.mark.parametrize(
     ("words", "status"),
     [(["ops"], 0), (["--version"], 0), (["none.tflite"], 1), (["--no"], 1), (["-q", "m"], 0)],

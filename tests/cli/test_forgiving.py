@@ -251,7 +251,7 @@ def test_fish(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     own = ("ops", "verify", "inspect", "completion")
     assert {(f"__fish_seen_subcommand_from {name}", "json") for name in own[:3]} < found
     assert (
-        "not __fish_seen_subcommand_from inspect verify ops completion help",
+        f"not __fish_seen_subcommand_from {' '.join(COMMANDS[1:])} help",
         "weights",
     ) in found
     (weights,) = (line for line in lines if "weights" in line)

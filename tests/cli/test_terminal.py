@@ -37,12 +37,12 @@ def run_on_terminal(*words: str) -> list[str]:
     command = [sys.executable, "-m", "tflite2onnx", *words]
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.STDOUT, env=environment):
         os.close(theirs)
-        printed = b"".join(iter(lambda: _read(ours), b""))
+        printed = b"".join(iter(lambda: _read_bytes(ours), b""))
     os.close(ours)
     return [line.rpartition("\r")[2] for line in printed.decode().replace("\r\n", "\n").split("\n")]
 
 
-def _read(descriptor: int) -> bytes:
+def _read_bytes(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 1 << 16)
     except OSError:  # Linux reports the end as an error

@@ -128,7 +128,13 @@ def _apply_limits(limits: Limits, log: Path) -> None:
     # The signal also ends the process in C code, after it has written the stack trace.
     faulthandler.register(signal.SIGPROF, file, chain=True)
     warnings.simplefilter("error")
-    resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
+    most = limits.memory + _measure_address_space()
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits.files, limits.files))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_size, limits.file_size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _measure_address_space() -> int:
+    """Return the bytes of address space that this process has inherited: runtimes, other tests."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

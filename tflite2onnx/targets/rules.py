@@ -115,7 +115,7 @@ class ZeroPointsOfZero(Rule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node with another zero point."""
-        for node in _quantized(model):
+        for node in _list_quantized(model):
             zero_point = model.arrays.get(node.inputs[2]) if len(node.inputs) > 2 else None
             if self.only_weights and node.inputs[0] not in model.constants:
                 continue
@@ -136,7 +136,7 @@ class QuantizedTypes(Rule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node whose integers have another type."""
-        for node in _quantized(model):
+        for node in _list_quantized(model):
             integers = node.inputs[0] if node.operator == "DequantizeLinear" else node.outputs[0]
             constant = node.inputs[0] in model.constants
             allowed = (*self.weights, "int32") if constant else self.data
@@ -155,7 +155,7 @@ class PerChannelWeights(Rule):
 
     def find_breaches(self, model: ModelView) -> Iterator[Breach]:
         """Yield every node with several scales for data, or along another axis."""
-        for node in _quantized(model):
+        for node in _list_quantized(model):
             if all(size == 1 for size in model.shapes.get(node.inputs[1], ())):
                 continue
             axis = node.integers.get("axis", 1)
@@ -266,7 +266,7 @@ class DequantizedInputs(Rule):
                     yield Breach(node.name, node.operator, message)
 
 
-def _quantized(model: ModelView) -> Iterator[NodeView]:
+def _list_quantized(model: ModelView) -> Iterator[NodeView]:
     return (node for node in model.nodes if node.operator in QDQ and len(node.inputs) > 1)
 
 
