@@ -92,14 +92,12 @@ def test_update_of_every_type(dtype: str, rows: int) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("rows", "nodes"), [(7, {"Slice", "Concat"}), (70, {"ScatterND"})], ids=str
-)
-def test_update_of_stored_integers(rows: int, nodes: set[str]) -> None:
+@pytest.mark.parametrize(("rows", "nodes"), [(7, ["Concat", "Slice"]), (70, ["ScatterND"])])
+def test_update_of_stored_integers(rows: int, nodes: list[str]) -> None:
     m = Build()
     x, update = (add_input(m, [n, 5], "int8", scale=0.5, zero_point=3) for n in (rows, 2))
     result = check_outputs(m, add_update(m, x, update, m.constant([3, 0])))
-    assert {node.op_type for node in result.model.graph.node} == nodes
+    assert sorted({node.op_type for node in result.model.graph.node}) == nodes
 
 
 def test_update_folds() -> None:
