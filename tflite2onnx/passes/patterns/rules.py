@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
@@ -40,6 +41,11 @@ class Rule:
     condition: Callable[[Match], bool] = lambda _: True
     floats: bool = True
 
+    @cached_property
+    def codes(self) -> frozenset[str]:
+        """The codes of the operators, or of the activations, that all matches have."""
+        return frozenset(list_codes(self.pattern))
+
 
 def apply_rules(rules: Sequence[Rule], graph: Graph) -> Graph:
     """Return the graph after all rules, in rounds until none matches.
@@ -51,7 +57,7 @@ def apply_rules(rules: Sequence[Rule], graph: Graph) -> Graph:
     built: set[Op] = set()
     while True:
         # Most graphs have the operators of few patterns.
-        present = [rule for rule in rules if graph.codes.issuperset(list_codes(rule.pattern))]
+        present = [rule for rule in rules if graph.codes.issuperset(rule.codes)]
         changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
         if changed is graph:
             return graph
