@@ -1,0 +1,53 @@
+"""Classes that installed packages offer as entry points, in this process."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.op import registry
+from tflite2onnx.op.registry import GROUP, Key, find_class, find_entry_points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ABS = EntryPoint("Mystery", "tflite2onnx.op.elementwise.math:Unary", GROUP)
+ABSENT = EntryPoint("Mystery", "tflite2onnx.op.no_module:Mystery", GROUP)
+OTHER = EntryPoint("Mystery", "tflite2onnx.op.base:Operator", GROUP)
+MYSTERY = Key("Mystery", custom=True)
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Return a function that replaces the entry points of installed packages."""
+
+    def replace_points(*points: EntryPoint) -> None:
+        monkeypatch.setattr(registry, "entry_points", lambda group: points if group else ())
+        find_entry_points.cache_clear()
+
+    yield replace_points
+    find_entry_points.cache_clear()
+
+
+def test_a_point_that_is_found_twice_counts_once(offer: Callable[..., None]) -> None:
+    offer(OTHER, OTHER)
+    assert find_entry_points() == {MYSTERY: (OTHER,)}
+    assert find_class(Key("Enigma", custom=True)) is None
+
+
+def test_several_packages_must_not_offer_one_operator(offer: Callable[..., None]) -> None:
+    offer(OTHER, ABSENT)
+    with pytest.raises(OperatorError, match=r"got several: .*base:Operator of a package, "):
+        find_class(MYSTERY)
+
+
+@pytest.mark.parametrize("point", [ABSENT, ABS, OTHER])
+def test_a_class_that_cannot_be_loaded_is_named(
+    offer: Callable[..., None], point: EntryPoint
+) -> None:
+    offer(point)
+    with pytest.raises(OperatorError, match=f"its class {point.value} of a package cannot be load"):
+        find_class(MYSTERY)
