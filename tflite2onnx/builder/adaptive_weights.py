@@ -45,8 +45,6 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
     Of all graphs of a model the main graph must be the last.
     """
-    if not g.adaptive:
-        return tuple(nodes)
     read = {value for node in every_node(nodes) for value in node.inputs}
     weights = {value: each for value, each in g.adaptive.items() if value in read}
     if weights:
