@@ -101,8 +101,11 @@ def counter(m: Build) -> Tensor:
     return m.input([], dtype="int32", name="count")
 
 
-def build_growing_list(start: int) -> Build:
-    """Return a loop that appends a row to its list in each round."""
+def build_growing_list(start: int, *, variable: bool = False) -> Build:
+    """Return a loop that negates its list and appends a row to it in each round.
+
+    `variable` marks the negated list as a variable tensor.
+    """
     m = Build()
     count, rows, row = counter(m), m.input([start, 3], name="rows"), m.input([1, 3], name="row")
 
@@ -119,8 +122,9 @@ def build_growing_list(start: int) -> Build:
         if inner is cond:
             inner.output(add_less(inner, given))
             continue
-        more = inner.tensor([None, 3])
-        inner.op("CONCATENATION", [op(inner, "NEG", given[1]), given[2]], [more], axis=0)
+        more, negated = inner.tensor([None, 3]), inner.tensor([1, 3], variable=variable)
+        inner.op("NEG", [given[1]], [negated])
+        inner.op("CONCATENATION", [negated, given[2]], [more], axis=0)
         inner.output(op(inner, "ADD", given[0], number(inner, 1)), more, given[2])
     made = m.op(
         "WHILE",

@@ -9,7 +9,13 @@ import pytest
 from flatbuffers import flexbuffers
 
 from tests.support import Build, Subgraph, Tensor, check
-from tests.support.control import add_less, apply_operator, count_rounds, graph
+from tests.support.control import (
+    add_less,
+    apply_operator,
+    build_growing_list,
+    count_rounds,
+    graph,
+)
 from tests.support.reading import float32
 from tests.support.streams import SHAPE, assign, handle, initialise, read_variable, states
 from tflite2onnx import convert
@@ -168,6 +174,12 @@ def test_variable_tensors_of_a_graph_that_is_called_begin_anew() -> None:
         )
     m.output(*ends)
     assert states(check(m.bytes(), runs=3)) == []
+
+
+def test_variable_that_is_computed_before_it_is_read_is_no_state() -> None:
+    """The list grows in each round: the variable has its size, not the declared one."""
+    m = build_growing_list(2, variable=True)
+    assert states(check(m.bytes(), runs=2, ranges={"int32": (0, 0)})) == []
 
 
 def test_an_initial_value_that_is_not_there_yet() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,24 @@ def cleared_elements(tensor: Tensor, room: int) -> Array:
     zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
     element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
     return np.broadcast_to(element, tensor.shape)  # a file may declare any size
+
+
+def unmark_computed_variables(graph: Graph, lasting: Collection[Tensor]) -> Graph:
+    """Return the graph with variables of sub-graphs that hold no state as ordinary tensors.
+
+    `lasting` are the tensors that keep their elements between two runs of the graph. Any other
+    variable holds no state if an operator computes it before another one reads it: its cleared
+    elements are never read. It then has the shape that the operator gives it; the declared shape
+    need not hold.
+    """
+    computed = {}
+    for inner in graph.every_graph():
+        read = {*lasting, *inner.inputs}
+        for op in inner.ops:
+            read.update(t for t in op.inputs if t is not None)
+            found = (t for t in op.outputs if t.is_variable and t not in read)
+            computed.update({t: replace(t, is_variable=False) for t in found})
+    return graph.replace_tensors(computed) if computed else graph
 
 
 def computed_once(graph: Graph) -> dict[Tensor, Array]:

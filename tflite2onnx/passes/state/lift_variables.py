@@ -11,7 +11,8 @@ value of each variable. Readers get this tensor; writers make a new one.
 1. A variable that is written to, and read in a later run, is a state: its first value is an input
    of the graph and its last value is an output. A state that no output depends on is dropped.
 2. A variable that nothing writes to is a constant.
-3. Variable tensors of sub-graphs are cleared each time the sub-graph runs.
+3. Variable tensors of sub-graphs are cleared each time the sub-graph runs. A variable tensor that
+   an operator of the sub-graph computes before it is read is no state.
 4. An operator that writes to its variable inputs gets one more output for each, in the order of the
    inputs: the next value. If two of the inputs are one variable, the option `shared_state` is set.
 5. Internal memory of an operator is a variable input as well (see `lift_kernel_memory`).
@@ -35,7 +36,11 @@ from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.state.drop_unobserved_states import drop_unobserved_states
-from tflite2onnx.passes.state.initial_values import cleared_elements, computed_once
+from tflite2onnx.passes.state.initial_values import (
+    cleared_elements,
+    computed_once,
+    unmark_computed_variables,
+)
 from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -89,6 +94,7 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
     if not any(op.is_builtin(*RESOURCES) or _list_variables(op) for op in graph.every_op()):
         return graph
     lasting = memory.union(model.graphs[index].tensors)
+    graph = unmark_computed_variables(graph, lasting)
     return _Explicit(model, graph, index, lasting).make_graph(goes_on)
 
 
