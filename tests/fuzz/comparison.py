@@ -86,7 +86,7 @@ def _run_litert(data: bytes, runs: Runs, *, overwrites: bool) -> Numbers | str:
         if not _fit(ports, runs[0]):
             return "its inputs are unknown"
     interpreter.allocate_tensors()
-    want = []
+    want: list[list[Array]] = []
     start = time.process_time()
     for inputs in runs:
         if overwrites and want:
