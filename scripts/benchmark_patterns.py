@@ -18,6 +18,7 @@ from unittest.mock import patch
 from inference import bind_onnx_runtime, measure_inferences
 
 import tflite2onnx
+from tests.op.signal import test_rfft as rfft
 from tests.passes.patterns import test_flatten_packs as packs
 from tests.passes.patterns import test_fuse_rearrangements as rearrangements
 from tests.passes.patterns import test_fuse_repeats as repeats
@@ -37,7 +38,10 @@ TURNS = 40
 
 
 class Row(NamedTuple):
-    """The path of a pass, a function that builds a model, and the opset of the ONNX model."""
+    """The path of a pass, a function that builds a model, and the opset of the ONNX model.
+
+    The path may be that of a function that returns None where another form is better.
+    """
 
     path: str
     build: Callable[[], bytes]
@@ -91,6 +95,20 @@ def spell_attention(
     """Return attention as ai-edge-torch writes it."""
     m = attention.Spelled(batch, rows, heads, depth)
     attention.spell_torch(m, masked=masked)
+    return m.bytes()
+
+
+def spell_transform(*shape: int) -> bytes:
+    """Return the magnitudes of the Fourier transform of rows."""
+    m = Build()
+    m.output(
+        *m.op(
+            "COMPLEX_ABS",
+            [rfft.spectrum(m, [*shape])],
+            [[*shape[:-1], shape[-1] // 2 + 1]],
+            dtype="float32",
+        )
+    )
     return m.bytes()
 
 
@@ -198,6 +216,13 @@ ROWS: dict[str, Row] = {
         )
         for times, channels in ((200, 16), (1000, 32), (4000, 64))
     },
+    **{
+        f"Fourier transform of {length} numbers, {rows} rows": Row(
+            "tflite2onnx.op.signal.rfft.transform_real",
+            lambda size=(rows, 1, length): spell_transform(*size),
+        )
+        for length, rows in ((256, 100), (512, 1), (512, 96), (2048, 300))
+    },
     "four states of 128 numbers in one tensor": Row(
         "patterns.split_slices", lambda: slices.spell_states(128)
     ),
@@ -213,7 +238,10 @@ ROWS: dict[str, Row] = {
 
 
 def convert_without(path: str, data: bytes, opset: int | None) -> bytes:
-    """Convert a model without the pass of a path."""
+    """Convert a model without the pass of a path, or with the other form of a function."""
+    if path.startswith("tflite2onnx."):
+        with patch(path, lambda *_: None):
+            return convert_model(data, opset)
     found = passes.find_pass
 
     def find_other(each: str) -> Callable[[object], object]:

@@ -184,6 +184,17 @@ def test_large_reductions(size: int, want: list[tuple[str, str]]) -> None:
     assert verify(m.bytes(), half).ok
 
 
+def test_fourier_transform_stays_float32() -> None:
+    """A product with a matrix of large elements is a sum; weights of a network are far smaller."""
+    m = Build()
+    lengths = m.constant(np.array([1, 256], np.int32))
+    (x,) = m.op("RFFT2D", [m.input([3, 1, 256]), lengths], [[3, 1, 129]], dtype="complex64")
+    m.output(*m.op("COMPLEX_ABS", [x], [[3, 1, 129]], dtype="float32"))
+    half = convert_half(m.bytes())
+    assert [node for node, _ in list_reasons(half)].count("MatMul") == 2
+    assert verify(m.bytes(), half).ok
+
+
 @pytest.mark.parametrize(("size", "want"), [(4, []), (40, [("AveragePool", OVERFLOW)])])
 def test_pools(size: int, want: list[tuple[str, str]]) -> None:
     """An average pool sums as many elements as its window has."""

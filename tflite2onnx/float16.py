@@ -49,6 +49,9 @@ _OVERFLOWING = {
 # ONNX Runtime 1.31 inserts Casts around operators without a float16 kernel, but fails on these if
 # they add, multiply or compare elements.
 _SCATTERING = {"ScatterElements", "ScatterND"}
+# A product with a matrix of larger elements is a sum of many elements, such as a Fourier transform
+# (mean 0.64); weights of networks are far smaller.
+_MEAN_OF_SUMS = 0.5
 # If these read values that float16 may not hold, they stay in float32 too.
 _ELEMENTWISE = {
     *("Abs", "Add", "Ceil", "Clip", "Div", "Floor", "Identity", "Log", "Max", "Min", "Mod", "Mul"),
@@ -193,6 +196,9 @@ class _Choice:
         if node.op_type in _SUMS:
             added = self._count_added(node)
             return added is None or added > _MOST_ADDED
+        if node.op_type == "MatMul":
+            constants = (v.data for v in node.inputs if v is not None and v.data is not None)
+            return any(np.abs(data).mean() > _MEAN_OF_SUMS for data in constants)
         return node.op_type in _OVERFLOWING
 
     def _count_added(self, node: Node) -> int | None:

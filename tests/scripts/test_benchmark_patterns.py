@@ -23,6 +23,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_each_pass_removes_nodes(script: Any) -> None:
     rows = {(row.path, row.opset): (name, row) for name, row in script.ROWS.items()}
     for (path, opset), (name, row) in rows.items():
+        if path.startswith("tflite2onnx."):  # a function that chooses a form, not a pass
+            continue
         data = row.build()
         models = [
             script.convert_without(path, data, opset),

@@ -265,3 +265,28 @@ def test_dynamic_transforms() -> None:
     given = random_numbers("float32", 2, 3, 9)
     (y,) = run_onnx(result.model, {result.inputs[0].name: given})
     np.testing.assert_allclose(y, pairs(np.fft.rfft(given, 8)), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("length", "node"),
+    [(7, "MatMul"), (250, "MatMul"), (1021, "MatMul"), (1511, "DFT"), (1 << 15, "DFT")],
+)
+def test_lengths_of_real_transforms(length: int, node: str, dtype: str) -> None:
+    """Two products for two factors, one product for a prime, DFT where matrices would be large.
+
+    ONNX Runtime's DFT is inaccurate for a prime length.
+    """
+    m, half = Build(), length // 2 + 1
+    x = m.input([2, length], dtype=dtype, shape_signature=[-1, length])
+    kind = {"float32": "complex64", "float64": "complex128"}[dtype]
+    made = [m.tensor([2, half], dtype=kind, shape_signature=[-1, half])]
+    operands = [x, m.constant(np.array([length], np.int32))]
+    m.output(*m.custom("FlexRFFT", operands, made, flex_options("RFFT")))
+    result = convert(m.bytes())
+    given = random_numbers(dtype, 3, length)
+    (y,) = run_onnx(result.model, {result.inputs[0].name: given})
+    want = pairs(np.fft.rfft(given.astype(np.float64)))
+    tolerance = 1e-3 if length == 1511 else 1e-6 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(y, want, rtol=0, atol=tolerance * np.abs(want).max())
+    assert node in {each.op_type for each in result.model.graph.node}

@@ -10,9 +10,10 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect_type, ints
+from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.signal.rfft import complex_shape, pair_axes, synthesis
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType, Shape, Sizes
 
 _PAIR = 2
 
@@ -110,17 +111,20 @@ class FlexFourier(DynamicShape):
             value = _fit_lengths(
                 g, value, batch_axes, [b - a for a, b in zip(sizes, lengths, strict=True)], x.dtype
             )
-        value = self._transform_axes(g, value, batch_axes, x.dtype)
+        value = self._transform_axes(g, value, x.sizes[: len(lead)] or (1,), x.dtype)
         if kind.real and kind.inverse:
             value = self._synthesize_real(g, value, x.dtype)
         return value if lead else g.Squeeze(value, g.ints([0]))
 
-    def _transform_axes(self, g: Builder, value: Value, batch_axes: int, dtype: DType) -> Value:
+    def _transform_axes(self, g: Builder, value: Value, lead: Sizes, dtype: DType) -> Value:
         """Return the transform along all axes, except the last of an inverse to real numbers."""
-        kind, axes = self._kind, [*range(batch_axes, batch_axes + self._kind.axes)]
+        kind, axes = self._kind, [*range(len(lead), len(lead) + self._kind.axes)]
         if kind.real:
             *axes, last = axes
-            value = value if kind.inverse else g.dft(value, last, onesided=True)
+            if not kind.inverse:
+                rows, width = (*lead, *self._lengths[:-1]), self._lengths[-1]
+                made = transform_real(g, value, rows, width, dtype)
+                value = g.dft(value, last, onesided=True) if made is None else made
         sizes = self._lengths[: len(axes)]
         for axis, size in zip(axes, sizes, strict=True):
             value = (

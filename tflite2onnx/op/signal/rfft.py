@@ -19,9 +19,10 @@ from tflite2onnx.op.base import (
     View,
 )
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import Dim
 
 _PAIR = 2
@@ -117,13 +118,23 @@ class RealFourier(DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
-        adds_batch = x.rank == 2
-        value = g.Unsqueeze(
-            self._fit_length(g, x, lengths), g.ints([0, 3] if adds_batch else [x.rank])
-        )
-        axis = x.rank - 1 + adds_batch
-        value = g.dft(g.dft(value, axis, onesided=True), axis - 1)
-        return g.Squeeze(value, g.ints([0])) if adds_batch else value
+        lead = x.sizes[:-2] or (1,)
+        value = self._transform_rows(g, self._fit_length(g, x, lengths), lead)
+        if self.has_data_dependent_shape or self._lengths[0] > 1:
+            value = g.dft(value, len(lead))
+        return value if x.rank > 2 else g.Squeeze(value, g.ints([0]))
+
+    def _transform_rows(self, g: Builder, x: Value, lead: Sizes) -> Value:
+        """Return [*lead, rows, frequencies, 2]: the transform of the last axis."""
+        if not self.has_data_dependent_shape:
+            rows, width = self._lengths
+            many = tuple(size for size in (*lead, rows) if size != 1) or (1,)
+            made = transform_real(g, x, many, width, DType.FLOAT32)
+            if made is not None:
+                return g.reshape(made, (*lead, rows, width // 2 + 1, _PAIR))
+        rank = len(lead) + 2
+        new_axes = [rank] if self.input(0).rank > 2 else [0, rank]
+        return g.dft(g.Unsqueeze(x, g.ints(new_axes)), rank - 1, onesided=True)
 
     def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
         if self.has_data_dependent_shape or {x.rank - 2, x.rank - 1} & x.tensor.symbols.keys():
@@ -173,7 +184,7 @@ class InverseRealFourier(Operator):
         value = g.reshape(x, (-1, *x.shape[-3:]))
         if any(missing):
             value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *missing, 0]))
-        columns = g.dft(value, 1, inverse=True)
+        columns = g.dft(value, 1, inverse=True) if height > 1 else value
         rows = g.reshape(columns, (-1, half * _PAIR))
         return g.reshape(g.MatMul(rows, synthesis(width).astype(np.float32)), y.shape)
 
