@@ -24,6 +24,7 @@ from tflite2onnx.builder.builder import (
     eliminate_dead_nodes,
 )
 from tflite2onnx.builder.join_reshapes import join_reshapes
+from tflite2onnx.builder.keep_softmax_rows import keep_softmax_rows
 from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
@@ -159,6 +160,8 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     ends_of_graph = [port.value for port in outputs]
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
+    if not g.canonical:
+        distinct = keep_softmax_rows(distinct, g.types, g.ints)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
     nodes = lower_nodes(live, g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)

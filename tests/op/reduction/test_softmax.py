@@ -70,9 +70,7 @@ def test_quantized_softmax(size: int) -> None:
     check_outputs(m, *y, steps=1)
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_between_convolutions_nothing_moves(code: str) -> None:
-    """On a channels-first image the normalization runs along axis 1, without Transposes."""
+def normalize_between_convolutions(code: str) -> Build:
     m = Build()
     x = m.input([2, 5, 7, 3])
     weights = m.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 1, 3))
@@ -80,8 +78,39 @@ def test_between_convolutions_nothing_moves(code: str) -> None:
     window: Any = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
     (y,) = m.op("CONV_2D", [x, weights, bias], [[2, 5, 7, 3]], **window)
     (y,) = m.op(code, [y], [[2, 5, 7, 3]], **options(code))
-    result = check_outputs(m, *m.op("CONV_2D", [y, weights, bias], [[2, 5, 7, 3]], **window))
+    m.output(*m.op("CONV_2D", [y, weights, bias], [[2, 5, 7, 3]], **window))
+    return m
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_between_convolutions_nothing_moves(code: str) -> None:
+    """On a channels-first image the normalization runs along axis 1, without Transposes."""
+    result = check(normalize_between_convolutions(code).bytes(), forms="canonical")
     assert "Transpose" not in {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize("code", ["LOG_SOFTMAX", "SOFTMAX"])
+def test_softmax_between_convolutions_has_rows_of_a_matrix(code: str) -> None:
+    """ONNX Runtime's kernel is slow along another axis, and moves Transposes through the node."""
+    result = check(normalize_between_convolutions(code).bytes())
+    codes = [node.op_type for node in result.model.graph.node]
+    node = {"LOG_SOFTMAX": "LogSoftmax", "SOFTMAX": "Softmax"}[code]
+    assert codes == ["Conv", "Transpose", "Reshape", node, "Reshape", "Transpose", "Conv"]
+
+
+@pytest.mark.parametrize("forms", ["fastest", "canonical"])
+def test_softmax_of_an_image_at_the_output(forms: str) -> None:
+    """The classes of a segmentation network come last, unless ONNX's plain form is wanted."""
+    m = Build()
+    weights = m.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 1, 3))
+    window: Any = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    operands = [m.input([2, 5, 7, 3]), weights, m.constant(np.zeros(3, np.float32))]
+    (y,) = m.op("CONV_2D", operands, [[2, 5, 7, 3]], **window)
+    m.output(*m.op("SOFTMAX", [y], [[2, 5, 7, 3]], beta=2.0))
+    result = check(m.bytes(), forms=forms)
+    (node,) = (node for node in result.model.graph.node if node.op_type == "Softmax")
+    assert node.attribute[0].i == (3 if forms == "fastest" else 1)
+    assert "Reshape" not in {node.op_type for node in result.model.graph.node}
 
 
 @pytest.mark.parametrize(

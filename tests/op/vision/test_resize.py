@@ -132,6 +132,27 @@ def test_the_plainest_node_that_is_exact(
     assert nodes(size, made, options) == expected
 
 
+@pytest.mark.parametrize("options", [PLAIN, CENTERED])
+@pytest.mark.parametrize("made", [(10, 14), (15, 7)])
+def test_nearest_to_a_multiple_is_asymmetric(
+    made: tuple[int, int], options: dict[str, Any]
+) -> None:
+    """ONNX Runtime is fast in this mode, which selects the same elements."""
+    model = check(build_resize(NEAREST, (5, 7), made, options), tolerance=0).model
+    (node,) = (node for node in model.graph.node if node.op_type == "Resize")
+    modes = {a.name: a.s.decode() for a in node.attribute}
+    assert modes["coordinate_transformation_mode"] == "asymmetric"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("forms", ["fastest", "canonical"])
+def test_channels_of_bytes_are_images_of_their_own(forms: str, dtype: str) -> None:
+    """ONNX Runtime cannot move its Transposes through a Reshape to the slow side of Resize."""
+    data = build_resize(NEAREST, (5, 7), (10, 14), CENTERED, dtype=dtype, scale=0.5, zero_point=3)
+    nodes = [node.op_type for node in check(data, forms=forms).model.graph.node]
+    assert nodes.count("Reshape") == (2 if forms == "fastest" else 0)
+
+
 def build_any_resize(code: str, **bad: Any) -> bytes:
     """Return resizing with any shapes, types and options, valid or not."""
     m = Build()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.graph import Op
+from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape
@@ -48,7 +49,26 @@ class LastAxis(DynamicShape):
             )
 
 
-class Softmax(LastAxis):
+class Exponential(LastAxis):
+    """Base of SOFTMAX and LOG_SOFTMAX.
+
+    Passes set the option `stored_last` if ONNX's node must have the last axis, too.
+    """
+
+    def frames(self) -> Sequence[Frame]:
+        if not self.options.get("stored_last"):
+            return super().frames()
+        x = self.input(0)
+        names = axis_names(x.rank)
+        large = {names[i] for i in range(x.rank) if i in x.symbols or x.shape[i] != 1}
+
+        def is_last(label: Axes) -> bool:
+            return large.isdisjoint(label[label.index(names[-1]) + 1 :])
+
+        return [Frame({0: names, ~0: names}, names, legal=is_last)]
+
+
+class Softmax(Exponential):
     """SOFTMAX: exp(beta * x), divided by its sum."""
 
     codes = ("SOFTMAX",)
@@ -98,7 +118,7 @@ class Softmax(LastAxis):
         return bool(np.exp(-5) / target.scale[0] > size)
 
 
-class LogSoftmax(LastAxis):
+class LogSoftmax(Exponential):
     """LOG_SOFTMAX: x minus the logarithm of the sum of exp(x)."""
 
     codes = ("LOG_SOFTMAX",)

@@ -1,0 +1,27 @@
+"""SOFTMAX and LOG_SOFTMAX get the option `stored_last`: their axis is the last in ONNX, too.
+
+ONNX's nodes take any axis, but ONNX Runtime's kernels transpose any other axis to the last and
+back (softmax.cc, qlinear_softmax.cc), element by element: 21 classes of 256x256 pixels, with the
+channels first, take 31 ms in place of 1.3 (Intel family 6 model 167, one thread). A Transpose that
+the planner places, if it cannot avoid it, takes less.
+
+This is no rule (`rules.py`): nothing is recognised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tflite2onnx.graph import Graph, Op, Options
+
+
+def store_softmax_last(graph: Graph) -> Graph:
+    """Return the graph with the option set for tensors that the planner may store otherwise."""
+
+    def change(op: Op) -> list[Op]:
+        x = op.inputs[0] if op.inputs else None
+        if not op.is_builtin("LOG_SOFTMAX", "SOFTMAX") or x is None or x.rank < 3:
+            return [op]
+        return [replace(op, options=Options({**op.options, "stored_last": True}))]
+
+    return graph.rewrite(change)
