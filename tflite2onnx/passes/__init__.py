@@ -181,7 +181,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
     # Softmax along another axis than the last is slow.
-    apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.store_softmax_last"),
+    apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.
     apply_if_valid("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
