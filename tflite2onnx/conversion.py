@@ -155,8 +155,9 @@ def convert_model(
     options = name_tensors(options, model, index)
     whole = model.graphs[index]
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
-    shapes = list_sample_sizes(options.shapes, options.batch)
-    graph, words = resize_inputs(inline_subgraphs(model, index), shapes)
+    graph = inline_subgraphs(model, index)
+    shapes = list_sample_sizes(graph, options.shapes, options.batch)
+    graph, words = resize_inputs(graph, shapes)
     if options.io_type is not None:
         graph = change_io_types(graph, options.io_type)
     graph = apply_passes(list_entry_point_passes(model, index), graph)

@@ -296,6 +296,8 @@ class ConversionOptions:
         unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
         if self.quantization == "symmetric" or unset.get("quantization") == "symmetric":
             unset |= {"activations": "int8", "weights": "int8"}
+        if self.quantization == "float":
+            unset = {n: v for n, v in unset.items() if n not in ("activations", "weights")}
         return replace(self, **unset)
 
 
@@ -311,6 +313,13 @@ def _check_values(options: ConversionOptions) -> None:
     _check_io_type(options.io_type, options.quantization)
     if options.quantization == "symmetric" and "uint8" in (options.activations, options.weights):
         raise OptionError("activations and weights must be int8 with quantization symmetric")
+    if options.quantization == "float":
+        for name in ("activations", "weights"):
+            if getattr(options, name) not in ("auto", "adaptive"):
+                raise OptionError(
+                    f"{name} must not be given with quantization float, got"
+                    f" {getattr(options, name)}: it has no integers"
+                )
 
 
 def _check_pictures(options: ConversionOptions) -> None:

@@ -123,12 +123,21 @@ def test_standard_input_to_a_folder(output: str, monkeypatch: pytest.MonkeyPatch
         ({"shapes": {"x": (True, 5, 7, 3)}}, "a size must be a positive number or a name"),
         ({"batch": True}, "a size must be a positive number or a name, got True"),
         ({"opset": True}, "opset must be 9 to"),
+        ({"batch": 2, "shapes": {"x": (4, 5, 7, 3)}}, "x must be 1 or the batch, 2, got 4"),
+        ({"weights": "int8", "quantization": "float"}, "weights must not be given with"),
+        ({"activations": "uint8", "quantization": "float"}, "activations must not be given with"),
     ],
 )
-def test_values_of_another_type(options: dict[str, Any], reason: str) -> None:
-    """Values that look like others are refused."""
+def test_values_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
+    """Values that look like others are refused, and values that contradict each other."""
     with pytest.raises(OptionError, match=reason):
         convert(build_named(), **options)
+
+
+def test_floats_for_a_target_of_integers() -> None:
+    """The integers that a target prefers do not contradict floats."""
+    options: dict[str, Any] = {"quantization": "float", "target": "openvino"}
+    assert convert(build_named(), **options).opset >= 17
 
 
 def test_numbers_of_numpy() -> None:

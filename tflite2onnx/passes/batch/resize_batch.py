@@ -36,10 +36,22 @@ class Batch(NamedTuple):
 
 
 def list_sample_sizes(
-    shapes: Mapping[str, Sequence[Size]], batch: Size | None
+    graph: Graph, shapes: Mapping[str, Sequence[Size]], batch: Size | None
 ) -> dict[str, Sequence[Size]]:
-    """Return the shapes of inputs for one sample: the first size may be that of the batch."""
-    size = None if batch is None else Batch.from_text(batch).size
+    """Return the shapes of inputs for one sample: the first size may be that of the batch.
+
+    Raises:
+        OptionError: the first size of an input that takes one sample is neither 1 nor the batch.
+    """
+    if batch is None:
+        return dict(shapes)
+    size = Batch.from_text(batch).size
+    for tensor in graph.inputs:
+        first, *_ = (*shapes.get(tensor.name, ()), 1)
+        if tensor.shape[:1] == (1,) and first not in (1, size):
+            raise OptionError(
+                f"the first size of {tensor.name} must be 1 or the batch, {size}, got {first}"
+            )
     return {
         name: (1, *sizes[1:]) if sizes and sizes[0] == size else sizes
         for name, sizes in shapes.items()
