@@ -97,8 +97,8 @@ _REASONS: Mapping[str, str] = {
         " larq_compute_engine, so that binary layers become float layers"
     ),
     "PosenetDecoderOp": (
-        "it decodes poses from the network's heatmaps: make its inputs the model's outputs, and"
-        " decode them outside of the model"
+        "it decodes poses from the network's heatmaps: convert the network without it"
+        " (posenet_..._quant.tflite, not posenet_..._quant_decoder.tflite), and decode them outside"
     ),
     "TFLM_DECODE": (
         "it decompresses weights that were compressed for tflite-micro: convert the model before"
