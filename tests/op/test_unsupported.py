@@ -114,7 +114,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         ("XC_conv2d_v2", "compiled for an XMOS xcore"),
         ("MTKEXT_CONV_2D", "compiled for a MediaTek NPU"),
         ("LceBconv2d", "without larq_compute_engine"),
-        ("PosenetDecoderOp", "make its inputs the model's outputs"),
+        ("PosenetDecoderOp", "convert the network without it"),
         ("TFLM_DECODE", "weights that were compressed for tflite-micro"),
         ("AlignmentPointsToTransformMatrix", "only a GPU delegate runs it"),
         ("DISPATCH_OP", "the model before its compilation"),
