@@ -6,6 +6,7 @@ import argparse
 from importlib import import_module
 from typing import NoReturn
 
+from tflite2onnx.utils.suggestions import suggest_names
 from tflite2onnx.version import VERSION
 
 _FAILED = 1
@@ -17,7 +18,12 @@ class Parser(argparse.ArgumentParser):
     """A parser that exits with status 1: argparse's 2 means here that a verification failed."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with one line."""
+        """Exit with one line, which names the option closest to the first unknown option."""
+        prefix = "unrecognized arguments: "
+        unknown = message.removeprefix(prefix).split()[:1] if message.startswith(prefix) else []
+        if unknown and unknown[0].startswith("--"):
+            options = (text for action in self._actions for text in action.option_strings)
+            message += suggest_names(unknown[0].partition("=")[0], options)
         self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
