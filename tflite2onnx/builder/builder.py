@@ -378,8 +378,13 @@ class Builder(QdqNodes):
         return real if want.quantization is None else self.quantize(real, want, order)
 
 
+_WITH_GRAPHS = frozenset({"If", "Loop", "Scan"})
+
+
 def bodies_of(node: Node) -> dict[str, Body]:
     """Return the graphs that are attributes of a node, by the names of the attributes."""
+    if node.op_type not in _WITH_GRAPHS:
+        return {}
     return {key: body for key, body in node.attributes.items() if isinstance(body, Body)}
 
 
