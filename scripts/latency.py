@@ -36,6 +36,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -173,9 +174,16 @@ def find_family(model: Path) -> str:
 
 
 def is_short(model: Path, threads: int, least: float) -> bool:
-    """Return whether LiteRT runs a model in fewer than `least` milliseconds, without a doubt."""
+    """Return whether LiteRT runs a model in fewer than `least` milliseconds, without a doubt.
+
+    A model that ends the process is left out with a message: it would end the measurement, too.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        ((seconds, _),) = pool.submit(infer, [model], 3, threads).result()
+        try:
+            ((seconds, _),) = pool.submit(infer, [model], 3, threads).result()
+        except BrokenProcessPool:
+            sys.stderr.write(f"LiteRT ends the process: {model}\n")
+            return True
     return bool(seconds) and 1e3 * max(seconds) < least
 
 

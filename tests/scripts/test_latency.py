@@ -1,8 +1,12 @@
 """scripts/latency.py: its table and its chart."""
 
+import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 from tflite2onnx.utils.processor import describe_processor
 
@@ -68,3 +72,18 @@ def test_small_models_and_missing_files(tmp_path: Path) -> None:
         assert result.stdout.splitlines()[1:] == [""]
     result = run_latency(str(tmp_path / "missing.tflite"))
     assert "no such file" in result.stderr
+
+
+def end_process(*_: object) -> None:
+    """Take the place of a runtime that crashes."""
+    os._exit(1)
+
+
+def test_a_model_that_ends_the_process_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    latency = import_module("latency")
+    monkeypatch.setattr(latency, "infer", end_process)
+    assert latency.is_short(Path("model.tflite"), 1, 0.3)
+    assert capsys.readouterr().err == "LiteRT ends the process: model.tflite\n"

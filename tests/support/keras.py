@@ -48,6 +48,8 @@ class Keras:
     batch: int | None = BATCH
     times: int = TIMES
     dynamic: bool = False  # the length of the sequence is the number of rounds
+    mask: str = ""  # what a masked item stores: "zero", "state", or what a variable "kept"
+    tiled: bool = False  # the mask is repeated for all units
     int8: bool = False  # weights are integers
     rows: bool = False  # each row of the weights has a scale
 
@@ -64,11 +66,19 @@ class Keras:
     axis: int = 0
     other: bool = False  # the update gate multiplies the new value
     stale: bool = False  # the next state is computed from the previous state alone
+    zeroed: bool = False  # the first states are 0
+    start: float = 0  # the first value of what a variable kept
+    unmasked: int = 0  # so many of the last variables have no choice
+    returned: bool = False  # c of a masked LSTM is an output
 
     def model(self) -> Build:
         """Return (states, sequence) -> (counts, items, states)."""
         m = Build()
-        states = [m.input([self.batch, UNITS], name=f"state {i}") for i in range(self.states)]
+        zeros = np.zeros((self.batch or 1, UNITS), np.float32)
+        states = [
+            m.constant(zeros) if self.zeroed else m.input([self.batch, UNITS], name=f"state {i}")
+            for i in range(self.states)
+        ]
         times = None if self.dynamic else self.times + self.more
         shape, batch_first = [times, self.batch, FEATURES], [self.batch, times, FEATURES]
         sequence = m.input(batch_first if self.axis or self.turned else shape, name="x")
@@ -78,12 +88,18 @@ class Keras:
         most = self.round_count(m, sequence)
         variables = [*counts, self.items(m, sequence, most), *states, sequence, most]
         given = variables if self.dynamic else variables[:-1]
-        ends = loop(m, given, self.body, self.condition)[: 3 + self.states]
+        if self.mask:
+            given.append(m.input([self.times, self.batch, 1], name="mask", dtype="bool"))
+            shape = [self.batch or 1, UNITS]
+            given.append(m.constant(np.full(shape, self.start, np.float32)))
+        ends = loop(m, given, self.body, self.condition)
+        kept = ends[-1:] if self.mask == "kept" else []
+        ends = ends[: 3 + self.states]
         if self.listed:
             inputs = [ends[2], m.constant([-1, UNITS])]
             shape = [self.length, self.batch, UNITS]
             (ends[2],) = add_list_operator(m, "Stack", inputs, [m.tensor(shape)])
-        m.output(*ends)
+        m.output(*(ends if self.returned or not self.mask else ends[:4]), *kept)
         return m
 
     @property
@@ -138,9 +154,21 @@ class Keras:
         """Return the next values."""
         counts, items, (h, *others) = xs[:2], xs[2], xs[3 : 3 + self.states]
         sequence, *most = xs[3 + self.states :]
+        masked = self.mask_of(m, most[-2], counts[0]) if self.mask else None
         shape = [self.batch, FEATURES]
         (x,) = m.op("GATHER", [sequence, counts[0]], [shape], axis=self.axis)
         made, *rest = Cell(self, m).step(x, h, others)
+        stored, result = made, made
+        if masked is not None:
+            zero = m.constant(np.array(0, np.float32))
+            before = {"zero": zero, "state": h, "kept": most[-1]}[self.mask]
+            stored = self.choose(m, masked, made, before)
+            old = [h, *others][: self.states - self.unmasked]
+            pairs = [
+                self.choose(m, masked, *each) for each in zip([made, *rest], old, strict=False)
+            ]
+            result, *rest = [*pairs, *[made, *rest][len(pairs) :]]
+            most[-1] = stored if self.mask == "kept" else most[-1]
         steps = [number(m, self.step), number(m, 1)]
         bounds = ["RELU_N1_TO_1" if self.bounded else "NONE", "NONE"]
         following = [
@@ -149,15 +177,30 @@ class Keras:
         ]
         if self.listed:
             place = number(m, 0) if self.last else counts[0]
-            (item,) = add_list_operator(m, "SetItem", [items, place, made])
+            (item,) = add_list_operator(m, "SetItem", [items, place, stored])
         else:
             sizes = m.constant([1, self.batch or -1, UNITS])
-            (item,) = m.op("RESHAPE", [made, sizes], [[1, *made.shape]])
+            (item,) = m.op("RESHAPE", [stored, sizes], [[1, *made.shape]])
         if not self.last and not self.listed:
             (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
             (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)
             (item,) = m.op("DYNAMIC_UPDATE_SLICE", [items, item, place], [items.shape])
-        return [*following, item, op(m, "ABS", h) if self.stale else made, *rest, sequence, *most]
+        return [*following, item, op(m, "ABS", h) if self.stale else result, *rest, sequence, *most]
+
+    def mask_of(self, m: Subgraph, mask: Tensor, count: Tensor) -> Tensor:
+        """Return the item of the mask."""
+        (item,) = m.op("GATHER", [mask, count], [[self.batch, 1]], dtype="bool", axis=0)
+        if not self.tiled:
+            return item
+        shape = [self.batch, UNITS]
+        return m.op("TILE", [item, m.constant([1, UNITS])], [shape], dtype="bool")[0]
+
+    def choose(self, m: Subgraph, mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
+        """Return the new value where the mask is set."""
+        code = "SELECT" if self.tiled else "SELECT_V2"
+        if self.tiled and not old.shape:
+            old = m.constant(np.zeros(new.shape, np.float32))
+        return m.op(code, [mask, new, old], [new.shape])[0]
 
 
 class Cell:

@@ -188,6 +188,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
     # An image of few channels between two convolutions takes long to store and read.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
+    # ONNX Runtime computes groups of few channels one by one.
+    apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
 )

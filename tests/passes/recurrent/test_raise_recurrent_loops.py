@@ -110,6 +110,54 @@ def test_other_limits_stay_those_of_a_loop(form: Keras) -> None:
     assert "Loop" in {n.op_type for n in convert(form.model().bytes()).model.graph.node}
 
 
+def node_types(form: Keras) -> set[str]:
+    """Compare a model with LiteRT, with several masks; return the types of its nodes."""
+    data = form.model().bytes()
+    given = random_inputs(data, 0, float32=(-1, 1))
+    masks = np.random.default_rng(0).random((3, *given[-1].shape)) < 0.5
+    for mask in (*masks, np.zeros_like(masks[0]), np.ones_like(masks[0])):
+        result: Any = check(data, inputs=[*given[:-1], mask], random_layouts=[])
+    return {node.op_type for node in result.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(Keras(cell, mask="kept") for cell in ("LSTM", "GRU", "GRU-before", "RNN")),
+        Keras(mask="zero"),
+        Keras(mask="state", batch=1),
+        Keras("GRU", mask="zero", tiled=True),
+        Keras("GRU", mask="state", last=True),
+        Keras("GRU", mask="kept", last=True, tiled=True),
+        Keras(mask="kept", times=1),
+    ],
+    ids=str,
+)
+def test_a_layer_with_a_mask_reads_the_unmasked_items(form: Keras) -> None:
+    # LiteRT reads the first values of states from inputs: those of what was kept are 0.
+    made = replace(form, zeroed=form.mask == "kept")
+    types = node_types(made)
+    assert form.cell.partition("-")[0] in types
+    assert "Loop" not in types
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Keras(mask="kept"),  # the first states are not what was kept
+        Keras(mask="kept", zeroed=True, start=1),
+        Keras("GRU", mask="zero", unmasked=1),
+        Keras(mask="zero", unmasked=1),
+        Keras(mask="zero", returned=True),
+        Keras(mask="zero", first=1),
+        Keras("GRU", mask="zero", squash="LOGISTIC"),
+    ],
+    ids=str,
+)
+def test_similar_loops_with_a_mask_stay_loops(form: Keras) -> None:
+    assert "Loop" in node_types(form)
+
+
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "GRU-before", "RNN"])
 def test_weights_of_integers(cell: str, *, rows: bool) -> None:

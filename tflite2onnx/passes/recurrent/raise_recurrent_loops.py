@@ -11,6 +11,9 @@ A loop is replaced if:
 5. the products do not quantize their float inputs, as hybrid kernels do. Constant integer weights
    are dequantized, as the recurrent operators do.
 
+A loop that leaves out the masked items of a sequence is a layer between the operators of
+`masked_loops`.
+
 LSTM and RNN become UNIDIRECTIONAL_SEQUENCE_LSTM and _RNN with their last states as outputs. TFLite
 has no GRU; the operator GRU, which no file has, reads (sequence, W, R, b, state), where W and R are
 one matrix for each gate, in ONNX's order of gates.
@@ -18,7 +21,7 @@ one matrix for each gate, in ONNX's order of gates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,6 +32,14 @@ from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op
+from tflite2onnx.passes.recurrent.masked_loops import (
+    Choice,
+    MaskedSequence,
+    find_choice,
+    make_tensor,
+    remove_choices,
+)
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
 
@@ -40,7 +51,8 @@ def raise_recurrent_loops(graph: Graph) -> Graph:
             return [op]
         try:
             with as_operator_error(), np.errstate(all="ignore"):  # parameters may be infinite
-                return _replace_loop(_Loop(op, graph)) or [op]
+                loop = _Loop(op, graph)
+                return _replace_loop(loop) or _replace_masked_loop(loop, graph) or [op]
         except OperatorError:  # the conversion of the loop raises its own errors
             return [op]
 
@@ -170,7 +182,11 @@ class _Loop:
 
     def find_sequence(self, item: Formula) -> Tensor | None:
         """Return the sequence outside the loop whose next item a formula is, None if it is not."""
-        op = self.producers.get(item.tensor) if isinstance(item, Atom) else None
+        return self.find_sequence_of(item.tensor) if isinstance(item, Atom) else None
+
+    def find_sequence_of(self, item: Tensor) -> Tensor | None:
+        """Return the sequence outside the loop whose next item a tensor is, None if it is not."""
+        op = self.producers.get(item)
         if op is None or not op.is_builtin("GATHER") or op.options.get("batch_dims"):
             return None
         sequence, index = op.inputs[:2]
@@ -227,27 +243,114 @@ def _replace_loop(loop: _Loop) -> list[Op]:
 
 def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
-    op, cell, state = loop.op, layer.cell, layer.states[0]
-    sequence = loop.find_sequence(cell.item)
-    states = [each.now.sizes for each in layer.states]
-    if sequence is None or not cell.fits(sequence.sizes[1:], states):
+    sequence = _find_layer_sequence(loop, layer)
+    if sequence is None:
         return []
-    shape, sizes = (sequence.shape[0], *state.now.shape), (loop.rounds, *state.now.sizes)
-    every = Tensor(
-        f"{state.last.name}/sequence",
-        shape,
-        DType.FLOAT32,
-        symbols={axis: size for axis, size in enumerate(sizes) if isinstance(size, str)},
-    )
-    ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
+    every, ends = _make_outputs(sequence, layer)
     sources = [_find_source(loop, layer, variable, every, ends) for variable in loop.variables]
-    pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if x is not None]
-    if len(pairs) < len(sources) or any(x.elements != y.elements for x, y in pairs):
-        return []
-    parameters = cell.make_parameters(state.last.name)
+    recurrent = _make_recurrent(loop, layer, sequence, (every, *ends))
+    return _add_copies([recurrent], loop, sources, {v.last for v in loop.variables})
+
+
+def _find_layer_sequence(loop: _Loop, layer: _Layer) -> Tensor | None:
+    """Return the sequence that a layer reads, None if its matrices do not fit."""
+    sequence = loop.find_sequence(layer.cell.item)
+    states = [each.now.sizes for each in layer.states]
+    fits = sequence is not None and layer.cell.fits(sequence.sizes[1:], states)
+    return sequence if fits else None
+
+
+def _make_outputs(sequence: Tensor, layer: _Layer) -> tuple[Tensor, list[Tensor]]:
+    """Return the sequence of all outputs of a layer, and the last states."""
+    h = layer.states[0]
+    name = f"{h.last.name}/sequence"
+    every = make_tensor(name, (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
+    return every, [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
+
+
+def _make_recurrent(
+    loop: _Loop, layer: _Layer, sequence: Tensor, outputs: tuple[Tensor, ...]
+) -> Op:
+    cell, index = layer.cell, loop.op.index
+    parameters = cell.make_parameters(layer.states[0].last.name)
     inputs = (sequence, *parameters, *(each.first for each in layer.states))
-    recurrent = Op(cell.code, op.index, inputs, (every, *ends), Options(cell.options))
-    return [recurrent, *(copy_op(op, source, target) for source, target in pairs)]
+    return Op(cell.code, index, inputs, outputs, Options(cell.options))
+
+
+def _add_copies(
+    ops: list[Op], loop: _Loop, sources: Sequence[Tensor | None], needed: Collection[Tensor]
+) -> list[Op]:
+    """Return operators and copies to the outputs of the loop; empty if a needed one is missing."""
+    pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if v.last in needed]
+    copied = [(x, y) for x, y in pairs if x is not None and x.elements == y.elements]
+    if len(copied) < len(pairs):
+        return []
+    return [*ops, *(copy_op(loop.op, source, target) for source, target in copied)]
+
+
+def _replace_masked_loop(loop: _Loop, graph: Graph) -> list[Op]:
+    """Return the operators that replace a loop with a mask; empty if it is no recurrent layer."""
+    others = [v for v in loop.variables if v.now not in loop.counters]
+    found = [(v, find_choice(loop.producers, v.next)) for v in others]
+    choices = {v: choice for v, choice in found if choice is not None}
+    masks = {loop.find_sequence_of(choice.item) for choice in choices.values()}
+    mask = masks.pop() if masks else None
+    if masks or mask is None or len(choices) < len(others) or isinstance(loop.rounds, str):
+        return []
+    body = remove_choices(loop.body, choices.values())
+    plain = _Loop(replace(loop.op, graphs=(body,)), graph)
+    layers = (
+        layer
+        for v in plain.variables
+        if v.now not in plain.counters
+        for layer in _find_layers(plain, v)
+    )
+    by_now = {v.now: choice for v, choice in choices.items()}
+    built = (_build_masked_layer(plain, layer, mask, by_now, graph) for layer in layers)
+    return next(filter(None, built), [])
+
+
+def _build_masked_layer(
+    loop: _Loop, layer: _Layer, mask: Tensor, choices: Mapping[Tensor, Choice], graph: Graph
+) -> list[Op]:
+    """Return what `_build_layer` does, for the unmasked items; `choices` by the variables."""
+    h, sequence = layer.states[0], _find_layer_sequence(loop, layer)
+    keeps = all(_keeps_value(loop, v, h, choices) for v in loop.variables if v.now in choices)
+    own = all(choices[v.now].old is v.now for v in layer.states)
+    if sequence is None or mask.sizes != (*sequence.sizes[:2], 1) or not (keeps and own):
+        return []
+    rw = Rewriter(loop.op)
+    masked = MaskedSequence(rw, mask, h.last.name)
+    every, ends = _make_outputs(sequence, layer)
+    first = masked.put_unmasked_first(sequence)
+    rw.ops.append(_make_recurrent(loop, layer, first, (every, *ends)))
+    kept = masked.find_states(h.first, every)
+    outputs = {False: kept, True: masked.clear_masked(kept)}
+    lasts = {zero: masked.take_last(each) for zero, each in outputs.items()}
+    sources: list[Tensor | None] = []
+    for variable in loop.variables:
+        zero = variable.now in choices and choices[variable.now].is_zero
+        source = _find_source(loop, layer, variable, outputs[zero], [lasts[zero], *ends[1:]])
+        # The layer has the last state c behind the masked items.
+        sources.append(None if source in ends else source)
+    read = {v.last for v in loop.variables if not graph.readers.are_among((), v.last)}
+    return _add_copies(rw.ops, loop, sources, read)
+
+
+def _keeps_value(
+    loop: _Loop, variable: _Variable, h: _Variable, choices: Mapping[Tensor, Choice]
+) -> bool:
+    """Return whether a masked item leaves a variable as it is, or is stored as 0 or the last h."""
+    choice, result = choices[variable.now], loop.formula_of(h)
+    value = loop.find_written_item(variable) or loop.formula_of(variable)
+    if choice.is_zero or value is not result:
+        return choice.is_zero or choice.old is variable.now
+    kept = next((v for v in loop.variables if v.now is choice.old), None)
+    if kept is None or loop.formula_of(kept) is not result:
+        return False
+    a, b = kept.first, h.first
+    same = a is b or (a.data is not None and b.data is not None and np.array_equal(a.data, b.data))
+    return same and choices[kept.now].old is kept.now
 
 
 def _find_source(

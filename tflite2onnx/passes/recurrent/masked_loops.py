@@ -1,0 +1,150 @@
+"""Loops that leave out masked items of a sequence, as Keras writes layers that read a mask.
+
+Where the mask is unset, each state keeps its value, and the output is 0 or the one before. So the
+states depend on the unmasked items alone. A layer without a mask that reads these items first, in
+their order, has the same states: its output number n is the state after n unmasked items.
+
+    order    the unmasked times, then the others
+    counts   the number of unmasked items up to each time
+
+The items behind the unmasked ones are computed, and nothing reads their outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.tensor import DType, Sizes, Tensor
+
+_TIMES_FIRST = (1, 0, 2)  # the permutation of [batch, time, numbers], and the one back
+
+
+class Choice(NamedTuple):
+    """The operator that gives a variable its next value, if the mask is set, or another value."""
+
+    op: Op
+    item: Tensor  # of the mask
+    new: Tensor
+    old: Tensor
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the other value is 0."""
+        return self.old.data is not None and not self.old.data.any()
+
+
+def find_choice(producers: Mapping[Tensor, Op], tensor: Tensor) -> Choice | None:
+    """Return the choice that computes a value, or the item that a value stores; None if none does.
+
+    The item of the mask is [batch, 1].
+    """
+    op = producers.get(tensor)
+    while op is not None and op.is_builtin("RESHAPE", "EXPAND_DIMS", "DYNAMIC_UPDATE_SLICE"):
+        stored = op.inputs[op.code == "DYNAMIC_UPDATE_SLICE"]
+        op = producers.get(stored) if stored is not None else None
+    if op is None or not op.is_builtin("SELECT", "SELECT_V2"):
+        return None
+    match op.inputs:
+        case [Tensor() as item, Tensor() as new, Tensor() as old]:
+            repeat = producers.get(item)
+            if repeat is not None and repeat.is_builtin("TILE", "BROADCAST_TO"):
+                item = repeat.inputs[0] or item
+            return Choice(op, item, new, old)
+        case _:
+            return None
+
+
+def remove_choices(body: Graph, choices: Collection[Choice]) -> Graph:
+    """Return the body of a loop in which all items are unmasked."""
+    new = {choice.op.outputs[0]: choice.new for choice in choices}
+    removed = {choice.op for choice in choices}
+    ops = [
+        replace(op, inputs=tuple(new.get(t, t) if t is not None else t for t in op.inputs))
+        for op in body.ops
+        if op not in removed
+    ]
+    return replace(body, ops=tuple(ops), outputs=tuple(new.get(t, t) for t in body.outputs))
+
+
+def make_tensor(name: str, like: Sequence[Tensor], axes: Sequence[int], dtype: DType) -> Tensor:
+    """Return a computed tensor; each of its axes has the size of an axis of a tensor."""
+    shape = tuple(t.shape[i] for t, i in zip(like, axes, strict=True))
+    sizes: Sizes = tuple(t.sizes[i] for t, i in zip(like, axes, strict=True))
+    symbols = {i: size for i, size in enumerate(sizes) if isinstance(size, str)}
+    return Tensor(name, shape, dtype, symbols=symbols)
+
+
+class MaskedSequence:
+    """Adds the operators around a layer; `mask` is [time, batch, 1], the number of times known."""
+
+    def __init__(self, rw: Rewriter, mask: Tensor, name: str) -> None:
+        self.rw, self._mask, self._name = rw, mask, name
+        times = mask.shape[0]
+        flags = rw.op(
+            "SQUEEZE", self._swap(mask), output=self._matrix("mask", DType.BOOL), squeeze_dims=(2,)
+        )
+        numbers = rw.op("CAST", flags, output=self._matrix("numbers"))
+        self._counts = rw.op(
+            "CUMSUM", numbers, int32_constant("axis", 1), output=self._matrix("counts")
+        )
+        # Descending: first the unmasked times.
+        unmasked = rw.op(
+            "MUL", numbers, int32_constant("times", times), output=self._matrix("unmasked")
+        )
+        places = int32_constant("places", np.arange(times)[None])
+        key = rw.op("SUB", unmasked, places, output=self._matrix("key"))
+        self._order = self._matrix("order")
+        inputs = key, int32_constant("times", times)
+        outputs = self._matrix("sorted"), self._order
+        rw.ops.append(Op("TOPK_V2", rw.source.index, inputs, outputs, Options({})))
+
+    def _matrix(self, name: str, dtype: DType = DType.INT32) -> Tensor:
+        return make_tensor(f"{self._name}/{name}", [self._mask] * 2, (1, 0), dtype)
+
+    def _swap(self, x: Tensor) -> Tensor:
+        """Return a sequence with its first two axes swapped."""
+        y = make_tensor(f"{x.name}/swapped", [x] * 3, _TIMES_FIRST, x.dtype)
+        return self.rw.op("TRANSPOSE", x, int32_constant("permutation", _TIMES_FIRST), output=y)
+
+    def _gather(self, x: Tensor, times: Tensor, name: str) -> Tensor:
+        """Return items of [batch, time, numbers] as a sequence [time, batch, numbers]."""
+        like = (self._mask, self._mask, x)
+        y = make_tensor(f"{self._name}/{name}", like, (1, 0, 2), x.dtype)
+        return self._swap(self.rw.op("GATHER", x, times, output=y, axis=1, batch_dims=1))
+
+    def put_unmasked_first(self, sequence: Tensor) -> Tensor:
+        """Return a sequence with its unmasked items first."""
+        return self._gather(self._swap(sequence), self._order, "unmasked first")
+
+    def find_states(self, first: Tensor, every: Tensor) -> Tensor:
+        """Return the state after each time; `every` are the outputs of the layer."""
+        outputs = self._swap(every)
+        start = make_tensor(f"{self._name}/first", [first] * 2, (0, 1), first.dtype)
+        start = replace(start, shape=(first.shape[0], 1, first.shape[1]))
+        start = self.rw.op("EXPAND_DIMS", first, int32_constant("axis", 1), output=start)
+        rows = outputs.shape[1] + 1
+        whole = replace(
+            outputs,
+            name=f"{self._name}/states",
+            shape=(outputs.shape[0], rows, outputs.shape[2]),
+        )
+        self.rw.op("CONCATENATION", start, outputs, output=whole, axis=1)
+        return self._gather(whole, self._counts, "every")
+
+    def clear_masked(self, sequence: Tensor) -> Tensor:
+        """Return a sequence with 0 in place of the masked items."""
+        zero = Tensor("zero", (), sequence.dtype, np.zeros((), np.float32))
+        y = replace(sequence, name=f"{self._name}/cleared")
+        return self.rw.op("SELECT_V2", self._mask, sequence, zero, output=y)
+
+    def take_last(self, sequence: Tensor) -> Tensor:
+        """Return the last item of a sequence."""
+        y = make_tensor(f"{sequence.name}/last", [sequence] * 2, (1, 2), sequence.dtype)
+        last = int32_constant("last", sequence.shape[0] - 1)
+        return self.rw.op("GATHER", sequence, last, output=y, axis=0, batch_dims=0)
