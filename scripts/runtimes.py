@@ -10,8 +10,9 @@ By default the models are those in assets/models and those in the folder that th
 variable TFLITE2ONNX_ZOO names, the smallest first. Each model is converted with the `--target` of
 the runtime (or the options of --options), and runs in its own process. Results are appended to a
 file (--results), a line of JSON for each model and runtime. Pairs with a line in the file are not
-run again. --seconds ends the script after a time, so that a later call can continue. --table prints
-the file as Markdown tables.
+run again. With --emulate Haswell the runtimes of Python run on an emulated processor with AVX2 and
+without VNNI (qemu-user), and LiteRT on this one. --seconds ends the script after a time, so that a
+later call can continue. --table prints the file as Markdown tables.
 """
 
 import argparse
@@ -34,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 from tests.golden.closeness import ConvertedModel, compare_with_litert  # noqa: E402
 from tests.golden.isolated import Crashed, run_isolated  # noqa: E402
 from tests.golden.records import assets, zoo  # noqa: E402
-from tests.runtimes.environments import RUNTIMES, Runtime  # noqa: E402
+from tests.runtimes.environments import RUNTIMES  # noqa: E402
 from tests.runtimes.remote import Refused, RemoteSession, TooSlow  # noqa: E402
 from tflite2onnx import convert  # noqa: E402
 
@@ -45,9 +46,9 @@ CAUSE = 160  # the longest error message, in characters
 
 
 def judge_model(
-    model: Path, runtime: Runtime, options: Mapping[str, Any], limit: float
+    model: Path, command: Sequence[str], options: Mapping[str, Any], limit: float
 ) -> list[str]:
-    """Return the verdict on a model in a runtime, and its reason."""
+    """Return the verdict on a model in the runtime of a command, and its reason."""
     try:
         result = convert(model, **options)
     except Exception as error:  # noqa: BLE001 - a verdict on this model only
@@ -55,7 +56,7 @@ def judge_model(
     converted = ConvertedModel.from_result(result)
     converted = replace(converted, steps=min(converted.steps, STEPS))
     try:
-        return run_isolated(compare_outputs, model.read_bytes(), converted, runtime.command, limit)
+        return run_isolated(compare_outputs, model.read_bytes(), converted, command, limit)
     except Crashed as error:
         return [VERDICTS[5], str(error)]
 
@@ -122,6 +123,7 @@ def run_models(given: argparse.Namespace) -> None:
     end = time.monotonic() + given.seconds
     known = {(each["model"], each["runtime"]) for each in read_results(given.results)}
     runtimes = [RUNTIMES[name] for name in given.runtimes]
+    emulator = ["qemu-x86_64", "-cpu", given.emulate] if given.emulate else []
     for model in every_model(given.models):
         for runtime in runtimes:
             if (model.name, runtime.name) in known:
@@ -130,7 +132,8 @@ def run_models(given: argparse.Namespace) -> None:
                 print("the time is over; call again to continue")
                 return
             options = {"target": runtime.target, **given.options}
-            verdict, reason = judge_model(model, runtime, options, given.limit)
+            command = [*emulator, *runtime.command]
+            verdict, reason = judge_model(model, command, options, given.limit)
             found = {"model": model.name, "runtime": runtime.name}
             line = {**found, "verdict": verdict, "reason": reason}
             with given.results.open("a") as file:
@@ -148,6 +151,7 @@ def main() -> None:
     add("--results", type=Path, default=Path("runtimes.jsonl"), help="the file of results")
     add("--limit", type=float, default=120, help="seconds to load a model, and for a run")
     add("--seconds", type=float, default=float("inf"), help="start no model after this time")
+    add("--emulate", metavar="CPU", help="run the runtimes on this processor of qemu-x86_64")
     add("--table", action="store_true", help="print the results as tables, and end")
     add("models", type=Path, nargs="*", help="models, or folders of models")
     given = parser.parse_args()

@@ -79,8 +79,10 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         quantization: how quantized tensors are stored: "qdq" (integers, which operators read
             through DequantizeLinear and write through QuantizeLinear), "symmetric" (likewise, in
             int8 with the zero point 0 throughout; inputs and outputs have other scales than in the
-            file, see `Endpoint.scale`) or "float" (float32 throughout, weights, inputs and outputs
-            included).
+            file, see `Endpoint.scale`), "qoperator" (products are QLinearConv and QLinearMatMul;
+            other computations with quantized tensors are refused), "qoperator-mixed" (likewise,
+            but other computations read and write as with "qdq") or "float" (float32 throughout,
+            weights, inputs and outputs included).
         activations: how int8 activations inside the model are stored: "int8", "uint8" (the same
             real numbers with a zero point that is 128 higher), or "auto" (the type with which ONNX
             Runtime is faster on x86-64). Inputs and outputs always have the file's type.

@@ -28,7 +28,13 @@ from tflite2onnx.builder.keep_softmax_rows import keep_softmax_rows
 from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.builder.qoperators import find_pairs, join_products
+from tflite2onnx.errors import (
+    OperatorError,
+    UnsupportedOperators,
+    as_operator_error,
+    collect_errors,
+)
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator, Unknown
@@ -163,14 +169,41 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     if not g.canonical:
         distinct = keep_softmax_rows(distinct, g.types, g.ints)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
-    nodes = lower_nodes(live, g.opset, g.types)
+    ports = rename_ports(_list_ports(g), merged)
+    nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
-    ports = rename_ports(_list_ports(g), merged)
     return Emitted(
         nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes, g.plan
     )
+
+
+def _join_products(
+    g: Builder,
+    graph: Graph,
+    nodes: tuple[Node, ...],
+    ends: Sequence[Value],
+    ports: Sequence[Port],
+) -> tuple[Node, ...]:
+    """Return nodes with QLinear products, if the options ask for them.
+
+    Raises:
+        UnsupportedOperators: only QLinear products were asked for, and operators have none.
+    """
+    if not g.plan.qoperator:
+        return nodes
+    joined = join_products(nodes, ends)
+    if g.plan.qoperator == "qoperator":
+        stored = {port.tensor: port.value for port in ports}
+        with collect_errors() as errors:
+            for op in find_pairs(graph.ops, g.plan, stored, joined):
+                with errors.at(op.place):
+                    raise OperatorError(
+                        "ONNX has no QLinear operator for it: quantization must be qoperator-mixed"
+                        " or qdq, or the model be cut before it (outputs)"
+                    )
+    return joined
 
 
 def _list_ports(g: Builder) -> tuple[Port, ...]:
@@ -223,7 +256,9 @@ def _body(
             outputs[i] = g.annotate(g.identity(value, view.dtype), view.dtype, view.sizes)
         own.discard(value)
     nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
-    return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), _list_ports(g))
+    ports = _list_ports(g)
+    nodes = _join_products(g, graph, nodes, outputs, ports)
+    return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), ports)
 
 
 def _emit_input(g: Builder, tensor: Tensor, order: Order) -> Port:

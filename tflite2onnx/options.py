@@ -30,7 +30,7 @@ from tflite2onnx.pictures.settings import (
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
-QuantizationMode = Literal["qdq", "symmetric", "float"]
+QuantizationMode = Literal["qdq", "symmetric", "qoperator", "qoperator-mixed", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8"]
 StateInputs = Literal["auto", "optional", "required"]
@@ -74,8 +74,14 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "tvm": _PORTABLE,
     "web": {"forms": "fastest", "states": "required", "weights": "adaptive"},
     "genai": {"forms": "fastest", "states": "required", "weights": "adaptive"},
-    # TensorRT takes no zero points other than 0, which TFLite's activations have.
-    "tensorrt": {**_PORTABLE, "quantization": "float"},
+    # TensorRT takes int8 with zero points of 0 only, between QuantizeLinear and DequantizeLinear.
+    "tensorrt": {
+        **_PORTABLE,
+        "quantization": "symmetric",
+        "activations": "int8",
+        "weights": "int8",
+        "io_type": "float",
+    },
     # Integers of activations must be uint8; scales for each channel need zero points of 0.
     "qnn": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
     "nnapi": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
@@ -139,7 +145,9 @@ class ConversionOptions:
         metadata=_help(
             "quantized tensors: integers, read through DequantizeLinear and written through"
             " QuantizeLinear (qdq); likewise with int8 and the zero point 0 throughout, in scales"
-            " that are computed from those of the file (symmetric); or floats throughout (float)"
+            " that are computed from those of the file (symmetric); products as QLinearConv and"
+            " QLinearMatMul, from opset 10, where other computations are refused (qoperator) or"
+            " read and write as with qdq (qoperator-mixed); or floats throughout (float)"
         ),
     )
     activations: ActivationType = field(
@@ -298,6 +306,8 @@ class ConversionOptions:
             unset |= {"activations": "int8", "weights": "int8"}
         if self.quantization == "float":
             unset = {n: v for n, v in unset.items() if n not in ("activations", "weights")}
+        if self.quantization.startswith("qoperator") and unset.get("weights") == "adaptive":
+            del unset["weights"]  # QLinear products read one type
         return replace(self, **unset)
 
 
@@ -320,6 +330,13 @@ def _check_values(options: ConversionOptions) -> None:
                     f"{name} must not be given with quantization float, got"
                     f" {getattr(options, name)}: it has no integers"
                 )
+    if options.quantization.startswith("qoperator"):
+        if options.float16:
+            raise OptionError(f"float16 must not be set with quantization {options.quantization}")
+        if options.weights == "adaptive":
+            raise OptionError(
+                f"weights must be auto, int8 or uint8 with quantization {options.quantization}"
+            )
 
 
 def _check_pictures(options: ConversionOptions) -> None:

@@ -84,6 +84,7 @@ class StoragePlan:
     weights: str = "auto"
     canonical: bool = False
     symmetric: bool = False
+    qoperator: str = ""  # the option `quantization`, if it asks for QLinear products
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
 
@@ -142,6 +143,7 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         options.weights,
         options.forms == "canonical",
         options.quantization == "symmetric",
+        options.quantization if options.quantization.startswith("qoperator") else "",
     )
     tensors = {t: chosen.tensor(t) for o in operators for t in operands_of(o.op).values()}
     chosen = replace(chosen, tensors=tensors)
@@ -180,7 +182,9 @@ class _Planner:
         if in_file_types or tensor_without_scale(self.op) is not None:
             chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
-        self.real = _computes_real_numbers(operator, float_only=chosen.float_only)
+        # TensorRT's Split, Tile, Resize and ArgMax take no int8.
+        every = chosen.float_only or (chosen.symmetric and chosen.canonical)
+        self.real = _computes_real_numbers(operator, every=every)
         # Data that are quantized at run time have a zero point.
         keeps_data = chosen.float_only or chosen.symmetric
         self.dynamic = "" if keeps_data else quantizes_data(operator)
@@ -201,7 +205,9 @@ class _Planner:
             real = chosen.float_only
         role = _role(declared, operand)
         storage, reason = self._storage(operand, role, tensor)
-        case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, chosen.canonical)
+        # The bias of QLinearConv is int32.
+        canonical = chosen.canonical and not chosen.qoperator
+        case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, canonical)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
@@ -276,21 +282,21 @@ class _Planner:
         return storage, rule.why
 
 
-def _computes_real_numbers(operator: Declared, *, float_only: bool) -> bool:
+def _computes_real_numbers(operator: Declared, *, every: bool) -> bool:
     """Return whether an operator reads and writes real numbers.
 
-    With `--quantization float` an operator on stored integers reads real numbers too, if that gives
-    the same result.
+    With `every` an operator on stored integers reads real numbers too, if that gives the same
+    result.
     """
     declared = operator.quantization
     if isinstance(declared, Real):
-        return float_only or not declared.tabulates
+        return every or not declared.tabulates
     if isinstance(declared, Product) or not reads_integers(operator):
         return not reads_integers(operator)
     if isinstance(declared, Integers) and declared.in_file_types:
         return False
     keeps_scales = isinstance(declared, (Integers, Moves)) and declared.keeps_scales
-    return float_only and (keeps_scales or has_one_scale(operator.op))
+    return every and (keeps_scales or has_one_scale(operator.op))
 
 
 def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:

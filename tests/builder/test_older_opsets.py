@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
-from tests.support import check
+from tests.support import check, run_onnx
 from tests.support.graph_text import make_model
 from tests.support.small import network
 from tflite2onnx import convert
@@ -88,11 +90,6 @@ def test_networks() -> None:
 @pytest.mark.parametrize(
     ("text", "opset", "message"),
     [
-        (
-            "inputs x: int32[2]\ny: int32[2] = MAXIMUM(x, [1, 2])\nreturn y",
-            11,
-            "Max of int32 .* 12",
-        ),
         ("inputs x: float32[2]\ny: bool[2] = EQUAL(x, [1.0, 2.0])\nreturn y", 10, "Equal .* 11"),
         (IMAGE.format("1,9,5,4", "RESIZE_BILINEAR(x, [9, 5])"), 9, "Resize needs opset 11"),
         ("inputs x: float32[2]\ny: int8(0.5, 3)[2] = QUANTIZE(x)\nreturn y", 9, "Quant.* 10"),
@@ -101,6 +98,11 @@ def test_networks() -> None:
 def test_what_only_newer_opsets_have(text: str, opset: int, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         convert(make_model(text), opset=opset)
+
+
+@pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
+def test_integers_equal_litert(code: str) -> None:
+    check(make_model(f"inputs x: int32[2]\ny: int32[2] = {code}(x, [1, 2])\nreturn y"), opset=9)
 
 
 def make_node(op_type: str, *inputs: Value | None, **attributes: Any) -> Node:
@@ -150,6 +152,84 @@ def test_clip_of_other_types() -> None:
         assert [node.op_type for node in nodes] == kinds
         assert nodes[-1].outputs == clip.outputs
     assert lower_nodes([clip], 12, {}) == (clip,)
+
+
+def test_extremes_of_integers() -> None:
+    """Opset 11 has Max and Min of floats only; the comparisons take 32 bits."""
+    x, bound = Value(), Value(np.array(5, np.int32), DType.INT32)
+    kinds = {
+        DType.INT32: ["Greater", "Where"],
+        DType.INT8: ["Cast", "Cast", "Greater", "Where", "Cast"],
+    }
+    for dtype, expected in kinds.items():
+        node = make_node("Max", x, Value(bound.data, dtype))
+        lowered = lower_nodes([node], 11, {x: (dtype, (3,))})
+        assert [each.op_type for each in lowered] == expected
+        assert lowered[-1].outputs == node.outputs
+        assert lower_nodes([node], 12, {}) == (node,)
+
+
+@pytest.mark.parametrize("opset", [11, 12])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_a_scale_for_each_index(axis: int, opset: int) -> None:
+    """The nodes compute what QuantizeLinear and DequantizeLinear with an axis do."""
+    rng = np.random.default_rng(0)
+    data, size = rng.uniform(-9, 9, (3, 4)).astype(np.float32), (3, 4)[axis]
+    scale = Value(rng.uniform(0.02, 0.1, size).astype(np.float32), DType.FLOAT32)
+    zero = Value(rng.integers(0, 256, size).astype(np.uint8), DType.UINT8)
+    x, q, y, signed = Value(), Value(), Value(), Value(np.ones((3, 4), np.int8), DType.INT8)
+    nodes = [
+        Node("QuantizeLinear", (x, scale, zero), (q,), {"axis": axis}),
+        Node("DequantizeLinear", (q, scale, zero), (y,), {"axis": axis}),
+        Node("DequantizeLinear", (signed, scale), (Value(),), {"axis": axis}),
+    ]
+    types = {x: (DType.FLOAT32, (3, 4)), q: (DType.UINT8, (3, 4))}
+    lowered = lower_nodes(nodes, opset, types)
+    uint8, real = onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
+    found = [
+        compute(lowered, {x: data}, node.outputs[0], opset, kind)
+        for node, kind in zip(nodes, (uint8, real, real), strict=True)
+    ]
+    shape = (3, 1) if axis == 0 else (1, 4)
+    scales, zeros = scale.data.reshape(shape), zero.data.reshape(shape).astype(np.float32)
+    stored = np.clip(np.rint(data / scales) + zeros, 0, 255).astype(np.uint8)
+    for made, expected in zip(found, (stored, (stored - zeros) * scales, 1 * scales), strict=True):
+        np.testing.assert_array_equal(made, np.broadcast_to(expected, (3, 4)))
+
+
+def compute(
+    nodes: Sequence[Node], feeds: dict[Value, Any], wanted: Value, opset: int, kind: int
+) -> Any:
+    """Return a value that nodes compute, by ONNX Runtime."""
+    values = dict.fromkeys(v for n in nodes for v in (*n.inputs, *n.outputs))
+    names = {value: f"v{i}" for i, value in enumerate(values)}
+    constants = [v for v in names if v is not None and v.data is not None]
+    graph = helper.make_graph(
+        [
+            helper.make_node(
+                n.op_type,
+                [names[v] for v in n.inputs],
+                [names[v] for v in n.outputs],
+                **n.attributes,
+            )
+            for n in nodes
+        ],
+        "g",
+        [helper.make_tensor_value_info(names[v], 1, data.shape) for v, data in feeds.items()],
+        [helper.make_tensor_value_info(names[wanted], kind, None)],
+        [numpy_helper.from_array(v.data, names[v]) for v in constants],
+    )
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    (y,) = run_onnx(model, {names[v]: data for v, data in feeds.items()})
+    return y
+
+
+def test_unknown_shapes_need_a_newer_opset() -> None:
+    scale = Value(np.ones(2, np.float32), DType.FLOAT32)
+    node = make_node("QuantizeLinear", Value(), scale, Value(), axis=0)
+    with pytest.raises(NeedsOpset, match="QuantizeLinear with axis needs opset 13"):
+        lower_nodes([node], 12, {})
 
 
 def test_graphs_inside_and_nodes_of_other_domains() -> None:

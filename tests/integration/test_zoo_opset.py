@@ -8,23 +8,10 @@ import pytest
 
 from tests.golden.records import ZOO, Case, zoo
 from tflite2onnx import convert, verify
-from tflite2onnx.errors import OptionError
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType
 
 __test__ = ZOO in os.environ
-
-# File names of networks that need a newer opset, and the reason.
-_ROWS = "QuantizeLinear with axis needs opset 13"  # a scale for each row of the data
-NEWER = {
-    "lyra__model_coeffs__quantizer.tflite": "Max of int32 needs opset 12",
-    "model_ToyCar_quant.tflite": _ROWS,
-    "kws_ref_model_float32.tflite": _ROWS,
-}
-
-
-def find_reason(case: Case) -> str:
-    return next((reason for name, reason in NEWER.items() if case.name.endswith(name)), "")
 
 
 def has_float_activations(case: Case) -> bool:
@@ -40,10 +27,5 @@ FOUND = [case for case in zoo() if __test__ and has_float_activations(case)]
 
 @pytest.mark.parametrize("case", FOUND, ids=lambda case: case.name)
 def test_opset_11(case: Case) -> None:
-    reason = find_reason(case)
-    if reason:
-        with pytest.raises(OptionError, match=reason):
-            convert(case.path, opset=11)
-        return
     report = verify(case.path, convert(case.path, opset=11), tensors=False)
     assert report.ok

@@ -334,7 +334,7 @@ class Builder(QdqNodes):
         """
         if not storage.adapts:
             return self.dequantize(integers, storage, order)
-        real = self._annotate_like(integers, Value(), DType.FLOAT32)
+        real = self.annotate_like(integers, Value(), DType.FLOAT32)
         self.adaptive[real] = AdaptiveWeight(integers, storage, order)
         return real
 

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import defs, helper
 
 from tflite2onnx.builder.builder import bodies_of
-from tflite2onnx.builder.nodes import NeedsOpset, Node, Value
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, onnx_type
 from tflite2onnx.builder.opsets import NEGATIVE_AXES, ORDINARY_OPSET
 from tflite2onnx.tensor import DType, Sizes
 
@@ -33,6 +33,9 @@ _INPUTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "TopK": (10, ("k",)),
     "Unsqueeze": (13, ("axes",)),
 }
+# The comparisons that Max and Min of two integers are, and the first opset that has them.
+_EXTREMES, _INTEGER_EXTREMES = {"Max": "Greater", "Min": "Less"}, 12
+_SCALED = ("QuantizeLinear", "DequantizeLinear")
 _STEPS = 4  # the input of Slice
 _WIDE_CLIP = 12  # the first opset in which ONNX Runtime's Clip takes other types than float32
 _KIND = defs.OpSchema.AttrType
@@ -69,6 +72,13 @@ def _lower_node(node: Node, opset: int, types: Types) -> Iterator[Node]:
     if node.op_type in ("Softmax", "LogSoftmax") and not _is_last_axis(node, types):
         yield from _spell_out_softmax(node)
         return
+    if node.op_type in _EXTREMES and opset < _INTEGER_EXTREMES and _list_integers(node, types):
+        yield from _spell_out_extreme(node, types)
+        return
+    if node.op_type in _SCALED and "axis" in node.attributes:
+        spelled = _spell_out_scales(node, types)
+        yield from (new for each in spelled for new in _lower_node(each, opset, types))
+        return
     before, change = _CHANGES.get(node.op_type, (0, None))
     older = _use_older_form(change(node) if change and opset < before else node, opset)
     yield _count_axes_from_start(older, types) if opset < NEGATIVE_AXES else older
@@ -86,6 +96,76 @@ def _spell_out_clip(node: Node) -> Iterator[Node]:
         result = node.outputs[0] if i == len(given) - 1 else Value()
         yield Node(kind, (x, bound), (result,), {})
         x = result
+
+
+def _list_integers(node: Node, types: Types) -> list[DType]:
+    """Return the types of the inputs that are known to be integers."""
+    known = [_find_dtype(value, types) for value in node.inputs]
+    return [dtype for dtype in known if dtype is not None and dtype.is_integer]
+
+
+def _find_dtype(value: Value | None, types: Types) -> DType | None:
+    """Return the element type of a value, None if it is not known."""
+    known = types.get(value) if value is not None else None
+    return known[0] if known is not None else getattr(value, "dtype", None)
+
+
+def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
+    """Yield Max or Min of two integers, which opsets before 12 lack, as a Where.
+
+    ONNX Runtime's comparisons and its Where have no kernels for 8 and 16 bits.
+    """
+    dtype = _list_integers(node, types)[0]
+    narrow = dtype not in (DType.INT32, DType.INT64)
+    a, b = node.inputs
+    if narrow:
+        wide = (Value(), Value())
+        for x, y in zip((a, b), wide, strict=True):
+            yield Node("Cast", (x,), (y,), {"to": onnx_type(DType.INT32)})
+        a, b = wide
+    chosen, result = Value(), Value() if narrow else node.outputs[0]
+    yield Node(_EXTREMES[node.op_type], (a, b), (chosen,), {})
+    yield Node("Where", (chosen, a, b), (result,), {})
+    if narrow:
+        yield Node("Cast", (result,), node.outputs, {"to": onnx_type(dtype)})
+
+
+def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
+    """Yield QuantizeLinear or DequantizeLinear with a scale for each index of an axis.
+
+    Raises:
+        NeedsOpset: the shape, or the type of the integers, is not known.
+    """
+    x, scale, *points = node.inputs
+    rank, zero = _find_rank(node, types), points[0] if points else None
+    dequantizes = node.op_type == "DequantizeLinear"
+    to = _find_dtype(zero, types) or _find_dtype(node.outputs[0], types)
+    if rank is None or (to is None and not dequantizes):
+        raise NeedsOpset(ORDINARY_OPSET, f"{node.op_type} with axis")
+    axis = node.attributes["axis"] % rank
+    others = Value(np.array([i for i in range(rank) if i != axis], np.int64), DType.INT64)
+    floats, scales, zeros, first, second, last = (Value() for _ in range(6))
+
+    def spread(value: Value | None, result: Value) -> Iterator[Node]:
+        cast = Value()
+        yield Node("Cast", (value,), (cast,), {"to": onnx_type(DType.FLOAT32)})
+        yield Node("Unsqueeze", (cast, others), (result,), {})
+
+    yield from spread(scale, scales)
+    yield from spread(zero, zeros) if zero is not None else ()
+    if to is None or dequantizes:
+        yield Node("Cast", (x,), (floats,), {"to": onnx_type(DType.FLOAT32)})
+        if zero is not None:
+            yield Node("Sub", (floats, zeros), (first,), {})
+        yield Node("Mul", (first if zero is not None else floats, scales), node.outputs, {})
+        return
+    bounds = np.iinfo(np.dtype(to.label))
+    limits = (Value(np.array(i, np.float32), DType.FLOAT32) for i in (bounds.min, bounds.max))
+    yield Node("Div", (x, scales), (floats,), {})
+    yield Node("Round", (floats,), (first,), {})
+    yield Node("Add", (first, zeros), (second,), {})
+    yield Node("Clip", (second, *limits), (last,), {})
+    yield Node("Cast", (last,), node.outputs, {"to": onnx_type(to)})
 
 
 def _use_older_form(node: Node, opset: int) -> Node:

@@ -60,14 +60,15 @@ class QdqNodes(Nodes):
             real = self._emit_scaled(x, quantization, order)
         else:
             real = self._emit_qdq("DequantizeLinear", x, storage, order)
-        return self._annotate_like(x, real, DType.FLOAT32)
+        return self.annotate_like(x, real, DType.FLOAT32)
 
     def quantize(self, x: Operand, storage: Storage, order: Order) -> Value:
         """Return the stored integers that stand for real numbers."""
         stored = self._emit_qdq("QuantizeLinear", x, storage, order)
-        return self._annotate_like(x, stored, storage.dtype)
+        return self.annotate_like(x, stored, storage.dtype)
 
-    def _annotate_like(self, x: Operand, result: Value, dtype: DType) -> Value:
+    def annotate_like(self, x: Operand, result: Value, dtype: DType) -> Value:
+        """Record the shape of x and an element type for a value, and return the value."""
         value = self._value_of(x)
         known = None if value is None else self.types.get(value)
         return result if known is None else self.annotate(result, dtype, known[1])

@@ -6,8 +6,11 @@ from tflite2onnx.targets.rules import (
     list_names,
 )
 
-_GUIDE = "Hailo Dataflow Compiler User Guide 3.30, chapters 5.1, 5.3 and 5.5"
-_CUT = "cut the model with --outputs before it, and run the rest elsewhere"
+# The compiler runs the model with float32 parameters, and quantizes these itself.
+_STEPS = (
+    "https://developer.ridgerun.com/wiki/index.php?title="
+    "Hailo/Hailo-8/AI_Software_and_Tools/Hailo_Dataflow_Compiler"
+)
 
 RULES = (
     Operators(
@@ -16,16 +19,11 @@ RULES = (
             " QLinearConv QLinearMatMul"
         ),
         advice="convert with --quantization float: the compiler quantizes the model itself",
-        source=_GUIDE,
-    ),
-    Operators(
-        refused=list_names("If Loop NonMaxSuppression NonZero Scan Unique"),
-        advice=_CUT,
-        source=_GUIDE,
+        source=_STEPS,
     ),
     NoTypes(
         types=("int8", "uint8", "int16", "uint16"),
         advice="convert with --quantization float: the compiler quantizes the model itself",
-        source=_GUIDE,
+        source=_STEPS,
     ),
 )

@@ -40,6 +40,17 @@ RULES = (
         source=_OPERATORS,
     ),
     NoTypes(
+        types=("int8",),
+        unless=list_names(
+            "AveragePool Cast Clip Concat Constant Conv ConvTranspose DequantizeLinear Gather"
+            " GatherElements GatherND Gemm GlobalAveragePool GlobalMaxPool Identity If MaxPool Pad"
+            " QuantizeLinear Relu Reshape Scatter ScatterElements ScatterND Shape Sign Size Slice"
+            " Squeeze Transpose Unsqueeze"
+        ),
+        advice=_FLOAT,
+        source=_OPERATORS,
+    ),
+    NoTypes(
         types=("uint8",),
         unless=("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear"),
         advice=_FLOAT,

@@ -83,7 +83,7 @@ def asymmetric(g: Builder, x: Operand, rank: int, *, is_one: bool) -> QuantizedR
     scale = g.Div(g.Sub(most, least), g.scalar(255, DType.FLOAT32))
     below = g.Round(g.Div(least, scale))
     zero = g.cast(g.Neg(below), DType.UINT8)
-    integers = g.QuantizeLinear(x, scale, zero, axis=0)
+    integers = g.annotate_like(x, g.QuantizeLinear(x, scale, zero, axis=0), DType.UINT8)
     offsets = g.Add(below, g.scalar(_MIDDLE, DType.FLOAT32))
     return QuantizedRows(integers, scale, zero, is_one=False, offsets=offsets)
 

@@ -223,7 +223,7 @@ class FullyConnected(DynamicShape):
     ) -> Value | NeedsReshape:
         """Return the product of rows that are quantized at run time."""
         features, out, count = self._features, w.tensor.shape[0], _count_rows(y)
-        rows = x.reshape((count, features))
+        rows = g.annotate(x.reshape((count, features)), DType.FLOAT32, (count, features))
         if self._has_zero_points:
             quantized = asymmetric(g, rows, _MATRIX, is_one=count == 1)
         else:
