@@ -87,6 +87,7 @@ Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
 OUT_OF_MEMORY = "the model needs more memory than is available"
 
+_AXES = 13  # the first opset whose QuantizeLinear has an axis
 _logger = logging.getLogger(__name__)
 
 
@@ -347,7 +348,9 @@ def _normalise_plan_emit(
     if options.forms == "fastest":
         normal = _choose_fastest_forms(normal, wanted)
     if options.quantization == "qdq":
-        normal = quantize_data(normal, fastest=options.forms == "fastest")
+        # Scales for rows and for channels need opset 13.
+        has_axes = options.opset is None or options.opset >= _AXES
+        normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes)
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]
