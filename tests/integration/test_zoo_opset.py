@@ -15,11 +15,12 @@ from tflite2onnx.tensor import DType
 __test__ = ZOO in os.environ
 
 # File names of networks that need a newer opset, and the reason.
-_ROWS = "QuantizeLinear with axis needs opset 13"  # a scale for each row of the data
+_ROWS = "QuantizeLinear with axis needs opset 13"  # a scale for each row or image
 NEWER = {
     "lyra__model_coeffs__quantizer.tflite": "Max of int32 needs opset 12",
     "model_ToyCar_quant.tflite": _ROWS,
     "kws_ref_model_float32.tflite": _ROWS,
+    "mobilenet_v2_035_96_embedder_with_metadata.tflite": _ROWS,
 }
 
 
