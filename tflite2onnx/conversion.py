@@ -64,6 +64,7 @@ from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.quantization.change_io_types import change_io_types
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
+from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.reader.metadata import associated_files, describe_face_detector, describe_model
 from tflite2onnx.reader.source import AnySource
@@ -86,6 +87,7 @@ Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
 OUT_OF_MEMORY = "the model needs more memory than is available"
 
+_AXES = 13  # the first opset whose QuantizeLinear has an axis
 _logger = logging.getLogger(__name__)
 
 
@@ -346,6 +348,10 @@ def _normalise_plan_emit(
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
     if options.forms == "fastest":
         normal = _choose_fastest_forms(normal, wanted)
+    if options.quantization == "qdq":
+        # Scales for rows and for channels need opset 13.
+        has_axes = options.opset is None or options.opset >= _AXES
+        normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes)
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(_operators(options), graph.every_op())]

@@ -63,7 +63,7 @@ def test_records_of_floats() -> None:
 def test_records_of_hybrid_products() -> None:
     """Large products read integers, small products weights that are dequantized at load."""
     reads = []
-    for rows in (1, 64):
+    for rows in (2, 64):
         m = Build()
         x = m.input([rows, 128])
         w = m.constant(np.ones((512, 128), np.int8), scale=0.01, name="w")

@@ -72,7 +72,8 @@ class Product:
 
     Attributes:
         folds: no runtime multiplies integer weights by float data in this operator.
-        hybrid: how LiteRT's kernel quantizes float data: by "rows", by "images", or "" for neither.
+        hybrid: how float data are quantized: by "rows"; by "images", which are rounded, or one
+            image whose "integers" are multiplied; "" for neither.
         units: the axis of the weights along which the features of the output are, for "rows".
         depthwise: each output channel reads one input channel of its own.
         accumulates: the output is the sum of products of stored integers.

@@ -26,11 +26,10 @@ from tflite2onnx.quantization.storage import (
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 # From this number of multiplications on, integers are the fastest form of a dense hybrid product
-# that quantizes its data.
-WORTHWHILE = 1 << 18
-# Rounding an image costs up to a tenth of a convolution that multiplies each element this many
-# times.
-CHEAP = 32
+# that quantizes its data: of one row, and of several.
+WORTHWHILE_FOR_ROW, WORTHWHILE = 1 << 16, 1 << 18
+# Several rows with fewer features are faster as floats: integers need passes over the outputs.
+DEEP = 72
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 # A product with fewer multiplications takes less than a microsecond with weights of any type.
 _FEW = 1 << 14
@@ -244,8 +243,7 @@ WEIGHTS = (
 READINGS = (
     Rule(
         "float data of a product, quantized by LiteRT's kernel: FULLY_CONNECTED and BATCH_MATMUL;"
-        " CONV_2D and TRANSPOSE_CONV of 32 or more multiplications per element, unless each pixel"
-        " has a scale",
+        " CONV_2D, DEPTHWISE_CONV_2D and TRANSPOSE_CONV",
         "quantized at run time",
         "equal to LiteRT",
         lambda case: case.dynamic and case.role == "data",
@@ -357,31 +355,35 @@ def weight_storage(
 def quantizes_data(operator: Declared) -> str:
     """Return how the float data of a product are quantized at run time.
 
-    The kernels quantize each row of a matrix, or each image, by its own extremes. "integers" are
-    rows that are multiplied as integers. "rows" and "images" are rounded to the numbers that the
-    integers stand for, and multiplied by real weights. "" is for data that stay as they are: beside
-    weights with a scale for each block, which no integer kernel multiplies exactly, and images for
-    which rounding costs much.
+    The kernels quantize each row of a matrix by its own extremes. "integers" are multiplied as
+    integers. "rows" are rounded to the numbers that the integers stand for, and multiplied by real
+    weights; likewise "images". "" is for data that stay as they are: beside weights with a scale
+    for each block, which no integer kernel multiplies exactly.
     """
     op, declared = operator.op, operator.quantization
     if not isinstance(declared, Product) or not declared.hybrid:
         return ""
-    x, w, y = op.inputs[declared.data], op.inputs[declared.weights], op.outputs[0]
+    x, w = op.inputs[declared.data], op.inputs[declared.weights]
     if x is None or w is None or w.data is None or is_quantized(x) or not is_quantized(w):
         return ""
     scales = w.quantization
     if scales is None or scales.block_size:
         return ""
-    if declared.hybrid == "images":
-        # Each element of the input of a transposed convolution meets all filters.
-        results = x.shape if declared.data else y.shape
-        products = _count_products(w, results) // max(x.elements, 1)
-        return "images" if products >= CHEAP else ""
-    out = w.shape[declared.units]
-    if scales.per_axis and scales.axis != declared.units % w.rank:
-        return ""
-    is_matrix = w.elements == prod(w.shape[-2:]) or declared.units == 0
-    return "integers" if is_matrix and x.elements * out >= WORTHWHILE else "rows"
+    if declared.hybrid != "rows":
+        return declared.hybrid
+    has_units = not scales.per_axis or scales.axis == declared.units % w.rank
+    return _choose_rows(x, w, declared.units) if has_units else ""
+
+
+def _choose_rows(x: Tensor, weights: Tensor, units: int) -> str:
+    """Return whether rows are faster as "integers" or as rounded "rows" of floats."""
+    outputs, elements = weights.shape[units], weights.elements
+    if elements != prod(weights.shape[-2:]) and units != 0:  # several matrices
+        return "rows"
+    if x.elements * outputs == elements:  # one row
+        return "integers" if elements >= WORTHWHILE_FOR_ROW else "rows"
+    is_deep = elements >= DEEP * outputs
+    return "integers" if is_deep and x.elements * outputs >= WORTHWHILE else "rows"
 
 
 def _count_products(weights: Tensor, results: Sequence[int]) -> int:

@@ -39,12 +39,13 @@ class QuantizedRows:
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
     Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are float32 [rows]: how far
-    the zero points are below the middle of uint8; None if they are a scalar or the middle.
+    the zero points are below the middle of uint8; None if they are a scalar or the middle. There
+    is no zero point if all are 0.
     """
 
     integers: Value
     scale: Value
-    zero_point: Value
+    zero_point: Value | None
     is_one: bool
     offsets: Value | None = None
 
@@ -68,19 +69,27 @@ def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     return QuantizedRows(integers, scale, zeros[1], is_one)
 
 
-def asymmetric(g: Builder, x: Operand, rank: int, *, is_one: bool) -> QuantizedRows:
+def asymmetric(
+    g: Builder, x: Operand, rank: int, *, is_one: bool, positive: bool = False
+) -> QuantizedRows:
     """Quantize the rows of x to 256 steps that cover their extremes and 0.
 
     The number of rows may be dynamic; `is_one` says that there is one. DynamicQuantizeLinear has
-    XNNPACK's formula: the scales differ by a unit in the last place at most.
+    XNNPACK's formula: the scales differ by a unit in the last place at most. `positive` data have
+    no number below 0, so all zero points are 0.
     """
     if is_one:
         integers, scale, zero = g.node_outputs("DynamicQuantizeLinear", 3, x)
         return QuantizedRows(integers, scale, zero, is_one)
     axes = range(1, rank)
-    least = g.Min(_reduce_rows(g, "ReduceMin", x, axes), g.scalar(0, DType.FLOAT32))
     most = g.Max(_reduce_rows(g, "ReduceMax", x, axes), g.scalar(_TINY, DType.FLOAT32))
-    scale = g.Div(g.Sub(most, least), g.scalar(255, DType.FLOAT32))
+    steps = g.scalar(255, DType.FLOAT32)
+    if positive:
+        scale = g.Div(most, steps)
+        integers = g.annotate_like(x, g.QuantizeLinear(x, scale, axis=0), DType.UINT8)
+        return QuantizedRows(integers, scale, None, is_one=False)
+    least = g.Min(_reduce_rows(g, "ReduceMin", x, axes), g.scalar(0, DType.FLOAT32))
+    scale = g.Div(g.Sub(most, least), steps)
     below = g.Round(g.Div(least, scale))
     zero = g.cast(g.Neg(below), DType.UINT8)
     integers = g.annotate_like(x, g.QuantizeLinear(x, scale, zero, axis=0), DType.UINT8)
@@ -117,13 +126,52 @@ def multiply_rows(
             return product
         return g.reshape(g.Add(product, g.reshape(bias, (1, 1, -1))), (1, -1))
     # The integer kernel takes one scale and one zero point for all rows.
-    one, middle = g.scalar(1, DType.FLOAT32), g.scalar(_MIDDLE, DType.UINT8)
-    product = g.MatMul(g.DequantizeLinear(x.integers, one, middle), columns)
-    product = g.Mul(product, g.Unsqueeze(x.scale, g.ints([1])))
+    product = g.Mul(multiply_integers(g, x, columns), g.Unsqueeze(x.scale, g.ints([1])))
+    if x.offsets is None:
+        return product if bias is None else g.Add(product, bias)
+    sums, rest = g.constant(_sum_columns(weights, units)), _scale_offsets(g, x)
+    if bias is not None:
+        # One Gemm adds both: columns of offsets and of ones by the sums and the bias.
+        rest = g.Pad(rest, g.ints([0, 0, 0, 1]), g.scalar(1, DType.FLOAT32))
+        sums = g.Concat(sums, g.reshape(bias, (1, -1)), axis=0)
+    return g.Gemm(rest, sums, product)
+
+
+def multiply_images(
+    g: Builder, x: QuantizedRows, weights: View, columns: Value, bias: Value | None
+) -> Value:
+    """Return images, channels last, times weights [outputs, ...], plus a bias [outputs].
+
+    Each image is a row of x: all its pixels have one scale. `columns` are the real numbers of the
+    weights, [channels, outputs]. The product is one of integers: it is not made with a bias of one
+    axis, of which ONNX Runtime makes Gemm.
+    """
+    wide = (1, 1, 1, -1)
+    if x.is_one:
+        product = g.MatMul(x.dequantize(g), columns)
+        return product if bias is None else g.Add(product, g.reshape(bias, wide))
+    scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
+    product = g.Mul(multiply_integers(g, x, columns), scale)
     if x.offsets is not None:
-        column = g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
-        bias = g.Gemm(column, g.constant(_sum_columns(weights, units)), bias)
-    return product if bias is None else g.Add(product, bias)
+        bias = g.Gemm(_scale_offsets(g, x), g.constant(_sum_columns(weights, 0)), bias)
+        wide = (-1, 1, 1, weights.tensor.shape[0])
+    return product if bias is None else g.Add(product, g.reshape(bias, wide))
+
+
+def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
+    """Return integers, less the middle of uint8, times columns of real weights.
+
+    Without zero points integers are multiplied as they are.
+    """
+    one = g.scalar(1, DType.FLOAT32)
+    middle = g.scalar(0 if x.zero_point is None else _MIDDLE, DType.UINT8)
+    return g.MatMul(g.DequantizeLinear(x.integers, one, middle), columns)
+
+
+def _scale_offsets(g: Builder, x: QuantizedRows) -> Value:
+    """Return what the offsets stand for in real numbers, [rows, 1]."""
+    assert x.offsets is not None  # noqa: S101 - callers look
+    return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
 
 
 def _sum_columns(weights: View, units: int) -> Array:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
-from tflite2onnx.builder.builder import Builder, Operand, View
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import Shape, Sizes
+from tflite2onnx.tensor import DType, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, is_known
 
 
@@ -116,6 +119,46 @@ class Window(NamedTuple):
         pairs = zip(sizes, self._dilate_kernel(), strict=True)
         image = tuple(size if isinstance(size, int) else extent for size, extent in pairs)
         return data, self.attributes(image)
+
+    def gather(self, g: Builder, data: Value, image: Shape, steps: Shape, filler: Operand) -> Value:
+        """Return the elements of each window of images in place of their channels.
+
+        `image` are the height, the width and the channels of `data`, channels last. The elements of
+        a window are in this order, too. `steps` are the numbers of windows in a column and in a
+        row. `filler` are pixels of the padding, one for each image: [images, 1, channels]. Gather
+        copies the channels of a pixel at once, and takes less time than a Slice for each place in
+        the window and Concat.
+        """
+        *size, channels = image
+        if self.kernel == (1, 1) and steps == tuple(size):
+            return data
+        pads = self.attributes(tuple(size))["pads"]
+        last = prod(size)  # the place of the filler
+        pixels = g.reshape(data, (-1, last, channels))
+        places = g.Add(*self._list_places(g, size, steps, pads))  # a runtime folds it
+        if any(pads):
+            pixels = g.Concat(pixels, filler, axis=1)
+            places = g.Min(places, g.scalar(last, DType.INT64))
+        windows = g.Gather(pixels, places, axis=1)
+        return g.reshape(windows, (-1, *steps, prod(self.kernel) * channels))
+
+    def _list_places(
+        self, g: Builder, size: Sequence[int], steps: Shape, pads: Shape
+    ) -> list[Value]:
+        """Return constants whose sum is the place of each element of each window in an image.
+
+        The sum is [rows, columns, height, width]. It is the number of pixels or more for elements
+        of the padding.
+        """
+        constants = []
+        for axis, pixels in enumerate((size[1], 1)):
+            inner = np.arange(self.kernel[axis]) * self.dilations[axis] - pads[axis]
+            index = np.arange(steps[axis])[:, None] * self.strides[axis] + inner
+            outside = (index < 0) | (index >= size[axis])
+            index = np.where(outside, prod(size), index * pixels)
+            places = index[:, None, :, None] if axis == 0 else index[None, :, None, :]
+            constants.append(g.constant(places, DType.INT64))
+        return constants
 
     def _padding_depends_on(self, sizes: Sizes) -> bool:
         """Return whether the padding depends on the size of a dynamic axis.

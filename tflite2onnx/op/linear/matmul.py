@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from math import prod
 
+import numpy as np
+
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
@@ -22,7 +24,7 @@ from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_act
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
-from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.quantization.storage import BOUNDS, is_quantized
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, require_number
 
@@ -225,12 +227,17 @@ class FullyConnected(DynamicShape):
         features, out, count = self._features, w.tensor.shape[0], _count_rows(y)
         rows = g.annotate(x.reshape((count, features)), DType.FLOAT32, (count, features))
         if self._has_zero_points:
-            quantized = asymmetric(g, rows, _MATRIX, is_one=count == 1)
+            positive = bool(self.options.get("data_are_positive"))
+            quantized = asymmetric(g, rows, _MATRIX, is_one=count == 1, positive=positive)
         else:
             quantized = symmetric(g, rows, (x.tensor.elements // features, features))
         # The planner chooses no order for weights of outputs that keep the axes of x.
         columns = w.in_order(w.order if w.order[-1] == 0 else (1, 0)).reshape((features, out))
-        product = multiply_rows(g, quantized, w, columns, None if b is None else b.value)
+        bias = None if b is None else b.value
+        if bias is None and count == 1 and self.activation in BOUNDS:
+            # ONNX Runtime makes no integer product of MatMul right before Relu or Clip.
+            bias = g.constant(np.zeros(out, np.float32))
+        product = multiply_rows(g, quantized, w, columns, bias)
         product = apply_unbounded_activation(g, self.activation, product)
         return product if y.rank == _MATRIX else NeedsReshape(product)
 

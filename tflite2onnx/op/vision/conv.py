@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.layout import Axes, Frame, channels_first, identity
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     expect,
@@ -17,11 +18,17 @@ from tflite2onnx.op.common.checks import (
     expect_weights,
     ints,
 )
-from tflite2onnx.op.common.hybrid import asymmetric, symmetric
+from tflite2onnx.op.common.hybrid import (
+    QuantizedRows,
+    asymmetric,
+    is_hybrid,
+    multiply_images,
+    symmetric,
+)
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
 from tflite2onnx.quantization.declarations import Product
-from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
+from tflite2onnx.quantization.rules import bias_storage
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import (
     depends_on_inputs,
@@ -32,17 +39,33 @@ from tflite2onnx.utils.dimension import (
 )
 
 _BIAS = 2  # index of the input of CONV_2D
+# Integers are faster than floats with at least so many channels and filters.
+_FEWEST_CHANNELS, _FEWEST_OUTPUTS, _BYTE = 16, 32, 8
 
 
 class Convolution(ImageOperator):
     """Base class of the convolutions; the biases are optional."""
 
-    product: ClassVar[Product] = Product(0, 1, 2, folds=True, hybrid="images")
+    product: ClassVar[Product] = Product(0, 1, 2, folds=True)
     convolved = 0
 
     @property
     def quantization(self) -> Product:
-        return self.product
+        return replace(self.product, hybrid=self._quantized)
+
+    @property
+    def _quantized(self) -> str:
+        """How `quantize_data` lets the operator quantize its data: "images", "integers" or ""."""
+        return str(self.options.get("quantizes_data", ""))
+
+    def frames(self) -> Sequence[Frame]:
+        """Return frames of which that of data to quantize is free: integers move faster."""
+        frames, data = super().frames(), self.product.data
+        if not self._quantized:
+            return frames
+        names = tuple(self.axis_letters(data))
+        kept = [frame for frame in frames if data not in frame.slots]
+        return [*kept, Frame({data: names}, names, legal=_is_image)]
 
     def window(self) -> Window:
         """Return the window, which has the size of a filter."""
@@ -50,18 +73,34 @@ class Convolution(ImageOperator):
         return window_of(self.options, filters["H"], filters["W"])
 
     @property
-    def _has_zero_points(self) -> bool:
+    def is_hybrid(self) -> bool:
+        """Whether LiteRT's kernel quantizes the float data, and multiplies integers."""
+        data, weights, _ = self.product.operands
+        scales = self.input(weights).quantization
+        plain = scales is not None and not scales.block_size
+        return plain and is_hybrid(self.input(data), self.input(weights))
+
+    @property
+    def has_zero_points(self) -> bool:
         """Whether the kernel quantizes images with zero points."""
         return True
 
     def round_data(self, g: Builder, x: View) -> Value | View:
-        """Return images as the real numbers that the kernel multiplies."""
-        if x.plan.reading is not Reading.DYNAMIC:
+        """Return images, NCHW, as the real numbers that the kernel multiplies."""
+        if self._quantized != "images":
             return x
-        if not self._has_zero_points:
-            return symmetric(g, x.value, x.shape).dequantize(g)
-        is_one = x.sizes[0] == 1
-        return asymmetric(g, x.value, x.rank, is_one=is_one).dequantize(g)
+        rows = self._quantize(g, x)
+        first = channels_first(x.rank)
+        moved = tuple(x.order.index(axis) for axis in first)
+        if moved != identity(x.rank):
+            # Behind DequantizeLinear, ONNX Runtime would insert another pair of QuantizeLinear.
+            rows = replace(rows, integers=g.Transpose(rows.integers, perm=moved))
+        return rows.dequantize(g)
+
+    def _quantize(self, g: Builder, x: View) -> QuantizedRows:
+        if self.has_zero_points:
+            return asymmetric(g, x.value, x.rank, is_one=x.sizes[0] == 1)
+        return symmetric(g, x.value, x.shape)
 
     def require_channels(self) -> None:
         """Require that an input with an unknown number of channels has those of the filters."""
@@ -95,6 +134,11 @@ class Convolution(ImageOperator):
                 expect_real(self.input(bias))
 
 
+def _is_image(label: Axes) -> bool:
+    """Return whether the label has the images first, so that each can have its own scale."""
+    return label[0] == "N"
+
+
 class Conv2D(Convolution):
     """CONV_2D: a 2-D convolution, whose number of groups follows from the channels."""
 
@@ -113,21 +157,43 @@ class Conv2D(Convolution):
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
+        if self._quantized == "integers":
+            return self._multiply_integers(g, y, x, w, b)
         image, window = self.window().place(g, x, self.round_data(g, x))
         return g.Conv(image, w, b, group=groups, **window)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         letter = self.axis_letters(operand)[axis]
         # Images around 0 have constant zero points, so their number must be static.
-        is_fixed = quantizes_data(self) and not self._has_zero_points
-        return letter in "HW" or (letter == "N" and not is_fixed)
+        is_fixed = self._quantized and not self.has_zero_points
+        is_wide = self._quantized != "integers" and letter in "HW"
+        return is_wide or (letter == "N" and not is_fixed)
+
+    def frames(self) -> Sequence[Frame]:
+        if self._quantized != "integers":
+            return super().frames()
+        names = tuple(self.axis_letters(0))
+        return [Frame({operand: names}, names, names) for operand in (0, ~0)]
+
+    def _multiply_integers(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
+        """Return the product of integers, of windows in channels-last order and of filters."""
+        rows, outputs = self._quantize(g, x), w.tensor.shape[0]
+        axes = None if rows.is_one else g.ints([1, 2])
+        zero = rows.zero_point if axes is None else g.Unsqueeze(rows.zero_point, axes)
+        channels = w.size("I")
+        filler = g.Expand(zero, g.ints([1, 1, channels]))
+        image = (x.size("H"), x.size("W"), channels)
+        windows = self.window().gather(g, rows.integers, image, y.tensor.shape[1:3], filler)
+        columns = w.in_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
+        images = replace(rows, integers=windows)
+        return multiply_images(g, images, w, columns, None if b is None else b.value)
 
     @cached_property
     def quantization(self) -> Product:
         channels, filters = self.sizes(0)["C"], self.sizes(1)
         depthwise = channels > 1 == filters["I"] and channels == filters["O"]
-        hybrid = "" if depthwise or self._quantizes_pixels else "images"
-        return replace(self.product, depthwise=depthwise, hybrid=hybrid)
+        product = replace(self.product, depthwise=depthwise, hybrid=self._quantized)
+        return replace(product, folds=False) if self._quantized == "integers" else product
 
     @property
     def _is_delegated(self) -> bool:
@@ -137,18 +203,33 @@ class Conv2D(Convolution):
         return constant and self.op.code == "CONV_2D" and self.input(1).dtype is DType.INT8
 
     @property
-    def _quantizes_pixels(self) -> bool:
+    def quantizes_pixels(self) -> bool:
         """Whether each of several pixels has a scale: the delegate computes a matrix product.
 
         See xnn_define_convolution_2d in XNNPACK's convolution-2d.c.
         """
         filters, x = self.sizes(1), self.sizes(0)
         window = (filters["H"], filters["W"], self.options.stride_h, self.options.stride_w)
-        is_matrix = set(window) == {1} and x["C"] == filters["I"] and (x["H"], x["W"]) != (1, 1)
-        return self._is_delegated and is_matrix
+        is_matrix = set(window) == {1} and x["C"] == filters["I"]
+        padded = any(self.options.get("pads", ()))
+        return self._is_delegated and is_matrix and not padded
 
     @property
-    def _has_zero_points(self) -> bool:
+    def gains_from_integers(self) -> bool:
+        """Whether a product of integers is faster than a convolution of floats.
+
+        docs/quantization.md has the measured times.
+        """
+        x, filters = self.input(0), self.sizes(1)
+        fits = (
+            x.symbols.keys() <= {0}
+            and x.shape[-1] == filters["I"]
+            and self.input(1).dtype.bits == _BYTE
+        )
+        return fits and filters["I"] >= _FEWEST_CHANNELS and filters["O"] >= _FEWEST_OUTPUTS
+
+    @property
+    def has_zero_points(self) -> bool:
         """Whether the kernel quantizes images with zero points.
 
         XNNPACK's does, and LiteRT's own for weights with a scale for each channel
@@ -186,7 +267,7 @@ class TransposedConvolution(Convolution):
 
     dynamic_axes = "NDHW"
     shape_inputs = (0,)
-    product = Product(2, 1, 3, folds=True, hybrid="images")
+    product = Product(2, 1, 3, folds=True)
     convolved = 2
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -249,15 +330,20 @@ class TransposedConvolution(Convolution):
     ) -> Value:
         window, image = self.window(), tuple(y.shape[2:])
         if not y.tensor.symbols.keys() - {0}:
-            excess = [full - n for full, n in zip(window.full(x.shape[2:]), image, strict=True)]
+            excess = [
+                full - n for full, n in zip(window.full(x.tensor.shape[1:-1]), image, strict=True)
+            ]
         elif "excess" in self.options:
             excess = self.options["excess"]
         else:
             return self._crop_to_shape(g, shape, x, w, b)
         rest = [max(-n, 0) for n in excess]
-        data = self.round_data(g, x)
         return g.ConvTranspose(
-            data, w, b, output_padding=rest, **window.list_cropping_attributes(excess)
+            self.round_data(g, x),
+            w,
+            b,
+            output_padding=rest,
+            **window.list_cropping_attributes(excess),
         )
 
     def _crop_to_shape(self, g: Builder, shape: View, x: View, w: View, b: View | None) -> Value:
@@ -266,9 +352,8 @@ class TransposedConvolution(Convolution):
         Rows that no window reaches have the value of the bias.
         """
         count, zeros = x.rank - 2, g.ints([0] * (x.rank + 2))
-        data = self.round_data(g, x)
         whole = g.ConvTranspose(
-            data, w, None, **self.window().list_cropping_attributes([0] * count)
+            self.round_data(g, x), w, None, **self.window().list_cropping_attributes([0] * count)
         )
         size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
         excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)

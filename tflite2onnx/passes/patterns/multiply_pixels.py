@@ -80,13 +80,21 @@ def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
         or near.isdisjoint((*op.inputs[:1], *op.outputs))
     ):
         return op
-    x, filters, *bias = op.inputs
+    x, filters = op.inputs[:2]
     if x is None or filters is None or filters.data is None or not is_float(filters):
         return op
     plain = all(op.options.get(name, 1) == 1 for name in _STEPS)
     pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))
     fits = filters.shape[1:] == (1, 1, x.shape[-1])
     if not (plain and fits and is_float(x)) or pads:
+        return op
+    return make_pixel_product(op)
+
+
+def make_pixel_product(op: Op) -> Op:
+    """Return FULLY_CONNECTED that keeps the axes in place of CONV_2D with constant 1x1 filters."""
+    x, filters, *bias = op.inputs
+    if filters is None:
         return op
     weights = filters.reshape_constant((filters.shape[0], filters.shape[-1]))
     options = Options(

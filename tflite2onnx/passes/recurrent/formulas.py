@@ -7,8 +7,8 @@
 Columns that are cut out of a sum are a sum with fewer rows of the matrices. Operators that move
 elements but leave the columns in place do not change the formula.
 
-Matrices stay as stored, also integers, if the operator dequantizes them. Products that quantize
-their float inputs, as hybrid kernels do, are no sums.
+Matrices stay as stored, also integers, if the operator dequantizes them. That hybrid kernels
+quantize the float inputs of products is no part of a formula.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
-from tflite2onnx.quantization.rules import quantizes_data
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 
@@ -148,14 +147,9 @@ class Formulas:
         return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Matrix | None:
-        """Return constant weights, if the operator does not multiply quantized data as integers."""
+        """Return constant weights as a matrix, None if they are computed or have other scales."""
         operator, quantization = rules_for(op), weights.quantization
-        if (
-            weights.data is None
-            or weights.rank != _RANK
-            or operator is None
-            or quantizes_data(operator) == "integers"
-        ):
+        if weights.data is None or weights.rank != _RANK or operator is None:
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         if (

@@ -8,8 +8,8 @@ A loop is replaced if:
 3. the next values of the states are those of a cell (`cells`). Formulas are compared
    (`formulas`), not operators, because converters write the same formula in many ways;
 4. each variable of the loop is a counter, a state, a list of the outputs, or the last output;
-5. the products do not quantize their float inputs, as hybrid kernels do. Constant integer weights
-   are dequantized, as the recurrent operators do.
+5. constant integer weights are dequantized, as the recurrent operators do. Hybrid kernels quantize
+   the data too, which only a Loop could do: it takes 18 to 23 times as long as LSTM.
 
 A loop that leaves out the masked items of a sequence is a layer between the operators of
 `masked_loops`.
