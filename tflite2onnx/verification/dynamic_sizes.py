@@ -24,7 +24,8 @@ def list_other_sizes(ends: OpenedModel) -> Iterator[dict[str, int]]:
 
     Names of equal sizes get equal sizes, because LiteRT may need them to be equal.
     """
-    known, first = {}, set()
+    known: dict[str, int] = {}
+    first: set[str] = set()
     for end in ends.inputs:
         known |= {name: end.tflite_shape[axis] for axis, name in end.symbols.items()}
         first |= {name for axis, name in end.symbols.items() if axis == 0}
