@@ -69,16 +69,29 @@ def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "sizes"),
     [
-        {"batch": 2},
-        {"batch": "batch"},
-        {"shapes": {"x": [1, 12, 10, 3]}},
-        {"shapes": {"x": ["batch", 9, "width", 3]}},
+        ({"batch": 2}, None),
+        ({"batch": "batch"}, [{"batch": 4}, {"batch": 5}]),
+        ({"shapes": {"x": [1, 12, 10, 3]}}, None),
+        (
+            {"shapes": {"x": ["batch", 9, "width", 3]}},
+            [{"batch": 2, "width": 9}, {"batch": 3, "width": 10}],
+        ),
+        (
+            {"batch": "n", "shapes": {"x": [1, "height", 40, 3]}},
+            [{"n": 4, "height": 9}, {"n": 5, "height": 10}],
+        ),
+        ({"shapes": {"x": [1, 8, "width", 3]}}, [{"width": 9}, {"width": 10}]),
     ],
 )
-def test_other_sizes_than_in_the_file(options: dict[str, Any]) -> None:
-    """LiteRT is resized, and the second conversion that locates tensors has the same sizes."""
+def test_other_sizes_than_in_the_file(
+    options: dict[str, Any], sizes: list[dict[str, int]] | None
+) -> None:
+    """LiteRT is resized, and the second conversion that locates tensors has the same sizes.
+
+    Dynamic axes are tried at two more sizes.
+    """
     m = Build()
     x = m.input([1, 8, 8, 3], name="x")
     (y,) = m.op("ABS", [convolve(m, x, 4, "y")], [[1, 8, 8, 4]])
@@ -88,6 +101,8 @@ def test_other_sizes_than_in_the_file(options: dict[str, Any]) -> None:
         report = verify(m.bytes(), converted)
         assert report.ok
         assert len(report.tensors) == 3
+        tried = report.other_sizes and [each.sizes for each in report.other_sizes]
+        assert tried == sizes
 
 
 def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:

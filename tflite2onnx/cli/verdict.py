@@ -20,6 +20,9 @@ def print_verdict(model: str, report: Report) -> int:
     for difference in report.outputs:
         if not difference.ok:
             print_error(model, f"output {difference.name}: {difference.complaint}")
+    for sizes in report.other_sizes or ():
+        for difference in (each for each in sizes.outputs if not each.ok):
+            print_error(model, f"output {difference.name} with {sizes}: {difference.complaint}")
     for difference in report.nothing_shown:
         print_error(model, f"warning: {_describe_nothing(difference)}")
     first = report.diverging
@@ -69,8 +72,17 @@ def outputs(report: Report) -> list[str]:
         f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}{worst}:",
         *columns(rows),
         *bounds,
+        *_describe_sizes(report),
         f"instruction sets of this processor: {describe_sets(report.processor)}",
     ]
+
+
+def _describe_sizes(report: Report) -> list[str]:
+    """Return the findings at other sizes of the dynamic axes."""
+    if report.other_sizes is None:
+        return []
+    said = [f"{each} {'right' if each.ok else 'wrong'}" for each in report.other_sizes]
+    return [f"other sizes of dynamic axes: {'; '.join(said) or 'LiteRT runs none'}"]
 
 
 def tensor_lines(report: Report) -> list[str]:

@@ -166,6 +166,8 @@ class Operator:
         Options and constant inputs count the new axis. The data inputs, and all outputs, get the
         axis. Returns None if the class has no such form.
         """
+        if self.broadcasts:
+            return self.op, [i for i, t in enumerate(self.op.inputs) if t is not None]
         return None
 
     @property

@@ -33,6 +33,7 @@ from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.tensor import Shape
+from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_ends
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
     embed_external_weights,
@@ -50,18 +51,21 @@ from tflite2onnx.verification.onnx_model import (
     locate_tensors,
     open_model,
 )
-from tflite2onnx.verification.results import Report
+from tflite2onnx.verification.results import Report, SizeComparison
 from tflite2onnx.verification.runner import Found, NothingShownError, Progress, Run
 from tflite2onnx.verification.runtimes import (
     PLAIN_KERNELS,
     BatchInterpreter,
+    LiteRTError,
     ModelFile,
     open_interpreter,
     session_of,
 )
+from tflite2onnx.verification.tolerance import Difference
 from tflite2onnx.writer import Skeleton
 
 SAMPLES = 2
+OTHER_SIZES = 2  # of dynamic axes
 
 
 def verify(  # noqa: PLR0913 - options
@@ -118,7 +122,8 @@ def verify(  # noqa: PLR0913 - options
     arrays, report, kind = both.report_what_shows(seed, count, given, ways)
     random = f" ({kind.value})" if kind.value else ""
     names = tuple(given.origin(i) or f"seed {seed + i}{random}" for i in range(count))
-    report = replace(report, sample_names=names)
+    sizes = None if given.count else _compare_other_sizes(both, ends, seed, kind)
+    report = replace(report, sample_names=names, other_sizes=sizes)
     if report.ok:
         return report
     return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
@@ -131,6 +136,25 @@ def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:
         raise OptionError(f"the number of samples must be at least 1, got {samples}")
     if seed < 0:
         raise OptionError(f"the seed must be at least 0, got {seed}")
+
+
+def _compare_other_sizes(
+    both: _Both, ends: OpenedModel, seed: int, kind: Kind
+) -> tuple[SizeComparison, ...] | None:
+    """Compare the outputs at the first two sizes of the dynamic axes that LiteRT runs."""
+    compared: list[SizeComparison] = []
+    sizes = None
+    for sizes in list_other_sizes(ends if ends.batch is None else ends.with_samples()):
+        try:
+            outputs = both.resize(resize_ends(ends, sizes)).compare_outputs(seed, kind)
+        except LiteRTError:
+            continue
+        except VerifyError as error:
+            raise VerifyError(f"with the sizes {SizeComparison(sizes, ())}: {error}") from error
+        compared.append(SizeComparison(sizes, outputs))
+        if len(compared) == OTHER_SIZES:
+            break
+    return None if sizes is None else tuple(compared)
 
 
 class _Both:
@@ -172,6 +196,17 @@ class _Both:
             open_interpreter(self._model, kernels, inner=inner) for _ in range(self._ends.samples)
         ]
         return BatchInterpreter(each, *ends)
+
+    def resize(self, ends: OpenedModel) -> _Both:
+        """Return the same models with inputs of other sizes."""
+        return _Both(self._source, self._converted, ends, self._tolerance, lambda *_: None)
+
+    def compare_outputs(self, seed: int, kind: Kind) -> tuple[Difference, ...]:
+        """Compare the outputs for one sample of random numbers."""
+        arrays = self.samples(seed, 1, GivenInputs({}), kind)
+        run, (outputs, _) = self._compare_samples(arrays, ())
+        run.allow_kernel_differences(arrays, (), outputs, {})
+        return tuple(outputs.values())
 
     def check_same(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
@@ -302,10 +337,14 @@ class _Both:
         return run, run.compare_samples(arrays, walks, must_show=must_show)
 
     @cached_property
-    def _graph(self) -> Graph:
+    def _single(self) -> Graph:
         graph = read_model(self._model).graphs[0]
-        graph = infer_shapes(graph) if self._is_resized else graph
-        return _put_batch_first(graph, self._ends.batch) if self._ends.samples else graph
+        return infer_shapes(graph) if self._is_resized else graph
+
+    @cached_property
+    def _graph(self) -> Graph:
+        ends, graph = self._ends, self._single
+        return _put_batch_first(graph, ends.batch) if ends.samples else graph
 
     @cached_property
     def _skeleton(self) -> Skeleton:
@@ -318,7 +357,11 @@ class _Both:
             return places
         # LiteRT computes each sample alone: its results are compared with tensors whose first axis
         # is the batch.
-        return [p for p in places if p.port.tensor.sizes[:1] == (batch,) and _is_batch(p)]
+        # A tensor that is the same for all samples may have this size, too.
+        computed = (t for op in self._single.ops for t in op.outputs)
+        names = {t.name for t in computed if t.shape[:1] == (1,)}
+        found = [p for p in places if p.tensor.name in names and _is_batch(p)]
+        return [p for p in found if p.port.tensor.sizes[:1] == (batch,)]
 
 
 def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:

@@ -44,6 +44,22 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
+class SizeComparison:
+    """The outputs of one run at other sizes of the dynamic axes, which `sizes` has by name."""
+
+    sizes: Mapping[str, int]
+    outputs: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its limits."""
+        return all(each.ok for each in self.outputs)
+
+
+@dataclass(frozen=True)
 class Report:
     """The result of a verification: the worst sample of each output and each inner tensor.
 
@@ -59,6 +75,8 @@ class Report:
     `quantize.describe_operator`). `processor` maps instruction sets to whether the processor has
     them, None if this is unknown. `sample_names` has the file of each sample, or the seed of its
     random numbers. `latency` is the time of an inference; the command line measures it.
+    `other_sizes` are the comparisons at sizes of dynamic axes that differ from those of the file;
+    None if the model has no dynamic axes or its inputs are given.
     """
 
     outputs: tuple[Difference, ...]
@@ -73,11 +91,13 @@ class Report:
     processor: Mapping[str, bool | None] = field(default_factory=instruction_sets)
     sample_names: tuple[str, ...] = ()
     latency: Latency | None = None
+    other_sizes: tuple[SizeComparison, ...] | None = None
 
     @property
     def ok(self) -> bool:
         """Whether every output, and every operator that ran alone, is within its limits."""
-        return all(d.ok for d in (*self.outputs, *(c.difference for c in self.operators)))
+        alone = (c.difference for c in self.operators)
+        return all(each.ok for each in (*self.outputs, *alone, *(self.other_sizes or ())))
 
     @property
     def worst(self) -> str | None:
@@ -154,6 +174,10 @@ class Report:
             "right_unoptimized": self.right_unoptimized,
             "processor": dict(self.processor),
             "latency": self.latency and self.latency.to_dict(),
+            "other_sizes": [
+                {"sizes": dict(each.sizes), "outputs": [_to_json(d) for d in each.outputs]}
+                for each in self.other_sizes or ()
+            ],
         }
 
     def _with_verdict(self, compared: TensorComparison) -> dict[str, Any]:

@@ -115,13 +115,18 @@ def import_runtime(name: str) -> Any:
         ) from error
 
 
+class LiteRTError(VerifyError):
+    """LiteRT cannot run a model."""
+
+
 @contextmanager
 def as_verify_error(runtime: str) -> Iterator[None]:
     """Turn any exception of a runtime into a VerifyError: its own classes have no common base."""
     try:
         yield
     except Exception as error:
-        raise VerifyError(
+        kind = LiteRTError if runtime == "LiteRT" else VerifyError
+        raise kind(
             f"{runtime} cannot run the model: {str(error).strip() or type(error).__name__}"
         ) from error
 

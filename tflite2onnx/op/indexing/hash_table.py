@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -120,6 +120,12 @@ class HashtableFind(_Reader):
     """HASHTABLE_FIND: the value of each key; the default value for a key that is missing."""
 
     codes = ("HASHTABLE_FIND",)
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return () if operand == 2 else None
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        return axis if (operand, other) in ((2, 2), (2, ~0)) else None
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [self.input(2).shape]

@@ -12,10 +12,12 @@ from the axes that their operands have in common (`Operator.find_common_axis`).
 3. An operator that takes the only element of the batch axis (STRIDED_SLICE, UNPACK, GATHER) takes
    all elements.
 4. Constants that must be as long as the batch (in CONCATENATION, PACK, or as a state) are repeated.
+   A state that depends on no sample is one for all samples.
    Constants that list sizes (of BROADCAST_TO, TRANSPOSE_CONV) list the batch.
 5. If an operator computes along the axis that has the samples, the samples move to another axis of
-   size 1. If the axis is not theirs alone, they move to a new first axis
-   (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the graph has no batch.
+   size 1, or to the neighbour of their axis. If the axis is not theirs alone, they move to a new
+   first axis (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the graph has
+   no batch.
 6. Sub-graphs are walked as the graph is. What a loop carries is repeated if the loop makes samples
    of it. A condition must be the same for all samples.
 
@@ -25,24 +27,33 @@ first size of the first input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.base import Operator, Unknown
-from tflite2onnx.op.traits import DynamicShape, IndexesAxes
-from tflite2onnx.passes.batch.batch_builder import BatchBuilder, make_tensor
+from tflite2onnx.op.traits import IndexesAxes
+from tflite2onnx.passes.batch.batch_builder import (
+    BatchBuilder,
+    check_one_sample,
+    first_input,
+    list_shape_inputs,
+    make_tensor,
+)
+from tflite2onnx.passes.batch.inputs import add_first_axis, find_shared_states, has_batch_axis
 from tflite2onnx.passes.batch.places import (
     SAMPLES,
     Place,
     Sizes,
+    count_before,
     divide,
     find_axis,
     find_place,
     has_samples,
     join_samples,
+    list_places,
     take_sample,
 )
 from tflite2onnx.passes.shape_walk import OperatorOf
@@ -71,18 +82,17 @@ def add_batch(graph: Graph, operator_of: OperatorOf) -> Graph:
     return _Batching(graph, operator_of).make_graph()
 
 
-def has_batch_axis(tensor: Tensor) -> bool:
-    """Return whether the first axis of an input or output is that of the samples."""
-    return tensor.rank > 0 and (0 in tensor.dynamic_axes or tensor.shape[0] == 1)
-
-
 class _Batching:
     """A walk over a graph for one sample that makes the operators for a batch."""
 
     def __init__(self, graph: Graph, operator_of: OperatorOf) -> None:
         self._graph, self._operator_of = graph, operator_of
-        self._given = [t if has_batch_axis(t) else add_first_axis(t) for t in graph.inputs]
-        self._builder = BatchBuilder(graph, self._given, operator_of)
+        shared = find_shared_states(graph)
+        self._following = shared.values()
+        self._given = [
+            t if t in shared or has_batch_axis(t) else add_first_axis(t) for t in graph.inputs
+        ]
+        self._builder = BatchBuilder(graph, self._given, operator_of, shared)
         self._places = self._builder.places
         self._replaced: dict[Tensor, Tensor] = {}
         # Tensors whose elements depend on the number of samples in another way than as dimensions.
@@ -129,6 +139,7 @@ class _Batching:
             except OperatorError as error:
                 if isinstance(error, MixedSamplesError):
                     raise
+                check_one_sample(op, self._operator_of(op))
                 raise MixedSamplesError(error.reason, op.place) from error
 
     def _add_op(self, op: Op) -> None:
@@ -158,7 +169,7 @@ class _Batching:
 
     def _add_reshape(self, op: Op) -> None:
         """Add RESHAPE, SQUEEZE or EXPAND_DIMS."""
-        x, y = _first_input(op), op.outputs[0]
+        x, y = first_input(op), op.outputs[0]
         before = self._builder.count_before(x)
         if any(map(self._depends_on_count, op.inputs)):
             self._builder.emit(op)
@@ -204,10 +215,13 @@ class _Batching:
     def _add_computation(self, op: Op) -> None:
         """Add an operator that computes with samples."""
         operator = self._operator_of(op)
-        shapes = _list_shape_inputs(operator)
+        shapes = list_shape_inputs(operator)
         if any(self._depends_on_count(t) and i not in shapes for i, t in enumerate(op.inputs)):
             raise OperatorError("it computes with the number of samples")
         op = self._flatten_first(self._align_ranks(op, operator), operator)
+        if self._list_vectors(op) and op.outputs[0].rank and not operator.broadcasts:
+            self._add_with_leading_axis(op)
+            return
         for first, place in self._list_places(op):
             try:
                 aligned = self._align_inputs(op, first, place)
@@ -216,6 +230,10 @@ class _Batching:
             self._add_aligned(aligned, first, place)
             return
         self._add_with_leading_axis(op)
+
+    def _list_vectors(self, op: Op) -> Collection[Tensor]:
+        """Return the inputs that are scalars for one sample, and vectors for the batch."""
+        return set(self._replaced.values()).intersection(t for t in op.inputs if t is not None)
 
     def _align_ranks(self, op: Op, operator: Operator) -> Op:
         """Give samples of fewer axes, which broadcast, leading axes of size 1."""
@@ -250,6 +268,10 @@ class _Batching:
         best = min(range(len(found)), key=lambda i: samples[i][own[i].axis] != 1)
         first = found[best][0]
         yield first, own[best]
+        for place in list_places(samples[best], count_before(samples[best], own[best])):
+            # Between two axes the samples may be in either of them.
+            if place != own[best] and place.outer == samples[best][place.axis]:
+                yield first, place
         for axis, size in enumerate(samples[best]):
             if size == 1 and axis != own[best].axis:
                 yield first, Place(axis)
@@ -267,7 +289,7 @@ class _Batching:
             if t is None or target is None or self._places.get(t) == target:
                 continue
             if t in self._places:
-                inputs[i] = self._builder.move_samples(t, target.axis)
+                inputs[i] = self._builder.move_samples(t, target)
             else:
                 inputs[i] = self._builder.repeat(t, target)
         return replace(op, inputs=tuple(inputs))
@@ -276,7 +298,7 @@ class _Batching:
         self, op: Op, operator: Operator, known: tuple[int, Place], index: int
     ) -> Place | None:
         """Return where an input must have the samples, None if it is the same for all samples."""
-        (first, place), x, t = known, _first_input(op, known[0]), op.inputs[index]
+        (first, place), x, t = known, first_input(op, known[0]), op.inputs[index]
         if t is None:
             return None
         same = place.axis if index == first else operator.find_common_axis(first, place.axis, index)
@@ -287,7 +309,8 @@ class _Batching:
         if same is None or mixed is None or same in {axis % t.rank for axis in mixed}:
             raise _UnalignedError
         target, own = Place(same, place.outer), self._builder.sample_of(t)[same]
-        moves = self._places[t] != target
+        # Samples move to an axis of size 1, or stay in the same sequence.
+        moves = count_before(self._builder.sample_of(t), target) != self._builder.count_before(t)
         if own != size or (moves and (size, place.outer) != (1, 1)):
             raise _UnalignedError
         return target
@@ -296,7 +319,7 @@ class _Batching:
         self, operator: Operator, t: Tensor, index: int, axis: int | None, place: Place, size: Dim
     ) -> Place | None:
         """Return where an input that is the same for all samples is repeated, None if nowhere."""
-        if axis is None or index in _list_shape_inputs(operator):
+        if axis is None or index in list_shape_inputs(operator):
             return None
         own = self._builder.shape_of(t)[axis]
         if operator.broadcasts and own == 1:
@@ -355,15 +378,21 @@ class _Batching:
     def _add_with_leading_axis(self, op: Op) -> None:
         """Add an operator whose operands get a first axis, which has the samples."""
         given = [t for t in op.inputs if t is not None and t in self._places]
-        has_axis = any(self._builder.sample_of(t)[self._places[t].axis] == 1 for t in given)
-        wider = None if has_axis else self._operator_of(op).add_leading_axis()
+        vectors = self._list_vectors(op)
+        has_axis = all(
+            t not in vectors and self._builder.sample_of(t)[self._places[t].axis] == 1
+            for t in given
+        )
+        operator = self._operator_of(op)
+        wider = None if has_axis else operator.add_leading_axis()
         if wider is None:
             raise OperatorError(_MIXES)
         changed, indices = wider
         inputs = list(changed.inputs)
         for i in indices:
-            x = _first_input(op, i)
-            shape = (1, *self._builder.sample_of(x))
+            x = first_input(op, i)
+            is_wide = x in vectors and not operator.broadcasts
+            shape = (1, *(() if is_wide else self._builder.sample_of(x)))
             if x in self._places:
                 inputs[i] = self._builder.move_to(x, 1, shape, Place(0))
             else:
@@ -383,7 +412,7 @@ class _Batching:
     # Sub-graphs
 
     def _add_control(self, op: Op) -> None:
-        condition = _first_input(op)
+        condition = first_input(op)
         if condition in self._places or self._depends_on_count(condition):
             raise OperatorError("its condition must be the same for all samples")
         if op.is_builtin("WHILE"):
@@ -418,7 +447,7 @@ class _Batching:
             return self._builder.repeat(x, place)
         if self._builder.sample_of(x)[place.axis] != 1:
             raise OperatorError("the samples of its sub-graphs must be in one axis")
-        return self._builder.move_samples(x, place.axis)
+        return self._builder.move_samples(x, Place(place.axis))
 
     def _add_loop(self, op: Op) -> None:
         (body,) = op.graphs
@@ -450,7 +479,7 @@ class _Batching:
         if self._depends_on_count(x):
             raise MixedSamplesError(f"the output {old.name} depends on the number of samples")
         if x not in self._places:
-            return self._repeat_output(x)
+            return x if old in self._following else self._repeat_output(x)
         sample, place = self._builder.sample_of(x), self._places[x]
         shape = sample if sample[:1] == (1,) else (1, *sample)
         if shape == sample and place == Place(0) and x is old:
@@ -466,22 +495,3 @@ class _Batching:
         y = self._builder.repeat(single, Place(0))
         named = replace(x, shape=y.shape, data=None, shape_signature=())
         return self._builder.reshape_batch(y, self._builder.shape_of(y), named)
-
-
-def _first_input(op: Op, index: int = 0) -> Tensor:
-    """Return an input that the operator must have."""
-    tensor = op.inputs[index]
-    if tensor is None:
-        raise OperatorError(f"input {index} is missing")
-    return tensor
-
-
-def add_first_axis(tensor: Tensor) -> Tensor:
-    """Return an input with one more axis in front."""
-    signature = (1, *tensor.shape_signature) if tensor.dynamic_axes else ()
-    return replace(tensor, shape=(1, *tensor.shape), shape_signature=signature)
-
-
-def _list_shape_inputs(operator: Operator) -> tuple[int, ...]:
-    sizes = () if operator.sizes_input is None else (operator.sizes_input,)
-    return (*sizes, *(operator.shape_inputs if isinstance(operator, DynamicShape) else ()))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.op.base import Operator
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.batch.places import (
     SAMPLES,
     Place,
@@ -45,18 +47,25 @@ class BatchBuilder:
         walk: infers shapes, with a symbol for the number of samples.
     """
 
-    def __init__(self, graph: Graph, inputs: Sequence[Tensor], operator_of: OperatorOf) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[Tensor],
+        operator_of: OperatorOf,
+        shared: Collection[Tensor] = (),
+    ) -> None:
         opened = {
             (t, axis): new_dimension(Symbol(f"{t.name}_{axis}", t.shape[axis]))
             for t in inputs
             for axis in sorted(t.dynamic_axes)
         }
-        opened |= {(t, 0): SAMPLES for t in inputs}
+        batched = [t for t in inputs if t not in shared]
+        opened |= {(t, 0): SAMPLES for t in batched}
         empty = replace(graph, inputs=tuple(inputs), ops=())
         self.walk = ShapeWalk(empty, operator_of, opened, strict=True)
         self.walk.walk()
         self.ops: list[Op] = []
-        self.places = dict.fromkeys(inputs, Place(0))
+        self.places = dict.fromkeys(batched, Place(0))
         self._count = self._count_samples(inputs[0])
 
     def shape_of(self, tensor: Tensor) -> Sizes:
@@ -101,10 +110,10 @@ class BatchBuilder:
         """Reshape a tensor with all samples."""
         return self._add("RESHAPE", [x, self.list_sizes(shape, rest=True)], y)
 
-    def move_samples(self, x: Tensor, axis: int) -> Tensor:
-        """Return x with the samples in another axis, whose size is 1 for one sample."""
+    def move_samples(self, x: Tensor, place: Place) -> Tensor:
+        """Return x with the samples in another place."""
         sample = self.sample_of(x)
-        return self.move_to(x, prod(sample[:axis]), sample, Place(axis))
+        return self.move_to(x, count_before(sample, place), sample, place)
 
     def move_to(
         self, x: Tensor, after: Dim, sample: Sizes, place: Place, y: Tensor | None = None
@@ -218,3 +227,27 @@ def make_tensor(near: Tensor, sample: Sequence[Dim]) -> Tensor:
         raise OperatorError(f"{near.name} must have one scale")
     name, shape = near.name.removesuffix("/samples") + "/samples", tuple(map(evaluate, sample))
     return Tensor(name, shape, near.dtype, quantization=quantization)
+
+
+def first_input(op: Op, index: int = 0) -> Tensor:
+    """Return an input that the operator must have."""
+    tensor = op.inputs[index]
+    if tensor is None:
+        raise OperatorError(f"input {index} is missing")
+    return tensor
+
+
+def list_shape_inputs(operator: Operator) -> tuple[int, ...]:
+    """Return which inputs have sizes."""
+    sizes = () if operator.sizes_input is None else (operator.sizes_input,)
+    return (*sizes, *(operator.shape_inputs if isinstance(operator, DynamicShape) else ()))
+
+
+def check_one_sample(op: Op, operator: Operator) -> None:
+    """Raise OperatorError if an operator cannot be converted for one sample either."""
+    with as_operator_error():
+        try:
+            operator.infer_outputs()
+            operator.check()
+        except OperatorError as error:
+            raise OperatorError(error.reason, op.place) from None

@@ -72,7 +72,7 @@ def count_before(sample: Sequence[Dim], place: Place) -> Dim:
 
 def find_place(sample: Sequence[Dim], before: Dim) -> Place | None:
     """Return the place behind `before` elements; an axis of size 1 if possible, else None."""
-    found = list(_find_places(sample, before))
+    found = list(list_places(sample, before))
     rank = len(sample)
     # Operators compute along the last axis more often than along others.
     return min(
@@ -80,7 +80,8 @@ def find_place(sample: Sequence[Dim], before: Dim) -> Place | None:
     )
 
 
-def _find_places(sample: Sequence[Dim], before: Dim) -> Iterator[Place]:
+def list_places(sample: Sequence[Dim], before: Dim) -> Iterator[Place]:
+    """Yield all places behind `before` elements."""
     for axis, size in enumerate(sample):
         outer = divide(before, prod(sample[:axis]))
         if outer is not None and divide(size, outer) is not None:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OptionError
+from tflite2onnx.errors import OperatorError, OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.batch.add_batch import MixedSamplesError, add_batch
+from tflite2onnx.passes.batch.inputs import find_shared_states
 from tflite2onnx.passes.batch.loop_samples import loop_samples
 from tflite2onnx.passes.dynamic_shapes import axis_name, infer_shapes
 from tflite2onnx.passes.normalise import eliminate_dead_operators
@@ -62,7 +63,7 @@ def find_batch_problem(graph: Graph, operator_of: OperatorOf) -> str:
     """Return why a graph has no batch of independent samples, empty if it has one."""
     try:
         _add_samples(graph, Batch(1), operator_of)
-    except OptionError as error:
+    except (OptionError, OperatorError) as error:
         return str(error.__cause__ or error)
     return ""
 
@@ -75,15 +76,16 @@ def resize_batch(graph: Graph, text: Size, operator_of: OperatorOf) -> tuple[Gra
     """
     wanted = Batch.from_text(text)
     batch, size = _add_samples(graph, wanted, operator_of), wanted.size
-    resized = {t: _resize_input(t, size) for t in batch.inputs}
+    shared = () if wanted.loops else find_shared_states(graph)
+    resized = {t: _resize_input(t, size) for t in batch.inputs if t not in shared}
     words = {axis_name(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
     initial = graph.initial
     if isinstance(size, int):
         initial = tuple(
-            np.repeat(x if t.rank == x.ndim else x[None], size, 0)
+            x if t in shared else np.repeat(x if t.rank == x.ndim else x[None], size, 0)
             for x, t in zip(initial, batch.inputs[len(graph.own_inputs) :], strict=True)
         )
-    elif initial:
+    elif len(shared) < len(initial):
         raise OptionError("batch must be a number for a model with states")
     batch = replace(batch.replace_tensors(resized), initial=initial)
     return infer_shapes(eliminate_dead_operators(batch)), words

@@ -1,0 +1,107 @@
+"""passes/batch/: networks whose samples are independent, although their axes are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.passes.batch.test_add_batch import build, check_batch, draw, reshape
+from tests.support import Build, Tensor
+from tests.support.control import op
+from tests.support.streams import assign, handle, initialise, read_variable
+from tflite2onnx import ConversionError, convert, verify
+from tflite2onnx.errors import OptionError
+
+
+def subtract_mean(m: Build) -> Sequence[Tensor]:
+    """A scalar of each sample meets a vector of each sample."""
+    x = m.input([8], name="x")
+    (mean,) = m.op("MEAN", [x, m.constant([0])], [[]])
+    return m.op("SUB", [x, mean], [[8]])
+
+
+def scale_constant(m: Build) -> Sequence[Tensor]:
+    (y,) = m.op("MUL", [m.input([], name="x"), m.constant(draw(5))], [[5]])
+    return [op(m, "EXP", y)]
+
+
+def pack_scalars(m: Build) -> Sequence[Tensor]:
+    """Scalars of each sample and a constant are the elements of a vector of each sample."""
+    x = m.input([8], name="x")
+    parts = [m.op("SUM", [x, m.constant([0])], [[]])[0], m.input([], name="z")]
+    return m.op("PACK", [*parts, m.constant(np.float32(2))], [[3]], values_count=3, axis=0)
+
+
+def convolve_phases(m: Build) -> Sequence[Tensor]:
+    """A dilated convolution of sequences: RESHAPE and TRANSPOSE make a batch of its phases."""
+    x = reshape(m, m.input([1, 6, 4], name="x"), 3, 2, 4)
+    (phases,) = m.op("TRANSPOSE", [x, m.constant([1, 0, 2])], [[2, 3, 4]])
+    inputs = [reshape(m, phases, 2, 1, 3, 4), m.constant(draw(5, 1, 2, 4)), m.constant(draw(5))]
+    (y,) = m.op("CONV_2D", inputs, [[2, 1, 2, 5]], padding="VALID", stride_h=1, stride_w=1)
+    (turned,) = m.op("TRANSPOSE", [y, m.constant([2, 0, 3, 1])], [[2, 2, 5, 1]])
+    return [op(m, "EXP", reshape(m, turned, 1, 4, 5))]
+
+
+INDEPENDENT = {
+    f.__name__: f for f in (subtract_mean, scale_constant, pack_scalars, convolve_phases)
+}
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+@pytest.mark.parametrize("size", [3, "n"])
+def test_independent_samples(name: str, size: int | str) -> None:
+    check_batch(build(INDEPENDENT[name]), size)
+
+
+def test_words_of_a_table() -> None:
+    m = Build()
+    (table,) = m.op(
+        "HASHTABLE",
+        [],
+        [[1]],
+        dtype="resource",
+        table_id=3,
+        key_dtype="string",
+        value_dtype="int64",
+    )
+    words, numbers = m.constant(["a", "b"]), m.constant(np.array([4, 5], np.int64))
+    m.op("HASHTABLE_IMPORT", [table, words, numbers], [])
+    x = m.input([1, 2], name="x", dtype="string")
+    missing = m.constant(np.int64(-1))
+    m.output(*m.op("HASHTABLE_FIND", [table, x, missing], [[1, 2]], dtype="int64"))
+    result = convert(m.bytes(), batch=3)
+    assert result.outputs[0].sizes == (3, 2)
+    given = np.array([["a", "c"], ["b", "b"], ["d", "a"]])
+    assert verify(m.bytes(), result, inputs={"x": given}).ok
+
+
+def build_masked() -> bytes:
+    """Return a layer whose weights are a state that a mask multiplies in each run."""
+    m = Build()
+    x = m.input([1, 4], name="x")
+    initialise(m, weights=draw(3, 4))
+    weights = handle(m, "weights")
+    (masked,) = m.op("MUL", [read_variable(m, weights, [3, 4]), m.constant(draw(3, 4))], [[3, 4]])
+    assign(m, weights, masked)
+    m.output(*m.op("FULLY_CONNECTED", [x, masked], [[1, 3]]))
+    return m.bytes()
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+def test_a_state_of_no_sample(size: int | str) -> None:
+    result = check_batch(build_masked(), size)
+    assert [state.input.sizes for state in result.states] == [(3, 4)]
+
+
+def test_what_one_sample_cannot_do_either() -> None:
+    """A network that cannot be converted without a batch is not said to mix samples."""
+    wrong, custom = Build(), Build()
+    x = wrong.input([1, 3])
+    wrong.output(*wrong.op("ADD", [x, wrong.constant(draw(4))], [[1, 4]]))
+    custom.output(*custom.custom("Unknown", [custom.input([1, 3])], [[1, 3]]))
+    for m, words in ((wrong, "ADD .*must broadcast"), (custom, "Unknown .*not supported")):
+        with pytest.raises(ConversionError, match=words) as caught:
+            convert(m.bytes(), batch=3)
+        assert not isinstance(caught.value, OptionError)

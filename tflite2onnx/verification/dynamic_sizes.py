@@ -1,0 +1,51 @@
+"""Other sizes of the dynamic axes of a model, at which both runtimes are compared again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from tflite2onnx.interface import Endpoint
+from tflite2onnx.passes.batch.resize_batch import Batch
+from tflite2onnx.verification.onnx_model import OpenedModel
+
+# Networks halve the sizes of pictures up to five times, and LiteRT refuses sizes that do not fit.
+_STEP = 32
+_STEPS: tuple[Callable[[int], int], ...] = (
+    lambda size: size + (_STEP if size >= _STEP else 1),
+    lambda size: size + (2 * _STEP if size >= _STEP else 2),
+    lambda size: 2 * size,
+    lambda size: 3 * size,
+)
+
+
+def list_other_sizes(ends: OpenedModel) -> Iterator[dict[str, int]]:
+    """Yield sizes by the names of dynamic axes: first of all axes, then of the first axes only.
+
+    Names of equal sizes get equal sizes, because LiteRT may need them to be equal.
+    """
+    known: dict[str, int] = {}
+    first: set[str] = set()
+    for end in ends.inputs:
+        known |= {name: end.tflite_shape[axis] for axis, name in end.symbols.items()}
+        first |= {name for axis, name in end.symbols.items() if axis == 0}
+    for names in (known, first if first != set(known) else ()):
+        if names:
+            yield from ({n: s(known[n]) if n in names else known[n] for n in known} for s in _STEPS)
+
+
+def resize_ends(ends: OpenedModel, sizes: Mapping[str, int]) -> OpenedModel:
+    """Return a model whose inputs have these sizes, by the names of dynamic axes."""
+    inputs = [_resize_end(end, sizes) for end in ends.inputs]
+    if ends.batch is None:
+        return ends._replace(inputs=inputs)
+    batch = Batch.from_text(ends.batch).size
+    return ends._replace(inputs=inputs, batch=sizes.get(str(batch), batch))
+
+
+def _resize_end(end: Endpoint, sizes: Mapping[str, int]) -> Endpoint:
+    shape = tuple(
+        sizes[end.symbols[axis]] if axis in end.symbols else size
+        for axis, size in enumerate(end.tflite_shape)
+    )
+    return replace(end, tflite_shape=shape, onnx_shape=tuple(shape[axis] for axis in end.order))
