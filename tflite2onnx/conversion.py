@@ -77,7 +77,6 @@ from tflite2onnx.signatures import (
     signature_io_names,
 )
 from tflite2onnx.targets import rules_of
-from tflite2onnx.targets.checker import check_model
 from tflite2onnx.tensor import Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
@@ -124,6 +123,8 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
     """Warn if the model breaks rules of the target: its options then do not suffice."""
+    from tflite2onnx.targets.checker import check_model  # noqa: PLC0415 - few conversions need it
+
     broken = check_model(result.skeleton.proto, target, result.skeleton.weights)
     if broken:
         first = broken[0]

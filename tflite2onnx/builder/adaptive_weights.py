@@ -45,8 +45,10 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
     Of all graphs of a model the main graph must be the last.
     """
-    read = {value for node in every_node(nodes) for value in node.inputs}
-    weights = {value: each for value, each in g.adaptive.items() if value in read}
+    weights = {}
+    if g.adaptive:  # else no node needs to be looked at
+        read = {value for node in every_node(nodes) for value in node.inputs}
+        weights = {value: each for value, each in g.adaptive.items() if value in read}
     if weights:
         branches = {
             "then_branch": _dequantize(g, "int8_weights", weights.values(), as_uint8=False),

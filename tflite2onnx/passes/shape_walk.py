@@ -107,10 +107,9 @@ class ShapeWalk:
         for op in ops:
             here = op.with_inputs(self.known)
             try:
-                with as_operator_error():
+                with as_operator_error():  # once for each operator, because it takes long
                     here = self._walk_subgraphs(here) if op.graphs else here
-                operator = self._operator_of(here)
-                with as_operator_error():
+                    operator = self._operator_of(here)
                     outputs = self._infer_outputs(op, operator)
             except OperatorError as error:
                 if isinstance(error, ClashError):
@@ -164,19 +163,17 @@ class ShapeWalk:
 
     def _infer_outputs(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
         here = operator.op
-        with as_operator_error():
-            inferred = operator.infer_outputs()
+        inferred = operator.infer_outputs()
         # Operators that were registered for an earlier version return None; the next values of
         # internal states, which are the last outputs, have the declared shapes.
         shapes: Sequence[OutputShape | None] = (inferred or ())[: len(here.outputs)]
         named: dict[Unknown, Dim] = {}
-        with as_operator_error():
-            return tuple(
-                t
-                if shape is None
-                else self._resize_tensor(t, self._name_unknown(origin, t, shape, named))
-                for origin, t, shape in zip_longest(op.outputs, here.outputs, shapes)
-            )
+        return tuple(
+            t
+            if shape is None
+            else self._resize_tensor(t, self._name_unknown(origin, t, shape, named))
+            for origin, t, shape in zip_longest(op.outputs, here.outputs, shapes)
+        )
 
     def _name_unknown(
         self, origin: Tensor, tensor: Tensor, shape: OutputShape, named: dict[Unknown, Dim]
