@@ -27,6 +27,7 @@ from tflite2onnx.builder.join_reshapes import join_reshapes
 from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
+from tflite2onnx.builder.share_transposed import share_transposed
 from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
@@ -160,7 +161,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     joined = join_reshapes(g.nodes, g.types, ends_of_graph, g.ints)
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
-    nodes = lower_nodes(live, g.opset, g.types)
+    nodes = lower_nodes(share_transposed(live), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)
     sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
