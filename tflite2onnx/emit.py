@@ -29,6 +29,7 @@ from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_port
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.qoperators import find_pairs, join_products
+from tflite2onnx.builder.share_transposed import share_transposed
 from tflite2onnx.errors import (
     OperatorError,
     UnsupportedOperators,
@@ -169,6 +170,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     if not g.canonical:
         distinct = keep_softmax_rows(distinct, g.types, g.ints)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
+    live = share_transposed(live)
     ports = rename_ports(_list_ports(g), merged)
     nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)

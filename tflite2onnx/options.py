@@ -321,6 +321,11 @@ def _check_values(options: ConversionOptions) -> None:
         if not isinstance(getattr(options, name), bool):
             raise OptionError(f"{name} must be True or False, got {getattr(options, name)!r}")
     _check_io_type(options.io_type, options.quantization)
+    _check_storage(options)
+
+
+def _check_storage(options: ConversionOptions) -> None:
+    """Raise OptionError unless the types of integers are possible in the form of quantization."""
     if options.quantization == "symmetric" and "uint8" in (options.activations, options.weights):
         raise OptionError("activations and weights must be int8 with quantization symmetric")
     if options.quantization == "float":

@@ -9,6 +9,7 @@ import enum
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +91,15 @@ class Quantization:
     def per_axis(self) -> bool:
         """True if there is more than one scale."""
         return self.scale.size > 1
+
+    @cached_property
+    def stored_scale(self) -> Array:
+        """The scales, as float16 if these are the scales of blocks and float16 holds them."""
+        if not self.block_size:
+            return self.scale
+        with np.errstate(over="ignore"):
+            half = self.scale.astype(np.float16)
+        return half if np.array_equal(half, self.scale) else self.scale
 
     @property
     def key(self) -> Hashable:

@@ -93,12 +93,14 @@ class Skeleton:
     def transposes(self) -> tuple[int, int]:
         """The number of Transpose nodes, and the bytes that they write in one run.
 
-        Dynamic sizes count with their values in the file.
+        Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
         outputs = []
+        weights = {header.name for header, _ in self.weights}
         for graph in _every_graph(self.proto.graph):
             infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
-            outputs += [infos.get(n.output[0]) for n in graph.node if n.op_type == "Transpose"]
+            run = (n for n in graph.node if n.op_type == "Transpose" and n.input[0] not in weights)
+            outputs += [infos.get(node.output[0]) for node in run]
         return len(outputs), sum(nbytes(t, self.dynamic_sizes) for t in outputs if t is not None)
 
     def model(self) -> onnx.ModelProto:

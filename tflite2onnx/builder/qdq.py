@@ -86,6 +86,9 @@ class QdqNodes(Nodes):
             constant = self.own_constant if storage.dtype is DType.INT8 else self.constant
             points = constant(zero.astype(storage.dtype.numpy), storage.dtype)
         scales = self.constant(scale, DType.FLOAT32)
+        if quantization.stored_scale.dtype == np.float16:  # runtimes cast it at load
+            half = self.constant(quantization.stored_scale.transpose(order))
+            scales = self.cast(half, DType.FLOAT32)
         axis = order.index(quantization.axis) if scale.ndim else None
         size = quantization.block_size or None
         return self.node(op_type, x, scales, points, axis=axis, block_size=size)
@@ -120,11 +123,12 @@ def _needs_zero_point(storage: Storage, order: Order) -> bool:
     """Return whether a DequantizeLinear or QuantizeLinear must have a zero point, even if it is 0.
 
     DequantizeLinear of int32 must not have one. ONNX Runtime fuses Gemm and elementwise operators
-    only with zero points; to the weights of a convolution it adds the zero point itself
-    (SetOptionalZeroPoint in qdq_actions.cc).
+    only with zero points. It fuses products of blocks without zero points, too, and adds those of
+    the weights of a convolution itself (SetOptionalZeroPoint in qdq_actions.cc).
     """
-    if storage.adapts and len(order) > _MATRIX:
-        return bool(_quantization(storage).zero_point.any())
+    quantization = _quantization(storage)
+    if quantization.block_size or (storage.adapts and len(order) > _MATRIX):
+        return bool(quantization.zero_point.any())
     return storage.dtype is not DType.INT32
 
 

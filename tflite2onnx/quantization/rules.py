@@ -340,7 +340,10 @@ def weight_storage(
     if own.quantization is not None:
         zero = np.zeros_like(own.quantization.zero_point)
         dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
-        signed = Storage(dtype, replace(own.quantization, zero_point=zero), folds)
+        plain = own.quantization  # kept if possible: a table may have the same scales
+        if plain.zero_point.any():
+            plain = replace(plain, zero_point=zero)
+        signed = Storage(dtype, plain, folds)
     data = x.dtype if is_quantized(x) else None
     if as_integers:
         data, own = DType.UINT8, signed

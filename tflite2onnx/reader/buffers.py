@@ -42,7 +42,7 @@ def flat(raw: memoryview, dtype: DType) -> Array:
     if dtype is DType.STRING:
         return _strings(raw)
     if dtype.bits < _BYTE:
-        return _unpack_subbyte(np.frombuffer(raw, np.uint8), dtype)
+        return unpack_subbyte(np.frombuffer(raw, np.uint8), dtype)
     whole = len(raw) - len(raw) % (dtype.bits // _BYTE)
     if dtype is DType.BOOL:
         stored = np.frombuffer(raw, np.uint8)
@@ -75,7 +75,7 @@ def shape_elements(elements: Array, shape: Shape) -> Array:
     return elements[:count].reshape(shape)
 
 
-def _unpack_subbyte(raw: Array, dtype: DType) -> Array:
+def unpack_subbyte(raw: Array, dtype: DType) -> Array:
     """Return elements of two or four bits, the first in the lowest bits, as int8 or uint8."""
     kind = np.int8 if dtype.label.startswith("int") else np.uint8
     rest = _BYTE - dtype.bits

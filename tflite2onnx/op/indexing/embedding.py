@@ -12,10 +12,12 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Outp
 from tflite2onnx.op.common.checks import expect, expect_indices, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers
+from tflite2onnx.reader.buffers import pack_subbyte, unpack_subbyte
 from tflite2onnx.tensor import Array, DType, Quantization, Shape
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)
 _REAL = (DType.FLOAT32, DType.FLOAT16)
+_BYTE = 8
 _SUM, _MEAN, _SQUARES = range(3)  # SQRTN divides by the root of the sum of the weights' squares
 
 
@@ -71,13 +73,29 @@ class EmbeddingLookup(DynamicShape, Foldable):
     def emit(self, g: Builder, y: View, ids: View, table: View) -> Value:
         if y.dtype is table.dtype:
             return g.with_compute_type("Gather", y.dtype, lambda v: g.Gather(v, ids, axis=0), table)
-        source = table.value
-        if table.dtype.bits < 8:  # ONNX Runtime gathers whole bytes
-            source = g.constant(table.constant, DType.INT8, table.tensor.name)
-        rows = g.Gather(source, ids, axis=0)
-        signed = g.cast(rows, DType.INT8) if table.dtype is DType.UINT8 else rows
-        dequantized = self._scale_rows(g, ids, g.cast(signed, DType.FLOAT32))
+        dequantized = self._scale_rows(g, ids, self._gather_numbers(g, ids, table))
         return g.recast(dequantized, DType.FLOAT32, y.dtype)
+
+    def _gather_numbers(self, g: Builder, ids: View, table: View) -> Value:
+        """Return the integers of rows as float32.
+
+        ONNX Runtime gathers whole bytes. The bytes of elements of less than 8 bits are those of
+        the file, which a product may read as such elements; each byte is looked up in a table of
+        the elements that it holds.
+        """
+        bits = table.dtype.bits
+        if bits == _BYTE:
+            rows = g.Gather(table, ids, axis=0)
+            signed = g.cast(rows, DType.INT8) if table.dtype is DType.UINT8 else rows
+            return g.cast(signed, DType.FLOAT32)
+        data, name = table.constant, table.tensor.name
+        if data.shape[-1] * bits % _BYTE:  # rows would begin within bytes
+            return g.cast(g.Gather(g.constant(data, DType.INT8, name), ids, axis=0), DType.FLOAT32)
+        packed = pack_subbyte(data, table.dtype).reshape(*data.shape[:-1], -1)
+        each = g.Gather(g.constant(packed, DType.UINT8, name), ids, axis=0)
+        elements = unpack_subbyte(np.arange(256, dtype=np.uint8), table.dtype)
+        numbers = elements.astype(np.float32).reshape(256, -1)
+        return g.reshape(g.Gather(numbers, g.cast(each, DType.INT32), axis=0), self.output.shape)
 
     def _scale_rows(self, g: Builder, ids: View, rows: Value) -> Value:
         """Return rows, float32, times their scales."""
@@ -88,7 +106,8 @@ class EmbeddingLookup(DynamicShape, Foldable):
             column = scales.scale.reshape(-1, *(len(output) - 1) * (1,))
             return g.Mul(rows, g.Gather(column, ids, axis=0))
         blocks = [output[0], output[1] // scales.block_size, scales.block_size]
-        each = g.Gather(scales.scale[..., None], ids, axis=0)
+        each = g.Unsqueeze(g.Gather(scales.stored_scale, ids, axis=0), g.ints([2]))
+        each = g.recast(each, DType[scales.stored_scale.dtype.name.upper()], DType.FLOAT32)
         return g.reshape(g.Mul(g.reshape(rows, blocks), each), output)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:

@@ -1,0 +1,111 @@
+"""Tables of integers that a model reads as rows and as the weights of a product: stored once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.op.ports import check_outputs
+from tests.support import Build
+from tests.support.fusions import count_optimized_nodes
+from tflite2onnx.cli import main
+from tflite2onnx.convert import convert
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support import Tensor
+    from tests.support.build import Subgraph
+
+Array = np.ndarray[Any, Any]
+ROWS, FEATURES, BLOCK = 96, 64, 32
+RANDOM = np.random.default_rng(3)
+WIDE = RANDOM.integers(-127, 128, (ROWS, FEATURES)).astype(np.int8)
+# Both runtimes round data to 8 bits; ONNX Runtime rounds none of the rows of this table.
+NARROW = RANDOM.choice([-7, 0, 7], (ROWS, FEATURES)).astype(np.int8)
+BLOCKS = RANDOM.uniform(0.1, 0.7, (ROWS, FEATURES // BLOCK))
+TOKEN = np.array([5], np.int32)
+
+
+def add_blocks(m: Subgraph, values: Array, scales: Array) -> Tensor:
+    """Add a table of int4 with a scale for each block of a row."""
+    details = schema.BlockwiseQuantizationT(m.constant(scales).index, -1, BLOCK)
+    quantization = schema.QuantizationParametersT(
+        detailsType=schema.QuantizationDetails.BlockwiseQuantization, details=details
+    )
+    return m.constant(values, dtype="int4", quantization=quantization)
+
+
+def read_twice(m: Subgraph, token: Tensor, table: Tensor) -> Tensor:
+    """Add the product of the row of a token by the table."""
+    (row,) = m.op("EMBEDDING_LOOKUP", [token, table], [[1, FEATURES]], dtype="float32")
+    return m.op("FULLY_CONNECTED", [row, table], [[1, ROWS]], dtype="float32")[0]
+
+
+def stored_bytes(model: Any) -> int:
+    """Return the bytes of all constants of a model."""
+    return sum(len(each.raw_data) for each in model.graph.initializer)
+
+
+@pytest.mark.parametrize("weights", ["auto", "int8", "uint8"])
+def test_int8_is_stored_once(weights: str) -> None:
+    m = Build()
+    scale = np.linspace(0.01, 0.02, ROWS, dtype=np.float32)
+    token = m.input([1], dtype="int32")
+    y = read_twice(m, token, m.constant(WIDE, dtype="int8", scale=scale, zero_point=0))
+    result = check_outputs(m, y, inputs=[TOKEN], weights=weights, default_kernels=True)
+    assert result.transposes == 0, "constants are transposed at load"
+    if weights != "uint8":  # other integers than those of the rows
+        assert WIDE.nbytes < stored_bytes(result.model) < 1.6 * WIDE.nbytes
+    assert "Transpose" not in count_optimized_nodes(result.model)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_blocks_of_int4_have_one_packing(dtype: Any) -> None:
+    m = Build()
+    scales = BLOCKS.astype(dtype)
+    m.output(read_twice(m, m.input([1], dtype="int32"), add_blocks(m, NARROW, scales)))
+    model = convert(m.bytes()).model
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("Transpose") == 1 + (scales.nbytes > 1024)
+    stored = [each.raw_data for each in model.graph.initializer if each.dims[:1] == [ROWS]]
+    assert stored.count(max(stored, key=len)) == 2, "the table as bytes, and as int4"
+    session = ort.InferenceSession(model.SerializeToString())
+    (given,) = session.get_inputs()
+    (y,) = session.run(None, {given.name: TOKEN})
+    real = NARROW * np.repeat(scales.astype(np.float32), BLOCK, axis=1)
+    np.testing.assert_allclose(y, real[TOKEN] @ real.T, rtol=1e-4, atol=1e-2)
+    assert "MatMulNBits" in count_optimized_nodes(model)
+
+
+def test_signatures_share_bytes_of_int4(tmp_path: Path) -> None:
+    """A file of weights has the bytes of a table once, whichever type reads them."""
+    m = Build()
+    graphs = (m, "decode"), (m.subgraph("prefill"), "prefill")
+    for graph, key in graphs:
+        token = graph.input([1], dtype="int32")
+        y = read_twice(graph, token, add_blocks(graph, NARROW, BLOCKS.astype(np.float16)))
+        graph.output(y)
+        m.signature(key, {"token": token}, {"logits": y})
+    path, folder = tmp_path / "model.tflite", tmp_path / "models"
+    path.write_bytes(m.bytes())
+    assert main([str(path), "--signature", "all", "-o", str(folder)]) == 0
+    size = (folder / "weights.data").stat().st_size
+    assert NARROW.size // 2 < size < NARROW.size // 2 + 4096
+
+
+def test_other_bytes_of_equal_size_are_not_taken() -> None:
+    """Two tables of one size stay two constants."""
+    m = Build()
+    token, x = m.input([1], dtype="int32"), m.input([1, FEATURES])
+    scales = BLOCKS.astype(np.float16)
+    rows = add_blocks(m, NARROW, scales)
+    weights = add_blocks(m, NARROW[::-1].copy(), scales)
+    (row,) = m.op("EMBEDDING_LOOKUP", [token, rows], [[1, FEATURES]], dtype="float32")
+    m.output(row, *m.op("FULLY_CONNECTED", [x, weights], [[1, ROWS]], dtype="float32"))
+    kinds = [node.op_type for node in convert(m.bytes()).model.graph.node]
+    assert "Transpose" not in kinds

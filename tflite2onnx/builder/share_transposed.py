@@ -1,0 +1,83 @@
+"""Constants that a model reads in two axis orders, which are stored once.
+
+Language models read one table twice: as rows that tokens choose, and as the weights of the last
+product, which ONNX Runtime's integer kernels read transposed. Runtimes compute the Transpose of a
+constant when they load the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from tflite2onnx.builder.builder import bodies_of, every_node
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.reader.buffers import pack_subbyte
+from tflite2onnx.tensor import Array, DType
+
+_LEAST = 1024  # bytes; smaller constants are not worth a node
+_BYTE = 8
+
+
+def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes of the main graph, with a Transpose in place of each second order.
+
+    A constant is the transpose of another one if both are views of the same memory, which is that
+    of a tensor in the file. Elements of less than 8 bits may also be read as bytes. The model then
+    has two constants of the same bytes, which a file of the weights of several models stores once.
+    """
+    inputs = (value for node in every_node(nodes) for value in node.inputs)
+    constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
+    large = [(value, data) for value, data in constants if data.nbytes > _LEAST]
+    stored = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
+    packed = [data for value, data in large if value.dtype is DType.UINT8]
+    made: dict[Value, Value] = {}
+    added = []
+    for value, data in large:
+        # The axes from the widest step in memory to the narrowest are those in the file.
+        order = np.argsort([-step for step in data.strides], kind="stable")
+        plain = data.transpose(order)
+        if data.flags.c_contiguous or not plain.flags.c_contiguous:
+            continue
+        source = stored.get(_place(value, plain))
+        if source is None and _has_bytes(packed, value, plain):
+            source = stored.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
+        if source is not None:
+            made[value] = Value(name=value.name)
+            permutation = np.argsort(order).tolist()
+            added.append(Node("Transpose", (source,), (made[value],), {"perm": permutation}))
+    return (*added, *_read(nodes, made)) if made else tuple(nodes)
+
+
+def _place(value: Value, data: Array) -> Hashable:
+    """Return where the elements of a constant are, and how they are read."""
+    return data.__array_interface__["data"][0], data.shape, data.strides, data.dtype, value.dtype
+
+
+def _has_bytes(packed: Collection[Array], value: Value, plain: Array) -> bool:
+    """Return whether a constant of bytes has the elements of a narrow constant."""
+    if value.dtype is None or not 0 < value.dtype.bits < _BYTE:
+        return False
+    size = plain.size * value.dtype.bits // _BYTE
+    same_size = [data for data in packed if data.size == size]
+    if not same_size:
+        return False
+    raw = pack_subbyte(plain, value.dtype)
+    return any(np.array_equal(data.reshape(-1), raw) for data in same_size)
+
+
+def _read(nodes: Sequence[Node], made: Mapping[Value, Value]) -> tuple[Node, ...]:
+    """Return nodes that read the computed values, also in their graphs."""
+    return tuple(
+        node._replace(
+            inputs=tuple(None if v is None else made.get(v, v) for v in node.inputs),
+            attributes={**node.attributes, **_read_inside(node, made)},
+        )
+        for node in nodes
+    )
+
+
+def _read_inside(node: Node, made: Mapping[Value, Value]) -> dict[str, object]:
+    bodies = bodies_of(node).items()
+    return {key: body._replace(nodes=_read(body.nodes, made)) for key, body in bodies}
