@@ -99,4 +99,4 @@ def _keeps_rows(op: Op) -> bool:
     if x is None or weights is None or weights.data is None or is_hybrid(x, weights):
         return False
     top, _, bottom, _ = op.options.get("pads", (0, 0, 0, 0))
-    return weights.shape[1] == op.options.get("stride_h") == 1 and top == bottom == 0
+    return bool(weights.shape[1] == op.options.get("stride_h") == 1 and top == bottom == 0)
