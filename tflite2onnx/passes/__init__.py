@@ -145,6 +145,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
     # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
     apply_if_valid("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
+    # Convolutions of the rows of an image, in a batch of all rows.
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.keep_rows"),
     # Convolutions of sequences become convolutions of images before they are fused.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
     # One Conv with a dilation instead of three operators.

@@ -49,6 +49,28 @@ def test_numbers() -> None:
     assert not {"Transpose", "Slice", "Pad"} & {*list_nodes(BEFORE)}
 
 
+def make_integers(padded: str = "(0.1, 3)") -> str:
+    """Return operators of 8-bit integers; `padded` are the scale and zero point of the input."""
+    text = BEFORE.replace(FILTERS, f"int8(0.02, 0)[5,1,2,5], int32(0.002, 0)[5], {STEP}")
+    for names, fields in (("x", padded), ("prti", "(0.1, 3)"), ("cusy", "(0.3, -5)")):
+        for name in names:
+            text = text.replace(f"{name}: float32[", f"{name}: int8{fields}[")
+    return text
+
+
+def test_integers() -> None:
+    """Integers are moved like floats; LiteRT's built-in kernels round convolutions twice."""
+    found = [node.op_type for node in check(make_model(make_integers()), steps=1).model.graph.node]
+    assert found.count("Conv") == 1
+    assert not {"Transpose", "Slice", "Pad"} & {*found}
+
+
+def test_integers_of_other_scale() -> None:
+    """A PAD that changes the scale stays."""
+    after = fuse_spread_sequences(parse_graph(make_integers("(0.2, 3)")))
+    assert [op.code for op in after.ops][:2] == ["PAD", "SPACE_TO_BATCH_ND"]
+
+
 def test_columns() -> None:
     """The samples may be the height of the images."""
     text = BEFORE.replace("[2,1,12,5]", "[2,12,1,5]").replace("[2,1,11,5]", "[2,11,1,5]")

@@ -10,7 +10,7 @@ The first line becomes SPACE_TO_BATCH_ND, whose paddings are those of PAD; the s
 BATCH_TO_SPACE_ND, whose crops are those of SLICE. Both then become a dilation of the convolution
 (`reshape_sequences`, `fuse_convolutions`). They are replaced if
 
-1. all tensors are float32 with sizes that are known, and the batch is 1;
+1. all tensors have one type and scale, with sizes that are known, and the batch is 1;
 2. a CONV_2D or DEPTHWISE_CONV_2D alone reads or makes the spread sequences, by a RESHAPE;
 3. PAD and SLICE change the number of samples only, by constants.
 
@@ -23,9 +23,10 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.operands import find_order, find_producer, is_float
+from tflite2onnx.passes.operands import find_order, find_producer
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Array, Shape, Tensor
 
 _SEQUENCE = 3  # axes
@@ -50,7 +51,7 @@ def _spread(op: Op, graph: Graph) -> list[Op]:
             return []
     if x.shape != (1, blocks * count, channels):
         return []
-    x, pads = _read_pads(find_producer(x, graph, "PAD")) or (x, np.zeros((1, 2), np.int32))
+    x, pads = _read_pads(find_producer(x, graph, "PAD"), y) or (x, np.zeros((1, 2), np.int32))
     rw = Rewriter(op)
     rw.op("SPACE_TO_BATCH_ND", x, *_make_parameters(y, blocks, pads), output=y)
     return rw.ops
@@ -69,10 +70,10 @@ def _is_spread_for_convolution(tensor: Tensor, graph: Graph) -> bool:
     return convolution is not None and convolution.is_builtin(*CONVOLUTIONS)
 
 
-def _read_pads(op: Op | None) -> tuple[Tensor, Array] | None:
-    """Return the input of a PAD of samples, and its pads."""
+def _read_pads(op: Op | None, y: Tensor) -> tuple[Tensor, Array] | None:
+    """Return the input of a PAD of samples, and its pads, if the input has the scale of y."""
     match op.inputs if op is not None else ():
-        case [Tensor(rank=3) as x, Tensor(data=np.ndarray() as pads)] if _are_fixed(x):
+        case [Tensor(rank=3) as x, Tensor(data=np.ndarray() as pads)] if _are_fixed(x, y):
             only_samples = pads.shape == (_SEQUENCE, 2) and not np.any(pads[[0, 2]])
             return (x, pads[1:2]) if only_samples else None
     return None
@@ -124,5 +125,7 @@ def _read_crops(op: Op) -> Array | None:
     return np.array([[first, x.shape[1] - first - y.shape[1]]], np.int32)
 
 
-def _are_fixed(*tensors: Tensor) -> bool:
-    return all(is_float(t) and not t.symbols for t in tensors)
+def _are_fixed(x: Tensor, *others: Tensor) -> bool:
+    """Return whether sizes are known, and equal stored elements stand for equal numbers."""
+    alike = all(t.dtype is x.dtype and same_scale(x, t) for t in others)
+    return alike and not any(t.symbols for t in (x, *others))

@@ -30,7 +30,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.operands import RESHAPES, find_producer
+from tflite2onnx.passes.operands import ELEMENTWISE, RESHAPES, find_producer
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
     CONVOLUTIONS,
     may_be_dilated,
@@ -41,7 +41,6 @@ from tflite2onnx.tensor import Shape, Tensor
 
 _SEQUENCE = 3  # axes
 _INPUTS = {"PAD": 2, "SPACE_TO_BATCH_ND": 3, "BATCH_TO_SPACE_ND": 3}
-_ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
 
 
 def reshape_sequences(graph: Graph) -> Graph:
@@ -73,7 +72,7 @@ class _Mover:
                 self._images |= {} if axis is None else {y: (x, axis)}
             elif self._graph.readers.are_among(self._convolutions, y):
                 return self._move_back(op, _find_new_axis(x, y))
-        if op.is_builtin("BATCH_TO_SPACE_ND", *_ELEMENTWISE):
+        if op.is_builtin("BATCH_TO_SPACE_ND", *ELEMENTWISE):
             return self._move_ahead(op)
         return []
 
