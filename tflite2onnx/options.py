@@ -27,6 +27,7 @@ from tflite2onnx.pictures.settings import (
     Settings,
     read_settings,
 )
+from tflite2onnx.utils.contradictions import CONVERSION, check_contradictions
 from tflite2onnx.utils.suggestions import join_alternatives
 
 IoLayout = Literal["auto", "tflite", "onnx"]
@@ -286,12 +287,11 @@ class ConversionOptions:
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
-        if self.float16_io and not self.float16:
-            raise OptionError("float16_io must be given with float16")
         _check_pictures(self)
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)
+        check_contradictions(CONVERSION, self)
 
         as_numbers = {name: [*map(_convert_size, sizes)] for name, sizes in self.shapes.items()}
         object.__setattr__(self, "shapes", as_numbers)
@@ -302,17 +302,15 @@ class ConversionOptions:
         """Return the options with those of the target; options that are given stay."""
         chosen, default = TARGETS[self.target], ConversionOptions()
         unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
-        if self.quantization == "symmetric" or unset.get("quantization") == "symmetric":
-            unset |= {"activations": "int8", "weights": "int8"}
-        if self.quantization == "float":
-            unset = {n: v for n, v in unset.items() if n not in ("activations", "weights")}
-        if self.quantization.startswith("qoperator") and unset.get("weights") == "adaptive":
-            del unset["weights"]  # QLinear products read one type
+        stored = {**vars(self), **unset}["quantization"]
+        if stored != "qdq":  # the type of 8-bit values is no choice of the target then
+            own = "int8" if stored == "symmetric" else "auto"
+            unset |= {name: own for name in ("activations", "weights") if name in unset}
         return replace(self, **unset)
 
 
 def _check_values(options: ConversionOptions) -> None:
-    """Raise OptionError unless each option has one of its values, and all fit together."""
+    """Raise OptionError unless each option has one of its values."""
     for name, known in CHOICES.items():
         value = getattr(options, name)
         if value not in known:
@@ -320,37 +318,13 @@ def _check_values(options: ConversionOptions) -> None:
     for name in (name for name, kind in OPTION_TYPES.items() if kind is bool):
         if not isinstance(getattr(options, name), bool):
             raise OptionError(f"{name} must be True or False, got {getattr(options, name)!r}")
-    _check_io_type(options.io_type, options.quantization)
-    _check_storage(options)
-
-
-def _check_storage(options: ConversionOptions) -> None:
-    """Raise OptionError unless the types of integers are possible in the form of quantization."""
-    if options.quantization == "symmetric" and "uint8" in (options.activations, options.weights):
-        raise OptionError("activations and weights must be int8 with quantization symmetric")
-    if options.quantization == "float":
-        for name in ("activations", "weights"):
-            if getattr(options, name) not in ("auto", "adaptive"):
-                raise OptionError(
-                    f"{name} must not be given with quantization float, got"
-                    f" {getattr(options, name)}: it has no integers"
-                )
-    if options.quantization.startswith("qoperator"):
-        if options.float16:
-            raise OptionError(f"float16 must not be set with quantization {options.quantization}")
-        if options.weights == "adaptive":
-            raise OptionError(
-                f"weights must be auto, int8 or uint8 with quantization {options.quantization}"
-            )
+    _check_io_type(options.io_type)
 
 
 def _check_pictures(options: ConversionOptions) -> None:
     """Raise OptionError unless the settings of preprocessing and postprocessing are known."""
     read_settings("preprocess", options.preprocess, PREPROCESS_KEYS)
     read_settings("postprocess", options.postprocess, POSTPROCESS_KEYS)
-    for name in ("preprocess", "postprocess"):
-        if getattr(options, name) and options.batch is not None:
-            raise OptionError(f"{name} must be given without batch: it is for one picture")
 
 
 def _check_names(option: str, names: Sequence[str] | None) -> None:
@@ -371,16 +345,12 @@ def _check_renaming(names: Mapping[str, str]) -> None:
         raise OptionError(f'rename must be a mapping such as {{"old": "new"}}, got {names!r}')
 
 
-def _check_io_type(chosen: object, quantization: str) -> None:
-    """Raise OptionError unless the types of inputs and outputs are known, and possible."""
+def _check_io_type(chosen: object) -> None:
+    """Raise OptionError unless the types of inputs and outputs are known."""
     types = [*chosen.values()] if isinstance(chosen, Mapping) else [chosen]
     for each in types:
         if each not in (*IO_TYPES, None) or (each is None and isinstance(chosen, Mapping)):
             raise OptionError(f"io_type must be {join_alternatives(IO_TYPES)}, got {each!r}")
-    if quantization == "float" and {*types} - {"float", None}:
-        raise OptionError("io_type must be float with quantization float")
-    if quantization == "symmetric" and "uint8" in types:
-        raise OptionError("io_type must be float or int8 with quantization symmetric")
 
 
 def _check_sizes(shapes: object, batch: object) -> None:

@@ -86,6 +86,7 @@ def test_a_summary(model: str, capsys: Captured) -> None:
         "output  image  float32  TFLite [2, 5, 7, 11] NHWC  ONNX [2, 5, 7, 11] NHWC",
         "output  flat   float32  TFLite [2, 385] 01         ONNX [2, 385] 01",
         "3 nodes, 3,080 bytes moved by 1 Transpose, opset 17",
+        "layouts differ where this saves a Transpose; --io-layout tflite keeps the file's",
         f"wrote out.onnx, {size:,} bytes",
     ]
     assert onnx.load("out.onnx") == convert(model).model
@@ -192,13 +193,13 @@ def test_verify(model: str, capsys: Captured) -> None:
     """--verify prints the largest difference of each output before the written file."""
     assert main(["--verify", model]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[4].startswith("LiteRT and ONNX Runtime on 2 samples")
-    for name, line in zip(("image", "flat"), lines[5:7], strict=True):
+    assert lines[5].startswith("LiteRT and ONNX Runtime on 2 samples")
+    for name, line in zip(("image", "flat"), lines[6:8], strict=True):
         assert line.startswith(f"{name} ".ljust(6))
         assert "largest difference " in line
         assert line.endswith(" dB  right")
-    assert lines[7].startswith("instruction sets of this processor: ")
-    assert lines[8].startswith("wrote model.onnx")
+    assert lines[8].startswith("instruction sets of this processor: ")
+    assert lines[9].startswith("wrote model.onnx")
 
 
 @pytest.mark.parametrize("quiet", [True, False])

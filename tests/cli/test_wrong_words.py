@@ -124,8 +124,8 @@ def test_standard_input_to_a_folder(output: str, monkeypatch: pytest.MonkeyPatch
         ({"batch": True}, "a size must be a positive number or a name, got True"),
         ({"opset": True}, "opset must be 9 to"),
         ({"batch": 2, "shapes": {"x": (4, 5, 7, 3)}}, "x must be 1 or the batch, 2, got 4"),
-        ({"weights": "int8", "quantization": "float"}, "weights must not be given with"),
-        ({"activations": "uint8", "quantization": "float"}, "activations must not be given with"),
+        ({"weights": "int8", "quantization": "float"}, "weights must be auto with"),
+        ({"activations": "uint8", "quantization": "float"}, "activations must be auto with"),
     ],
 )
 def test_values_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
@@ -175,3 +175,67 @@ def test_no_names(capsys: Captured) -> None:
         main([])
     required = "the following arguments are required: MODEL.tflite;"
     assert required in capsys.readouterr().err
+
+
+# Contradictions
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--quantization float --weights int8", "weights must be auto with quantization float"),
+        ("--quantization float --activations int8", "activations must be auto with quantization"),
+        ("--quantization float --io-type x=int8", "io_type must be float with quantization float"),
+        ("--quantization symmetric --weights adaptive", "weights must be auto or int8 with"),
+        ("--quantization symmetric --io-type uint8", "io_type must be float or int8 with"),
+        ("--target tensorrt --weights uint8", "weights must be auto or int8 with quantization"),
+        ("--quantization qoperator --float16", "qoperator must be given without float16"),
+        ("--quantization qoperator --weights adaptive", "weights must be auto, int8 or uint8 with"),
+        ("--float16-io", "float16_io must be given with float16"),
+        ("--batch 2 --preprocess", "preprocess must be given without batch: it is for one picture"),
+        ("--static --batch n", "static must not be set with the names of dynamic sizes"),
+        ("--parts", "--parts must be given with --preprocess or --postprocess"),
+        ("--seed 0", "--seed must be given with --verify or --report"),
+        ("--target genai --report r.html", "--target genai must be given without --report"),
+        ("model.tflite -o several.onnx", "the output of several models must be a folder"),
+    ],
+)
+def test_contradictions(words: str, reason: str, capsys: Captured) -> None:
+    """Two options of which one would have no effect."""
+    assert reason in expect_complaint(capsys, "plain.tflite", *words.split())
+
+
+@pytest.mark.parametrize("words", ["", "--weights auto", "--io-type float --target tensorrt"])
+def test_a_target_does_not_contradict(words: str) -> None:
+    """The default target sets weights, which a model of floats has none of."""
+    assert main(["plain.tflite", "-q", "--quantization", "float", *words.split()]) == 0
+
+
+# Layouts
+
+
+def build_window() -> Build:
+    """Return a pooled input in NHWC whose height is dynamic."""
+    m = Build()
+    sizes = dict.fromkeys(("stride_h", "stride_w", "filter_height", "filter_width"), 2)
+    x = m.input((1, 6, 7, 3), name="x")
+    m.output(*m.op("MAX_POOL_2D", [x], [(1, 3, 4, 3)], **sizes))
+    return m
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "layouts differ where this saves a Transpose; --io-layout tflite keeps"),
+        ("--io-layout tflite", ""),
+        ("--shape x=1,h,w,3", "inputs of dynamic sizes keep their layout; --io-layout onnx"),
+        ("--shape x=1,h,w,3 --io-layout onnx", ""),
+    ],
+)
+def test_reasons_of_layouts(words: str, said: str, capsys: Captured) -> None:
+    """A conversion says in one sentence why layouts are other than expected."""
+    Path("window.tflite").write_bytes(build_window().bytes())
+    assert main(["window.tflite", *words.split()]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "--io-layout" in line]
+    assert all(len(line) <= 80 for line in told)
+    assert [line.startswith(said) for line in told] == ([True] if said else [])

@@ -26,6 +26,7 @@ from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     given_options,
     read_verification_options,
+    spell_option,
 )
 from tflite2onnx.cli.places import (
     STANDARD,
@@ -54,6 +55,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import check_distinct_files, target_path
 from tflite2onnx.utils.console import columns, count, print_lines
+from tflite2onnx.utils.contradictions import COMMAND_LINE, check_contradictions
 from tflite2onnx.writer import has_external_data
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ exit status:
   130  interrupted
 """
 _OK = 0
+_MOVED = "layouts differ where this saves a Transpose; --io-layout tflite keeps the file's"
+_KEPT = "inputs of dynamic sizes keep their layout; --io-layout onnx has channels first"
 __all__ = ["EPILOG", "SUMMARY", "add_arguments", "run_command"]
 
 
@@ -79,9 +83,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
-    _check_verification_options(options)
-    if options.parts and not (options.preprocess or options.postprocess):
-        raise OptionError("--parts must be given with --preprocess or --postprocess")
+    _check_options_together(options)
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
@@ -119,16 +121,10 @@ def _convert_several_models(
     return _run_jobs(options, jobs)
 
 
-def _check_verification_options(options: argparse.Namespace) -> None:
-    """Raise OptionError for an option of a verification that is not requested, or is wrong."""
-    if options.target == GENAI and (options.verify or options.report is not None):
-        raise OptionError(
-            "--verify must be given with another target than genai, whose decoder has other inputs"
-        )
+def _check_options_together(options: argparse.Namespace) -> None:
+    """Raise OptionError for an option that contradicts another one, or is wrong."""
     read_verification_options(options)
-    for option in given_options(options):
-        if not options.verify and options.report is None:
-            raise OptionError(f"{option} must be given with --verify or --report")
+    check_contradictions(COMMAND_LINE, options, spell_option)
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
@@ -198,7 +194,7 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     result, report, size = _convert_model(options, job)
     if job.output == STANDARD:
         options.say_on = sys.stderr
-    _print_unless_quiet(options, _result_lines(result))
+    _print_unless_quiet(options, _result_lines(options, result))
     status = _print_verification(options, job.model, report)
     has_data = has_external_data(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if has_data else job.output
@@ -278,7 +274,7 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     results, reports = _convert_bundle(options, job)
     statuses = {_OK}
     for name, result in results.items():
-        _print_unless_quiet(options, [f"{name}:", *_result_lines(result)])
+        _print_unless_quiet(options, [f"{name}:", *_result_lines(options, result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
     _print_unless_quiet(
         options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {job.output}"]
@@ -355,7 +351,7 @@ def _write_report_on_success(
     return write_report_on_success(options.report, model, result, report)
 
 
-def _result_lines(result: Result) -> list[str]:
+def _result_lines(options: argparse.Namespace, result: Result) -> list[str]:
     ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
     ends += [("state", s.input) for s in result.states]
     rows = [
@@ -364,7 +360,23 @@ def _result_lines(result: Result) -> list[str]:
     ]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
-    return [*columns(rows), f"{nodes}, {moved}, opset {result.opset}", *_float32_lines(result)]
+    facts = f"{nodes}, {moved}, opset {result.opset}"
+    return [*columns(rows), facts, *_layout_lines(options, result), *_float32_lines(result)]
+
+
+def _layout_lines(options: argparse.Namespace, result: Result) -> list[str]:
+    """Return why layouts of inputs and outputs differ, or a dynamic input keeps its layout."""
+    if options.io_layout != "auto" or options.layout:
+        return []
+    ends = (*result.inputs, *result.outputs)
+    moved = [end for end in ends if end.layout[0] != end.layout[1]]
+    # With channels first, a dynamic size would have another place than in the file.
+    kept = [
+        end
+        for end in result.inputs
+        if end not in moved and end.letters.endswith("C") and end.symbols.keys() - {0}
+    ]
+    return [*([_MOVED] if moved else []), *([_KEPT] if kept else [])]
 
 
 def _float32_lines(result: Result) -> list[str]:

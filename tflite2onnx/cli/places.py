@@ -158,7 +158,8 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
         OutputError: the output is not a folder, or an output is one of the models.
     """
     folder = Path(output)
-    if folder.exists() and not folder.is_dir():
+    is_file = folder.exists() and not folder.is_dir()
+    if is_file or (output.lower().endswith(".onnx") and not folder.exists()):
         raise OutputError(
             f"cannot write to {output}: the output of several models must be a folder"
         )

@@ -63,6 +63,11 @@ def given_options(options: argparse.Namespace, names: Sequence[str] = tuple(NAME
     return [NAMES[name] for name in names if getattr(options, name) not in (None, [])]
 
 
+def spell_option(name: str) -> str:
+    """Return the option that sets an attribute, as it is typed."""
+    return NAMES.get(name, f"--{name.replace('_', '-')}")
+
+
 def read_verification_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options as the arguments of `verify`.
 
