@@ -191,6 +191,8 @@ def test_a_scale_for_each_index(axis: int, opset: int) -> None:
         for node, kind in zip(nodes, (uint8, real, real), strict=True)
     ]
     shape = (3, 1) if axis == 0 else (1, 4)
+    assert scale.data is not None
+    assert zero.data is not None
     scales, zeros = scale.data.reshape(shape), zero.data.reshape(shape).astype(np.float32)
     stored = np.clip(np.rint(data / scales) + zeros, 0, 255).astype(np.uint8)
     for made, expected in zip(found, (stored, (stored - zeros) * scales, 1 * scales), strict=True):
@@ -217,7 +219,7 @@ def compute(
         "g",
         [helper.make_tensor_value_info(names[v], 1, data.shape) for v, data in feeds.items()],
         [helper.make_tensor_value_info(names[wanted], kind, None)],
-        [numpy_helper.from_array(v.data, names[v]) for v in constants],
+        [numpy_helper.from_array(v.data, names[v]) for v in constants if v.data is not None],
     )
     imports = [helper.make_opsetid("", opset)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=8)

@@ -217,7 +217,9 @@ def test_a_target_does_not_contradict(words: str) -> None:
 def build_window() -> Build:
     """Return a pooled input in NHWC whose height is dynamic."""
     m = Build()
-    sizes = dict.fromkeys(("stride_h", "stride_w", "filter_height", "filter_width"), 2)
+    sizes: dict[str, Any] = dict.fromkeys(
+        ("stride_h", "stride_w", "filter_height", "filter_width"), 2
+    )
     x = m.input((1, 6, 7, 3), name="x")
     m.output(*m.op("MAX_POOL_2D", [x], [(1, 3, 4, 3)], **sizes))
     return m

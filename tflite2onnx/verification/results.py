@@ -97,7 +97,8 @@ class Report:
     def ok(self) -> bool:
         """Whether every output, and every operator that ran alone, is within its limits."""
         alone = (c.difference for c in self.operators)
-        return all(each.ok for each in (*self.outputs, *alone, *(self.other_sizes or ())))
+        is_right = all(each.ok for each in (*self.outputs, *alone))
+        return is_right and all(each.ok for each in self.other_sizes or ())
 
     @property
     def worst(self) -> str | None:
