@@ -147,9 +147,10 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
     floats, scales, zeros, first, second, last = (Value() for _ in range(6))
 
     def spread(value: Value | None, result: Value) -> Iterator[Node]:
-        cast = Value()
+        cast = Value() if rank > 1 else result
         yield Node("Cast", (value,), (cast,), {"to": onnx_type(DType.FLOAT32)})
-        yield Node("Unsqueeze", (cast, others), (result,), {})
+        if rank > 1:
+            yield Node("Unsqueeze", (cast, others), (result,), {})
 
     yield from spread(scale, scales)
     yield from spread(zero, zeros) if zero is not None else ()
@@ -163,8 +164,10 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
     limits = (Value(np.array(i, np.float32), DType.FLOAT32) for i in (bounds.min, bounds.max))
     yield Node("Div", (x, scales), (floats,), {})
     yield Node("Round", (floats,), (first,), {})
-    yield Node("Add", (first, zeros), (second,), {})
-    yield Node("Clip", (second, *limits), (last,), {})
+    if zero is not None:
+        yield Node("Add", (first, zeros), (second,), {})
+    moved = first if zero is None else second
+    yield Node("Clip", (moved, *limits), (last,), {})
     yield Node("Cast", (last,), node.outputs, {"to": onnx_type(to)})
 
 

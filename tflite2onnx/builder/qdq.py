@@ -67,11 +67,13 @@ class QdqNodes(Nodes):
         stored = self._emit_qdq("QuantizeLinear", x, storage, order)
         return self.annotate_like(x, stored, storage.dtype)
 
-    def annotate_like(self, x: Operand, result: Value, dtype: DType) -> Value:
-        """Record the shape of x and an element type for a value, and return the value."""
+    def annotate_like(
+        self, x: Operand, result: Value, dtype: DType, axes: slice = slice(None)
+    ) -> Value:
+        """Record the sizes of some axes of x and an element type for a value; return the value."""
         value = self._value_of(x)
         known = None if value is None else self.types.get(value)
-        return result if known is None else self.annotate(result, dtype, known[1])
+        return result if known is None else self.annotate(result, dtype, known[1][axes])
 
     def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
         quantization = _quantization(storage)

@@ -47,7 +47,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
             made[value] = Value(name=value.name)
             permutation = np.argsort(order).tolist()
             added.append(Node("Transpose", (source,), (made[value],), {"perm": permutation}))
-    return (*added, *_read(nodes, made)) if made else tuple(nodes)
+    return (*added, *_read_made(nodes, made)) if made else tuple(nodes)
 
 
 def _place(value: Value, data: Array) -> Hashable:
@@ -67,17 +67,17 @@ def _has_bytes(packed: Collection[Array], value: Value, plain: Array) -> bool:
     return any(np.array_equal(data.reshape(-1), raw) for data in same_size)
 
 
-def _read(nodes: Sequence[Node], made: Mapping[Value, Value]) -> tuple[Node, ...]:
+def _read_made(nodes: Sequence[Node], made: Mapping[Value, Value]) -> tuple[Node, ...]:
     """Return nodes that read the computed values, also in their graphs."""
     return tuple(
         node._replace(
             inputs=tuple(None if v is None else made.get(v, v) for v in node.inputs),
-            attributes={**node.attributes, **_read_inside(node, made)},
+            attributes={**node.attributes, **_read_made_inside(node, made)},
         )
         for node in nodes
     )
 
 
-def _read_inside(node: Node, made: Mapping[Value, Value]) -> dict[str, object]:
+def _read_made_inside(node: Node, made: Mapping[Value, Value]) -> dict[str, object]:
     bodies = bodies_of(node).items()
-    return {key: body._replace(nodes=_read(body.nodes, made)) for key, body in bodies}
+    return {key: body._replace(nodes=_read_made(body.nodes, made)) for key, body in bodies}

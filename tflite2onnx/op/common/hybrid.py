@@ -90,10 +90,12 @@ def asymmetric(
         return QuantizedRows(integers, scale, None, is_one=False)
     least = g.Min(_reduce_rows(g, "ReduceMin", x, axes), g.scalar(0, DType.FLOAT32))
     scale = g.Div(g.Sub(most, least), steps)
-    below = g.Round(g.Div(least, scale))
-    zero = g.cast(g.Neg(below), DType.UINT8)
+    # Forms of older opsets need the type and the number of axes.
+    below = g.annotate_like(x, g.Neg(least), DType.FLOAT32, slice(1))
+    zero = g.QuantizeLinear(below, scale, axis=0)
+    g.annotate_like(x, zero, DType.UINT8, slice(1))
     integers = g.annotate_like(x, g.QuantizeLinear(x, scale, zero, axis=0), DType.UINT8)
-    offsets = g.Add(below, g.scalar(_MIDDLE, DType.FLOAT32))
+    offsets = g.Sub(g.scalar(_MIDDLE, DType.FLOAT32), g.cast(zero, DType.FLOAT32))
     return QuantizedRows(integers, scale, zero, is_one=False, offsets=offsets)
 
 

@@ -94,7 +94,9 @@ class Convolution(ImageOperator):
         moved = tuple(x.order.index(axis) for axis in first)
         if moved != identity(x.rank):
             # Behind DequantizeLinear, ONNX Runtime would insert another pair of QuantizeLinear.
-            rows = replace(rows, integers=g.Transpose(rows.integers, perm=moved))
+            turned = g.Transpose(rows.integers, perm=moved)
+            sizes = tuple(x.sizes[i] for i in moved)
+            rows = replace(rows, integers=g.annotate(turned, DType.UINT8, sizes))
         return rows.dequantize(g)
 
     def _quantize(self, g: Builder, x: View) -> QuantizedRows:
