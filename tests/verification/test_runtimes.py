@@ -1,0 +1,33 @@
+"""What LiteRT prints while a model is verified."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tflite2onnx.verification.runtimes import (
+    FASTEST_KERNELS,
+    hide_delegate_notice,
+    open_interpreter,
+)
+
+MODEL = Path(__file__).parents[2] / "assets/models/keywords_float32.tflite"
+
+
+def test_notice_of_the_delegate_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    open_interpreter(MODEL, FASTEST_KERNELS)
+    assert capfd.readouterr().err == ""
+
+
+def test_other_lines_of_litert_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with hide_delegate_notice():
+        os.write(2, b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\nERROR: broken\n")
+    assert capfd.readouterr().err == "ERROR: broken\n"
+
+
+def test_closed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptor 2 may be closed; the interpreter opens nevertheless."""
+    monkeypatch.setattr(os, "dup", lambda _: os.stat("/nowhere/at/all"))
+    assert open_interpreter(MODEL, FASTEST_KERNELS)
