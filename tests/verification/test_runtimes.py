@@ -29,5 +29,9 @@ def test_other_lines_of_litert_are_printed(capfd: pytest.CaptureFixture[str]) ->
 
 def test_closed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Descriptor 2 may be closed; the interpreter opens nevertheless."""
-    monkeypatch.setattr(os, "dup", lambda _: os.stat("/nowhere/at/all"))
+
+    def fail(_: int) -> int:
+        raise OSError("bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", fail)
     assert open_interpreter(MODEL, FASTEST_KERNELS)
