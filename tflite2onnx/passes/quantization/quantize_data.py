@@ -37,11 +37,10 @@ def quantize_data(graph: Graph, *, fastest: bool) -> Graph:
 
 
 class _Quantizer:
-    """Rewrites convolutions, in order of execution."""
+    """Rewrites convolutions."""
 
     def __init__(self, graph: Graph, *, fastest: bool) -> None:
-        self._graph, self._fastest = graph, fastest
-        self._positive: dict[Tensor, bool] = {}
+        self._positive, self._fastest = _find_positive(graph), fastest
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
@@ -59,26 +58,22 @@ class _Quantizer:
     def _multiply_pixels(self, op: Op) -> Op:
         product = make_pixel_product(op)
         x = op.inputs[0]
-        if x is not None and self._is_positive(x):
+        if x in self._positive:
             options = Options({**product.options, "data_are_positive": True})
             return replace(product, options=options)
         return product
 
-    def _is_positive(self, tensor: Tensor) -> bool:
-        """Return whether no element of a tensor is negative, by the operators that compute it."""
-        if tensor not in self._positive:
-            self._positive[tensor] = False  # in a loop
-            self._positive[tensor] = self._find_sign(tensor)
-        return self._positive[tensor]
 
-    def _find_sign(self, tensor: Tensor) -> bool:
-        op = self._graph.producers.get(tensor)
-        if op is None or op.custom:
-            return False
-        if op.is_builtin(*_POSITIVE) or op.activation in _POSITIVE_ACTIVATIONS:
-            return True
-        data = [t for t in op.inputs if t is not None and t.dtype is tensor.dtype]
+def _find_positive(graph: Graph) -> set[Tensor]:
+    """Return the tensors without a negative element, by the operators that compute them."""
+    positive: set[Tensor] = set()
+    for op in graph.every_op():
+        kinds = {t.dtype for t in op.outputs}
+        data = [t for t in op.inputs if t is not None and t.dtype in kinds]
         keeps = op.is_builtin(*_KEEPING) or (
             op.is_builtin("ADD", "MUL") and op.activation == "NONE"
         )
-        return keeps and all(t.data is None and self._is_positive(t) for t in data)
+        is_positive = op.is_builtin(*_POSITIVE) or op.activation in _POSITIVE_ACTIVATIONS
+        if is_positive or (keeps and data and positive.issuperset(data)):
+            positive.update(op.outputs)
+    return positive
