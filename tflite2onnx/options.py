@@ -305,7 +305,10 @@ class ConversionOptions:
         stored = {**vars(self), **unset}["quantization"]
         if stored != "qdq":  # the type of 8-bit values is no choice of the target then
             own = "int8" if stored == "symmetric" else "auto"
-            unset |= {name: own for name in ("activations", "weights") if name in unset}
+            free = (
+                n for n in ("activations", "weights") if n in unset or getattr(self, n) == "auto"
+            )
+            unset |= dict.fromkeys(free, own)
         return replace(self, **unset)
 
 
