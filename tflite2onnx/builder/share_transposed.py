@@ -7,6 +7,7 @@ constant when they load the model.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
@@ -31,7 +32,8 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
     large = [(value, data) for value, data in constants if data.nbytes > _LEAST]
     stored = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
-    packed = [data for value, data in large if value.dtype is DType.UINT8]
+    bytes_read = [data for value, data in large if value.dtype is DType.UINT8]
+    digests = {_digest(data) for data in bytes_read} if any(map(_is_narrow, constants)) else set()
     made: dict[Value, Value] = {}
     added = []
     for value, data in large:
@@ -41,7 +43,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
         if data.flags.c_contiguous or not plain.flags.c_contiguous:
             continue
         source = stored.get(_place(value, plain))
-        if source is None and _has_bytes(packed, value, plain):
+        if source is None and _has_bytes(digests, value, plain):
             source = stored.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
         if source is not None:
             made[value] = Value(name=value.name)
@@ -55,16 +57,21 @@ def _place(value: Value, data: Array) -> Hashable:
     return data.__array_interface__["data"][0], data.shape, data.strides, data.dtype, value.dtype
 
 
-def _has_bytes(packed: Collection[Array], value: Value, plain: Array) -> bool:
+def _is_narrow(constant: tuple[Value, Array]) -> bool:
+    dtype = constant[0].dtype
+    return dtype is not None and 0 < dtype.bits < _BYTE
+
+
+def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
     """Return whether a constant of bytes has the elements of a narrow constant."""
-    if value.dtype is None or not 0 < value.dtype.bits < _BYTE:
+    if value.dtype is None or not _is_narrow((value, plain)):
         return False
-    size = plain.size * value.dtype.bits // _BYTE
-    same_size = [data for data in packed if data.size == size]
-    if not same_size:
-        return False
-    raw = pack_subbyte(plain, value.dtype)
-    return any(np.array_equal(data.reshape(-1), raw) for data in same_size)
+    return _digest(pack_subbyte(plain, value.dtype)) in digests
+
+
+def _digest(data: Array) -> bytes:
+    """Return a digest of bytes: a comparison of all pairs would have no limit."""
+    return hashlib.sha256(np.ascontiguousarray(data)).digest()
 
 
 def _read_made(nodes: Sequence[Node], made: Mapping[Value, Value]) -> tuple[Node, ...]:
