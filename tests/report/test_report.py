@@ -313,7 +313,7 @@ def test_pairs_of_quantization_are_left_out() -> None:
         result = convert(data)
         found = build_strip(result.model, result.skeleton.tensors)
         kinds = [row.kind for row in found.rows]
-        assert kinds == ["input", "Conv", "MaxPool", "Conv", "Softmax", "output"]
+        assert kinds == ["input", "Conv", "MaxPool", "Conv", "Transpose", "Softmax", "output"]
 
 
 @settings(max_examples=100, deadline=None)
