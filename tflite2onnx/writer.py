@@ -22,13 +22,13 @@ import onnx
 from onnx import TensorProto, helper, shape_inference
 
 from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
-from tflite2onnx.builder.nodes import Node, onnx_type
+from tflite2onnx.builder.nodes import Node, Types, onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
 from tflite2onnx.quantization.table import StorageInfo, list_storage
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
-from tflite2onnx.tensor import Array, DType, Sizes, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, target_path
 from tflite2onnx.utils.mapped_files import read_elements, write_elements
 from tflite2onnx.utils.unique_names import Names
@@ -40,9 +40,6 @@ WEIGHTS = "weights.data"  # the file with the weights of several models of a fol
 LARGEST_FILE = 2**31 - 1  # bytes of a protobuf
 _ALIGNMENT = 64  # bytes, of each weight in the second file
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
-
-
-_Types = Mapping[Value, tuple[DType, Sizes]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +200,7 @@ def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int
 
 
 def _nodes(
-    nodes: Iterable[Node], names: _Names, types: _Types, prefix: str = ""
+    nodes: Iterable[Node], names: _Names, types: Types, prefix: str = ""
 ) -> Iterator[onnx.NodeProto]:
     for index, node in enumerate(nodes):
         name = f"{prefix}{index}"
@@ -220,7 +217,7 @@ def _nodes(
         yield proto
 
 
-def _nested_graph(body: Body, names: _Names, types: _Types, prefix: str) -> onnx.GraphProto:
+def _nested_graph(body: Body, names: _Names, types: Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
     graph.node.extend(_nodes(body.nodes, names, types, prefix))
     graph.input.extend(_describe_values(body.inputs, names, types))
@@ -236,7 +233,7 @@ def _nested_graph(body: Body, names: _Names, types: _Types, prefix: str) -> onnx
 
 
 def _describe_values(
-    values: Iterable[Value], names: _Names, types: _Types
+    values: Iterable[Value], names: _Names, types: Types
 ) -> Iterator[onnx.ValueInfoProto]:
     """Yield descriptions of the values whose type and shape are known."""
     for value in values:

@@ -6,17 +6,15 @@ along one axis. Between two of these operators a node undoes what the node befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tflite2onnx.builder.builder import bodies_of, every_node
-from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.tensor import DType, Shape, Sizes
+from tflite2onnx.builder.nodes import Node, Types, Value
+from tflite2onnx.tensor import DType, Shape
 
 _RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 # Element types for which ONNX Runtime's Reshape takes constants only.
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
-
-Types = Mapping[Value, tuple[DType, Sizes]]
 
 
 def join_reshapes(
@@ -37,6 +35,15 @@ def join_reshapes(
     return tuple(chains.join(node, make_ints) for node in nodes)
 
 
+def find_static_shape(value: Value | None, types: Types) -> Shape | None:
+    """Return the shape of a value, None if it is not known or dynamic."""
+    if value is None or value not in types:
+        return None
+    sizes = types[value][1]
+    fixed = tuple(size for size in sizes if isinstance(size, int))
+    return fixed if len(fixed) == len(sizes) else None
+
+
 class _Chains:
     """The values that have the elements of other values in another shape."""
 
@@ -49,9 +56,8 @@ class _Chains:
 
     def join(self, node: Node, make_ints: Callable[[Sequence[int]], Value]) -> Node:
         """Return a node that reads the values before chains, as far as shapes are known."""
-        inputs = tuple(None if v is None else self._equal.get(v, v) for v in node.inputs)
-        node = node._replace(inputs=inputs)
-        x = inputs[0] if inputs else None
+        node = node.with_inputs(self._equal)
+        x = node.inputs[0] if node.inputs else None
         if node.op_type not in _RESHAPES or node.domain or x is None or x.data is not None:
             return node
         (result,) = node.outputs
@@ -86,9 +92,7 @@ class _Chains:
         """Return the shape of a value, None if it is not known or dynamic."""
         if value not in self._types:
             return self._shapes.get(value)
-        sizes = self._types[value][1]
-        fixed = tuple(size for size in sizes if isinstance(size, int))
-        return fixed if len(fixed) == len(sizes) else None
+        return find_static_shape(value, self._types)
 
     def _is_packed(self, value: Value) -> bool:
         return value in self._types and self._types[value][0] in _PACKED

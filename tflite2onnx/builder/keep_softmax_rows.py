@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from tflite2onnx.builder.join_reshapes import Types
-from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.builder.join_reshapes import find_static_shape
+from tflite2onnx.builder.nodes import Node, Types, Value
 from tflite2onnx.tensor import Shape
 
 _OPERATORS = ("LogSoftmax", "Softmax")
@@ -36,19 +36,12 @@ def keep_softmax_rows(
     for node in nodes:
         x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
         is_between = x in moved and y in moved_again and uses[y] == 1
-        shape = _find_shape(x, types)
-        if node.op_type in _OPERATORS and is_between and node.attributes["axis"] == len(shape) - 1:
+        shape = find_static_shape(x, types) if is_between else None
+        if shape and node.op_type in _OPERATORS and node.attributes["axis"] == len(shape) - 1:
             kept += _normalize_rows(node, x, shape, make_ints)
         else:
             kept.append(node)
     return tuple(kept)
-
-
-def _find_shape(x: Value | None, types: Types) -> Shape:
-    """Return the shape of a value, () if it is unknown or dynamic."""
-    sizes = types[x][1] if x is not None and x in types else ()
-    shape = tuple(size for size in sizes if isinstance(size, int))
-    return shape if len(shape) == len(sizes) else ()
 
 
 def _normalize_rows(

@@ -57,10 +57,8 @@ def merge_equal_nodes(
 def _read_merged(node: Node, merged: Merged) -> Node:
     """Return a node that reads the values that stay, also in its graphs."""
     bodies = {key: _merge_inside(body, merged) for key, body in bodies_of(node).items()}
-    if not bodies and merged.keys().isdisjoint(node.inputs):
-        return node
-    inputs = tuple(None if value is None else merged.get(value, value) for value in node.inputs)
-    return node._replace(inputs=inputs, attributes={**node.attributes, **bodies})
+    node = node.with_inputs(merged)
+    return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
 
 
 def _merge_inside(body: Body, known: Merged) -> Body:

@@ -71,6 +71,16 @@ class Node(NamedTuple):
     attributes: Mapping[str, Any]
     domain: str = ""
 
+    def with_inputs(self, values: Mapping[Value, Value]) -> Node:
+        """Return the node with other inputs, as far as `values` has others for them."""
+        if values.keys().isdisjoint(self.inputs):
+            return self
+        inputs = tuple(None if x is None else values.get(x, x) for x in self.inputs)
+        return self._replace(inputs=inputs)
+
+
+Types = Mapping[Value, tuple[DType, Sizes]]
+
 
 class Readable(Protocol):
     """An operand whose value is computed on first use."""

@@ -16,11 +16,9 @@ import numpy as np
 from onnx import defs, helper
 
 from tflite2onnx.builder.builder import bodies_of
-from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, onnx_type
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Types, Value, onnx_type
 from tflite2onnx.builder.opsets import NEGATIVE_AXES, ORDINARY_OPSET
-from tflite2onnx.tensor import DType, Sizes
-
-Types = Mapping[Value, tuple[DType, Sizes]]
+from tflite2onnx.tensor import DType
 
 # The attributes that became inputs, from input 1 on, and the first opset with these inputs.
 _INPUTS: dict[str, tuple[int, tuple[str, ...]]] = {

@@ -49,7 +49,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
             made[value] = Value(name=value.name)
             permutation = np.argsort(order).tolist()
             added.append(Node("Transpose", (source,), (made[value],), {"perm": permutation}))
-    return (*added, *_read_made(nodes, made)) if made else tuple(nodes)
+    return (*added, *(_read_made(node, made) for node in nodes)) if made else tuple(nodes)
 
 
 def _place(value: Value, data: Array) -> Hashable:
@@ -74,17 +74,11 @@ def _digest(data: Array) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(data)).digest()
 
 
-def _read_made(nodes: Sequence[Node], made: Mapping[Value, Value]) -> tuple[Node, ...]:
-    """Return nodes that read the computed values, also in their graphs."""
-    return tuple(
-        node._replace(
-            inputs=tuple(None if v is None else made.get(v, v) for v in node.inputs),
-            attributes={**node.attributes, **_read_made_inside(node, made)},
-        )
-        for node in nodes
-    )
-
-
-def _read_made_inside(node: Node, made: Mapping[Value, Value]) -> dict[str, object]:
-    bodies = bodies_of(node).items()
-    return {key: body._replace(nodes=_read_made(body.nodes, made)) for key, body in bodies}
+def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:
+    """Return a node that reads the computed values, also in its graphs."""
+    node = node.with_inputs(made)
+    bodies = {
+        key: body._replace(nodes=tuple(_read_made(inner, made) for inner in body.nodes))
+        for key, body in bodies_of(node).items()
+    }
+    return node._replace(attributes={**node.attributes, **bodies}) if bodies else node

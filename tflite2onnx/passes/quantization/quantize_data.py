@@ -14,6 +14,7 @@ With `--forms canonical` only 3 applies: 1 and 2 are no Conv in ONNX, and the da
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import rules_for
@@ -40,7 +41,11 @@ class _Quantizer:
     """Rewrites convolutions."""
 
     def __init__(self, graph: Graph, *, fastest: bool) -> None:
-        self._positive, self._fastest = _find_positive(graph), fastest
+        self._graph, self._fastest = graph, fastest
+
+    @cached_property
+    def _positive(self) -> set[Tensor]:
+        return _find_positive(self._graph)
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
