@@ -46,7 +46,7 @@ def read_twice(m: Subgraph, token: Tensor, table: Tensor) -> Tensor:
     return m.op("FULLY_CONNECTED", [row, table], [[1, ROWS]], dtype="float32")[0]
 
 
-def stored_bytes(model: Any) -> int:
+def count_stored_bytes(model: Any) -> int:
     """Return the bytes of all constants of a model."""
     return sum(len(each.raw_data) for each in model.graph.initializer)
 
@@ -60,7 +60,7 @@ def test_int8_is_stored_once(weights: str) -> None:
     result = check_outputs(m, y, inputs=[TOKEN], weights=weights, default_kernels=True)
     assert result.transposes == 0, "constants are transposed at load"
     if weights != "uint8":  # other integers than those of the rows
-        assert WIDE.nbytes < stored_bytes(result.model) < 1.6 * WIDE.nbytes
+        assert WIDE.nbytes < count_stored_bytes(result.model) < 1.6 * WIDE.nbytes
     assert "Transpose" not in count_optimized_nodes(result.model)
 
 

@@ -68,7 +68,7 @@ class Keras:
     stale: bool = False  # the next state is computed from the previous state alone
     zeroed: bool = False  # the first states are 0
     start: float = 0  # the first value of what a variable kept
-    unmasked: int = 0  # so many of the last variables have no choice
+    unmasked: int = 0  # the number of last variables that masked items change, too
     returned: bool = False  # c of a masked LSTM is an output
 
     def model(self) -> Build:

@@ -337,13 +337,13 @@ class _Both:
         return run, run.compare_samples(arrays, walks, must_show=must_show)
 
     @cached_property
-    def _single(self) -> Graph:
+    def _sample_graph(self) -> Graph:
         graph = read_model(self._model).graphs[0]
         return infer_shapes(graph) if self._is_resized else graph
 
     @cached_property
     def _graph(self) -> Graph:
-        ends, graph = self._ends, self._single
+        ends, graph = self._ends, self._sample_graph
         return _put_batch_first(graph, ends.batch) if ends.samples else graph
 
     @cached_property
@@ -358,7 +358,7 @@ class _Both:
         # LiteRT computes each sample alone: its results are compared with tensors whose first axis
         # is the batch.
         # A tensor that is the same for all samples may have this size, too.
-        computed = (t for op in self._single.ops for t in op.outputs)
+        computed = (t for op in self._sample_graph.ops for t in op.outputs)
         names = {t.name for t in computed if t.shape[:1] == (1,)}
         found = [p for p in places if p.tensor.name in names and _is_batch(p)]
         return [p for p in found if p.port.tensor.sizes[:1] == (batch,)]

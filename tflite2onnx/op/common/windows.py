@@ -133,7 +133,7 @@ class Window(NamedTuple):
         if self.kernel == (1, 1) and steps == tuple(size):
             return data
         pads = self.attributes(tuple(size))["pads"]
-        last = prod(size)  # the place of the filler
+        last = prod(size)  # the index of the filler, behind all pixels
         pixels = g.reshape(data, (-1, last, channels))
         places = g.Add(*self._list_places(g, size, steps, pads))  # a runtime folds it
         if any(pads):

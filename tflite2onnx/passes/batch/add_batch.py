@@ -38,9 +38,9 @@ from tflite2onnx.op.traits import IndexesAxes
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
     check_one_sample,
-    first_input,
     list_shape_inputs,
     make_tensor,
+    require_input,
 )
 from tflite2onnx.passes.batch.inputs import add_first_axis, find_shared_states, has_batch_axis
 from tflite2onnx.passes.batch.places import (
@@ -169,7 +169,7 @@ class _Batching:
 
     def _add_reshape(self, op: Op) -> None:
         """Add RESHAPE, SQUEEZE or EXPAND_DIMS."""
-        x, y = first_input(op), op.outputs[0]
+        x, y = require_input(op), op.outputs[0]
         before = self._builder.count_before(x)
         if any(map(self._depends_on_count, op.inputs)):
             self._builder.emit(op)
@@ -298,7 +298,7 @@ class _Batching:
         self, op: Op, operator: Operator, known: tuple[int, Place], index: int
     ) -> Place | None:
         """Return where an input must have the samples, None if it is the same for all samples."""
-        (first, place), x, t = known, first_input(op, known[0]), op.inputs[index]
+        (first, place), x, t = known, require_input(op, known[0]), op.inputs[index]
         if t is None:
             return None
         same = place.axis if index == first else operator.find_common_axis(first, place.axis, index)
@@ -390,7 +390,7 @@ class _Batching:
         changed, indices = wider
         inputs = list(changed.inputs)
         for i in indices:
-            x = first_input(op, i)
+            x = require_input(op, i)
             is_wide = x in vectors and not operator.broadcasts
             shape = (1, *(() if is_wide else self._builder.sample_of(x)))
             if x in self._places:
@@ -412,7 +412,7 @@ class _Batching:
     # Sub-graphs
 
     def _add_control(self, op: Op) -> None:
-        condition = first_input(op)
+        condition = require_input(op)
         if condition in self._places or self._depends_on_count(condition):
             raise OperatorError("its condition must be the same for all samples")
         if op.is_builtin("WHILE"):

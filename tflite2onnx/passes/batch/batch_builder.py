@@ -229,7 +229,7 @@ def make_tensor(near: Tensor, sample: Sequence[Dim]) -> Tensor:
     return Tensor(name, shape, near.dtype, quantization=quantization)
 
 
-def first_input(op: Op, index: int = 0) -> Tensor:
+def require_input(op: Op, index: int = 0) -> Tensor:
     """Return an input that the operator must have."""
     tensor = op.inputs[index]
     if tensor is None:

@@ -22,7 +22,7 @@ from tflite2onnx.op.vision.conv import Conv2D, Convolution
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
 from tflite2onnx.tensor import Tensor
 
-# Operators whose outputs are not negative, and operators that keep numbers so.
+# Operators whose outputs are never negative, and operators that make no negative number of others.
 _POSITIVE = ("ABS", "EXP", "LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "SOFTMAX")
 _KEEPING = (
     *("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "RESHAPE"),

@@ -331,7 +331,7 @@ def _build_masked_layer(
     for variable in loop.variables:
         zero = variable.now in choices and choices[variable.now].is_zero
         source = _find_source(loop, layer, variable, outputs[zero], [lasts[zero], *ends[1:]])
-        # The layer has the last state c behind the masked items.
+        # The last c of the layer is that behind all items, masked ones included.
         sources.append(None if source in ends else source)
     read = {v.last for v in loop.variables if not graph.readers.are_among((), v.last)}
     return _add_copies(rw.ops, loop, sources, read)
