@@ -120,19 +120,21 @@ def check_integers(
                 activations=activations,
                 **options,
             )
-    check_float_conversion(data, inputs, steps)
+    default_kernels = options.get("default_kernels", False)
+    check_float_conversion(data, inputs, steps, default_kernels=default_kernels)
     return result
 
 
-def check_float_conversion(data: bytes, inputs: Sequence[Array], steps: int = 0) -> None:
+def check_float_conversion(
+    data: bytes, inputs: Sequence[Array], steps: int = 0, *, default_kernels: bool = False
+) -> None:
     """Compare a float conversion with LiteRT's integers, within steps and half a step."""
     graph = read_model(data).graphs[0]
     model = convert(data, quantization="float", io_layout="tflite").model
     real = [as_real(a, t) for a, t in zip(inputs, graph.inputs, strict=True)]
     feeds = {port.name: array for port, array in zip(model.graph.input, real, strict=True)}
-    for want, have, tensor in zip(
-        run_tflite(data, inputs), run_onnx(model, feeds), graph.outputs, strict=True
-    ):
+    wanted = run_tflite(data, inputs, default_kernels=default_kernels)
+    for want, have, tensor in zip(wanted, run_onnx(model, feeds), graph.outputs, strict=True):
         if have.dtype == want.dtype:
             assert difference(want, have, steps=steps) == ""
             continue

@@ -83,12 +83,14 @@ def _invoke(interpreter: Interpreter, inputs: Sequence[Array]) -> list[Array]:
     return [np.asarray(interpreter.get_tensor(port["index"])) for port in ports]
 
 
-def run_tflite(data: bytes, inputs: Sequence[Array]) -> list[Array]:
+def run_tflite(
+    data: bytes, inputs: Sequence[Array], *, default_kernels: bool = False
+) -> list[Array]:
     """The outputs of the primary sub-graph, in its order, from a fresh interpreter.
 
     An input whose shape differs from the file resizes the model.
     """
-    return reference(data, [inputs])[0][0]
+    return reference(data, [inputs], default_kernels=default_kernels)[0][0]
 
 
 def runners(data: bytes, keys: Iterable[str]) -> list[Callable[..., dict[str, Array]]]:

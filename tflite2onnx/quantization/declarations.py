@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
+
+import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.quantization.storage import AS_NUMBERS, QUANTIZED, is_quantized
+from tflite2onnx.quantization.storage import (
+    AS_NUMBERS,
+    QUANTIZED,
+    integer_range,
+    is_quantized,
+)
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
@@ -108,13 +115,18 @@ class Declared(Protocol):
     def activation(self) -> str: ...
 
 
-def averages(x: Tensor, rounding: Quantization) -> Real:
+def averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Real:
     """Return the declaration of averages of stored integers without regard to their scale.
 
     `rounding` is the quantization in which averages are rounded as by the kernel, which rounds
-    halves away from the integer 0 (see `half_away_scale`).
+    halves away from the integer 0 (see `half_away_scale`). `upwards` rounds halves away from the
+    smallest integer of the type, so towards the larger integer.
     """
-    return Real((AS_NUMBERS,), rounding, x.quantization)
+    numbers = AS_NUMBERS
+    if upwards:
+        lowest = np.array([integer_range(x.dtype)[0]], np.int64)
+        numbers, rounding = (replace(q, zero_point=lowest) for q in (numbers, rounding))
+    return Real((numbers,), rounding, x.quantization)
 
 
 def has_one_scale(op: Op) -> bool:

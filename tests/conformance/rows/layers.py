@@ -347,7 +347,9 @@ ROWS = (
       for code, types in (("AVERAGE_POOL_2D", "float32 q8 qu8 q16"), ("L2_POOL_2D", "float32"),
                           ("MAX_POOL_2D", "float32 q8 qu8 q16"))),
     Row("RESIZE_BILINEAR", resize, kinds("float32 q8 qu8 q16"),
-        {"size": ((11, 9), (5, 7), (3, 4), (10, 21), (1, 1)), "corners": ("", "align", "half")}),
+        {"size": ((11, 9), (5, 7), (3, 4), (10, 21), (1, 1)), "corners": ("", "align", "half")},
+        bounds={"quantized int8": Bound(
+            0, 3, "LiteRT's own kernel rounds positions to 1/1024, XNNPACK weights to 1/2048")}),
     Row("RESIZE_NEAREST_NEIGHBOR", resize,
         kinds("float32 float16 bfloat16 bool int8 uint8 int16 int32 uint32 uint16 q8 qu8 q16"),
         {"size": ((11, 9), (5, 7), (3, 4), (10, 21), (1, 1)), "corners": ("", "align", "half")},

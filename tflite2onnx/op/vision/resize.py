@@ -24,8 +24,6 @@ _MODES = {
 # The types for which ONNX Runtime has a Resize kernel, of the types that TFLite resizes.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
 _BYTES = (DType.INT8, DType.UINT8)
-# Types whose bilinear kernels round the distance of elements to 1 / 1024.
-_IN_STEPS = (DType.INT8, DType.INT16)
 # The kernels compute positions in float32, which is exact for integers below this limit.
 _MOST = 1 << 24
 
@@ -109,9 +107,14 @@ class Resize(ImageOperator):
 class ResizeBilinear(Resize):
     """RESIZE_BILINEAR: interpolate linearly between rows and columns.
 
-    The int8 and int16 kernels round the distance of elements to 1 / 1024, which moves the last
-    rows of a large image by several elements. Resize does not round. Where rounding changes the
-    distance, Gather nodes select the rows and columns, and constants weigh them.
+    8-bit integers are computed by XNNPACK, LiteRT's default delegate, which rounds each weight to
+    1 / 2048 (xnn_indirection_init_resize_bilinear2d_hwc_q11 in indirection.c) and halves upwards.
+    Resize does not round weights: one of 30 to 100 elements differs by a step, none if the weights
+    are multiples of 1 / 2048. LiteRT's own int8 kernel differs from both by several steps.
+
+    The int16 kernel, which has no delegate, rounds the distance of elements to 1 / 1024. This moves
+    the last rows of a large image by several elements. Where rounding changes the distance, Gather
+    nodes select the rows and columns, and constants weigh them.
     """
 
     codes = ("RESIZE_BILINEAR",)
@@ -125,11 +128,24 @@ class ResizeBilinear(Resize):
     @property
     def quantization(self) -> Real:
         # The distance of float32 numbers at 1.
-        return averages(self.input(0), half_away_scale(2.0**-23))
+        rounding, x = half_away_scale(2.0**-23), self.input(0)
+        return averages(x, rounding, upwards=x.dtype in _BYTES)
+
+    @property
+    def allowed_steps(self) -> int:
+        """LiteRT's own int8 kernel takes pixels at other positions than XNNPACK.
+
+        Two neighbours may be 255 steps apart.
+        """
+        if self.input(0).dtype is not DType.INT8 or 0 in self.output.shape:
+            return super().allowed_steps
+        align = bool(self.options.align_corners)
+        sizes = [(self.input(0).shape[axis], self.output.shape[axis]) for axis in (1, 2)]
+        return 1 + int(255 * sum(_find_displacement(*pair, align=align) for pair in sizes))
 
     @property
     def counts_in_steps(self) -> bool:
-        return is_quantized(self.input(0)) and self.input(0).dtype in _IN_STEPS
+        return is_quantized(self.input(0)) and self.input(0).dtype is DType.INT16
 
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
@@ -147,6 +163,13 @@ class ResizeBilinear(Resize):
             shape = [-1 if i == onnx_axis else 1 for i in range(x.rank)]
             value = g.Add(first, g.Mul(g.Sub(second, first), weights.reshape(shape)))
         return value
+
+
+def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
+    """Return by how many elements the last one moves if their distance is rounded to 1 / 1024."""
+    spans = align and output_size > 1
+    distance = (size - spans) * 1024 / (output_size - spans)
+    return (output_size - 1) * abs(np.floor(distance + 0.5) - distance) / 1024
 
 
 def _rounds_distances(size: int, output_size: int, *, align: bool) -> bool:
