@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import floor
 
 import numpy as np
 
@@ -169,7 +170,7 @@ def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
     """Return by how many elements the last one moves if their distance is rounded to 1 / 1024."""
     spans = align and output_size > 1
     distance = (size - spans) * 1024 / (output_size - spans)
-    return (output_size - 1) * abs(np.floor(distance + 0.5) - distance) / 1024
+    return (output_size - 1) * abs(floor(distance + 0.5) - distance) / 1024
 
 
 def _rounds_distances(size: int, output_size: int, *, align: bool) -> bool:
