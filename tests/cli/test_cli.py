@@ -192,7 +192,7 @@ def test_verify(model: str, capsys: Captured) -> None:
     """--verify prints the largest difference of each output before the written file."""
     assert main(["--verify", model]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[5].startswith("LiteRT and ONNX Runtime on 2 samples")
+    assert lines[5].startswith("LiteRT (plain kernels, no delegate) and ONNX Runtime on 2 samples")
     for name, line in zip(("image", "flat"), lines[6:8], strict=True):
         assert line.startswith(f"{name} ".ljust(6))
         assert "largest difference " in line
@@ -224,7 +224,7 @@ def test_a_difference(
         assert out == ""
         return
     assert out.splitlines()[-6:-2] == [
-        "LiteRT and ONNX Runtime on 1 sample:",
+        "LiteRT (plain kernels, no delegate) and ONNX Runtime on 1 sample:",
         "image  largest difference 0.5, 0.05 of the range  -inf dB  differs",
         "flat   largest difference 0, 0 of the range       -inf dB  right",
         "other  int8[2] in LiteRT, int8[3] elsewhere                differs",

@@ -51,7 +51,8 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
     assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
     out, err = capsys.readouterr()
     head, output, processor, *counts, time = out.splitlines()
-    assert re.fullmatch(r"LiteRT and ONNX Runtime on 3 samples( \(the worst: seed [012]\))?:", head)
+    ran = r"LiteRT \(plain kernels, no delegate\) and ONNX Runtime on 3 samples"
+    assert re.fullmatch(ran + r"( \(the worst: seed [012]\))?:", head)
     assert output.startswith("soft  largest difference ")
     assert output.endswith(" dB  right")
     assert processor.startswith("instruction sets of this processor: ")

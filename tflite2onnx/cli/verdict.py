@@ -69,7 +69,7 @@ def outputs(report: Report) -> list[str]:
     ]
     worst = f" (the worst: {report.worst})" if report.samples > 1 and report.worst else ""
     return [
-        f"LiteRT and ONNX Runtime on {count(report.samples, 'sample')}{worst}:",
+        f"LiteRT (plain kernels, no delegate) and ONNX Runtime on {count(report.samples, 'sample')}{worst}:",
         *columns(rows),
         *bounds,
         *_describe_sizes(report),

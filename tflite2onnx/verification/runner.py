@@ -53,7 +53,7 @@ Progress = Callable[[int, int], None]
 Found = tuple[dict[str, Difference], dict[bool, dict[str, TensorComparison]]]
 _Each = TypeVar("_Each", Difference, TensorComparison)
 
-_OTHER_KERNELS = ("BUILTIN_REF", FASTEST_KERNELS)
+_OTHER_KERNELS = {"BUILTIN_REF": "reference kernels", FASTEST_KERNELS: "XNNPACK kernels"}
 # Kernels whose tensors between operators can be read, unlike those of XNNPACK.
 _OPEN_KERNELS = "BUILTIN_REF"
 
@@ -154,7 +154,7 @@ class Run:
         `chain` are the tensors as the whole network computes them. The limits of operators that run
         alone are unchanged, because the differences between kernels accumulate over the network.
         """
-        for kernels in _OTHER_KERNELS:
+        for kernels, named in _OTHER_KERNELS.items():
             wrong = [p for p in places if kernels == _OPEN_KERNELS and _is_wrong(chain, p)]
             if all(each.ok for each in outputs.values()) and not wrong:
                 continue
@@ -163,9 +163,9 @@ class Run:
             except VerifyError:  # these kernels lack an operator
                 continue
             for name, each in outputs.items():
-                outputs[name] = each if each.ok else each.allow_kernel_noise(own[name])
+                outputs[name] = each if each.ok else each.allow_kernel_noise(own[name], named)
             for name, own_one in own_inner.items():
-                allowed = chain[name].difference.allow_kernel_noise(own_one.difference)
+                allowed = chain[name].difference.allow_kernel_noise(own_one.difference, named)
                 chain[name] = replace(chain[name], difference=allowed)
 
     def _compare_kernels(

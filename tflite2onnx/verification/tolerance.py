@@ -76,8 +76,8 @@ class Difference:
     include 0. `decibels` is the signal-to-noise ratio: LiteRT's elements are the signal, the
     differences are the noise. A ratio of at least `enough` is accepted whatever `largest` is; inf
     disables this rule. `reason` describes a mismatch of types or shapes. `sample` is the index of
-    the sample. `widened` is whether the limits are those of differences between LiteRT's own
-    kernels. `level` is the only number that LiteRT's elements have in all samples, NaN if none is
+    the sample. `widened` names the kernels of LiteRT whose differences from its
+    plain kernels are the limits, "" if there are none. `level` is the only number that LiteRT's elements have in all samples, NaN if none is
     finite; None if they differ, or if this was not looked at.
     """
 
@@ -90,7 +90,7 @@ class Difference:
     decibels: float = -math.inf
     enough: float = math.inf
     sample: int = 0
-    widened: bool = False
+    widened: str = ""
     level: float | None = None
 
     @property
@@ -114,7 +114,7 @@ class Difference:
     @property
     def is_relaxed(self) -> bool:
         """Whether the difference exceeds the usual limit of an element, but not a wider limit."""
-        return self.ok and (self.widened or not self.is_within)
+        return self.ok and (bool(self.widened) or not self.is_within)
 
     @property
     def bound(self) -> str:
@@ -122,9 +122,9 @@ class Difference:
         if not self.ok:
             return ""
         if self.is_within:
-            kernels = ", twice the difference between LiteRT's own kernels" if self.widened else ""
+            kernels = f", twice that of LiteRT's {self.widened}" if self.widened else ""
             return f"the difference is at most {self.allowed:.3g}{kernels}"
-        kernels = ", 3 dB below that between LiteRT's own kernels" if self.widened else ""
+        kernels = f", 3 dB below that of LiteRT's {self.widened}" if self.widened else ""
         return f"the signal-to-noise ratio is at least {self.enough:.1f} dB{kernels}"
 
     @property
@@ -154,17 +154,17 @@ class Difference:
         """Return the worse of two differences of the same tensor."""
         return max(self, other, key=lambda d: (not d.ok, not d.is_within, d.largest))
 
-    def allow_kernel_noise(self, kernels: Difference) -> Difference:
+    def allow_kernel_noise(self, kernels: Difference, named: str) -> Difference:
         """Return this difference with its limits widened by a difference between LiteRT's kernels.
 
-        It may be twice as large as the difference between the kernels or, in a quantized network,
+        `named` are the kernels that differ from the plain ones. The difference may be twice as large as the difference between the kernels or, in a quantized network,
         have 3 dB more noise.
         """
         if self.reason or kernels.reason:
             return self
         noise = math.inf if math.isinf(self.enough) else kernels.decibels - _MORE_NOISE
         allowed = max(self.allowed, _FACTOR * kernels.largest)
-        return replace(self, allowed=allowed, enough=min(self.enough, noise), widened=True)
+        return replace(self, allowed=allowed, enough=min(self.enough, noise), widened=named)
 
 
 def compare(
