@@ -68,8 +68,9 @@ def outputs(report: Report) -> list[str]:
         f"{d.name} is close: {d.bound}" for d, v in report.judged_outputs if v is Verdict.CLOSE
     ]
     worst = f" (the worst: {report.worst})" if report.samples > 1 and report.worst else ""
+    samples = count(report.samples, "sample")
     return [
-        f"LiteRT (plain kernels, no delegate) and ONNX Runtime on {count(report.samples, 'sample')}{worst}:",
+        f"LiteRT (plain kernels, no delegate) and ONNX Runtime on {samples}{worst}:",
         *columns(rows),
         *bounds,
         *_describe_sizes(report),

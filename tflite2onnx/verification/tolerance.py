@@ -76,9 +76,9 @@ class Difference:
     include 0. `decibels` is the signal-to-noise ratio: LiteRT's elements are the signal, the
     differences are the noise. A ratio of at least `enough` is accepted whatever `largest` is; inf
     disables this rule. `reason` describes a mismatch of types or shapes. `sample` is the index of
-    the sample. `widened` names the kernels of LiteRT whose differences from its
-    plain kernels are the limits, "" if there are none. `level` is the only number that LiteRT's elements have in all samples, NaN if none is
-    finite; None if they differ, or if this was not looked at.
+    the sample. `widened` names the kernels of LiteRT whose differences from its plain kernels are
+    the limits, "" if there are none. `level` is the only number that LiteRT's elements have in all
+    samples, NaN if none is finite; None if they differ, or if this was not looked at.
     """
 
     name: str
@@ -157,8 +157,8 @@ class Difference:
     def allow_kernel_noise(self, kernels: Difference, named: str) -> Difference:
         """Return this difference with its limits widened by a difference between LiteRT's kernels.
 
-        `named` are the kernels that differ from the plain ones. The difference may be twice as large as the difference between the kernels or, in a quantized network,
-        have 3 dB more noise.
+        `named` are the kernels that differ from the plain ones. The difference may be twice as
+        large as that of the kernels or, in a quantized network, have 3 dB more noise.
         """
         if self.reason or kernels.reason:
             return self
