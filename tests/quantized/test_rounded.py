@@ -284,7 +284,7 @@ def test_transposed_convolutions(images: int, *, bias: bool) -> None:
 @pytest.mark.parametrize(
     "model",
     [convolution(channels=(7, 7, 3)), convolution(channels=(7, 1, 7), scales=7)],
-    ids=["few filters", "depthwise"],
+    ids=["few filters", "groups of one channel"],
 )
 def test_cheap_convolutions(model: bytes) -> None:
     """Images are quantized for few multiplications, too."""
@@ -292,34 +292,45 @@ def test_cheap_convolutions(model: bytes) -> None:
     assert "DynamicQuantizeLinear" in types(result)
 
 
+def pixels(shape: list[int], outputs: int, *, positive: bool = False) -> bytes:
+    """Build a convolution of single pixels, of data that are `positive`."""
+    m, generator = Build(), np.random.default_rng(3)
+    integers = generator.integers(-127, 127, (outputs, 1, 1, shape[-1]), np.int8, endpoint=True)
+    w = m.constant(integers, scale=generator.uniform(0.01, 0.1, outputs))
+    b = m.constant(generator.standard_normal(outputs).astype(np.float32))
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+    x = m.input(shape)
+    if positive:
+        (rectified,) = m.op("RELU", [x], [shape])
+        (x,) = m.op("MAX_POOL_2D", [rectified], [shape], filter_width=1, filter_height=1, **options)
+    m.output(*m.op("CONV_2D", [x, w, b], [[*shape[:-1], outputs]], **options))
+    return m.bytes()
+
+
 @pytest.mark.parametrize(
     ("size", "channels", "images"),
-    [((11, 17), 7, 1), ((1, 1), 7, 1), ((11, 17), 96, 1), ((5, 3), 7, 2)],
+    [((11, 17), 160, 1), ((1, 1), 160, 1), ((11, 17), 256, 1), ((5, 3), 160, 2)],
 )
 @pytest.mark.parametrize("positive", [False, True])
 def test_single_pixels(
     size: tuple[int, int], channels: int, images: int, *, positive: bool
 ) -> None:
     """XNNPACK quantizes each pixel by its own extremes before a 1x1 window."""
-    m, generator = Build(), np.random.default_rng(3)
-    integers = generator.integers(-127, 127, (64, 1, 1, channels), np.int8, endpoint=True)
-    w = m.constant(integers, scale=generator.uniform(0.01, 0.1, 64))
-    b = m.constant(generator.standard_normal(64).astype(np.float32))
-    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
     shape = [images, *size, channels]
-    x = m.input(shape)
-    if positive:
-        (rectified,) = m.op("RELU", [x], [shape])
-        (x,) = m.op("MAX_POOL_2D", [rectified], [shape], filter_width=1, filter_height=1, **options)
-    y = [[images, *size, 64]]
-    m.output(*m.op("CONV_2D", [x, w, b], y, **options))
-    arrays = [data(*shape)]
-    result = check(m.bytes(), inputs=arrays, default_kernels=True)
+    model, arrays = pixels(shape, 160, positive=positive), [data(*shape)]
+    result = check(model, inputs=arrays, default_kernels=True)
     one = size == (1, 1)
     assert ("DynamicQuantizeLinear" in types(result)) == one
     assert ("ReduceMin" in types(result)) == (not positive and not one)
-    canonical = check(m.bytes(), inputs=arrays, forms="canonical", tolerance=0.02)
+    canonical = check(model, inputs=arrays, forms="canonical", tolerance=0.02)
     assert "QuantizeLinear" not in types(canonical)
+
+
+def test_pixels_of_few_channels_are_real_numbers() -> None:
+    """Quantizing the pixels would take longer than integers save."""
+    shape = [1, 11, 17, 64]
+    result = check(pixels(shape, 128), inputs=[data(*shape)], tolerance=0.02)
+    assert "QuantizeLinear" not in types(result)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

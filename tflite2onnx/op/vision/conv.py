@@ -41,6 +41,9 @@ from tflite2onnx.utils.dimension import (
 _BIAS = 2  # index of the input of CONV_2D
 # Integers are faster than floats with at least so many channels and filters.
 _FEWEST_CHANNELS, _FEWEST_OUTPUTS, _BYTE = 16, 32, 8
+# The same for single pixels: multiplications for each number that is read or written. With fewer,
+# the passes that quantize pixels and scale sums take longer than integers save.
+_LEAST_PER_CHANNEL = 80
 
 
 class Convolution(ImageOperator):
@@ -223,12 +226,15 @@ class Conv2D(Convolution):
         docs/quantization.md has the measured times.
         """
         x, filters = self.input(0), self.sizes(1)
+        channels, outputs = filters["I"], filters["O"]
+        if self.quantizes_pixels:
+            return channels * outputs >= _LEAST_PER_CHANNEL * (channels + outputs)
         fits = (
             x.symbols.keys() <= {0}
-            and x.shape[-1] == filters["I"]
+            and x.shape[-1] == channels
             and self.input(1).dtype.bits == _BYTE
         )
-        return fits and filters["I"] >= _FEWEST_CHANNELS and filters["O"] >= _FEWEST_OUTPUTS
+        return fits and channels >= _FEWEST_CHANNELS and outputs >= _FEWEST_OUTPUTS
 
     @property
     def has_zero_points(self) -> bool:

@@ -3,12 +3,16 @@
 Which data have one scale follows from the kernel (docs/quantization.md, "Dynamic range"):
 
 1. CONV_2D of single pixels, which LiteRT computes as a matrix product with a scale for each pixel,
-   becomes FULLY_CONNECTED that keeps the axes;
-2. CONV_2D of one image gets the option `quantizes_data` "integers" if products of integers in
-   channels-last order are faster than a convolution of floats (`Conv2D.gains_from_integers`);
-3. other convolutions get "images": they multiply the numbers that the integers stand for.
+   becomes FULLY_CONNECTED that keeps the axes, if a product of integers is faster than a
+   convolution of floats (`Conv2D.gains_from_integers`);
+2. CONV_2D of one image gets the option `quantizes_data` "integers" on the same condition;
+3. other convolutions with larger windows get "images": they multiply the numbers that the integers
+   stand for.
 
-With `--forms canonical` only 3 applies: 1 and 2 are no Conv in ONNX, and the data of 1 stay floats.
+The data of other CONV_2D of single pixels and of DEPTHWISE_CONV_2D stay as they are: the passes
+over the data that would round them take longer than the convolution itself.
+
+With `--forms canonical` only 3 applies, because 1 and 2 are no Conv in ONNX.
 """
 
 from __future__ import annotations
@@ -49,15 +53,15 @@ class _Quantizer:
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
-        if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
+        if not op.is_builtin("CONV_2D", "TRANSPOSE_CONV"):
             return [op]
         converter = rules_for(op)
         if not isinstance(converter, Convolution) or not converter.is_hybrid:
             return [op]
+        gains = isinstance(converter, Conv2D) and self._fastest and converter.gains_from_integers
         if isinstance(converter, Conv2D) and converter.quantizes_pixels:
-            return [self._multiply_pixels(op) if self._fastest else op]
-        gains = isinstance(converter, Conv2D) and converter.gains_from_integers
-        choice = "integers" if self._fastest and gains else "images"
+            return [self._multiply_pixels(op) if gains else op]
+        choice = "integers" if gains else "images"
         return [replace(op, options=Options({**op.options, "quantizes_data": choice}))]
 
     def _multiply_pixels(self, op: Op) -> Op:
