@@ -1,4 +1,4 @@
-"""The time of one FULLY_CONNECTED with float data and int8 weights, in each of its forms.
+"""The time of one product of float data and int8 weights, in each of its forms.
 
 The forms are the rows of the tables in tflite2onnx/quantization/rules.py: float weights that are
 dequantized at load, beside data as they are and beside data that are rounded to 256 steps in each
@@ -7,23 +7,34 @@ row as LiteRT does, and integers by integers::
     python scripts/benchmark_products.py
     python scripts/benchmark_products.py 1x512x512 64x64x64
 
-A size is rows x features x outputs. The forms run in turn in one process, on one thread. The
+A size is rows x features x outputs of FULLY_CONNECTED, or height x width x channels x filters of a
+convolution of single pixels between two depthwise convolutions, which are measured with it::
+
+    python scripts/benchmark_products.py 28x28x128x128
+
+The forms run in turn in one process, on one thread. The
 lower quartile of the processor times counts.
 """
 
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import onnxruntime as ort
 from inference import measure_inferences, open_onnx_runtime
 
 import tflite2onnx
-from tests.support import Build
+from tests.support import Build, Tensor
+from tflite2onnx.op.vision import conv
 from tflite2onnx.quantization import rules
 
 SIZES = (
     "1x64x64 1x128x128 1x192x192 1x256x256 1x360x360 1x512x512 1x1024x1024 1x2048x2048 1x4096x4096"
     " 4x64x64 16x32x32 4x256x256 2x512x400 64x64x64 64x128x128 64x512x512"
+)
+PIXELS = (
+    "112x112x16x96 56x56x24x144 56x56x96x24 28x28x64x128 28x28x128x128 14x14x384x96 14x14x96x576"
+    " 14x14x256x256 14x14x512x512 7x7x576x160 7x7x160x960"
 )
 ALWAYS, NEVER = 0, 1 << 62
 # The threshold `rules.WORTHWHILE` with which each form is chosen, and the option `quantization`.
@@ -45,22 +56,44 @@ def build_model(rows: int, features: int, outputs: int) -> bytes:
     return m.bytes()
 
 
+def build_pixels(height: int, width: int, channels: int, filters: int) -> bytes:
+    """Return a model of a convolution of single pixels between two of each channel."""
+    generator, m = np.random.default_rng(0), Build()
+
+    def convolve(x: Tensor, code: str, w: Tensor, outputs: int) -> Tensor:
+        b = m.constant(generator.standard_normal(outputs).astype(np.float32))
+        y = [[1, height, width, outputs]]
+        options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+        return m.op(code, [x, w, b], y, fused_activation_function="RELU6", **options)[0]
+
+    def find_filters(count: int) -> Tensor:
+        return m.constant(generator.standard_normal((1, 3, 3, count)).astype(np.float32))
+
+    x = m.input([1, height, width, channels])
+    x = convolve(x, "DEPTHWISE_CONV_2D", find_filters(channels), channels)
+    integers = generator.integers(-127, 128, (filters, 1, 1, channels)).astype(np.int8)
+    w = m.constant(integers, scale=generator.uniform(0.001, 0.002, filters).tolist())
+    x = convolve(x, "CONV_2D", w, filters)
+    m.output(convolve(x, "DEPTHWISE_CONV_2D", find_filters(filters), filters))
+    return m.bytes()
+
+
 def convert_form(model: bytes, form: str) -> bytes:
     """Convert a model in a form."""
-    known = rules.WORTHWHILE
-    rules.WORTHWHILE, quantization = FORMS[form]
-    try:
+    threshold, quantization = FORMS[form]
+    with (
+        patch.object(rules, "WORTHWHILE", threshold),
+        patch.object(conv, "LEAST_PER_CHANNEL", ALWAYS),
+    ):
         return tflite2onnx.convert(model, quantization=quantization).skeleton.serialize()
-    finally:
-        rules.WORTHWHILE = known
 
 
 def main() -> None:
     """Print a row of the table for each size: microseconds, and the ratio to float weights."""
     print(f"ONNX Runtime {ort.__version__}", *FORMS, sep=" | ")
-    for size in sys.argv[1:] or SIZES.split():
-        rows, features, outputs = map(int, size.split("x"))
-        model = build_model(rows, features, outputs)
+    for size in sys.argv[1:] or [*SIZES.split(), *PIXELS.split()]:
+        numbers = [*map(int, size.split("x"))]
+        model = (build_pixels if len(numbers) == len("HWIO") else build_model)(*numbers)
         runs = [open_onnx_runtime(convert_form(model, form), 1) for form in FORMS]
         times = measure_inferences(runs, TURNS)
         cells = (f"{t * 1e6:.1f} us, {t / times[0]:.2f} x" for t in times)

@@ -43,7 +43,7 @@ _BIAS = 2  # index of the input of CONV_2D
 _FEWEST_CHANNELS, _FEWEST_OUTPUTS, _BYTE = 16, 32, 8
 # The same for single pixels: multiplications for each number that is read or written. With fewer,
 # the passes that quantize pixels and scale sums take longer than integers save.
-_LEAST_PER_CHANNEL = 80
+LEAST_PER_CHANNEL = 80
 
 
 class Convolution(ImageOperator):
@@ -228,7 +228,7 @@ class Conv2D(Convolution):
         x, filters = self.input(0), self.sizes(1)
         channels, outputs = filters["I"], filters["O"]
         if self.quantizes_pixels:
-            return channels * outputs >= _LEAST_PER_CHANNEL * (channels + outputs)
+            return channels * outputs >= LEAST_PER_CHANNEL * (channels + outputs)
         fits = (
             x.symbols.keys() <= {0}
             and x.shape[-1] == channels
