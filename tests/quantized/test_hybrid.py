@@ -105,22 +105,17 @@ def initializers(result: Converted) -> set[int]:
 
 @pytest.mark.parametrize(("shape", "dtype", "per_channel", "asymmetric"), CASES)
 def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bool) -> None:
-    """The runtimes agree; the weights are dequantized at load, and the data are rounded.
-
-    The data of depthwise convolutions stay as they are: rounding would take longer than the rest.
-    """
+    """The runtimes agree; the weights are dequantized at load, and the data are rounded."""
     layer = SHAPES[shape]
     dense = layer.code == "FULLY_CONNECTED"
     options: dict[str, Any] = {"asymmetric_quantize_inputs": True} if asymmetric and dense else {}
     data = hybrid(layer, dtype, per_channel=per_channel, **options)
     delegated = takes(layer, dtype)
     inputs = extremes(layer, asymmetric=asymmetric or delegated)
-    rounds = layer.code != "DEPTHWISE_CONV_2D"
-    tolerance = 1e-5 if rounds else 0.02
-    result = check(data, inputs=inputs, default_kernels=delegated, tolerance=tolerance)
+    result = check(data, inputs=inputs, default_kernels=delegated)
     left = count_optimized_nodes(result.model)
     assert left["MatMulNBits"] == 0
-    assert left["DequantizeLinear"] == int(rounds)
+    assert left["DequantizeLinear"] == 1
     stored = "int8" if dtype == "uint8" else dtype
     assert initializers(result) <= {getattr(TensorProto, stored.upper()), TensorProto.FLOAT}
 

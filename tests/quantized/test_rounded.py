@@ -327,10 +327,26 @@ def test_single_pixels(
 
 
 def test_pixels_of_few_channels_are_real_numbers() -> None:
-    """Quantizing the pixels would take longer than integers save."""
-    shape = [1, 11, 17, 64]
-    result = check(pixels(shape, 128), inputs=[data(*shape)], tolerance=0.02)
-    assert "QuantizeLinear" not in types(result)
+    """Quantizing the pixels would take longer than integers save.
+
+    Then the data of a depthwise convolution behind them are not rounded for equal numbers either.
+    """
+    m, generator = Build(), np.random.default_rng(3)
+    pointwise, depthwise = (
+        m.constant(
+            generator.integers(-127, 128, shape).astype(np.int8),
+            scale=[0.01] * 128,
+            axis=shape.index(128),
+        )
+        for shape in ((128, 1, 1, 64), (1, 3, 3, 128))
+    )
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    shape = [1, 11, 17, 128]
+    bias = m.constant(np.zeros(128, np.float32))
+    (y,) = m.op("CONV_2D", [m.input([1, 11, 17, 64]), pointwise, bias], [shape], **options)
+    m.output(*m.op("DEPTHWISE_CONV_2D", [y, depthwise, bias], [shape], **options))
+    result = check(m.bytes(), inputs=[data(1, 11, 17, 64)], tolerance=0.02)
+    assert "Quantize" not in "".join(types(result))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

@@ -6,11 +6,12 @@ Which data have one scale follows from the kernel (docs/quantization.md, "Dynami
    becomes FULLY_CONNECTED that keeps the axes, if a product of integers is faster than a
    convolution of floats (`Conv2D.gains_from_integers`);
 2. CONV_2D of one image gets the option `quantizes_data` "integers" on the same condition;
-3. other convolutions with larger windows get "images": they multiply the numbers that the integers
-   stand for.
+3. other convolutions get "images" if the graph has no other convolution of single pixels: they
+   multiply the numbers that the integers stand for.
 
-The data of other CONV_2D of single pixels and of DEPTHWISE_CONV_2D stay as they are: the passes
-over the data that would round them take longer than the convolution itself.
+The data of other convolutions of single pixels stay as they are, because the passes over the data
+that would round them take longer than the convolution. A network with one of them differs from
+LiteRT's by the rounding of data anyway, so its cheap convolutions are not rounded either.
 
 With `--forms canonical` only 3 applies, because 1 and 2 are no Conv in ONNX.
 """
@@ -51,16 +52,28 @@ class _Quantizer:
     def _positive(self) -> set[Tensor]:
         return _find_positive(self._graph)
 
+    @cached_property
+    def _reads_real_pixels(self) -> bool:
+        """Whether the data of a convolution of single pixels stay as they are."""
+        found = (_find_converter(op) for op in self._graph.every_op())
+        return any(
+            isinstance(each, Conv2D) and each.quantizes_pixels and not self._gains(each)
+            for each in found
+        )
+
+    def _gains(self, converter: Convolution) -> bool:
+        return self._fastest and isinstance(converter, Conv2D) and converter.gains_from_integers
+
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
-        if not op.is_builtin("CONV_2D", "TRANSPOSE_CONV"):
+        converter = _find_converter(op)
+        if converter is None:
             return [op]
-        converter = rules_for(op)
-        if not isinstance(converter, Convolution) or not converter.is_hybrid:
+        gains = self._gains(converter)
+        if gains and isinstance(converter, Conv2D) and converter.quantizes_pixels:
+            return [self._multiply_pixels(op)]
+        if not gains and self._reads_real_pixels:
             return [op]
-        gains = isinstance(converter, Conv2D) and self._fastest and converter.gains_from_integers
-        if isinstance(converter, Conv2D) and converter.quantizes_pixels:
-            return [self._multiply_pixels(op) if gains else op]
         choice = "integers" if gains else "images"
         return [replace(op, options=Options({**op.options, "quantizes_data": choice}))]
 
@@ -71,6 +84,14 @@ class _Quantizer:
             options = Options({**product.options, "data_are_positive": True})
             return replace(product, options=options)
         return product
+
+
+def _find_converter(op: Op) -> Convolution | None:
+    """Return the converter of a convolution with float data and integer weights, else None."""
+    if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
+        return None
+    converter = rules_for(op)
+    return converter if isinstance(converter, Convolution) and converter.is_hybrid else None
 
 
 def _find_positive(graph: Graph) -> set[Tensor]:
