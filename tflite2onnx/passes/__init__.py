@@ -192,6 +192,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
+    # ONNX Runtime computes filters in blocks of 8 or 16.
+    apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
 )

@@ -1,0 +1,138 @@
+"""Convolutions of few filters compute blocks of pixels; see convolve_pixel_blocks.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import Build, check
+from tests.support.graph_text import assert_rewritten, check_unchanged
+from tflite2onnx import convert
+from tflite2onnx.passes.patterns.convolutions.convolve_pixel_blocks import convolve_pixel_blocks
+from tflite2onnx.reader.model import read_model
+
+
+def model(
+    outputs: int,
+    *,
+    size: tuple[int, int] = (48, 64),
+    window: tuple[int, int] = (3, 3),
+    channels: int = 32,
+    groups: int = 1,
+    **options: Any,
+) -> bytes:
+    m, generator = Build(), np.random.default_rng(0)
+    filters = generator.standard_normal((outputs, *window, channels // groups)).astype(np.float32)
+    b = m.constant(np.arange(outputs, dtype=np.float32))
+    words: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME", **options}
+    lost = [n - 1 if words["padding"] == "VALID" else 0 for n in window]
+    shape = [
+        1,
+        *(-(-(n - k) // words["stride_h"]) for n, k in zip(size, lost, strict=True)),
+        outputs,
+    ]
+    inputs = [m.input([1, *size, channels]), m.constant(filters), b]
+    m.output(*m.op("CONV_2D", inputs, [shape], **words))
+    return m.bytes()
+
+
+def types(model: bytes, **options: Any) -> list[str]:
+    nodes = convert(model, **options).model.graph.node
+    return [node.op_type for node in nodes if node.op_type not in ("Transpose", "Relu")]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "block", "options"),
+    [
+        (1, 2, {}),
+        (1, 4, {"channels": 16, "window": (5, 4)}),
+        (2, 2, {"fused_activation_function": "RELU"}),
+        (3, 2, {"padding": "VALID", "size": (50, 66)}),
+        (3, 2, {"window": (4, 2), "padding": "VALID", "size": (51, 65)}),
+        (4, 2, {"window": (9, 9), "channels": 8}),
+    ],
+    ids=str,
+)
+def test_blocks(outputs: int, block: int, options: dict[str, Any]) -> None:
+    """Blocks of pixels are equal to the pixels one by one, whatever the padding is."""
+    data = model(outputs, **options)
+    result: Any = check(data)
+    (node,) = (node for node in result.model.graph.node if node.op_type == "DepthToSpace")
+    assert {each.name: each.i for each in node.attribute}["blocksize"] == block
+
+
+def test_dynamic_batch() -> None:
+    data = model(3)
+    images = np.random.default_rng(1).standard_normal((3, 48, 64, 32)).astype(np.float32)
+    shapes = {"tensor_1": ["batch", 48, 64, 32]}
+    result: Any = check(data, inputs=[images], shapes=shapes, random_layouts=())
+    assert "DepthToSpace" in [node.op_type for node in result.model.graph.node]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window": (1, 1)},
+        {"window": (1, 7)},
+        {"stride_h": 2, "stride_w": 2},
+        {"dilation_h_factor": 2, "dilation_w_factor": 2},
+        {"size": (47, 63)},
+        {"size": (4, 4)},
+        {"groups": 2, "outputs": 2},
+        {"outputs": 16},
+        {"channels": 2048},
+    ],
+    ids=str,
+)
+def test_others_stay(options: dict[str, Any]) -> None:
+    """Convolutions stay if no block fits, or if it would not be faster."""
+    graph = read_model(model(**{"outputs": 3, **options})).graphs[0]
+    check_unchanged(convolve_pixel_blocks, graph)
+
+
+@pytest.mark.parametrize("scale", [0.1, [0.1, 0.2, 0.4]])
+def test_integer_filters(scale: Any) -> None:
+    """Filters of integers keep their scales; the data are rounded as in LiteRT."""
+    m, generator = Build(), np.random.default_rng(0)
+    integers = generator.integers(-127, 128, (3, 3, 3, 32)).astype(np.int8)
+    bias = m.constant(np.arange(3, dtype=np.float32))
+    inputs = [m.input([1, 48, 64, 32]), m.constant(integers, scale=scale), bias]
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    m.output(*m.op("CONV_2D", inputs, [[1, 48, 64, 3]], **options))
+    result: Any = check(m.bytes(), default_kernels=True)
+    assert "DepthToSpace" in [node.op_type for node in result.model.graph.node]
+
+
+def test_integer_images_stay() -> None:
+    m = Build()
+    x = m.input([1, 64, 64, 32], dtype="int8", scale=0.1)
+    filters = m.constant(np.ones((3, 3, 3, 32), np.int8), scale=0.1)
+    m.output(*m.op("CONV_2D", [x, filters, None], [[1, 64, 64, 3]], dtype="int8", scale=1.0))
+    check_unchanged(convolve_pixel_blocks, read_model(m.bytes()).graphs[0])
+
+
+def test_other_forms_stay() -> None:
+    data = model(3)
+    assert types(data, forms="canonical") == ["Conv"]
+    assert types(data, shapes={"tensor_1": [1, "height", "width", 32]}) == ["Conv"]
+
+
+def test_before_and_after() -> None:
+    assert_rewritten(
+        convolve_pixel_blocks,
+        """
+        inputs x: float32[1,48,64,32]
+        y: float32[1,48,64,3] = CONV_2D(x, float32[3,3,3,32], float32[3], padding=SAME,
+            stride_h=1, stride_w=1, fused_activation_function=RELU)
+        return y
+        """,
+        """
+        inputs x: float32[1,48,64,32]
+        blocks: float32[1,24,32,12] = CONV_2D(x, float32[12,4,4,32], float32[12], padding=EXPLICIT,
+            stride_h=2, stride_w=2, fused_activation_function=RELU)
+        y: float32[1,48,64,3] = DEPTH_TO_SPACE(blocks, block_size=2)
+        return y
+        """,
+    )

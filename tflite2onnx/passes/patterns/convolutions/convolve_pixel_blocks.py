@@ -1,0 +1,148 @@
+"""A convolution of few filters computes blocks of pixels: each pixel has filters of its own.
+
+ONNX Runtime computes filters in blocks: 16 with AVX-512, 8 with AVX2. The last convolution of a
+network that makes a picture has 3 filters, so most of a block is wasted, and LiteRT wastes it too.
+A convolution with strides of b computes b * b pixels at once: its windows are larger by b - 1, and
+each filter stands in it b * b times, moved by a pixel each time. DEPTH_TO_SPACE then puts the
+pixels in their places. The larger windows have more multiplications, but fill the blocks.
+
+Time of the convolution with one of 1x1 filters before it, on one thread with AVX-512:
+
+    64x64, 32 channels to 3, 9x9      2.45 ms, 2x2 pixels 0.89 ms
+    64x64, 64 channels to 3, 3x3      0.58 ms, 2x2 pixels 0.37 ms
+    128x128, 32 channels to 1, 3x3    0.97 ms, 2x2 pixels 0.57 ms, 4x4 pixels 0.44 ms
+
+A convolution is replaced if
+
+1. the image is float32; the filters are constant, float32 or int8 without zero points; so is the
+   bias;
+2. its strides and dilations are 1, it has no groups, and its height and width are known multiples
+   of the size of a block;
+3. `cost` expects a shorter time, and the filters are small: see `_MOST`.
+
+An infinite number gives NaN in other pixels of the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.common.windows import window_of
+from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.patterns.convolutions.cost import FACTORS, Times, estimate_convolution
+from tflite2onnx.passes.patterns.matching import Activated, Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import Rewriter, constant, new_tensor
+from tflite2onnx.tensor import DType, Quantization, Tensor
+
+_SIZES = (2, 4)  # of a block, in pixels
+_MOST = 1 << 14  # numbers in the filters, 64 kB: the file must not grow much
+_IMAGE = 4  # axes
+_STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
+
+
+def convolve_pixel_blocks(graph: Graph) -> Graph:
+    """Return the graph in which convolutions of few filters compute several pixels at once."""
+    return apply_rules(RULES, graph)
+
+
+def _is_plain(found: Match) -> bool:
+    """Return whether conditions 1 and 2 hold, but for the size of a block."""
+    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
+    images = is_float(x) and (x.rank, w.rank) == (_IMAGE, _IMAGE)
+    constants = w.data is not None and all(t is None or t.data is not None for t in op.inputs[2:])
+    plain = all(op.options.get(name, 1) == 1 for name in _STEPS)
+    static = x.symbols.keys() <= {0} and op.outputs[0].symbols.keys() <= {0}
+    read = w.shape[-1:] == x.shape[-1:]
+    return images and _has_zeros(w) and constants and plain and static and read
+
+
+def _has_zeros(w: Tensor) -> bool:
+    """Return whether the stored number 0 is the real number 0."""
+    if w.dtype is DType.INT8 and w.quantization is not None:
+        return not w.quantization.zero_point.any()
+    return is_float(w)
+
+
+def _convolve_blocks(found: Match) -> list[Op]:
+    """Return the convolution of blocks and DEPTH_TO_SPACE; nothing if no block is faster."""
+    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
+    y = op.outputs[0]
+    fitting = [b for b in _SIZES if not (y.shape[1] % b or y.shape[2] % b)]
+    expected = {b: _estimate(x, w.shape, y, b) for b in (1, *fitting) if _is_small(w, b)}
+    best = min(expected, key=lambda b: expected[b].avx512 * expected[b].avx2)
+    if not expected[best].is_better(expected[1], expected[1]):
+        return []
+    rw, bias = Rewriter(op), op.inputs[2] if op.inputs[2:] else None
+    pads = window_of(op.options, *w.shape[1:3]).attributes(x.shape[1:3])["pads"]
+    filters = _repeat_filters(w, best)
+    if bias is not None and bias.data is not None:
+        bias = constant(f"{bias.name}/blocks", np.tile(bias.data.reshape(-1), best**2), bias)
+    options = {**op.options, "padding": "EXPLICIT", "pads": tuple(pads)}
+    options |= {"stride_h": best, "stride_w": best}
+    blocks = rw.op(
+        "CONV_2D",
+        x,
+        filters,
+        bias,
+        output=new_tensor(y, "blocks", _shape_blocks(y, best)),
+        **options,
+    )
+    rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=best)
+    return rw.ops
+
+
+def _is_small(w: Tensor, size: int) -> bool:
+    outputs, height, width, channels = w.shape
+    repeated = outputs * size**2 * channels * (height + size - 1) * (width + size - 1)
+    return size == 1 or repeated <= _MOST
+
+
+def _shape_blocks(y: Tensor, size: int) -> tuple[int, ...]:
+    n, height, width, channels = y.shape
+    return (n, height // size, width // size, channels * size**2)
+
+
+def _estimate(x: Tensor, w: tuple[int, ...], y: Tensor, size: int) -> Times:
+    """Return the expected times with blocks of a size, and of moving the pixels."""
+    filters = (w[-1], w[1] + size - 1, w[2] + size - 1)
+    made = new_tensor(y, "blocks", _shape_blocks(y, size))
+    moves = 0 if size == 1 else 2 * 8 * y.elements
+    return Times(
+        *(
+            estimate_convolution(block, filters, x, made)
+            + (factors["reorder"].estimate(0, moves) if moves else 0)
+            for block, factors in FACTORS.items()
+        )
+    )
+
+
+def _repeat_filters(w: Tensor, size: int) -> Tensor:
+    """Return the filters of each pixel of a block, those of its first row first."""
+    outputs, height, width, channels = w.shape
+    shape = (size, size, outputs, height + size - 1, width + size - 1, channels)
+    filters = np.zeros(shape, w.dtype.numpy)
+    for row, column in product(range(size), repeat=2):
+        filters[row, column, :, row : row + height, column : column + width] = w.data
+    made = constant(f"{w.name}/blocks", filters.reshape(-1, *shape[3:]), w)
+    scales = w.quantization
+    if scales is not None and scales.per_axis:
+        count = size**2
+        scales = Quantization(np.tile(scales.scale, count), np.tile(scales.zero_point, count))
+    return replace(made, quantization=scales)
+
+
+RULES = (
+    Rule(
+        "convolution of few filters",
+        "CONV_2D of blocks of pixels, DEPTH_TO_SPACE",
+        Activated(("CONV_2D", "x", "filters#", ...)),
+        _convolve_blocks,
+        _is_plain,
+        floats=False,
+    ),
+)
