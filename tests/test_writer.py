@@ -160,6 +160,23 @@ def test_names() -> None:
     }
 
 
+def test_long_names() -> None:
+    """The modules in the long name of an inner tensor lose their packages; other names stay."""
+    m = Build()
+    x = m.input((2, 5, 7, 3))
+    model = "my.networks.Model/torch.nn.modules.container.Layers_0"
+    linear = "torch.nn.modules.linear.Linear"
+    wishes = [f"{model}/{linear}_1;;{model}/{linear}_2;7", "my.networks.Model;1", "layers.0.conv"]
+    wishes.append(f"{model}/{linear};9")  # of the output
+    for wish in wishes:
+        (x,) = m.op("EXP", [x], [m.tensor(x.shape, name=wish)])
+    m.output(x)
+    assert [n.output[0] for n in check(m.bytes()).model.graph.node] == [
+        "Model/Layers_0/Linear_1;;Model/Layers_0/Linear_2;7",
+        *wishes[1:],
+    ]
+
+
 def test_names_are_unique() -> None:
     """Inputs and outputs keep their names; duplicates of other values get numbers."""
     m = Build()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +40,9 @@ _SMALL = 1024
 WEIGHTS = "weights.data"  # the file with the weights of several models of a folder
 LARGEST_FILE = 2**31 - 1  # bytes of a protobuf
 _ALIGNMENT = 64  # bytes, of each weight in the second file
+_LONG_NAME = 64  # characters
+# "torch.nn.modules.linear." before "Linear_query", at the start of a part of a name.
+_PACKAGES = re.compile(r"(?<![^/;])(?:\w+\.)+(?=[A-Z])")
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
@@ -277,7 +281,8 @@ class _Names:
     """A unique name for each value: inputs and outputs come first, then tensors.
 
     Constants have the names of their tensors, and other values have numbers. With longer names a
-    small quantized network would have as many bytes of names as of weights.
+    small quantized network would have as many bytes of names as of weights. PyTorch's exporter
+    names a tensor after all modules around it, each with its Python package, in 300 characters.
     """
 
     def __init__(self, emitted: Emitted) -> None:
@@ -289,13 +294,18 @@ class _Names:
         bodies = (b for n in every_node(emitted.nodes) for b in bodies_of(n).values())
         for port in (*emitted.tensors, *(p for body in bodies for p in body.tensors)):
             if port.value not in self._names:
-                self._names[port.value] = self._free(port.name)
+                self._names[port.value] = self._free(_shorten_name(port.name))
 
     def name_of(self, value: Value) -> str:
         """Return a value's name."""
         if value not in self._names:
-            self._names[value] = self._free(value.name)
+            self._names[value] = self._free(_shorten_name(value.name))
         return self._names[value]
+
+
+def _shorten_name(name: str) -> str:
+    """Return the name of an inner tensor; a long name loses the Python packages of its modules."""
+    return _PACKAGES.sub("", name) if len(name) > _LONG_NAME else name
 
 
 # Files
