@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tflite2onnx.utils import mapped_files
-from tflite2onnx.utils.mapped_files import write_elements
+from tflite2onnx.utils.mapped_files import read_rows, release_memory, write_elements
 
 
 def resident_bytes() -> int:
@@ -32,6 +32,28 @@ def test_pages_are_given_back(offset: int, tmp_path: Path) -> None:
         assert resident_bytes() - before < size / 4
         assert part.tobytes() == path.read_bytes()[offset : size - 7]
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()[offset : size - 7]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_floats_are_given_back(transposed: bool, tmp_path: Path) -> None:
+    """The pages of matrices that are copied, transposed or read row by row are released."""
+    path, size = tmp_path / "weights", 1 << 25
+    path.write_bytes(bytes(range(1, 65)) * (size // 64))
+    with path.open("rb") as file, (tmp_path / "copy").open("wb") as copy:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        bytes_of = np.frombuffer(mapped, np.uint8).data  # a view of an array of a view
+        matrix = np.frombuffer(bytes_of, np.float32).reshape(1 << 12, -1)
+        before = resident_bytes()
+        written = matrix.T if transposed else matrix
+        write_elements(copy, written)
+        assert resident_bytes() - before < size / 4
+        assert next(read_rows(matrix)).tobytes() == matrix[: 1 << 7].tobytes()
+        assert sum(len(part) for part in read_rows(matrix)) == len(matrix)
+        assert resident_bytes() - before < size / 4
+        assert matrix.min() == matrix[0].min()
+        release_memory(mapped)
+        assert resident_bytes() - before < size / 4
+    assert (tmp_path / "copy").read_bytes() == written.tobytes()
 
 
 def test_arrays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

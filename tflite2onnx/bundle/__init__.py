@@ -28,7 +28,7 @@ from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature, has_signature
 from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
-from tflite2onnx.utils.mapped_files import write_pieces
+from tflite2onnx.utils.mapped_files import release_memory, write_pieces
 from tflite2onnx.utils.unique_names import Names
 from tflite2onnx.writer import write_folder
 
@@ -142,6 +142,7 @@ def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa
             chosen = replace(given, signature=part.signature)
             named = keep_possible_names(part.label, models[part.model], chosen)
             results[part.label] = _convert_part(part, models[part.model], bundle, named)
+            release_memory(bundle.models[part.model].data)
         except ConversionError as error:
             problems.append(f"{part.label}: {error}")
     if problems:

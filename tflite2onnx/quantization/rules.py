@@ -24,6 +24,7 @@ from tflite2onnx.quantization.storage import (
     widen_subbyte,
 )
 from tflite2onnx.tensor import DType, Quantization, Tensor
+from tflite2onnx.utils.mapped_files import read_rows
 
 # From this number of multiplications on, integers are the fastest form of a dense hybrid product
 # that quantizes its data: of one row, and of several.
@@ -413,8 +414,9 @@ def _is_exact(weights: Tensor) -> bool:
     """Return whether two products of any uint8 data by these int8 weights fit into 16 bits."""
     if weights.dtype is not DType.INT8 or weights.data is None:
         return False
-    low, high = weights.data.min(initial=0), weights.data.max(initial=0)
-    return bool(low >= -_LARGEST_EXACT and high <= _LARGEST_EXACT)
+    most = _LARGEST_EXACT
+    parts = read_rows(weights.data)
+    return all(p.min(initial=0) >= -most and p.max(initial=0) <= most for p in parts)
 
 
 def _wraps(own: Storage, weights: Tensor) -> bool:
@@ -427,7 +429,7 @@ def _wraps(own: Storage, weights: Tensor) -> bool:
         return False
     lowest, _ = integer_range(own.dtype)
     is_symmetric = move_zero_point(own, DType.INT8).zero_point == 0
-    return is_symmetric and int(np.count_nonzero(weights.data == lowest)) > 1
+    return is_symmetric and sum(int((p == lowest).sum()) for p in read_rows(weights.data)) > 1
 
 
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:

@@ -43,6 +43,7 @@ from tflite2onnx.tensor import (
     Sparsity,
     Tensor,
 )
+from tflite2onnx.utils.mapped_files import release_memory
 
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
@@ -90,11 +91,13 @@ def read_model(source: AnySource) -> Model:
     opened = open_source(source)
     check_identifier(opened.data)
     try:
-        return _Reader(opened).model()
+        model = _Reader(opened).model()
     except _GARBAGE as error:
         raise ModelFileError(
             f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
         ) from error
+    release_memory(opened.data)  # a page of a table has weights beside it
+    return model
 
 
 def check_identifier(data: memoryview) -> None:

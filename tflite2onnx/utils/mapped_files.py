@@ -10,7 +10,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_PIECE_BYTES = 1 << 24
+_PIECE_BYTES = 1 << 20
 
 
 def write_elements(file: BinaryIO, array: Array) -> None:
@@ -36,6 +36,24 @@ def read_elements(array: Array) -> Iterator[memoryview]:
             yield from read_elements(np.ascontiguousarray(array[start : start + rows]))
     else:
         yield from read_pieces(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    owner = _mapping(array)
+    source = array.transpose(np.argsort(array.strides)[::-1])
+    if owner is not None and source.flags.c_contiguous:  # copied, if its axes were permuted
+        _release_pages(owner, source)
+
+
+def read_rows(array: Array) -> Iterator[Array]:
+    """Yield an array in parts of its first axis; the memory of a part is given back after use."""
+    array = np.atleast_1d(array)
+    owner = _mapping(array)
+    rows = max(1, len(array) * _PIECE_BYTES // max(1, array.nbytes))
+    for start in range(0, len(array), rows):
+        part = array[start : start + rows]
+        try:
+            yield part
+        finally:  # a reader may stop before the end
+            if owner is not None and part.flags.c_contiguous:
+                _release_pages(owner, part)
 
 
 def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
@@ -49,21 +67,28 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
             _release_pages(owner, piece)
 
 
+def release_memory(data: memoryview) -> None:
+    """Give back the memory of the parts of a mapped file that have been read."""
+    elements = np.frombuffer(data, np.uint8)
+    owner = _mapping(elements)
+    if owner is not None:
+        _release_pages(owner, elements)
+
+
 def _mapping(array: Array) -> mmap.mmap | None:
     """Return the memory-mapped file in which an array lies, None if it lies in none."""
-    base: object = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    owner = base.obj if isinstance(base, memoryview) else base
-    is_mapped = isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED")
-    return owner if isinstance(owner, mmap.mmap) and is_mapped else None
+    owner: object = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    can_release = hasattr(mmap, "MADV_DONTNEED")
+    return owner if isinstance(owner, mmap.mmap) and can_release else None
 
 
 def _release_pages(owner: mmap.mmap, piece: Array) -> None:
     """Tell the system that a piece of a mapped file is not needed soon; reading it reloads it."""
     start = _address(piece) - _address(np.frombuffer(owner, np.uint8))
     first = start // mmap.PAGESIZE * mmap.PAGESIZE
-    owner.madvise(mmap.MADV_DONTNEED, first, start + piece.size - first)
+    owner.madvise(mmap.MADV_DONTNEED, first, start + piece.nbytes - first)
 
 
 def _address(array: Array) -> int:

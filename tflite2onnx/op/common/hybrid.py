@@ -22,6 +22,7 @@ from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import encode_constant, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.utils.mapped_files import read_rows
 
 # The least extreme of a row: the scale of a row of zeros must not be 0.
 _TINY = float(np.finfo(np.float32).tiny) * 255
@@ -180,6 +181,8 @@ def _sum_columns(weights: View, units: int) -> Array:
     """Return the sums of the real weights of each output, float32 [1, outputs]."""
     storage = weights.plan.storage
     integers = encode_constant(weights.constant, weights.tensor.dtype, storage)
-    columns = np.moveaxis(integers, units, -1).reshape(-1, integers.shape[units])
-    sums = columns.sum(0, dtype=np.int64) - storage.zero_point * len(columns)
+    rows = np.moveaxis(integers, units, 0).reshape(integers.shape[units], -1)
+    parts = [part.sum(1, dtype=np.int64) for part in read_rows(rows)]
+    sums = np.array([], np.int64) if not parts else np.concatenate(parts)
+    sums = sums - storage.zero_point * rows.shape[1]
     return np.asarray((sums * storage.scale.astype(np.float64)).astype(np.float32).reshape(1, -1))
