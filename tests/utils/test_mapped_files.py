@@ -35,7 +35,7 @@ def test_pages_are_given_back(offset: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_floats_are_given_back(transposed: bool, tmp_path: Path) -> None:
+def test_floats_are_given_back(tmp_path: Path, *, transposed: bool) -> None:
     """The pages of matrices that are copied, transposed or read row by row are released."""
     path, size = tmp_path / "weights", 1 << 25
     path.write_bytes(bytes(range(1, 65)) * (size // 64))
