@@ -161,6 +161,22 @@ def test_forms_of_large_products(
     assert "MatMul" in types(result)
 
 
+@pytest.mark.parametrize("activation", ["NONE", "RELU"])
+def test_axes_of_one_row(activation: str) -> None:
+    """One row without a bias keeps its axes, unless an activation has bounds."""
+    model = dense(
+        [1, 1, FEATURES],
+        [1, 1, OUT],
+        bias=False,
+        most=64,
+        keep_num_dims=True,
+        fused_activation_function=activation,
+    )
+    result = check(model, inputs=[data(1, 1, FEATURES)], default_kernels=True)
+    assert ("Reshape" in types(result)) == (activation == "RELU")
+    assert count_optimized_nodes(result.model)["MatMul"] == 0
+
+
 def test_unbounded_activation() -> None:
     """LiteRT's own kernel applies TANH, around sums of floats if nothing is optimized."""
     model = dense([1, 521], [1, OUT], fused_activation_function="TANH")

@@ -225,7 +225,10 @@ class FullyConnected(DynamicShape):
     ) -> Value | NeedsReshape:
         """Return the product of rows that are quantized at run time."""
         features, out, count = self._features, w.tensor.shape[0], _count_rows(y)
-        rows = g.annotate(x.reshape((count, features)), DType.FLOAT32, (count, features))
+        has_bias = b is not None or self.activation in BOUNDS
+        keeps_axes = count == 1 and not has_bias and _keeps_axes(x, y)
+        matrix = x.shape if keeps_axes else (count, features)
+        rows = g.annotate(x.reshape(matrix), DType.FLOAT32, matrix)
         if self._has_zero_points:
             positive = bool(self.options.get("data_are_positive"))
             quantized = asymmetric(g, rows, _MATRIX, is_one=count == 1, positive=positive)
@@ -239,7 +242,7 @@ class FullyConnected(DynamicShape):
             bias = g.constant(np.zeros(out, np.float32))
         product = multiply_rows(g, quantized, w, columns, bias)
         product = apply_unbounded_activation(g, self.activation, product)
-        return product if y.rank == _MATRIX else NeedsReshape(product)
+        return product if y.rank == _MATRIX or keeps_axes else NeedsReshape(product)
 
     @property
     def _has_zero_points(self) -> bool:
@@ -276,6 +279,12 @@ def _is_product(label: Axes, last: Axes, places: Collection[int]) -> bool:
     """Return whether the features are last, or are at one of the places, before the output."""
     at = label.index(last[0])
     return label[at : at + 2] == last and (at == len(label) - 2 or at in places)
+
+
+def _keeps_axes(x: View, y: View) -> bool:
+    """Return whether a product of the last axis of x has the other axes of x, in its order."""
+    same_order = tuple(x.order) == tuple(y.order) == tuple(range(x.rank))
+    return same_order and x.sizes == x.shape and x.shape[:-1] == y.sizes[:-1]
 
 
 def _count_rows(y: View) -> int | str:
