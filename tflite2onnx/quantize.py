@@ -182,8 +182,9 @@ class _Planner:
         if in_file_types or tensor_without_scale(self.op) is not None:
             chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
-        # TensorRT's Split, Tile, Resize and ArgMax take no int8.
-        every = chosen.float_only or (chosen.symmetric and chosen.canonical)
+        # TensorRT's Split, Tile, Resize and ArgMax take no int8. Sub-graphs pass on what is stored.
+        is_portable = chosen.symmetric and chosen.canonical and not operator.op.graphs
+        every = chosen.float_only or is_portable
         self.real = _computes_real_numbers(operator, every=every)
         # Data that are quantized at run time have a zero point.
         keeps_data = chosen.float_only or chosen.symmetric

@@ -13,7 +13,8 @@ import pytest
 from onnx import numpy_helper
 
 from tests.golden.records import assets
-from tests.support import Build
+from tests.support import Build, check
+from tests.support.control import add_if
 from tests.support.graph_text import assert_rewritten, make_model, parse_graph
 from tflite2onnx import ConversionError, convert
 from tflite2onnx.cli import main
@@ -217,6 +218,16 @@ def test_initial_values_of_states() -> None:
     assert symmetric.initial[1] is first[1]
     assert symmetric.inputs[0].quantization is not None
     assert symmetric.inputs[0].quantization.scale == pytest.approx(0.255)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_branches(dtype: str) -> None:
+    """Branches pass on stored integers, also where all operators compute real numbers."""
+    m = Build()
+    condition, x = m.input([], dtype="bool"), m.input([2, 3], dtype=dtype, scale=0.1, zero_point=0)
+    m.output(*add_if(m, condition, [x], lambda _, xs: [xs[0]], lambda _, xs: [xs[0]]))
+    check(m.bytes(), quantization="symmetric", forms="canonical")
+    assert convert(m.bytes(), target="tensorrt").outputs[0].dtype == "float32"
 
 
 def test_products_of_computed_matrices_and_several_scales() -> None:
