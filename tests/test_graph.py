@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.tensor import DType, Tensor
 
 X, Y, Z, INNER, BRANCH = (Tensor(name, (2,), DType.FLOAT32) for name in ("x", "y", "z", "i", "b"))
@@ -35,7 +35,7 @@ def test_readers(graph: Graph) -> None:
     assert readers is graph.readers
     assert readers.find_only_reader(Y) is ABS
     assert readers.find_only_reader(INNER) is SQUARE
-    assert [readers.find_only_reader(t) for t in (X, Z, BRANCH, None)] == [None] * 4
+    assert [readers.find_only_reader(t) for t in (X, Z, BRANCH, ABSENT)] == [NO_OP] * 4
     assert readers.are_among((NEG, IF), X)
     assert not readers.are_among((NEG,), X)
     assert not readers.are_among((IF,), BRANCH)

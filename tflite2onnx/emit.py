@@ -70,9 +70,9 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
 
 def _make_site(operator: Operator) -> Site:
     op = operator.op
-    operator.check()
+    operator.verify()
     _check_shapes(operator)
-    handles = (t for t in (*op.inputs, *op.outputs) if t is not None and t.dtype.is_handle)
+    handles = (t for t in (*op.present, *op.outputs) if t.dtype.is_handle)
     if handle := next(handles, None):
         raise OperatorError(f"{handle.name} must hold numbers or text, got {handle.dtype.label}")
     if not op.outputs and not operator.returns_tuple:

@@ -150,7 +150,7 @@ class _Choice:
             return ""
         if node.op_type == "Cast":
             return self._cast_reason(node)
-        operands = [v for v in node.inputs if v is not None and self.is_float(v)]
+        operands = [v for v in node.present if self.is_float(v)]
         constants = [v.data for v in operands if v.data is not None]
         reasons = (
             (SCAN, self.has_scan),
@@ -197,7 +197,7 @@ class _Choice:
             added = self._count_added(node)
             return added is None or added > _MOST_ADDED
         if node.op_type == "MatMul":
-            constants = (v.data for v in node.inputs if v is not None and v.data is not None)
+            constants = (v.data for v in node.present if v.data is not None)
             return any(np.abs(data).mean() > _MEAN_OF_SUMS for data in constants)
         return node.op_type in _OVERFLOWING
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tflite2onnx.tensor import Array, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 
 class Options(Mapping[str, Any]):
@@ -76,6 +76,15 @@ class Op:
         output = self.outputs[0].name if self.outputs else "no output"
         return f"{self.code or 'custom'} (operator {self.index}, {output})"
 
+    def operand(self, index: int) -> Tensor:
+        """Return an input, or `ABSENT` if the file omits it."""
+        return (self.inputs[index] if index < len(self.inputs) else None) or ABSENT
+
+    @property
+    def present(self) -> tuple[Tensor, ...]:
+        """The inputs without those that are absent."""
+        return tuple(t for t in self.inputs if t is not None)
+
     @property
     def activation(self) -> str:
         """The fused activation function, "NONE" if there is none."""
@@ -107,7 +116,11 @@ class Op:
 
     def with_inputs(self, replacements: Mapping[Tensor, Tensor]) -> Op:
         """Return the operator with some of its inputs replaced."""
-        inputs = tuple(t if t is None else replacements.get(t, t) for t in self.inputs)
+        return self.map_inputs(lambda t: replacements.get(t, t))
+
+    def map_inputs(self, change: Callable[[Tensor], Tensor]) -> Op:
+        """Return the operator with the inputs that a function returns for those present."""
+        inputs = tuple(t if t is None else change(t) for t in self.inputs)
         if all(new is old for new, old in zip(inputs, self.inputs, strict=True)):
             return self
         return replace(self, inputs=inputs)
@@ -146,9 +159,9 @@ class Graph:
         return frozenset(code for op in self.every_op() for code in (op.code, op.activation))
 
     @cached_property
-    def producers(self) -> Mapping[Tensor, Op]:
+    def producers(self) -> Producers:
         """The operators by the tensors that they compute, in sub-graphs too."""
-        return {tensor: op for op in self.every_op() for tensor in op.outputs}
+        return Producers(self.every_op())
 
     @cached_property
     def readers(self) -> Readers:
@@ -175,7 +188,7 @@ class Graph:
 
     def read_tensors(self) -> set[Tensor]:
         """Return the tensors that operators read, and the outputs of all graphs."""
-        read = {t for op in self.every_op() for t in op.inputs if t is not None}
+        read = {t for op in self.every_op() for t in op.present}
         return read.union(self.every_output())
 
     def replace_tensors(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
@@ -273,25 +286,41 @@ class Model(NamedTuple):
     version: int
 
 
+# What stands for an input that the file omits, and for an operator that does not exist: neither has
+# a code, a type, axes or elements that a condition asks for.
+ABSENT = Tensor("", (), DType.VARIANT)
+NO_OP = Op("", -1, (), ())
+
+
+class Producers(dict[Tensor, Op]):
+    """The operators by the tensors that they compute."""
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        super().__init__({tensor: op for op in ops for tensor in op.outputs})
+
+    def find(self, tensor: Tensor) -> Op:
+        """Return the operator that computes a tensor, `NO_OP` if none does."""
+        return self.get(tensor, NO_OP)
+
+
 class Readers:
     """The operators that read each tensor, in a graph and in its sub-graphs."""
 
     def __init__(self, graph: Graph) -> None:
         self._ops: dict[Tensor, list[Op]] = {}
         for op in graph.every_op():
-            for tensor in dict.fromkeys(op.inputs):
-                if tensor is not None:
-                    self._ops.setdefault(tensor, []).append(op)
+            for tensor in dict.fromkeys(op.present):
+                self._ops.setdefault(tensor, []).append(op)
         self._outputs = {*graph.every_output()}
 
     def are_among(self, ops: Collection[Op], tensor: Tensor) -> bool:
         """Return whether only these operators read a tensor, and no graph returns it."""
         return tensor not in self._outputs and all(op in ops for op in self._ops.get(tensor, ()))
 
-    def find_only_reader(self, tensor: Tensor | None) -> Op | None:
+    def find_only_reader(self, tensor: Tensor) -> Op:
         """Return the operator that alone reads a tensor.
 
-        Returns None if there are several or none, or if the tensor is the output of a graph.
+        Returns `NO_OP` if there are several or none, or if the tensor is the output of a graph.
         """
-        ops = self._ops.get(tensor, ()) if tensor is not None else ()
-        return ops[0] if len(ops) == 1 and tensor not in self._outputs else None
+        ops = self._ops.get(tensor, ())
+        return ops[0] if len(ops) == 1 and tensor not in self._outputs else NO_OP

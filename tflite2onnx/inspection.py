@@ -293,7 +293,7 @@ def _converts(model: Model, ops: Sequence[Op], whole: _Whole) -> tuple[int | Non
 
 
 def _convert_alone(model: Model, op: Op) -> tuple[int | None, list[str]]:
-    reads = dict.fromkeys(t for t in op.inputs if t is not None and t.data is None)
+    reads = dict.fromkeys(t for t in op.present if t.data is None)
     graph = Graph("", tuple(reads), op.outputs, (op,), (*reads, *op.outputs))
     try:
         return convert_model(model._replace(graphs=(graph, *model.graphs[1:]))).opset, []

@@ -18,6 +18,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape with names in place of the dynamic sizes
+_NO_VALUES = np.empty(0, np.float32)
 MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
 
@@ -168,6 +169,11 @@ class Tensor:
     def is_constant(self) -> bool:
         """Whether the elements are known: the tensor is constant, or is empty."""
         return self.data is not None or (0 in self.shape and not self.dynamic_axes)
+
+    @property
+    def values(self) -> Array:
+        """The elements of a constant; no elements if they are computed."""
+        return _NO_VALUES if self.data is None else self.data
 
     @property
     def sizes(self) -> Sizes:

@@ -165,10 +165,7 @@ def _initializers(
 ) -> list[tuple[TensorProto, Array]]:
     """Return the headers and elements of all constants, and of the initial values of states."""
     constants = dict.fromkeys(
-        v
-        for n in every_node(emitted.nodes)
-        for v in n.inputs
-        if v is not None and v.data is not None
+        v for n in every_node(emitted.nodes) for v in n.present if v.data is not None
     )
     headers = [
         _initializer(names.name_of(v), v.dtype, v.data)

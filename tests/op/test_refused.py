@@ -174,7 +174,7 @@ def test_axes_out_of_range() -> None:
     m = Build()
     lengths = m.constant(np.array([8], np.int32))
     said = refusal_reason(m, *m.op("RFFT2D", [m.input([8]), lengths], [[5]], dtype="complex64"))
-    assert "must have 2 or more axes, got 1" in said
+    assert "must be float32[..., rows, columns], got float32[8]" in said
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((3, 1, 1, 7), (3,)))
     said = refusal_reason(
@@ -262,7 +262,7 @@ def test_fake_quant_of_integers() -> None:
     said = refusal_reason(
         m, *m.op("FAKE_QUANT", [x], [[3]], dtype="int32", min=0.0, max=1.0, num_bits=8)
     )
-    assert "must be float32, got int32 and int32" in said
+    assert "must be float32, got int32" in said
 
 
 @pytest.mark.parametrize("of_the_output", [True, False])

@@ -71,6 +71,11 @@ class Node(NamedTuple):
     attributes: Mapping[str, Any]
     domain: str = ""
 
+    @property
+    def present(self) -> tuple[Value, ...]:
+        """The inputs without those that are absent."""
+        return tuple(x for x in self.inputs if x is not None)
+
     def with_inputs(self, values: Mapping[Value, Value]) -> Node:
         """Return the node with other inputs, as far as `values` has others for them."""
         if values.keys().isdisjoint(self.inputs):

@@ -236,7 +236,7 @@ def _find_rank(node: Node, types: Types) -> int | None:
 def _is_last_axis(node: Node, types: Types) -> bool:
     """Return whether a softmax is over the last axis; before opset 13 all later axes are in it."""
     axis = node.attributes.get("axis", -1)
-    shapes = [types[v][1] for v in (*node.inputs, *node.outputs) if v is not None and v in types]
+    shapes = [types[v][1] for v in (*node.present, *node.outputs) if v in types]
     return axis == -1 or any(axis == len(shape) - 1 for shape in shapes)
 
 

@@ -125,7 +125,7 @@ def _reads_packed_elements(op: Op) -> bool:
 
     TensorFlow lacks these types.
     """
-    operands = (t for t in (*op.inputs, *op.outputs) if t is not None)
+    operands = (t for t in (*op.present, *op.outputs))
     return op.code.startswith("Flex") and any(0 < t.dtype.bits < 8 for t in operands)
 
 
@@ -142,7 +142,7 @@ def rules_for(op: Op) -> Operator | None:
     operator = operator_for(op)
     try:
         with as_operator_error():
-            operator.check()
+            operator.verify()
     except OperatorError:
         return None
     return operator

@@ -17,6 +17,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.operands import infer_shapes, verify_operands
 from tflite2onnx.quantization.declarations import Declaration, Moves, Real, reads_integers
 from tflite2onnx.quantization.declarations import operands_of as _operands
 from tflite2onnx.quantization.storage import is_quantized
@@ -50,6 +51,7 @@ class Operator:
 
     Attributes:
         codes: the TFLite operators that the class converts; custom operators if `custom`.
+        operands: the types and axes of the operands, in the language of `operands.py`.
         category: how it uses its axes.
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
             "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
@@ -73,6 +75,7 @@ class Operator:
 
     codes: ClassVar[tuple[str, ...]] = ()
     custom: ClassVar[bool] = False
+    operands: ClassVar[str] = ""
     category: ClassVar[Category]
     tflite: ClassVar[str] = ""
     onnx: ClassVar[str] = ""
@@ -102,8 +105,13 @@ class Operator:
         """Return whether operators of the class only move elements."""
         return isinstance(cls.quantization, Moves)
 
-    def check(self) -> None:
+    def verify(self) -> None:
         """Raise OperatorError if the operator cannot be converted. Called before planning."""
+        verify_operands(self.operands, self.op)
+        self.check()
+
+    def check(self) -> None:
+        """Raise OperatorError for what the declared operands do not say; they are as declared."""
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the shapes of the outputs that the kernel computes from the inputs.
@@ -117,7 +125,7 @@ class Operator:
         """
         if self.keeps_shape:
             return [self.input(0).shape for _ in self.op.outputs]
-        return [t.shape for t in self.op.outputs]
+        return infer_shapes(self.operands, self.op)
 
     def frames(self) -> Sequence[Frame]:
         """Return the frames of the operands; operands without a frame keep the TFLite order."""

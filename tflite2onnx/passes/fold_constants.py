@@ -47,7 +47,7 @@ def constant_budget(graph: Graph) -> int:
 
 def count_stored_bytes(graph: Graph) -> int:
     """Return how many bytes of memory the constants of a graph take."""
-    constants = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
+    constants = dict.fromkeys(t for op in graph.every_op() for t in op.present)
     return count_memory([t.data for t in constants if t.data is not None])
 
 
@@ -91,8 +91,8 @@ def is_replacement(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> b
 
 def _fold_float16(op: Op) -> list[Tensor]:
     """Return the output of DEQUANTIZE of a float16 constant: float32, stored as float16."""
-    source = op.inputs[0] if op.is_builtin("DEQUANTIZE") and op.inputs else None
-    if source is None or source.dtype is not DType.FLOAT16:
+    source = op.operand(0)
+    if not op.is_builtin("DEQUANTIZE") or source.dtype is not DType.FLOAT16:
         return []
     if not is_replacement(source, op.outputs, DType.FLOAT32):
         return []
@@ -108,7 +108,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
             arrays = [_decode_constant(t, moves=operator.moves_elements()) for t in op.inputs]
     except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
         return []
-    has_dynamic_sizes = any(t is not None and t.symbols for t in (*op.inputs, *op.outputs))
+    has_dynamic_sizes = any(t.symbols for t in (*op.present, *op.outputs))
     unknown = any(a is None for a in arrays) and not operator.shape_only
     unknown |= sum(t.nbytes for t in op.outputs) > room
     if unknown or has_dynamic_sizes or any(t.quantization for t in op.outputs):
@@ -126,7 +126,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
 
 def _depends_on_constants(op: Op, operator: Operator) -> bool:
     """Return whether the outputs depend on constants and shapes only."""
-    return operator.shape_only or all(t is not None and t.is_constant for t in op.inputs)
+    return operator.shape_only or all(t and t.is_constant for t in op.inputs)
 
 
 def _decode_constant(tensor: Tensor | None, *, moves: bool) -> Array | None:

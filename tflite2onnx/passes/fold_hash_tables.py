@@ -43,12 +43,12 @@ def fold_hash_tables(model: Model) -> Model:
     for graph in _order_graphs(model):
         handles = _find_table_numbers(graph)
         for op in graph.ops:
-            imports = op.is_builtin("HASHTABLE_IMPORT") and op.inputs
-            number = handles.get(op.inputs[0]) if imports else None
-            if number is not None and number not in tables:
-                room -= sum(t.elements for t in op.inputs[1:] if t is not None)
-                tables[number] = _import_table(op) if room >= 0 else None
-    known = {number: table for number, table in tables.items() if table is not None}
+            imports = op.is_builtin("HASHTABLE_IMPORT")
+            handle = op.operand(0)
+            if imports and handle in handles and handles[handle] not in tables:
+                room -= sum(t.elements for t in op.present[1:])
+                tables[handles[handle]] = _import_table(op) if room >= 0 else None
+    known = {number: table for number, table in tables.items() if table}
     graphs = (
         replace(graph, ops=tuple(_rewrite_ops(graph.ops, _find_table_numbers(graph), known)))
         for graph in model.graphs
@@ -59,8 +59,8 @@ def fold_hash_tables(model: Model) -> Model:
 def _find_element_budget(model: Model) -> int:
     """Return how many elements all tables may have; imports may share the bytes of the file."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
-    constants = (t for op in imports for t in op.inputs if t is not None and t.data is not None)
-    return _MORE + count_memory([t.data for t in dict.fromkeys(constants) if t.data is not None])
+    constants = dict.fromkeys(t for op in imports for t in op.present)
+    return _MORE + count_memory([t.data for t in constants if t.data is not None])
 
 
 def _order_graphs(model: Model) -> Iterator[Graph]:
@@ -75,7 +75,7 @@ def _order_graphs(model: Model) -> Iterator[Graph]:
     yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
 
 
-def _find_table_numbers(graph: Graph) -> Mapping[Tensor | None, int]:
+def _find_table_numbers(graph: Graph) -> Mapping[Tensor, int]:
     """Return the table number of each handle in a graph."""
     return {
         op.outputs[0]: int(op.options.get("table_id", 0))
@@ -86,10 +86,8 @@ def _find_table_numbers(graph: Graph) -> Mapping[Tensor | None, int]:
 
 def _import_table(op: Op) -> _Table | None:
     """Return the table that an import fills, None if its keys or values are not constant."""
-    _, keys, values = op.inputs if len(op.inputs) == _IMPORT_INPUTS else (None, None, None)
-    if keys is None or values is None or keys.elements != values.elements:
-        return None
-    if keys.data is None or values.data is None:
+    keys, values = op.operand(1), op.operand(2)
+    if keys.data is None or values.data is None or keys.elements != values.elements:
         return None
     entries: dict[object, object] = {}
     for key, value in zip(keys.data.ravel().tolist(), values.data.ravel().tolist(), strict=True):
@@ -104,12 +102,11 @@ def _list_tensor(like: Tensor, items: Iterable[object]) -> Tensor:
 
 
 def _rewrite_ops(
-    ops: Iterable[Op], handles: Mapping[Tensor | None, int], known: Mapping[int, _Table]
+    ops: Iterable[Op], handles: Mapping[Tensor, int], known: Mapping[int, _Table]
 ) -> Iterator[Op]:
     for op in ops:
-        number = handles.get(op.inputs[0]) if op.inputs else None
-        table = None if number is None else known.get(number)
-        if op.is_builtin(*READING) and table is not None:
-            yield replace(op, inputs=(*table, *op.inputs[1:]))
+        number = handles.get(op.operand(0), -1)
+        if op.is_builtin(*READING) and number in known:
+            yield replace(op, inputs=(*known[number], *op.inputs[1:]))
         elif not op.is_builtin(*FILLING):
             yield op

@@ -84,7 +84,7 @@ def _list_tensors(graph: Graph) -> Iterator[Tensor]:
     yield from graph.tensors
     yield from (*graph.inputs, *graph.outputs)
     for op in graph.ops:
-        yield from (t for t in (*op.inputs, *op.outputs) if t is not None)
+        yield from (t for t in (*op.present, *op.outputs))
 
 
 def _pair(tensor: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class _PairRewriter(Rewriter):
         op = self.source
         if None in op.inputs or not op.inputs or not op.outputs:
             raise OperatorError("an input or output is missing")
-        return [self.pairs.get(t, t) for t in op.inputs if t is not None]
+        return [self.pairs.get(t, t) for t in op.present]
 
     @property
     def output(self) -> Tensor:

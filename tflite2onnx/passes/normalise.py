@@ -33,8 +33,8 @@ def densify_constants(graph: Graph) -> Graph:
     Raises:
         ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
-    read = dict.fromkeys(t for op in graph.every_op() for t in op.inputs if t is not None)
-    sparse = [t for t in read if t.sparsity is not None and t.data is not None]
+    read = dict.fromkeys(t for op in graph.every_op() for t in op.present)
+    sparse = [t for t in read if t.sparsity and t.data is not None]
     known = {
         t: replace(t, data=data, sparsity=None)
         for t, data in zip(sparse, densify_all(sparse), strict=True)
@@ -42,8 +42,8 @@ def densify_constants(graph: Graph) -> Graph:
 
     def dense(op: Op) -> list[Op]:
         here = op.with_inputs(known)
-        source = here.inputs[0] if op.is_builtin("DENSIFY") and op.inputs else None
-        if source is None or not is_replacement(source, op.outputs, source.dtype):
+        source = here.operand(0)
+        if not op.is_builtin("DENSIFY") or not is_replacement(source, op.outputs, source.dtype):
             return [here]
         known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []
@@ -92,7 +92,7 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
     """Return a tensor with other leading axes; those that are counted from the end stay."""
     name = f"{tensor.name}/{'x'.join(map(str, shape))}"
     quantization = tensor.quantization
-    if quantization is not None and quantization.per_axis:
+    if quantization and quantization.per_axis:
         axis = quantization.axis + len(shape) - tensor.rank
         quantization = replace(quantization, axis=axis)
     symbols = {axis + len(shape) - tensor.rank: s for axis, s in tensor.symbols.items()}
@@ -108,27 +108,23 @@ def keep_axes(graph: Graph) -> Graph:
     flattened tensors and channels-first convolutions the ONNX model would need Transposes.
     """
     every = list(graph.every_op())
-    reshapes = [op for op in every if op.is_builtin("RESHAPE") and op.inputs]
-    sources = {t: op.inputs[0] for op in reshapes for t in op.outputs[:1]}
+    reshapes = [op for op in every if op.is_builtin("RESHAPE")]
+    sources = {t: op.operand(0) for op in reshapes for t in op.outputs[:1]}
     changed: dict[Op, Op] = {}
     for op in every:
-        after = graph.readers.find_only_reader(op.outputs[0]) if op.outputs else None
-        if after is not None:
-            changed |= _keep_axes_of(op, sources, after)
+        if op.is_builtin("FULLY_CONNECTED") and op.outputs:
+            changed |= _keep_axes_of(op, sources, graph.readers.find_only_reader(op.outputs[0]))
     absorbed = {graph.readers.find_only_reader(op.outputs[0]) for op in changed}
     return graph.rewrite(lambda op: () if op in absorbed else (changed.get(op, op),))
 
 
-def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor | None], after: Op) -> dict[Op, Op]:
+def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor], after: Op) -> dict[Op, Op]:
     """Return the operator with the axes of an image, if the one after it restores them."""
-    if not (op.is_builtin("FULLY_CONNECTED") and after.is_builtin("RESHAPE") and op.inputs[1:]):
+    x, weights = op.operand(0), op.operand(1)
+    source = x if x.rank == _IMAGE else sources.get(x, x)
+    if not after.is_builtin("RESHAPE") or source.rank != _IMAGE or weights.rank != _MATRIX:
         return {}
-    x, weights, image = op.inputs[0], op.inputs[1], after.outputs[0]
-    source = next(
-        (t for t in (x, x and sources.get(x)) if t is not None and t.rank == _IMAGE), None
-    )
-    if x is None or weights is None or source is None or weights.rank != _MATRIX:
-        return {}
+    image = after.outputs[0]
     if image.sizes != (*source.sizes[:-1], weights.shape[0]) or not _same_numbers(source, x):
         return {}
     if source.shape[-1] != weights.shape[1] or not _same_numbers(op.outputs[0], image):
@@ -140,16 +136,16 @@ def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor | None], after: Op) ->
 
 def absorb_flatten(graph: Graph) -> Graph:
     """Let FULLY_CONNECTED read the tensor before a RESHAPE, or before its own flattening."""
-    reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE") and op.inputs]
-    pairs = [(op.inputs[0], op.outputs[0]) for op in reshapes if op.outputs]
-    sources = {y: x for x, y in pairs if x is not None and _same_numbers(x, y)}
+    reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE")]
+    pairs = [(op.operand(0), op.outputs[0]) for op in reshapes if op.outputs]
+    sources = {y: x for x, y in pairs if _same_numbers(x, y)}
     reshaped: _Shaped = {}
 
     def absorb(op: Op) -> list[Op]:
         source, shape = _find_unflattened(op, sources)
-        weights = op.inputs[1] if shape else None
-        if source is None or weights is None:
+        if not shape:
             return [op]
+        weights = op.operand(1)
         shaped = reshaped.setdefault((weights, shape), weights.reshape_constant(shape))
         return [replace(op, inputs=(source, shaped, *op.inputs[2:]))]
 
@@ -161,24 +157,23 @@ def _same_numbers(a: Tensor, b: Tensor) -> bool:
     return a.elements == b.elements and same_scale(a, b)
 
 
-def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor | None, Shape]:
+def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor, Shape]:
     """Return the input of FULLY_CONNECTED with several axes of features, and the weights' shape.
 
-    Returns (None, ()) if the operator should stay as it is.
+    The shape is () if the operator should stay as it is.
     """
-    dense = op.is_builtin("FULLY_CONNECTED") and len(op.inputs) > 1
-    x, weights = op.inputs[:2] if dense else (None, None)
-    matrices = [t.rank == _MATRIX for t in (weights, *op.outputs) if t is not None]
-    if x is None or weights is None or weights.data is None or not all(matrices):
-        return None, ()
+    x, weights = op.operand(0), op.operand(1)
     source = sources.get(x, x)
+    dense = op.is_builtin("FULLY_CONNECTED") and weights.data is not None
+    if not dense or any(t.rank != _MATRIX for t in (weights, *op.outputs)):
+        return source, ()
     first = features_from(source.shape, weights.shape[1])
     features = source.shape[first:]
     along = weights.quantization
-    fixed = along is not None and (along.block_size > 0 or (along.per_axis and along.axis != 0))
+    fixed = bool(along and (along.block_size or (along.per_axis and along.axis)))
     fixed = fixed or max(source.symbols, default=-1) >= first
     if not 1 < len(features) < source.rank or fixed:
-        return None, ()
+        return source, ()
     return source, (weights.shape[0], *features)
 
 
@@ -201,5 +196,5 @@ def find_live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:
             graphs.append(replace(inner, ops=ops))
             alive |= read
         live.append(replace(op, graphs=tuple(graphs)) if graphs else op)
-        alive |= {t for t in op.inputs if t is not None}
+        alive.update(op.present)
     return tuple(reversed(live)), alive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import find_convolved_input
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -15,7 +15,6 @@ _KEEPS_AXES = (
     *("MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6", "SUB", "TANH"),
 )
 _IMAGE = 4  # axes
-_BINARY = 2  # inputs
 
 
 def normalize_axes(axes: Array, rank: int) -> set[int]:
@@ -32,21 +31,19 @@ def is_float(tensor: Tensor) -> bool:
     return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
 
 
-def find_order(op: Op) -> tuple[int, ...] | None:
-    """Return the constant permutation of a TRANSPOSE, None for other operators."""
-    order = op.inputs[1] if op.is_builtin("TRANSPOSE") and len(op.inputs) == _BINARY else None
-    return None if order is None or order.data is None else tuple(map(int, order.data.flat))
+def find_order(op: Op) -> tuple[int, ...]:
+    """Return the constant permutation of a TRANSPOSE, () for other operators."""
+    return tuple(map(int, op.operand(1).values.flat)) if op.is_builtin("TRANSPOSE") else ()
 
 
-def find_producer(tensor: Tensor | None, graph: Graph, *codes: str) -> Op | None:
-    """Return the operator that computes a tensor if it has one of the codes.
+def find_producer(tensor: Tensor, graph: Graph, *codes: str) -> Op:
+    """Return the operator that computes a tensor if it has one of the codes, else `NO_OP`.
 
-    Returns None if the tensor has several readers.
+    Returns `NO_OP` if the tensor has several readers, too.
     """
-    op = None if tensor is None else graph.producers.get(tensor)
-    if op is None or not op.is_builtin(*codes) or graph.readers.find_only_reader(tensor) is None:
-        return None
-    return op
+    op = graph.producers.find(tensor)
+    alone = op.is_builtin(*codes) and graph.readers.find_only_reader(tensor) is not NO_OP
+    return op if alone else NO_OP
 
 
 def find_images(graph: Graph) -> set[Tensor]:

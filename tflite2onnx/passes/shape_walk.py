@@ -132,7 +132,7 @@ class ShapeWalk:
     def _check_op(op: Op, operator: Operator) -> None:
         try:
             with as_operator_error():
-                operator.check()
+                operator.verify()
         except OperatorError as error:
             raise ClashError(error, op) from error
 

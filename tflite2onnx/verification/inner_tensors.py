@@ -124,7 +124,7 @@ def _find_producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
     """Return an operator and, transitively, the operators that compute its unseen inputs."""
     producers = [op]
     for producer in producers:  # the list grows in the loop
-        before = dict.fromkeys(unseen[t] for t in producer.inputs if t is not None and t in unseen)
+        before = dict.fromkeys(unseen[t] for t in producer.present if t in unseen)
         producers += [each for each in before if each not in producers]
     return tuple(producers)
 

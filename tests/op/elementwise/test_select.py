@@ -130,8 +130,8 @@ def test_what_cannot_be_selected() -> None:
             convert(m.bytes())
         return str(caught.value)
 
-    assert "got bool, float32, int32, float32" in refusal_reason("SELECT", c, x, y)
-    assert "got float32, float32, float32, float32" in refusal_reason("SELECT_V2", x, x, x)
+    assert "tensor_2 must be float32, got int32" in refusal_reason("SELECT", c, x, y)
+    assert "tensor_1 must be bool, got float32" in refusal_reason("SELECT_V2", x, x, x)
     assert "must broadcast to each other, got [3, 1] and [2, 3] and [2, 3]" in refusal_reason(
         "SELECT", c, x, x
     )

@@ -81,7 +81,7 @@ def test_boxes(own: int, of_each: int, of_all: int, *, pad: bool, clip: bool) ->
     ("shapes", "most", "reason"),
     [
         ([(2, 5, 2, 4), (2, 5, 3)], (5, 7), "boxes and scores must be"),
-        ([(2, 5, 4), (2, 5, 3)], (5, 7), "boxes and scores must be"),
+        ([(2, 5, 4), (2, 5, 3)], (5, 7), r"must be float32\[batch, boxes, each, 4\]"),
         ([(2, 5, 1, 4), (2, 7, 3)], (5, 7), r"must be float32\["),
         ([(2, 5, 1, 4), (2, 5, 3)], (0, 7), "must be positive, got 0 and 7"),
     ],

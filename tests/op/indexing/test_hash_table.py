@@ -77,7 +77,7 @@ def test_refuses() -> None:
     for keys, shape, reason in (
         (np.array([0, 3, 3, 4, 5], np.int32), [5], "must be in strictly ascending order"),
         (np.array([0, 3, 2, 4, 5], np.int32), [5], "must be in strictly ascending order"),
-        (np.array([0, 3], np.int32), [5], r"int32\[5\], got int32\[2\]"),
+        (np.array([0, 3], np.int32), [5], r"float32\[2\], got float32\[5\]"),
         (np.array([0, 3], np.int64), [2], r"int32\[2\], got int64\[2\]"),
     ):
         m = Build()

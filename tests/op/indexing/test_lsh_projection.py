@@ -54,9 +54,9 @@ def test_refuses() -> None:
     for shape, dtype, kind, seeds, reason in (
         ([3], "int32", 0, SEEDS, "type must be 1 .*, got 0"),
         ([3, 253], "int8", DENSE, SEEDS, "at most 252 bytes, .* got 253"),
-        ([], "int8", DENSE, SEEDS, "at least one item"),
+        ([], "int8", DENSE, SEEDS, r"must be int8\[items, ...\], got int8\[\]"),
         ([3], "string", DENSE, SEEDS, ", got string"),
-        ([3], "int8", DENSE, np.zeros((2, 32), np.float32), "a matrix with 1 to 31 columns"),
+        ([3], "int8", DENSE, np.zeros((2, 32), np.float32), "must have 1 to 31 columns"),
     ):
         m, y = build_projection(shape, dtype, kind, seeds, weighted=False)
         m.output(y)

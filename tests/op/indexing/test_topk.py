@@ -138,7 +138,7 @@ def test_topk_refuses() -> None:
     )
     assert "[], got 2" in refusal("TOPK_V2", [[], 2], made)
     assert "must have one element, got 2" in refusal("TOPK_V2", [[3, 5], [1, 2]], made)
-    assert "two outputs, values and indices, got 1" in refusal("TOPK_V2", [[3, 5], 2], made[:1])
+    assert "must have 2 outputs, got 1" in refusal("TOPK_V2", [[3, 5], 2], made[:1])
     assert "got bool" in refusal("TOPK_V2", [[3, 5], 2], made, "bool")
     made[1] = ([3, 2], "int64")
     assert "int16 or int32, got int64" in refusal("TOPK_V2", [[3, 5], 2], made)

@@ -80,7 +80,7 @@ def test_attention(heads: Heads, options: dict[str, Any], opset: int) -> None:
         ),
         (
             [(1, 5, 4, 8), (1, 7, 4, 8), (1, 7, 4, 8), (1, 5, 7)],
-            "must have 4 axes, got [4, 4, 4, 3]",
+            "must be float32[masks, rows, columns, shares], got float32[1, 5, 7]",
         ),
     ],
 )

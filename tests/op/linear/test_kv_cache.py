@@ -64,10 +64,10 @@ def test_new_rows(positions: list[int]) -> None:
 @pytest.mark.parametrize(
     ("cache", "new", "count", "reason"),
     [
-        ((11, 3, 5), (1, 2, 3, 5), 2, "must be [1, time, heads, depth]"),
-        ((2, 11, 3, 5), (2, 2, 3, 5), 2, "must be [1, time, heads, depth]"),
+        ((11, 3, 5), (1, 2, 3, 5), 2, "must be float32[1, time, heads, depth], got"),
+        ((2, 11, 3, 5), (2, 2, 3, 5), 2, "must be float32[1, 11, 3, 5], got"),
         ((1, 11, 3, 5), (1, 2, 7, 5), 2, "[1, 2, 3, 5], got"),
-        ((1, 11, 3, 5), (1, 2, 3, 5), 3, "int32[2], got"),
+        ((1, 11, 3, 5), (1, 2, 3, 5), 3, "float32[1, 3, 3, 5], got"),
         ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "elements at most, got 268,435,456"),
     ],
 )
@@ -87,7 +87,7 @@ def test_refuses_other_than_two_outputs() -> None:
         m.input([1, 2, 3, 5]),
     ]
     m.output(*m.custom(CODE, operands, [m.tensor([1, 7, 3, 5])]))
-    with pytest.raises(ConversionError, match="the outputs must be keys and values, got 1"):
+    with pytest.raises(ConversionError, match="must have 2 outputs, got 1"):
         convert(m.bytes())
 
 
@@ -162,5 +162,5 @@ def test_refuses_what_cannot_be_kept() -> None:
     operands = [m.input([2], dtype="int64"), m.input([2, 3, 5]), m.input([2, 3, 5])]
     made = [m.tensor([1, 7, 3, 5]) for _ in range(2)]
     m.output(*m.custom(KEPT, operands, made, {"kv_cache_max": 7}))
-    with pytest.raises(ConversionError, match=r"must be \[1, time, heads, depth"):
+    with pytest.raises(ConversionError, match=r"must be float32\[1, 2, heads, depth\], got"):
         convert(m.bytes())

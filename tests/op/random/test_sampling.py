@@ -143,4 +143,4 @@ def test_refuses() -> None:
     reasons = str(error.value)
     assert "must be 2 non-negative sizes, got [2, -3]" in reasons
     assert "must be float32, got float64" in reasons
-    assert "got the shape [3, 5, 2] and 4 samples" in reasons
+    assert "must be float32[rows, columns], got float32[3, 5, 2]" in reasons

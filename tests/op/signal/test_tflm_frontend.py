@@ -142,7 +142,7 @@ def test_refuses() -> None:
     assert "its shift must be from 0 to 31, got 32" in refusal(
         "SignalWindow", [x, x], "int16", {"shift": 32}
     )
-    assert "the last size of its input must be 7" in refusal(
+    assert "must be int16[8], got int16[7]" in refusal(
         "SignalWindow", [x, ([7], "int16")], "int16", {}
     )
     assert "it must have 2 outputs, got 1" in refusal("SignalFftAutoScale", [x], "int16", {})

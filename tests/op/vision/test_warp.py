@@ -100,7 +100,7 @@ def refusal(code: str, shapes: list[list[int]], made: list[int], **options: Any)
 def test_refuses() -> None:
     image, matrix = [1, 5, 7, 3], [4, 4]
     assert "float32[1, 5, 7, 2], got" in refusal("Resampler", [image, [1, 5, 7, 3]], image)
-    assert "axes NHWC" in refusal("Resampler", [[5, 7, 3], [5, 7, 2]], image)
+    assert "rows, columns, channels], got" in refusal("Resampler", [[5, 7, 3], [5, 7, 2]], image)
     thin = [1, 1, 7, 3]
     assert "2 columns, got (1, 7)" in refusal("DenseImageWarp", [thin, [1, 1, 7, 2]], thin)
     words = "16 elements, got [2, 5, 7, 3], [1, 5, 7, 3] and [4, 4]"

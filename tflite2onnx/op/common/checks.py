@@ -181,6 +181,12 @@ def expect_input_count(operator: Operator, inputs: int) -> None:
         raise OperatorError(f"it must have {count(inputs, 'input')}, got {have}")
 
 
+def expect_output_count(operator: Operator, outputs: int) -> None:
+    """Raise OperatorError unless the operator has this many outputs."""
+    if (have := len(operator.op.outputs)) != outputs:
+        raise OperatorError(f"it must have {count(outputs, 'output')}, got {have}")
+
+
 def expect_weights(data: Tensor, weights: Tensor) -> None:
     """Raise OperatorError unless kernels multiply data of this type by weights of this type."""
     if data.dtype.is_integer:

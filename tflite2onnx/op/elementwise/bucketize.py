@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -21,14 +20,12 @@ class Bucketize(DynamicShape):
 
     codes = ("BUCKETIZE",)
     category = Category.TRANSPARENT
+    operands = "float32|float64|int32|int64 -> int32"
     dynamic_axes = "..."
     keeps_shape = True
     tflite = "... -> ..."
 
     def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64))
-        expect_type(self.output, (DType.INT32,))
         boundaries = tuple(self.options.boundaries or ())
         if not all(a <= b for a, b in pairwise(boundaries)):  # not a number is neither
             raise OperatorError(f"boundaries must be sorted, got {list(boundaries)}")

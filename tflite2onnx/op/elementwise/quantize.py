@@ -144,16 +144,12 @@ class FakeQuant(DynamicShape):
     codes = ("FAKE_QUANT",)
     dynamic_axes = "..."
     category = Category.TRANSPARENT
+    operands = "float32 -> float32"
     keeps_shape = True
     tflite = "... -> ..."
 
     def check(self) -> None:
-        expect_input_count(self, 1)
-        x, y, options = self.input(0), self.output, self.options
-        if {x.dtype, y.dtype} != {DType.FLOAT32}:
-            raise OperatorError(
-                f"its input and output must be float32, got {x.dtype.label} and {y.dtype.label}"
-            )
+        options = self.options
         if options.narrow_range:
             raise OperatorError("narrow_range must be false, because LiteRT's kernel rejects it")
         if options.num_bits not in _BITS or not options.min <= 0 <= options.max > options.min:

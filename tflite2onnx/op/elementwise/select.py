@@ -8,11 +8,10 @@ from functools import partial
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.op.base import Category, OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect_input_count
+from tflite2onnx.op.base import Category, OutputShape
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Moves
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, Shape
 from tflite2onnx.utils.dimension import broadcast_dims
 
 
@@ -27,6 +26,7 @@ class Select(DynamicShape, Foldable):
     evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.TRANSPARENT
+    operands = "bool, T, T -> T"
     tflite = "... -> ..."
     broadcasts = True
     # The kernel copies stored elements, whatever their scales are.
@@ -38,17 +38,6 @@ class Select(DynamicShape, Foldable):
             return [self.output.shape]
         condition, x, y = (self.input(i).shape for i in range(3))
         return [broadcast_dims(condition + (1,) * (len(x) - 1) * self._by_rows, x, y)]
-
-    def check(self) -> None:
-        expect_input_count(self, 3)
-        condition, x, y = (self.input(i) for i in range(3))
-        one_type = x.dtype is y.dtype is self.output.dtype
-        if condition.dtype is not DType.BOOL or not one_type:
-            types = ", ".join(t.dtype.label for t in (condition, x, y, self.output))
-            raise OperatorError(
-                f"its condition must be bool, and its other inputs and its output must have one "
-                f"type, got {types}"
-            )
 
     @property
     def _by_rows(self) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.base import Builder, Category, Value, View
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -19,25 +18,13 @@ class _Colors(DynamicShape):
     category = Category.TERMINATE
     keeps_shape = True
     dynamic_axes = "..."
-    inputs = 1
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, _REAL)
-        if len(self.op.inputs) != self.inputs or x.shape[-1:] != (_COLORS,):
-            raise OperatorError(
-                f"it must have {self.inputs} inputs, and {x.name} a last axis of {_COLORS} colors, "
-                f"got {len(self.op.inputs)} and {list(x.shape)}"
-            )
-        if self.inputs > 1:
-            expect(self.input(1), (), DType.FLOAT32)
-        expect_type(self.output, (x.dtype,))
 
 
 class FlexColors(_Colors):
     """FlexRGBToHSV and FlexHSVToRGB: conversion to hue, saturation and value, and back."""
 
     codes = ("FlexHSVToRGB", "FlexRGBToHSV")
+    operands = "T:float32|float64|float16 [... 3] -> T"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         convert = _to_colors if self.op.code == "FlexHSVToRGB" else _to_hues
@@ -48,7 +35,7 @@ class FlexAdjustColors(_Colors):
     """FlexAdjustHue and FlexAdjustSaturation: rotate hues, or multiply saturations."""
 
     codes = ("FlexAdjustHue", "FlexAdjustSaturation")
-    inputs = 2
+    operands = "T:float32|float64|float16 [... 3], float32 [] -> T"
 
     def emit(self, g: Builder, y: View, x: View, amount: View) -> Value:
         dtype, number = x.dtype, g.recast(amount, amount.dtype, x.dtype)
@@ -67,16 +54,9 @@ class FlexAdjustContrast(DynamicShape):
     codes = ("FlexAdjustContrastv2",)
     custom = True
     category = Category.TERMINATE
+    operands = "T:float32|float64|float16 [... height width channels], float32 [] -> T"
     keeps_shape = True
     dynamic_axes = "..."
-
-    def check(self) -> None:
-        x, factor = self.input(0), self.input(1)
-        expect_type(x, _REAL)
-        expect(factor, (), DType.FLOAT32)
-        if x.rank < _IMAGE:
-            raise OperatorError(f"{x.name} must have {_IMAGE} or more axes, got {x.rank}")
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, factor: View) -> Value:
         mean = g.reduce("ReduceMean", x, [x.rank - 3, x.rank - 2], keepdims=True)

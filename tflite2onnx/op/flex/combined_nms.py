@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer
+from tflite2onnx.op.common.checks import check_element_count, integer
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -27,6 +27,10 @@ class FlexCombinedSuppression(DynamicShape):
     codes = ("FlexCombinedNonMaxSuppression",)
     custom = True
     category = Category.TERMINATE
+    operands = (
+        "float32 [batch boxes each 4], float32 [batch boxes classes], any, any, float32 [],"
+        "float32 [] -> float32, float32, float32, int32"
+    )
     returns_tuple = True
 
     @cached_property
@@ -61,16 +65,7 @@ class FlexCombinedSuppression(DynamicShape):
         return [(batch, total, _CORNERS), (batch, total), (batch, total), (batch,)]
 
     def check(self) -> None:
-        batch, count, box_classes, classes = self._sizes
-        expect(self.input(0), (batch, count, box_classes, _CORNERS), _F32)
-        expect(self.input(1), (batch, count, classes), _F32)
-        for i in (4, 5):
-            expect(self.input(i), (), _F32)
-        types = _F32, _F32, _F32, DType.INT32
-        if len(self.op.outputs) != len(types):
-            raise OperatorError(f"it must have {len(types)} outputs, got {len(self.op.outputs)}")
-        for tensor, dtype in zip(self.op.outputs, types, strict=True):
-            expect_type(tensor, (dtype,))
+        _ = self._sizes  # raises OperatorError if invalid
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.signal.rfft import complex_shape, pair_axes, synthesis
 from tflite2onnx.op.traits import DynamicShape
@@ -42,6 +42,7 @@ class FlexFourier(DynamicShape):
     codes = tuple(sorted(_KINDS))
     custom = True
     category = Category.TERMINATE
+    operands = "T:float32|float64, ... -> T"
 
     @property
     def _kind(self) -> _Kind:
@@ -89,11 +90,6 @@ class FlexFourier(DynamicShape):
         _, pairs = self._pairs
         lengths = self._halved_lengths if self._kind.real and pairs else self._lengths
         return [(*self._split_shape[0], *lengths, *(pair_axes(self.output) if pairs else ()))]
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, (DType.FLOAT32, DType.FLOAT64))
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.

@@ -9,22 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
-_PIXELS = (
-    DType.FLOAT32,
-    DType.FLOAT16,
-    DType.FLOAT64,
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-    DType.UINT16,
-)
+_PIXELS = "float32|float16|float64|int8|int16|int32|int64|uint8|uint16"
 _F32 = DType.FLOAT32
 
 
@@ -56,24 +46,18 @@ class FlexCropAndResize(DynamicShape):
     codes = ("FlexCropAndResize",)
     custom = True
     category = Category.TERMINATE
+    operands = f"{_PIXELS}, float32 [boxes 4], int32 [boxes], any -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(self.input(1).shape[0], *_read_two_sizes(self, 3), self.input(0).shape[3])]
 
     def check(self) -> None:
-        x, boxes = self.input(0), self.input(1)
         _read_image_shape(self)  # raises OperatorError if invalid
-        expect_type(x, _PIXELS)
-        count = boxes.shape[0] if boxes.rank else 0
-        expect(boxes, (count, 4), _F32)
-        expect(self.input(2), (count,), DType.INT32)
         if self.options.get("method", "bilinear") not in ("bilinear", "nearest"):
             raise OperatorError(
                 f"its method must be bilinear or nearest, got {self.options.method!r}"
             )
-        size = _read_two_sizes(self, 3)
-        check_element_count(sum(size))
-        expect_type(self.output, (_F32,))
+        check_element_count(sum(_read_two_sizes(self, 3)))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0
@@ -155,6 +139,7 @@ class FlexResizeBicubic(DynamicShape):
     codes = ("FlexResizeBicubic",)
     custom = True
     category = Category.TERMINATE
+    operands = f"{_PIXELS}, any -> float32"
 
     @cached_property
     def _sizes(self) -> Shape:
@@ -166,10 +151,8 @@ class FlexResizeBicubic(DynamicShape):
 
     def check(self) -> None:
         _, height, width, _ = _read_image_shape(self)
-        expect_type(self.input(0), _PIXELS)
         rows, columns = self._sizes
         check_element_count(rows * height + columns * width)
-        expect_type(self.output, (_F32,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis in (0, 3)
@@ -241,6 +224,7 @@ class FlexExtractImagePatches(DynamicShape):
     codes = ("FlexExtractImagePatches",)
     custom = True
     category = Category.TERMINATE
+    operands = "T -> T"
 
     @property
     def _windows(self) -> tuple[_Steps, _Steps]:
@@ -269,12 +253,11 @@ class FlexExtractImagePatches(DynamicShape):
         return [(x[0], *steps, pixels * x[3])]
 
     def check(self) -> None:
-        x, (rows, columns) = self.input(0), self._windows
-        steps = rows.places.shape[0], columns.places.shape[0]
+        rows, columns = self._windows
         check_element_count(rows.places.size + columns.places.size)
-        if 0 in steps:
-            raise OperatorError(f"its windows must fit into the image, got {list(x.shape)}")
-        expect_type(self.output, (x.dtype,))
+        if 0 in (len(rows.places), len(columns.places)):
+            image = list(self.input(0).shape)
+            raise OperatorError(f"its windows must fit into the image, got {image}")
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0

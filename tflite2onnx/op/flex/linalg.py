@@ -12,13 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.checks import expect_output_count
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 
 _MATRIX = 2  # axes
 _LARGEST = 64  # rows; each row takes about 12 nodes
-_REAL = (DType.FLOAT32, DType.FLOAT64)
 _F64 = DType.FLOAT64
 
 
@@ -27,16 +26,15 @@ class _Algebra(DynamicShape):
 
     custom = True
     category = Category.TERMINATE
+    operands = "T:float32|float64 [... n n] -> T"
 
     @property
     def _side(self) -> int:
-        x = self.input(0)
-        expect_type(x, _REAL)
-        if x.rank < _MATRIX or x.shape[-1] != x.shape[-2] or not 0 < x.shape[-1] <= _LARGEST:
-            raise OperatorError(
-                f"{x.name} must be square matrices of 1 to {_LARGEST} rows, got {list(x.shape)}"
-            )
-        return x.shape[-1]
+        return self.input(0).shape[-1]
+
+    def check(self) -> None:
+        if not 0 < self._side <= _LARGEST:
+            raise OperatorError(f"matrices must have 1 to {_LARGEST} rows, got {self._side}")
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - _MATRIX
@@ -55,16 +53,10 @@ class FlexSolve(_Algebra):
     """FlexMatrixInverse and FlexMatrixSolve: solve A X = B by Gauss-Jordan elimination."""
 
     codes = ("FlexMatrixInverse", "FlexMatrixSolve")
+    operands = "T:float32|float64 [... n n], T? [... n k] -> T"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [self.input(len(self.op.inputs) - 1).shape]
-
-    def check(self) -> None:
-        x, _ = self.input(0), self._side
-        if self.op.code == "FlexMatrixSolve":
-            right = self.input(1)
-            expect(right, (*x.shape[:-1], *right.shape[-1:]), x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         left = self._flatten_batches(g, xs[0], transposed=bool(self.options.get("adjoint", False)))
@@ -79,29 +71,7 @@ class FlexTriangularSolve(_Algebra):
     """FlexMatrixTriangularSolve: solve A X = B row by row; only half of A is read."""
 
     codes = ("FlexMatrixTriangularSolve",)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        x, right = self.input(0).shape, self.input(1).shape
-        return [(*x[:-2], *right[-2:])]
-
-    def check(self) -> None:
-        x, right, side = self.input(0), self.input(1), self._side
-        try:
-            batch: Shape | None = np.broadcast_shapes(x.shape[:-2], right.shape[:-2])
-        except ValueError:
-            batch = None
-        if batch is None or right.rank < _MATRIX or right.shape[-2] != side:
-            raise OperatorError(
-                f"{right.name} must have {side} rows and a batch that broadcasts with "
-                f"{list(x.shape)}, got {list(right.shape)}"
-            )
-        if x.shape[:-2] != right.shape[:-2]:
-            raise OperatorError(
-                f"{x.name} and {right.name} must have the same batch, got {list(x.shape)} and "
-                f"{list(right.shape)}"
-            )
-        expect(right, right.shape, x.dtype)
-        expect_type(self.output, (x.dtype,))
+    operands = "T:float32|float64 [... n n], T [... n k] -> T [... n k]"
 
     def emit(self, g: Builder, y: View, x: View, right: View) -> Value:
         side, lower = self._side, bool(self.options.get("lower", True))
@@ -124,19 +94,14 @@ class FlexDeterminant(_Algebra):
 
     codes = ("FlexLogMatrixDeterminant", "FlexMatrixDeterminant")
     returns_tuple = True
+    operands = "T:float32|float64 [... n n] -> T, T?"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [self.input(0).shape[:-2]] * len(self.op.outputs)
 
     def check(self) -> None:
-        x, _ = self.input(0), self._side
-        for tensor in self.op.outputs:
-            expect_type(tensor, (x.dtype,))
-        if len(self.op.outputs) != 1 + (self.op.code == "FlexLogMatrixDeterminant"):
-            raise OperatorError(
-                f"it must have {1 + (self.op.code == 'FlexLogMatrixDeterminant')} outputs, got "
-                f"{len(self.op.outputs)}"
-            )
+        super().check()
+        expect_output_count(self, 1 + (self.op.code == "FlexLogMatrixDeterminant"))
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View) -> tuple[Value, ...]:
         matrix = self._flatten_batches(g, x)
@@ -160,10 +125,6 @@ class FlexCholesky(_Algebra):
 
     codes = ("FlexCholesky",)
     keeps_shape = True
-
-    def check(self) -> None:
-        x, _ = self.input(0), self._side
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         remaining, columns = self._flatten_batches(g, x), []

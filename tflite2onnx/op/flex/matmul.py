@@ -6,20 +6,12 @@ import re
 from collections.abc import Sequence
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.linear.matmul import product_shape
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, require_equal
 
-_TYPES = (
-    DType.FLOAT32,
-    DType.FLOAT64,
-    DType.FLOAT16,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-)
+_TYPES = "float32|float64|float16|int16|int32|int64"
 
 
 class FlexMatMul(DynamicShape):
@@ -31,6 +23,7 @@ class FlexMatMul(DynamicShape):
     codes = ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul")
     custom = True
     category = Category.TERMINATE
+    operands = f"T:{_TYPES}, T -> T"
     dynamic_axes = "..."
 
     @property
@@ -40,12 +33,6 @@ class FlexMatMul(DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [product_shape(self.input(0).shape, self.input(1).shape, self._transposes)]
-
-    def check(self) -> None:
-        a, b = self.input(0), self.input(1)
-        expect_type(a, _TYPES)
-        expect(b, b.shape, a.dtype)
-        expect_type(self.output, (a.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         wide = DType.INT32 if y.dtype is DType.INT16 else y.dtype
@@ -64,6 +51,7 @@ class FlexEinsum(DynamicShape):
     codes = ("FlexEinsum",)
     custom = True
     category = Category.TERMINATE
+    operands = f"T:{_TYPES}* -> T"
     dynamic_axes = "..."
 
     @property
@@ -89,9 +77,6 @@ class FlexEinsum(DynamicShape):
 
     def check(self) -> None:
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
-        expect_type(self.input(0), _TYPES)
-        for tensor in (*inputs, self.output):
-            expect_type(tensor, (inputs[0].dtype,))
         match = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)->([a-zA-Z]*)", self._equation)
         terms = match[1].split(",") if match else []
         if match is None or [len(term) for term in terms] != [t.rank for t in inputs]:
@@ -124,14 +109,7 @@ class FlexL2Loss(Operator):
     codes = ("FlexL2Loss",)
     custom = True
     category = Category.TERMINATE
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [()]
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16))
-        expect_type(self.output, (x.dtype,))
+    operands = "T:float32|float64|float16 -> T []"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         axes = list(range(x.rank))

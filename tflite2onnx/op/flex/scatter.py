@@ -20,7 +20,6 @@ from tflite2onnx.op.indexing.scatter import Segments
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType
 
-_INDICES = (DType.INT32, DType.INT64)
 _ADDED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
@@ -40,12 +39,12 @@ class FlexTensorScatter(DynamicShape):
     codes = tuple(reductions)
     custom = True
     category = Category.TERMINATE
+    operands = "T, index, T -> T"
     keeps_shape = True
     dynamic_axes = "..."
 
     def check(self) -> None:
         x, indices, updates = (self.input(i) for i in range(3))
-        expect_type(indices, _INDICES)
         if self.reductions[self.op.code] is not None:
             expect_type(x, _ADDED)
         depth = indices.shape[-1] if indices.rank else 0
@@ -55,7 +54,6 @@ class FlexTensorScatter(DynamicShape):
                 f"{list(indices.shape)}"
             )
         expect(updates, (*indices.shape[:-1], *x.shape[depth:]), x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, indices: View, updates: View) -> Value:
         value = g.Neg(updates) if self.op.code == "FlexTensorScatterSub" else updates.value
@@ -82,8 +80,7 @@ class FlexSegments(Segments):
     }
     codes = tuple(starts)
     custom = True
-    types = _ADDED
-    numbering = _INDICES
+    operands = "T:float32|float64|int32|int64, index, any? -> T"
     gaps = True
 
     @property
@@ -115,6 +112,7 @@ class FlexBincount(DynamicShape):
     codes = ("FlexBincount", "FlexDenseBincount")
     custom = True
     category = Category.TERMINATE
+    operands = "index, any, T:float32|float64|int32|int64 -> T"
     dynamic_axes = "..."
 
     @cached_property
@@ -134,15 +132,12 @@ class FlexBincount(DynamicShape):
 
     def check(self) -> None:
         x, weights = self.input(0), self.input(2)
-        expect_type(x, _INDICES)
-        expect_type(weights, _ADDED)
         if self.op.code == "FlexDenseBincount" and x.rank not in (1, 2):
             raise OperatorError(f"{x.name} must have 1 or 2 axes, got {x.rank}")
         if weights.elements:
             expect(weights, x.shape, weights.dtype)
             if self.options.get("binary_output", False):
                 raise OperatorError("it must not have both binary_output and weights")
-        expect_type(self.output, (weights.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, _: View, weights: View) -> Value:
         # Numbers beyond the size are counted in an additional element, which is cropped.
@@ -223,14 +218,9 @@ class FlexInvertPermutation(DynamicShape):
     codes = ("FlexInvertPermutation",)
     custom = True
     category = Category.TERMINATE
+    operands = "T:index [n] -> T"
     keeps_shape = True
     dynamic_axes = "..."
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, _INDICES)
-        expect(x, (x.elements,), x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         zero, one = (g.scalar(i, x.dtype) for i in range(2))

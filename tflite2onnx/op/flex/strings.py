@@ -11,21 +11,10 @@ import numpy as np
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
-_INTEGERS = (
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-    DType.UINT16,
-    DType.UINT32,
-    DType.UINT64,
-)
-_NUMBERS = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
+_INTEGERS = "int8|int16|int32|int64|uint8|uint16|uint32|uint64"
 
 
 def _read_text(options: Options, name: str) -> str:
@@ -43,13 +32,11 @@ class FlexCase(DynamicShape):
     codes = tuple(nodes)
     custom = True
     category = Category.TERMINATE
+    operands = "string -> string"
     keeps_shape = True
     dynamic_axes = "..."
 
     def check(self) -> None:
-        x = self.input(0)
-        expect(x, x.shape, DType.STRING)
-        expect_type(self.output, (DType.STRING,))
         if self.options.get("encoding", ""):
             raise OperatorError(
                 "its encoding must be empty: ONNX does not specify the case of letters beyond ASCII"
@@ -68,6 +55,7 @@ class FlexStringJoin(DynamicShape):
     codes = ("FlexStringJoin",)
     custom = True
     category = Category.TERMINATE
+    operands = "string* -> string"
     dynamic_axes = "..."
 
     @property
@@ -75,19 +63,15 @@ class FlexStringJoin(DynamicShape):
         return _read_text(self.options, "separator")
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [next((t.shape for t in self.op.inputs if t is not None and t.rank), ())]
+        return [next((t.shape for t in self.op.present if t.rank), ())]
 
     def check(self) -> None:
         _ = self._separator  # raises OperatorError if invalid
-        inputs = [self.input(i) for i in range(len(self.op.inputs))]
-        for tensor in inputs:
-            expect(tensor, tensor.shape, DType.STRING)
-        shapes = {t.shape for t in inputs if t.rank} or {()}
-        if len(shapes) != 1:
+        shapes = {t.shape for t in self.op.inputs if t and t.rank}
+        if len(shapes) > 1:
             raise OperatorError(
                 f"all inputs with axes must have the same shape, got {sorted(map(list, shapes))}"
             )
-        expect_type(self.output, (DType.STRING,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         separator = self._separator
@@ -105,6 +89,7 @@ class FlexMatch(DynamicShape):
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
     custom = True
     category = Category.TERMINATE
+    operands = "string, any? -> bool"
     keeps_shape = True
     dynamic_axes = "..."
 
@@ -119,9 +104,7 @@ class FlexMatch(DynamicShape):
         return pattern.decode() if isinstance(pattern, bytes) else str(pattern)
 
     def check(self) -> None:
-        x, _ = self.input(0), self._pattern
-        expect(x, x.shape, DType.STRING)
-        expect_type(self.output, (DType.BOOL,))
+        _ = self._pattern  # raises OperatorError if invalid
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         return g.RegexFullMatch(x, pattern=self._pattern)
@@ -133,13 +116,9 @@ class FlexStringToNumber(DynamicShape):
     codes = ("FlexStringToNumber",)
     custom = True
     category = Category.TERMINATE
+    operands = "string -> float32|float64|int32|int64"
     keeps_shape = True
     dynamic_axes = "..."
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect(x, x.shape, DType.STRING)
-        expect_type(self.output, _NUMBERS)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.Cast(x, to=onnx_type(y.dtype))
@@ -151,13 +130,11 @@ class FlexAsString(DynamicShape):
     codes = ("FlexAsString",)
     custom = True
     category = Category.TERMINATE
+    operands = f"{_INTEGERS} -> string"
     keeps_shape = True
     dynamic_axes = "..."
 
     def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, _INTEGERS)
-        expect_type(self.output, (DType.STRING,))
         width, fill = self.options.get("width", -1), self.options.get("fill", "")
         if width > 0 or fill:
             raise OperatorError(

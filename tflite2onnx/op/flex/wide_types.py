@@ -10,9 +10,6 @@ from tflite2onnx.op.indexing.topk import Arg, TopK
 from tflite2onnx.op.reduction.cumsum_range import CumSum
 from tflite2onnx.op.reduction.reduce import Reduction, ReductionRule
 from tflite2onnx.op.reduction.softmax import LogSoftmax, Softmax
-from tflite2onnx.tensor import DType
-
-_DOUBLE = (DType.FLOAT64,)
 
 
 class FlexReduction(Reduction):
@@ -37,7 +34,7 @@ class FlexCumSum(CumSum):
 
     codes = ("FlexCumsum",)
     custom = True
-    types = _DOUBLE
+    operands = "T:float64, any -> T"
 
 
 class FlexTopK(TopK):
@@ -45,7 +42,7 @@ class FlexTopK(TopK):
 
     codes = ("FlexTopKV2",)
     custom = True
-    types = _DOUBLE
+    operands = "T:float64, any -> T, int32"
 
 
 class FlexArg(Arg):
@@ -54,7 +51,7 @@ class FlexArg(Arg):
     nodes: ClassVar[dict[str, str]] = {"FlexArgMax": "ArgMax", "FlexArgMin": "ArgMin"}
     codes = tuple(nodes)
     custom = True
-    types = (DType.FLOAT64, DType.INT64)
+    operands = "float64|int64, any -> index"
 
 
 class FlexSoftmax(Softmax):

@@ -30,16 +30,11 @@ class EmbeddingLookup(DynamicShape, Foldable):
 
     codes = ("EMBEDDING_LOOKUP",)
     category = Category.TERMINATE
+    operands = "int32 [ids], any [rows width ...] -> any [ids width ...]"
     quantization = Integers(in_file_types=True)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self.input(0).elements, *self.input(1).shape[1:])]
 
     def check(self) -> None:
         ids, table, output = self.input(0), self.input(1), self.output
-        expect(ids, (ids.elements,), DType.INT32)
-        if table.rank < 2:  # rows
-            raise OperatorError(f"{table.name} must have at least two axes, got {table.rank}")
         if table.shape[0] == 0 and ids.elements != 0:  # the kernel would write nothing
             raise OperatorError(f"{table.name} must have at least one row, got {list(table.shape)}")
         expect_indices(ids, table.shape[:1])
@@ -124,6 +119,7 @@ class EmbeddingLookupSparse(DynamicShape):
 
     codes = ("EMBEDDING_LOOKUP_SPARSE",)
     category = Category.TERMINATE
+    operands = "int32 [ids], any, any, float32 [ids], float32 [rows width ...] -> float32"
 
     @cached_property
     def _sparse(self) -> list[int]:
@@ -141,22 +137,15 @@ class EmbeddingLookupSparse(DynamicShape):
         return [(*ints(self, 2)[:-1], *self.input(4).shape[1:])]
 
     def check(self) -> None:
-        ids, weights, table = self.input(0), self.input(3), self.input(4)
-        expect(ids, (ids.elements,), DType.INT32)
-        expect_indices(ids, table.shape[:1])
+        expect_indices(self.input(0), self.input(4).shape[:1])
         _ = self._sparse  # raises OperatorError for invalid indices
         if self.input(1).elements:
             expect_indices(self.input(1), ints(self, 2))
             self._check_sequence()
-        expect(weights, ids.shape, DType.FLOAT32)
-        if table.rank < 2:  # rows
-            raise OperatorError(f"{table.name} must have at least two axes, got {table.rank}")
         if self.options.combiner not in (_SUM, _MEAN, _SQUARES):
             raise OperatorError(
                 f"combiner must be 0 (SUM), 1 (MEAN) or 2 (SQRTN), got {self.options.combiner}"
             )
-        expect(table, table.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
 
     def _check_sequence(self) -> None:
         """Raise OperatorError if ids of one sum are known to be apart, and the sum is divided."""
@@ -213,22 +202,16 @@ class KmeansEmbeddingLookup(Operator):
     codes = ("KmeansEmbeddingLookup",)
     custom = True
     category = Category.TERMINATE
+    operands = "int32 [1 tokens], uint8 [codes blocks], float32 [rows size] -> float32"
     quantization = Integers(in_file_types=True)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(1, self.input(1).shape[1] * self.input(2).shape[1])]
 
     def check(self) -> None:
-        tokens, encoding, codebook = (self.input(i) for i in range(3))
-        types = DType.INT32, DType.UINT8, DType.FLOAT32
-        for tensor, dtype in zip((tokens, encoding, codebook), types, strict=True):
-            if tensor.rank != 2 or not tensor.elements:
-                raise OperatorError(
-                    f"{tensor.name} must be a non-empty matrix, got the shape {list(tensor.shape)}"
-                )
-            expect(tensor, tensor.shape, dtype)
-        expect(tokens, (1, tokens.shape[1]), DType.INT32)
-        expect_type(self.output, (DType.FLOAT32,))
+        for tensor in (self.input(i) for i in range(3)):
+            if not tensor.elements:
+                raise OperatorError(f"{tensor.name} must have elements, got {list(tensor.shape)}")
 
     def emit(self, g: Builder, y: View, tokens: View, encoding: View, codebook: View) -> Value:
         zero = g.scalar(0, DType.INT32)

@@ -24,27 +24,17 @@ class HashtableLookup(DynamicShape):
 
     codes = ("HASHTABLE_LOOKUP",)
     category = Category.TERMINATE
+    operands = "int32 [wanted], int32 [keys], T [keys ...] -> T [wanted ...], uint8 [wanted]"
     dynamic_axes = "..."
     returns_tuple = True
     quantization = Integers(in_file_types=True)
 
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        wanted = self.input(0)
-        return [(wanted.elements, *self.input(2).shape[1:]), wanted.shape]
-
     def check(self) -> None:
-        wanted, keys, rows = (self.input(i) for i in range(3))
-        expect(wanted, (wanted.elements,), DType.INT32)
-        expect(keys, rows.shape[:1], DType.INT32)
+        keys = self.input(1)
         if keys.data is not None and (np.diff(keys.data.astype(np.int64)) <= 0).any():
             raise OperatorError(f"the keys {keys.name} must be in strictly ascending order")
-        if not keys.elements or len(self.op.outputs) != 2:
-            raise OperatorError(
-                f"there must be at least one key and two outputs, "
-                f"got {keys.elements} keys and {len(self.op.outputs)} outputs"
-            )
-        expect_type(self.op.outputs[0], (rows.dtype,))
-        expect_type(self.op.outputs[1], (DType.UINT8,))
+        if not keys.elements:
+            raise OperatorError(f"{keys.name} must have at least one key, got none")
 
     def emit(
         self, g: Builder, ys: tuple[View, View], wanted: View, keys: View, rows: View
@@ -97,13 +87,10 @@ class HashtableSize(_Reader, Foldable):
     """HASHTABLE_SIZE: the number of keys."""
 
     codes = ("HASHTABLE_SIZE",)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(1,)]
+    operands = "any, ... -> int64 [1]"
 
     def check(self) -> None:
         self._find_keys(0)
-        expect_type(self.output, (DType.INT64,))
 
     def emit(self, g: Builder, y: View, keys: View, _: View) -> Value:
         return g.ints([keys.tensor.elements])
@@ -196,14 +183,13 @@ class Table(Operator):
     codes = ("Table",)
     custom = True
     category = Category.TRANSPARENT
+    operands = "T:int8|int16, T [n] -> T"
     quantization = Integers(in_file_types=True)
     keeps_shape = True
 
     def check(self) -> None:
         x, table = self.input(0), self.input(1)
-        expect_type(x, tuple(_TABLE_SIZES))
         expect(table, (_TABLE_SIZES[x.dtype],), x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
         if x.dtype is DType.INT8:  # negative indices count from the end, as in the kernel

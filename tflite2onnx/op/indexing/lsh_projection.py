@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.unsigned import UnsignedInt
 from tflite2onnx.op.movement.bitcast import split_words
 from tflite2onnx.quantization.declarations import Integers
@@ -46,6 +46,7 @@ class LshProjection(Operator):
 
     codes = ("LSH_PROJECTION",)
     category = Category.TERMINATE
+    operands = "float32# [seeds bits], any [items ...], float32? [items] -> int32"
     quantization = Integers(in_file_types=True)
 
     @cached_property
@@ -70,21 +71,13 @@ class LshProjection(Operator):
         return [(seeds.shape[0] if self.options.type == _SPARSE else seeds.elements,)]
 
     def check(self) -> None:
-        seeds, items = self.input(0), self.input(1)
-        _ = self._item  # raises OperatorError if invalid
-        expect(seeds, seeds.shape, DType.FLOAT32)
-        if seeds.rank != 2 or not 0 < seeds.shape[1] <= _MOST_BITS:
+        seeds, _ = self.input(0), self._item  # raises OperatorError if invalid
+        if not 0 < seeds.shape[1] <= _MOST_BITS:
             raise OperatorError(
-                f"{seeds.name} must be a matrix with 1 to {_MOST_BITS} columns, "
-                f"got the shape {list(seeds.shape)}"
+                f"{seeds.name} must have 1 to {_MOST_BITS} columns, got {seeds.shape[1]}"
             )
-        if seeds.data is None:
-            raise OperatorError(f"{seeds.name} must be constant")
-        if len(self.op.inputs) > 2:
-            expect(self.input(2), items.shape[:1], DType.FLOAT32)
         if self.options.type not in (_SPARSE, _DENSE):
             raise OperatorError(f"type must be 1 (SPARSE) or 2 (DENSE), got {self.options.type}")
-        expect_type(self.output, (DType.INT32,))
 
     def emit(
         self, g: Builder, y: View, seeds: View, items: View, weights: View | None = None

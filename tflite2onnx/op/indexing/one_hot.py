@@ -13,7 +13,7 @@ from tflite2onnx.op.common.checks import (
     check_element_count,
     drop_axis,
     expect,
-    expect_type,
+    expect_input_count,
     integer,
     require_equal_shapes,
 )
@@ -21,24 +21,6 @@ from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers, Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_known
-
-_ONE_HOT_TYPES = (
-    DType.FLOAT32,
-    DType.INT32,
-    DType.INT64,
-    DType.INT8,
-    DType.UINT8,
-    DType.BOOL,
-)
-# The kernels read any other type as elements of 32 bits.
-_DIAGONAL_TYPES = (
-    DType.FLOAT32,
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-)
 
 
 class OneHot(DynamicShape, Foldable):
@@ -52,6 +34,7 @@ class OneHot(DynamicShape, Foldable):
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "index, any, T:float32|int32|int64|int8|uint8|bool [1*], T [1*] -> T"
     quantization = Moves()
 
     @cached_property
@@ -74,14 +57,8 @@ class OneHot(DynamicShape, Foldable):
         return [(*shape[: self._axis], depth, *shape[self._axis :])]
 
     def check(self) -> None:
-        indices, on = self.input(0), self.input(2)
-        expect_type(indices, (DType.INT32, DType.INT64))
-        expect_type(on, _ONE_HOT_TYPES)
-        for value in (on, self.input(3)):
-            expect(value, (1,) * value.rank, on.dtype)
         if self.has_data_dependent_shape:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
-        expect_type(self.output, (on.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
@@ -128,6 +105,8 @@ class MatrixDiag(DynamicShape):
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
     dynamic_axes = "..."
     category = Category.TERMINATE
+    # The kernels read any other type as elements of 32 bits.
+    operands = "T:float32|int8|int16|int32|int64|uint8, T? -> T"
     quantization = Integers(in_file_types=True)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -138,16 +117,11 @@ class MatrixDiag(DynamicShape):
 
     def check(self) -> None:
         x, sets = self.input(0), self.op.code == "MATRIX_SET_DIAG"
-        expect_type(x, _DIAGONAL_TYPES)
-        if len(self.op.inputs) != 1 + sets:
-            raise OperatorError(
-                f"it must have {1 + sets} input{'s' * sets}, got {len(self.op.inputs)}"
-            )
+        expect_input_count(self, 1 + sets)
         if x.rank < 1 + sets:
             raise OperatorError(f"{x.name} must have at least {1 + sets} axes, got {x.rank}")
         if sets:
             expect(self.input(1), (*x.shape[:-2], min(x.shape[-2:])), x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
         zero = g.scalar(0, x.dtype)  # stored zeros, whatever the zero point is

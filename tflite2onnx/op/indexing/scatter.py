@@ -14,7 +14,6 @@ from tflite2onnx.op.common.checks import (
     expect,
     expect_indices,
     expect_list,
-    expect_type,
     integer,
     ints,
     requested_shape,
@@ -25,16 +24,6 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 
-_TYPES = (
-    DType.FLOAT32,
-    DType.UINT8,
-    DType.INT8,
-    DType.INT32,
-    DType.INT64,
-    DType.BOOL,
-)
-_SPARSE_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.UINT8)
-_INDICES = (DType.INT32, DType.INT64)
 # The types in which sums are computed that ONNX Runtime does not add. Cast wraps sums around.
 _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
 
@@ -55,6 +44,7 @@ class ScatterNd(DynamicShape):
     dynamic_axes = "..."
     shape_inputs = (2,)
     category = Category.TERMINATE
+    operands = "int32, T:float32|uint8|int8|int32|int64|bool, any -> T"
     quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -68,9 +58,6 @@ class ScatterNd(DynamicShape):
 
     def check(self) -> None:
         indices, updates = self.input(0), self.input(1)
-        expect_type(indices, (DType.INT32,))
-        expect_type(updates, _TYPES)
-        expect_type(self.output, (updates.dtype,))
         if self.has_data_dependent_shape:
             expect_list(self, 2, self.input(2).elements)
             return
@@ -106,6 +93,7 @@ class SparseToDense(DynamicShape, Foldable):
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.TERMINATE
+    operands = "index, any, T:float32|int32|int64|int8|uint8, T [1*] -> T"
     quantization = Moves()
 
     @cached_property
@@ -131,16 +119,12 @@ class SparseToDense(DynamicShape, Foldable):
         return [shape]
 
     def check(self) -> None:
-        indices, values, default = self.input(0), self.input(2), self.input(3)
-        expect_type(indices, _INDICES)
-        expect_type(values, _SPARSE_TYPES)
-        expect_type(self.output, (values.dtype,))
-        expect(default, (1,) * default.rank, values.dtype)
+        values = self.input(2)
         if self.has_data_dependent_shape:
             expect_list(self, 1, self.input(1).elements)
         expect(values, self._index_shape[:1] if values.rank else (), values.dtype)
         if not self.has_data_dependent_shape:
-            expect_indices(indices, self.output.shape)
+            expect_indices(self.input(0), self.output.shape)
 
     def emit(
         self, g: Builder, y: View, indices: View, shape: View, values: View, default: View
@@ -167,8 +151,6 @@ class Segments(DynamicShape):
     of 0 or 1; the last number is the number of segments - 1.
 
     Attributes:
-        types: the element types that the kernel takes.
-        numbering: the element types of the segment numbers.
         gaps: whether sorted numbers may rise by more than 1.
     """
 
@@ -182,8 +164,7 @@ class Segments(DynamicShape):
     }
     codes = tuple(starts)
     category = Category.TERMINATE
-    types: ClassVar[tuple[DType, ...]] = (DType.FLOAT32, DType.INT32)
-    numbering: ClassVar[tuple[DType, ...]] = (DType.INT32,)
+    operands = "T:float32|int32, int32, any? -> T"
     gaps: ClassVar[bool] = False
 
     @property
@@ -228,8 +209,6 @@ class Segments(DynamicShape):
 
     def check(self) -> None:
         data, numbers = self.input(0), self.input(1)
-        expect_type(data, self.types)
-        expect_type(numbers, self.numbering)
         if not numbers.rank or (self.is_sorted and numbers.rank > 1):
             required = "one axis" if self.is_sorted else "at least one axis"
             raise OperatorError(f"{numbers.name} must have {required}, got {numbers.rank}")
@@ -242,7 +221,6 @@ class Segments(DynamicShape):
             raise OperatorError(
                 f"segment numbers of {numbers.name} must be less than {self._count}, got {largest}"
             )
-        expect_type(self.output, (data.dtype,))
 
     def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
         reduction, start = self.starts[self.op.code]

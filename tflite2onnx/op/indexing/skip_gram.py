@@ -16,7 +16,6 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -32,6 +31,7 @@ class SkipGram(DynamicShape):
 
     codes = ("SKIP_GRAM",)
     category = Category.TERMINATE
+    operands = "string -> string"
     dynamic_axes = "..."
 
     @cached_property
@@ -58,12 +58,9 @@ class SkipGram(DynamicShape):
         return [(DataDependentSize(),)]
 
     def check(self) -> None:
-        x = self.input(0)
-        expect(x, x.shape, DType.STRING)
+        x, _ = self.input(0), self._grams  # raises OperatorError if invalid
         if not x.elements:
             raise OperatorError(f"{x.name} must have at least one element, got none")
-        _ = self._grams  # raises OperatorError if invalid
-        expect_type(self.output, (DType.STRING,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         words = self._split_words(g, x)

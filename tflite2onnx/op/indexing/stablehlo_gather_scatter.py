@@ -18,9 +18,7 @@ from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Outp
 from tflite2onnx.op.common.checks import (
     check_element_count,
     drop_axis,
-    expect,
     expect_rank,
-    expect_type,
 )
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
@@ -28,21 +26,7 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
-_INDICES = (DType.INT32, DType.INT64)
-_SCATTERED = (
-    DType.FLOAT16,
-    DType.FLOAT32,
-    DType.FLOAT64,
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-    DType.UINT16,
-    DType.UINT32,
-    DType.UINT64,
-    DType.BOOL,
-)
+_INTEGERS = "int8|int16|int32|int64|uint8|uint16|uint32|uint64"
 _REDUCTIONS = {
     "": None,
     "STABLEHLO_ADD": "add",
@@ -130,6 +114,7 @@ class StablehloGather(_Indexed, DynamicShape):
     """
 
     codes = ("STABLEHLO_GATHER",)
+    operands = "T, index -> T"
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -177,10 +162,7 @@ class StablehloGather(_Indexed, DynamicShape):
         return [shape]
 
     def check(self) -> None:
-        x = self.input(0)
-        expect_type(self.input(1), _INDICES)
         self._find_indexed_axes("start_index_map")
-        expect_type(self.output, (x.dtype,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         indexed = self._find_indexed_axes("start_index_map")
@@ -251,6 +233,7 @@ class StablehloScatter(_Indexed):
 
     codes = ("STABLEHLO_SCATTER",)
     keeps_shape = True
+    operands = f"T:float16|float32|float64|bool|{_INTEGERS}, index, T -> T"
 
     @cached_property
     def _window_axes(self) -> list[int]:
@@ -295,12 +278,8 @@ class StablehloScatter(_Indexed):
         return _REDUCTIONS[computation]
 
     def check(self) -> None:
-        x, indices, updates = (self.input(i) for i in range(3))
-        expect_type(indices, _INDICES)
-        expect_type(x, _SCATTERED)
-        expect_type(self.output, (x.dtype,))
+        x, updates = self.input(0), self.input(2)
         batches = [size for axis, size in enumerate(updates.shape) if axis not in self._window_axes]
-        expect(updates, updates.shape, x.dtype)
         _ = self._indexed_axes  # raises OperatorError if invalid
         if tuple(batches) != self._batches:
             raise OperatorError(

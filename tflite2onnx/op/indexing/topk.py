@@ -17,7 +17,6 @@ from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
     expect,
-    expect_type,
     expect_type_option,
     integer,
 )
@@ -34,16 +33,6 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import is_known
 
-_TOPK_TYPES = (
-    DType.FLOAT32,
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-)
-_ARG_TYPES = (DType.FLOAT32, DType.BOOL, DType.INT8, DType.INT32, DType.UINT8)
-
 
 class TopK(DynamicShape):
     """TOPK_V2: the k largest elements of the last axis in descending order, and their indices."""
@@ -52,10 +41,10 @@ class TopK(DynamicShape):
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "T:float32|int8|int16|int32|int64|uint8, any -> T, int16|int32"
     tflite = "... -> ..."
     returns_tuple = True
     quantization = Moves()
-    types: ClassVar[tuple[DType, ...]] = _TOPK_TYPES
 
     @cached_property
     def _k(self) -> int:
@@ -71,15 +60,6 @@ class TopK(DynamicShape):
         return [(*self.input(0).shape[:-1], size)] * 2
 
     def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, self.types)
-        if len(self.op.outputs) != 2:
-            raise OperatorError(
-                f"it must have two outputs, values and indices, got {len(self.op.outputs)}"
-            )
-        values, indices = self.op.outputs
-        expect_type(values, (x.dtype,))
-        expect_type(indices, (DType.INT16, DType.INT32))
         if self.has_data_dependent_shape:
             expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
@@ -109,10 +89,10 @@ class Arg(DynamicShape):
 
     nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     codes = tuple(nodes)
-    types: ClassVar[tuple[DType, ...]] = _ARG_TYPES
     shape_inputs = (1,)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "float32|bool|int8|int32|uint8, any -> index"
     quantization = Moves()
 
     @cached_property
@@ -126,14 +106,11 @@ class Arg(DynamicShape):
         return [drop_axis(shape, self._axis)]
 
     def check(self) -> None:
-        x, output = self.input(0), self.output
-        expect_type(x, self.types)
-        expect_type(output, (DType.INT32, DType.INT64))
-        expect_type_option(output, self.options.get("output_type"))
+        expect_type_option(self.output, self.options.get("output_type"))
         if self.has_data_dependent_shape:
             expect_axis(self, 1)
-        elif not x.shape[self._axis]:
-            raise OperatorError(f"axis {self._axis} of {x.name} must not be empty")
+        elif not self.input(0).shape[self._axis]:
+            raise OperatorError(f"axis {self._axis} of {self.input(0).name} must not be empty")
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else (self._axis,)

@@ -15,29 +15,9 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers, Moves
 from tflite2onnx.tensor import Array, DType
-
-_WHERE_TYPES = (
-    DType.BOOL,
-    DType.FLOAT32,
-    DType.INT8,
-    DType.UINT8,
-    DType.INT32,
-    DType.UINT32,
-    DType.INT64,
-)
-_UNIQUE_TYPES = (
-    DType.FLOAT32,
-    DType.INT8,
-    DType.UINT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-)
-_INDICES = (DType.INT32, DType.INT64)
 
 
 class Where(DynamicShape, Foldable):
@@ -45,6 +25,7 @@ class Where(DynamicShape, Foldable):
 
     codes = ("WHERE",)
     category = Category.TERMINATE
+    operands = "bool|float32|int8|uint8|int32|uint32|int64 -> int64"
     quantization = Integers(in_file_types=True)
     dynamic_axes = "..."
 
@@ -54,10 +35,8 @@ class Where(DynamicShape, Foldable):
 
     def check(self) -> None:
         x = self.input(0)
-        expect_type(x, _WHERE_TYPES)
         if not x.rank:
             raise OperatorError(f"{x.name} must have at least one axis, got none")
-        expect_type(self.output, (DType.INT64,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         # The kernel compares stored integers with 0, whatever the zero point is.
@@ -72,24 +51,13 @@ class Unique(DynamicShape):
 
     codes = ("UNIQUE",)
     category = Category.TERMINATE
+    operands = "T:float32|int8|uint8|int16|int32|int64 [n] -> T, index"
     returns_tuple = True
     quantization = Moves()
     dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(DataDependentSize(),), self.input(0).shape]
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, _UNIQUE_TYPES)
-        if x.rank != 1 or len(self.op.outputs) != 2:
-            raise OperatorError(
-                f"{x.name} must have one axis, and there must be two outputs, "
-                f"got {x.rank} axes and {len(self.op.outputs)} outputs"
-            )
-        values, indices = self.op.outputs
-        expect_type(values, (x.dtype,))
-        expect_type(indices, _INDICES)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         compute_type = g.compute_type("Unique", x.dtype)

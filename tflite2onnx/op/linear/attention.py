@@ -10,8 +10,7 @@ import numpy as np
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.opsets import first_opset
 from tflite2onnx.layout import Frame, Order, identity, pin_operand
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.tensor import DType
 
 _AXES = _OPERANDS = 4
@@ -28,20 +27,15 @@ class Attention(Operator):
 
     codes = ("ATTENTION",)
     category = Category.IMPLICIT
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(*self.input(0).shape[:3], self.input(2).shape[3])]
+    operands = (
+        "float32 [batch times heads depth], float32 [batch keys groups depth],"
+        "float32 [batch keys groups width], float32? [masks rows columns shares]"
+        "-> float32 [batch times heads width]"
+    )
 
     def check(self) -> None:
-        q, k, v, *masks = operands = [t for t in self.op.inputs if t is not None]
-        for tensor in operands:
-            expect(tensor, tensor.shape, DType.FLOAT32)
-        if {t.rank for t in operands} != {_AXES}:
-            ranks = [t.rank for t in operands]
-            raise OperatorError(f"query, key, value and mask must have 4 axes, got {ranks}")
-        (batch, times, heads, depth), (_, keys, groups, _) = q.shape, k.shape
-        expect(k, (batch, keys, groups, depth), DType.FLOAT32)
-        expect(v, (batch, keys, groups, v.shape[3]), DType.FLOAT32)
+        q, k, _, *masks = (t for t in self.op.present)
+        (batch, times, heads, _), (_, keys, groups, _) = q.shape, k.shape
         if not groups or heads % groups or (groups == 1 and batch != 1 and heads != 1):
             raise OperatorError(
                 "query heads must be a multiple of key heads, and the batch must be 1 if they share"
@@ -53,7 +47,6 @@ class Attention(Operator):
                 raise OperatorError(
                     f"the mask must broadcast to {list(scores)}, got {list(mask.shape)}"
                 )
-        expect_type(self.output, (DType.FLOAT32,))
 
     def frames(self) -> Sequence[Frame]:
         return [pin_operand(i, identity(_AXES)) for i in (0, 1, 2, ~0)]

@@ -16,9 +16,8 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_rank, expect_type
+from tflite2onnx.op.common.checks import check_element_count, expect_rank, expect_type
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType
 
 _RANKS = (2, 3)
@@ -36,6 +35,7 @@ class HadamardRotation(Operator):
     codes = ("aeq.hadamard_rotation",)
     custom = True
     category = Category.TERMINATE
+    operands = "float32 -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, y = self.input(0), self.output
@@ -52,8 +52,6 @@ class HadamardRotation(Operator):
                 f" got {list(x.shape)} and blocks of {size}"
             )
         check_element_count(2 * size)
-        expect(x, x.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = int(self.options.hadamard_size)
@@ -83,17 +81,13 @@ class NumericVerify(DynamicShape):
     codes = ("NumericVerify",)
     custom = True
     category = Category.TRANSPARENT
+    operands = "quantized|float16 [...], float32 [...] -> float32"
     dynamic_axes = "..."
     keeps_shape = True
     tflite = "... -> ..."
 
     def check(self) -> None:
-        x, real = self.input(0), self.input(1)
-        expect_type(x, (DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16))
-        if x.dtype is not DType.FLOAT16 and not is_quantized(x):
-            raise OperatorError(f"{x.name} must be float16 or quantized, got {x.dtype.label}")
-        expect(real, x.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
+        expect_type(self.input(0), (DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16))
 
     def emit(self, g: Builder, y: View, x: View, real: View) -> Value:
         return g.Sub(g.recast(x, x.dtype, DType.FLOAT32), real)

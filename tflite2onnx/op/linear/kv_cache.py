@@ -9,14 +9,13 @@ import numpy as np
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
-    expect,
     expect_input_count,
-    expect_type,
 )
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-_AXES = 4
+_NEW_ROWS = "float32 [1 new heads depth]"
+_CACHE = "float32 [1 time heads depth]"
 _DEFAULT_TIMES = 2048
 
 
@@ -31,26 +30,11 @@ class ExternalCache(Operator):
     codes = ("odml.update_external_kv_cache",)
     custom = True
     category = Category.TERMINATE
+    operands = f"{_CACHE}, {_CACHE}, int32 [new], {_NEW_ROWS}, {_NEW_ROWS} -> {_CACHE}, {_CACHE}"
     returns_tuple = True
 
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape] * 2
-
     def check(self) -> None:
-        keys, values, positions, *new = (self.input(i) for i in range(5))
-        if keys.rank != _AXES or new[0].rank != _AXES or keys.shape[0] != 1:
-            raise OperatorError(
-                "keys and new keys must be [1, time, heads, depth],"
-                f" got {list(keys.shape)} and {list(new[0].shape)}"
-            )
-        check_element_count(keys.shape[1])
-        if len(self.op.outputs) != 2:  # keys and values
-            raise OperatorError(f"the outputs must be keys and values, got {len(self.op.outputs)}")
-        for cache in (keys, values, *self.op.outputs):
-            expect(cache, keys.shape, DType.FLOAT32)
-        for rows in new:
-            expect(rows, (1, new[0].shape[1], *keys.shape[2:]), DType.FLOAT32)
-        expect(positions, (new[0].shape[1],), DType.INT32)
+        check_element_count(self.input(0).shape[1])
 
     def emit(
         self,
@@ -94,16 +78,14 @@ class InternalCache(HasInternalState):
     codes = ("odml.update_kv_cache",)
     custom = True
     category = Category.TERMINATE
+    operands = f"int64 [new], {_NEW_ROWS}, {_NEW_ROWS}, ... -> float32, float32, ..."
     returns_tuple = True
 
     @property
     def _shape(self) -> Shape:
         """The shape of a cache, with as many rows as the kernel allocates."""
-        new = self.input(1)
-        if new.rank != _AXES or new.shape[0] != 1:
-            raise OperatorError(f"new keys must be [1, time, heads, depth], got {list(new.shape)}")
         times = int(self.options.get("kv_cache_max", 0))
-        return (1, times if times > 0 else _DEFAULT_TIMES, *new.shape[2:])
+        return (1, times if times > 0 else _DEFAULT_TIMES, *self.input(1).shape[2:])
 
     @property
     def _layer(self) -> int:
@@ -113,21 +95,11 @@ class InternalCache(HasInternalState):
         return [self._shape] * 2
 
     def check(self) -> None:
-        positions, keys, values = (self.input(i) for i in range(3))
-        if not 0 < keys.shape[1] <= self._shape[1]:
-            raise OperatorError(
-                f"there must be 1 ... {self._shape[1]} new rows, got {keys.shape[1]}"
-            )
-        check_element_count(self._shape[1])
+        new, (_, times, *_) = self.input(1).shape[1], self._shape
+        if not 0 < new <= times:
+            raise OperatorError(f"there must be 1 ... {times} new rows, got {new}")
+        check_element_count(times)
         _ = self._layer  # raises an error if it is not a number
-        expect(positions, keys.shape[1:2], DType.INT64)
-        for new in (keys, values):
-            expect(new, keys.shape, DType.FLOAT32)
-        caches = self.op.outputs[:2]
-        if len(caches) != 2:  # keys and values
-            raise OperatorError(f"the outputs must be keys and values, got {len(caches)}")
-        for cache in caches:
-            expect_type(cache, (DType.FLOAT32,))
 
     def internal_state(self) -> Sequence[Tensor]:
         """Return both caches, which signatures share by layer, and the position of their row 0."""

@@ -11,7 +11,6 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     count_listed_axes,
-    expect,
     expect_type,
     ints,
     requested_shape,
@@ -101,6 +100,7 @@ class BroadcastArgs(Foldable):
 
     codes = ("BROADCAST_ARGS",)
     category = Category.TERMINATE
+    operands = "T, T -> T"
     quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -109,9 +109,6 @@ class BroadcastArgs(Foldable):
     def check(self) -> None:
         for i in (0, 1):
             _check_list(self, i)
-        a, b = self.input(0), self.input(1)
-        expect(b, b.shape, a.dtype)
-        expect_type(self.output, (a.dtype,))
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
@@ -139,6 +136,7 @@ class Fill(DynamicShape, Foldable):
     shape_inputs = (0,)
     dynamic_axes = "..."
     category = Category.TERMINATE
+    operands = "any, T [] -> T"
     quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -146,9 +144,6 @@ class Fill(DynamicShape, Foldable):
 
     def check(self) -> None:
         _check_list(self, 0)
-        value = self.input(1)
-        expect(value, (), value.dtype)
-        expect_type(self.output, (value.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

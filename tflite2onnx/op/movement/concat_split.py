@@ -89,6 +89,7 @@ class Pack(DynamicShape, Foldable):
     evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "T* [...] -> T"
     quantization = Moves(rescales=QUANTIZED)
 
     @cached_property
@@ -100,12 +101,6 @@ class Pack(DynamicShape, Foldable):
         first, *others = shapes
         shape: Sequence[Dim] = reduce(require_equal_shapes, others, first)
         return [(*shape[: self._axis], len(shapes), *shape[self._axis :])]
-
-    def check(self) -> None:
-        first, count = self.input(0), len(self.op.inputs)
-        for i in range(count):
-            expect(self.input(i), first.shape, first.dtype)
-        expect_type(self.output, (first.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
@@ -136,6 +131,7 @@ class Unpack(DynamicShape, Foldable, IndexesAxes):
     evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "T -> T*"
     returns_tuple = True
     quantization = Moves(rescales=QUANTIZED)
 
@@ -149,14 +145,11 @@ class Unpack(DynamicShape, Foldable, IndexesAxes):
         return [drop_axis(x.shape, self._axis)] * count
 
     def check(self) -> None:
-        x = self.input(0)
-        count, size = len(self.op.outputs), x.shape[self._axis]
+        count, size = len(self.op.outputs), self.input(0).shape[self._axis]
         if not 0 < count == size:
             raise OperatorError(
-                f"{x.name} must have an output for each of {size} slices, got {count} outputs"
+                f"it must have an output for each of {size} slices, got {count} outputs"
             )
-        for tensor in self.op.outputs:
-            expect_type(tensor, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

@@ -7,12 +7,11 @@ from functools import cached_property
 from math import prod
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type, ints
+from tflite2onnx.op.common.checks import ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Moves
-from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim
 
 _MOST_ELEMENTS = 1 << 62  # more would not fit into the integers for sizes
@@ -24,6 +23,7 @@ class Dilate(DynamicShape):
     codes = ("DILATE",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "T, int32, T [1*] -> T"
     tflite = "... -> ..."
     quantization = Moves()
 
@@ -42,12 +42,6 @@ class Dilate(DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [self._sizes]
-
-    def check(self) -> None:
-        x, value = self.input(0), self.input(2)
-        expect_type(self.input(1), (DType.INT32,))
-        expect(value, (1,) * value.rank, x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, _: View, value: View) -> Value:
         return dilate_axes(g, x, x.reorder(self._steps), value)
@@ -102,6 +96,7 @@ class StablehloPad(DynamicShape):
     codes = ("STABLEHLO_PAD",)
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "T, T [1*] -> T"
     tflite = "... -> ..."
     quantization = Moves()
 
@@ -127,15 +122,10 @@ class StablehloPad(DynamicShape):
         ]
 
     def check(self) -> None:
-        x, value = self.input(0), self.input(1)
-        expect(value, (1,) * value.rank, x.dtype)
         (sizes,) = self.infer_outputs()
         if not sizes or min(sizes) < 1:
             # The kernel sets all sizes to 0 if one of them is.
-            raise OperatorError(
-                f"all sizes of the padded shape of {x.name} must be positive, got {sizes}"
-            )
-        expect_type(self.output, (x.dtype,))
+            raise OperatorError(f"all sizes of the padded shape must be positive, got {sizes}")
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:
         low, high, between = zip(*x.reorder(self._pads), strict=True)

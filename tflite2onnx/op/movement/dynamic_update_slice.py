@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.common.runtime_shapes import sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
@@ -33,6 +33,7 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
     category = Category.ATTRIBUTE
+    operands = "T, T, index [axes] -> T"
     dynamic_axes = "..."
     keeps_shape = True
     tflite = "... -> ..."
@@ -57,11 +58,7 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
         return largest
 
     def check(self) -> None:
-        x, update, starts = (self.input(i) for i in range(3))
-        expect(update, update.shape, x.dtype)
-        expect_type(self.output, (x.dtype,))
-        expect_type(starts, (DType.INT32, DType.INT64))
-        expect(starts, (len(self._max_starts),), starts.dtype)
+        expect(self.input(2), (len(self._max_starts),), self.input(2).dtype)
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         pairs = enumerate(zip(self.input(0).shape, self.input(1).shape, strict=True))

@@ -28,6 +28,7 @@ class Reverse(DynamicShape, Foldable):
     evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
+    operands = "T, any -> T"
     keeps_shape = True
     tflite = "... -> ..."
     quantization = Moves()
@@ -41,8 +42,6 @@ class Reverse(DynamicShape, Foldable):
         return axes
 
     def check(self) -> None:
-        x = self.input(0)
-        expect_type(self.output, (x.dtype,))
         if self.input(1).is_constant:
             _ = self._axes  # raises OperatorError if invalid
         else:

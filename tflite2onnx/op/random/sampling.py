@@ -23,7 +23,7 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.common.checks import expect, expect_type, integer, ints, requested_shape
+from tflite2onnx.op.common.checks import integer, ints, requested_shape
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -51,19 +51,18 @@ class Random(_Drawn, DynamicShape):
     codes = tuple(nodes)
     dynamic_axes = "..."
     shape_inputs = (0,)
+    operands = "int32 [axes] -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [requested_shape(self, 0)]
 
     def check(self) -> None:
         sizes = self.input(0)
-        expect(sizes, (sizes.elements,), DType.INT32)
         shape = [] if sizes.data is None else ints(self, 0)
         if min(shape, default=0) < 0:
             raise OperatorError(
                 f"{sizes.name} must be {sizes.elements} non-negative sizes, got {shape}"
             )
-        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, sizes: View) -> Value | NeedsReshape:
         node, options = self.nodes[self.op.code], {"dtype": onnx_type(y.dtype), "seed": self._seed}
@@ -79,22 +78,20 @@ class Multinomial(_Drawn, DynamicShape):
 
     codes = ("MULTINOMIAL",)
     dynamic_axes = "..."
+    operands = "float32 [rows columns], int32 [] -> index"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         count = Unknown() if self.input(1).data is None else integer(self, 1)
         return [(self.input(0).shape[0], count)]
 
     def check(self) -> None:
-        logits, number, output = self.input(0), self.input(1), self.output
-        expect_type(logits, (DType.FLOAT32,))
-        expect(number, (), DType.INT32)
+        logits, number = self.input(0), self.input(1)
         count = 0 if number.data is None else integer(self, 1)
-        if logits.rank != 2 or not logits.shape[1] or count < 0:
+        if not logits.shape[1] or count < 0:
             raise OperatorError(
                 f"logits must be a matrix with at least one column, and the number of samples not "
                 f"negative, got the shape {list(logits.shape)} and {count} samples"
             )
-        expect_type(output, (DType.INT32, DType.INT64))
 
     def emit(self, g: Builder, y: View, logits: View, number: View) -> Value:
         if number.tensor.data is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
@@ -76,6 +76,10 @@ class UnidirectionalSequenceGru(Operator):
     codes = ("UNIDIRECTIONAL_SEQUENCE_GRU",)
     custom = True
     category = Category.TERMINATE
+    operands = (
+        "float32 [times batch inputs], float32 [batch units], float32#, float32#, float32#,"
+        "float32# -> float32, float32"
+    )
     returns_tuple = True
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -84,24 +88,12 @@ class UnidirectionalSequenceGru(Operator):
         return [(times, batch, state[-1]), state]
 
     def check(self) -> None:
-        x, state = self.input(0), self.input(1)
-        if x.rank != _TIMES or 0 in x.shape or len(self.op.outputs) != 2:
-            raise OperatorError(
-                f"its input must have 3 axes without 0, and it must have 2 outputs, got "
-                f"{list(x.shape)} and {len(self.op.outputs)}"
-            )
-        (_, batch, inputs), units = x.shape, state.shape[-1]
-        expect(x, x.shape, DType.FLOAT32)
-        expect(state, (batch, units), DType.FLOAT32)
-        expect(self.input(2), (2 * units, inputs + units), DType.FLOAT32)
-        expect(self.input(3), (2 * units,), DType.FLOAT32)
-        expect(self.input(4), (units, inputs + units), DType.FLOAT32)
-        expect(self.input(5), (units,), DType.FLOAT32)
-        for i in range(2, 6):
-            if self.input(i).data is None:
-                raise OperatorError(f"{self.input(i).name} must be constant")
-        for tensor in self.op.outputs:
-            expect_type(tensor, (DType.FLOAT32,))
+        x, (_, units) = self.input(0), self.input(1).shape
+        if 0 in x.shape:
+            raise OperatorError(f"{x.name} must have elements, got {list(x.shape)}")
+        for i, shape in enumerate(((2 * units, x.shape[2] + units), (2 * units,)), 2):
+            expect(self.input(i), shape, DType.FLOAT32)
+            expect(self.input(i + 2), (units, *shape[1:]), DType.FLOAT32)
 
     def emit(
         self,

@@ -11,7 +11,6 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.opsets import first_opset
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -29,17 +28,13 @@ class Normalization(DynamicShape):
 
     codes = ("NORMALIZATION",)
     category = Category.ATTRIBUTE
+    operands = "float32 [... n], float32? [n], float32? [n] -> float32"
     keeps_shape = True
     tflite = "... -> ..."
     dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
-        expect(x, x.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
-        for tensor in self.op.inputs[1:]:
-            if tensor is not None:
-                expect(tensor, x.shape[-1:], DType.FLOAT32)
         if not self.options.axes or not set(self.options.axes) <= {*range(x.rank)}:
             raise OperatorError(f"axes must be axes of {x.name}, got {self.options.axes}")
 

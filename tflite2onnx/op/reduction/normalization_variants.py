@@ -11,7 +11,6 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.opsets import first_opset
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Sizes
@@ -25,14 +24,9 @@ class RmsNormalization(DynamicShape):
 
     codes = ("RMS_NORMALIZATION",)
     category = Category.ATTRIBUTE
+    operands = "float32 [... n], float32 [n] -> float32"
     keeps_shape = True
     tflite = "... -> ..."
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect(x, x.shape, DType.FLOAT32)
-        expect(self.input(1), x.shape[-1:], DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self.input(0).rank - 1
@@ -65,17 +59,12 @@ class GroupNormalization(ImageOperator):
 
     codes = ("GROUP_NORMALIZATION",)
     keeps_shape = True
+    operands = "float32 [... channels], float32? [channels], float32? [channels] -> float32"
 
     def check(self) -> None:
-        x, groups = self.input(0), self.options.groups
-        expect(x, x.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
-        channels = self.sizes(0)["C"]
+        groups, channels = self.options.groups, self.sizes(0)["C"]
         if groups < 1 or channels % groups:
             raise OperatorError(f"groups must divide {channels} channels, got {groups}")
-        for tensor in self.op.inputs[1:]:
-            if tensor is not None:
-                expect(tensor, (channels,), DType.FLOAT32)
 
     def emit(
         self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer
+from tflite2onnx.op.common.checks import check_element_count, integer
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
@@ -32,6 +32,7 @@ class AudioSpectrogram(DynamicShape):
     custom = True
     dynamic_axes = "..."
     category = Category.TERMINATE
+    operands = "float32 [samples channels] -> float32"
 
     @cached_property
     def _sizes(self) -> tuple[int, int, int]:
@@ -52,7 +53,7 @@ class AudioSpectrogram(DynamicShape):
 
     def check(self) -> None:
         x = self.input(0)
-        if x.rank != 2 or 0 in (*x.shape, *self.infer_outputs()[0]):
+        if 0 in (*x.shape, *self.infer_outputs()[0]):
             raise OperatorError(
                 f"its input must be [samples, channels] with at least one window of "
                 f"{self._sizes[0]} samples, got {list(x.shape)}"
@@ -61,8 +62,6 @@ class AudioSpectrogram(DynamicShape):
             raise OperatorError(
                 f"its input must have at most {_MOST_SAMPLES:,} samples, got {x.shape[0]:,}"
             )
-        expect(x, x.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         window, step, length = self._sizes
@@ -88,6 +87,7 @@ class Mfcc(DynamicShape):
     codes = ("Mfcc",)
     custom = True
     category = Category.TERMINATE
+    operands = "float32 [channels times frequencies], int32 [1*] -> float32"
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
@@ -103,23 +103,14 @@ class Mfcc(DynamicShape):
         return bands, coefficients
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x = self.input(0)
-        if x.rank != _SPECTRA:
-            raise OperatorError(
-                f"its input must be [channels, times, frequencies], got {list(x.shape)}"
-            )
-        return [(*x.shape[:2], self._counts[1])]
+        channels, times, _ = self.input(0).shape
+        return [(channels, times, self._counts[1])]
 
     def check(self) -> None:
         x, rate = self.input(0), self.input(1)
-        expect(x, x.shape, DType.FLOAT32)
-        expect(rate, rate.shape, DType.INT32)
-        expect_type(self.output, (DType.FLOAT32,))
-        if rate.elements != 1 or x.shape[2] < _FEWEST_FREQUENCIES:
+        if x.shape[2] < _FEWEST_FREQUENCIES:
             raise OperatorError(
-                f"its sample rate must be one number, and its input must have "
-                f"{_FEWEST_FREQUENCIES} or more frequencies, got {list(rate.shape)} and "
-                f"{x.shape[2]}"
+                f"its input must have {_FEWEST_FREQUENCIES} or more frequencies, got {x.shape[2]}"
             )
         low, high = self._limits
         if not 0 <= low < high:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, expect_type, ints
 from tflite2onnx.op.signal.frontend_steps import apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.tflm_base import (
     WORD,
@@ -28,13 +28,10 @@ class SignalWindow(Signal):
 
     codes = ("SignalWindow",)
     keeps_shape = True
+    operands = "int16 [... size], int16 [size] -> int16"
 
     def check(self) -> None:
-        x, size = self.input(0), self.vector(1, DType.INT16)
-        if x.shape[-1:] != (size,):
-            raise OperatorError(f"the last size of its input must be {size}, got {list(x.shape)}")
-        expect(x, x.shape, DType.INT16)
-        expect_type(self.output, (DType.INT16,))
+        self.vector(1, DType.INT16)
         self.option("shift")
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
@@ -52,17 +49,10 @@ class SignalFftAutoScale(Signal):
 
     codes = ("SignalFftAutoScale",)
     returns_tuple = True
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape, self.op.outputs[1].shape]
+    operands = "int16 [size] -> int16 [size], int32 [1*]"
 
     def check(self) -> None:
         self.vector(0, DType.INT16)  # raises OperatorError if invalid
-        if len(self.op.outputs) != 2:
-            raise OperatorError(f"it must have 2 outputs, got {len(self.op.outputs)}")
-        scaled, bits = self.op.outputs
-        expect_type(scaled, (DType.INT16,))
-        expect(bits, (1,) * bits.rank, DType.INT32)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         wide = g.cast(x, DType.INT64)
@@ -162,15 +152,10 @@ class SignalFilterBankSquareRoot(Signal):
     """SignalFilterBankSquareRoot: rounded square roots, shifted right."""
 
     codes = ("SignalFilterBankSquareRoot",)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape]
+    operands = "uint64 [size], int32 [1*] -> uint32 [size]"
 
     def check(self) -> None:
         self.vector(0, DType.UINT64)  # raises OperatorError if invalid
-        bits = self.input(1)
-        expect(bits, (1,) * bits.rank, DType.INT32)
-        expect_type(self.output, (DType.UINT32,))
 
     def emit(self, g: Builder, y: View, x: View, bits: View) -> Value:
         root = g.cast(square_root(g, g.cast(x, DType.INT64)), DType.UINT32)
@@ -182,13 +167,10 @@ class SignalFilterBankLog(Signal):
     """SignalFilterBankLog: natural logarithms by a table of 128 steps per power of two."""
 
     codes = ("SignalFilterBankLog",)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape]
+    operands = "uint32 [size] -> int16 [size]"
 
     def check(self) -> None:
         self.vector(0, DType.UINT32)  # raises OperatorError if invalid
-        expect_type(self.output, (DType.INT16,))
         self.option("input_correction_bits")
         _ = self._scale  # raises OperatorError if invalid
 
@@ -210,18 +192,14 @@ class SignalPcan(Signal):
     """SignalPCAN: gain control per band, by a table of gains over the noise."""
 
     codes = ("SignalPCAN",)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape]
+    operands = "uint32 [size], uint32 [size], int16 [gains] -> uint32 [size]"
 
     def check(self) -> None:
-        size = self.vector(0, DType.UINT32)
-        expect(self.input(1), (size,), DType.UINT32)
+        self.vector(0, DType.UINT32)  # raises OperatorError if invalid
         if self.vector(2, DType.INT16) < 4 * WORD - 3:
             raise OperatorError(
                 f"its table must have {4 * WORD - 3} or more gains, got {self.input(2).elements}"
             )
-        expect_type(self.output, (DType.UINT32,))
         self.option("snr_shift")
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:

@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.tensor import Array, DType
 
 _MATRIX = (1, 4, 4)
@@ -29,6 +28,7 @@ class TransformLandmarks(Operator):
     codes = ("TransformLandmarks",)
     custom = True
     category = Category.TERMINATE
+    operands = "float32, float32 -> float32"
     keeps_shape = True
 
     @cached_property
@@ -53,15 +53,12 @@ class TransformLandmarks(Operator):
         return float(self.options.get("scale", 0)) if self.op.version == 1 else 1.0
 
     def check(self) -> None:
-        x, matrix = self.input(0), self.input(1)
-        if matrix.elements != np.prod(_MATRIX) or not self._values_per_landmark or self._scale == 0:
+        elements = self.input(1).elements
+        if elements != np.prod(_MATRIX) or not self._values_per_landmark or self._scale == 0:
             raise OperatorError(
                 f"its matrix must have 16 elements and its scale must not be 0, got "
-                f"{list(matrix.shape)} and {self._scale}"
+                f"{elements} elements and {self._scale}"
             )
-        for tensor in (x, matrix):
-            expect(tensor, tensor.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
         rows = g.Slice(g.reshape(matrix, [4, 4]), g.ints([0]), g.ints([2]), g.ints([0]))
@@ -86,6 +83,7 @@ class LandmarksToMatrix(Operator):
     codes = ("Landmarks2TransformMatrix",)
     custom = True
     category = Category.TERMINATE
+    operands = "float32 -> float32"
 
     @property
     def _first(self) -> bool:
@@ -137,8 +135,6 @@ class LandmarksToMatrix(Operator):
             raise OperatorError(
                 f"its dimensions must be 3, got {self.options.get('dimensions', 0)}"
             )
-        expect(x, x.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
         self._make_factors()
         _ = self._points
 

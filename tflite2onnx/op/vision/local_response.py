@@ -6,7 +6,6 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.tensor import DType
 
@@ -17,11 +16,10 @@ class LocalResponseNormalization(ImageOperator):
     codes = ("LOCAL_RESPONSE_NORMALIZATION",)
     dynamic_axes = "NHW"
     keeps_shape = True
+    operands = "float32 -> float32"
 
     def check(self) -> None:
         self.sizes(0)
-        expect(self.input(0), self.input(0).shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
         o = self.options
         if o.radius < 0:
             raise OperatorError(f"radius must not be negative, got {o.radius}")

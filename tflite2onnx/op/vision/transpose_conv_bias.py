@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.c_struct_options import padding_of, read_int32_fields
-from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.vision.conv import Convolution
-from tflite2onnx.tensor import DType
 
 
 class Convolution2DTransposeBias(Convolution):
@@ -23,6 +21,7 @@ class Convolution2DTransposeBias(Convolution):
     custom = True
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, IOHW, O -> NCHW"
+    operands = "float32, float32, float32 -> float32"
 
     def _read_strides_and_crop(self) -> tuple[list[int], list[int]]:
         """Return the strides, and the number of rows and columns to crop."""
@@ -56,9 +55,6 @@ class Convolution2DTransposeBias(Convolution):
             raise OperatorError(
                 f"its input must have the {w['I']} channels of its filters, got {x['C']}"
             )
-        for tensor in (self.input(0), self.input(1), self.input(2)):
-            expect(tensor, tensor.shape, DType.FLOAT32)
-        expect_type(self.output, (DType.FLOAT32,))
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View) -> Value:
         strides, crop = self._read_strides_and_crop()

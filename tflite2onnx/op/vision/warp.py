@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.common.windows import ImageOperator, image_of
 from tflite2onnx.tensor import Array, DType
 
@@ -21,8 +21,6 @@ class _Warp(ImageOperator):
     onnx = "NCHW -> NCHW"
 
     def check(self) -> None:
-        for tensor in (self.input(0), self.input(1), self.output):
-            expect(tensor, tensor.shape, DType.FLOAT32)
         self.sizes(0)
 
 
@@ -31,10 +29,7 @@ class Resampler(_Warp):
 
     codes = ("Resampler",)
     keeps_shape = True
-
-    def check(self) -> None:
-        super().check()
-        expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
+    operands = "float32 [batch rows columns channels], float32 [batch rows columns 2] -> float32"
 
     def emit(self, g: Builder, y: View, x: View, positions: View) -> Value:
         return _sample_pixels(g, x, positions.value, padding="zeros")
@@ -48,16 +43,15 @@ class DenseImageWarp(_Warp):
 
     codes = ("DenseImageWarp",)
     keeps_shape = True
+    operands = "float32 [batch rows columns channels], float32 [batch rows columns 2] -> float32"
 
     def check(self) -> None:
-        super().check()
         x = self.sizes(0)
         if min(x["H"], x["W"]) < 2:
             raise OperatorError(
                 f"its image must have at least 2 rows and 2 columns, got {x['H'], x['W']}"
             )
         check_element_count(x["H"] * x["W"] * _XY)
-        expect(self.input(1), (*self.input(0).shape[:3], _XY), DType.FLOAT32)
 
     def emit(self, g: Builder, y: View, x: View, flow: View) -> Value:
         height, width = image_of(x)
@@ -76,6 +70,7 @@ class TransformTensor(_Warp):
     """
 
     codes = ("TransformTensor", "TransformTensorBilinear")
+    operands = "float32, float32 -> float32"
 
     def check(self) -> None:
         super().check()

@@ -248,6 +248,6 @@ def check_one_sample(op: Op, operator: Operator) -> None:
     with as_operator_error():
         try:
             operator.infer_outputs()
-            operator.check()
+            operator.verify()
         except OperatorError as error:
             raise OperatorError(error.reason, op.place) from None

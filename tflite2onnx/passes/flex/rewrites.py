@@ -55,7 +55,7 @@ class Same:
         attributes = op.options
         if any(attributes.get(name, value) != value for name, value in (self.needs or {}).items()):
             return None
-        if self.inputs is not None and len(op.inputs) != self.inputs:
+        if len(op.inputs) != (self.inputs or len(op.inputs)):
             return None
         pairs = (self.options or {}).items()
         options = {ours: attributes[name] for name, ours in pairs if name in attributes}
@@ -63,7 +63,7 @@ class Same:
         if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
         table = Options({**fixed, **options})
-        if any(t is not None and t.dtype in self.stays for t in op.inputs):
+        if any(t.dtype in self.stays for t in op.present):
             return [replace(op, options=table)]
         same = replace(op, code=self.code, custom=self.custom, options=table)
         return _cast_through(same, self.through or {})
@@ -88,13 +88,13 @@ def rule_with_axis_input(code: str, place: int, option: str = "axis") -> Rule:
     """Return a rule for an operator whose axis is input `place`, and an option in TFLite."""
 
     def rule(op: Op) -> Sequence[Op] | None:
-        axis = op.inputs[place] if -len(op.inputs) <= place < len(op.inputs) else None
-        if axis is None or axis.data is None or axis.data.size != 1:
+        axis = op.operand(place % max(len(op.inputs), 1)).values
+        if axis.size != 1 or not -len(op.inputs) <= place < len(op.inputs):
             return None
         inputs = [t for i, t in enumerate(op.inputs) if i != place % len(op.inputs)]
         options = {
             "fused_activation_function": "NONE",
-            option: int(axis.data.reshape(-1)[0]),
+            option: int(axis.reshape(-1)[0]),
             "batch_dims": op.options.get("batch_dims", 0),
         }
         return [replace(as_builtin(op, code, **options), inputs=tuple(inputs))]
@@ -106,9 +106,8 @@ def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
     """Conv2D and DepthwiseConv2dNative: TFLite's weights have another order of axes."""
     if op.options.get("padding") == "EXPLICIT":
         return _pad_first(op)
-    window = _translate_window(op)
-    weights = op.inputs[1] if len(op.inputs) == 2 else None
-    if window is None or weights is None or weights.rank != 4:
+    window, weights = _translate_window(op), op.operand(1)
+    if not window or weights.rank != 4 or len(op.inputs) != 2:
         return None
     height, width, channels, filters = weights.shape
     rw = Rewriter(op)
@@ -135,8 +134,8 @@ def _add_transpose(rw: Rewriter, x: Tensor, order: Sequence[int], shape: Shape) 
 
 def _pad_first(op: Op) -> Sequence[Op] | None:
     """Return PAD and a convolution, for the padding EXPLICIT."""
-    pads, x = op.options.get("explicit_paddings", []), op.inputs[0]
-    if x is None or x.rank != 4 or len(pads) != 2 * x.rank or min(pads) < 0:
+    pads, x = op.options.get("explicit_paddings", []), op.operand(0)
+    if x.rank != 4 or len(pads) != 2 * x.rank or min(pads) < 0:
         return None
     shape = tuple(size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True))
     paddings = int32_constant(
@@ -146,11 +145,11 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
     padded = rw.op("PAD", x, paddings, like=x, shape=shape)
     options = Options({**op.options, "padding": "VALID"})
     convolution = rewrite_conv_2d(replace(op, inputs=(padded, *op.inputs[1:]), options=options))
-    return None if convolution is None else [*rw.ops, *convolution]
+    return [*rw.ops, *convolution] if convolution else None
 
 
-def _translate_window(op: Op) -> Mapping[str, Any] | None:
-    """Return TFLite's options of a 2-D convolution or pool, None if TFLite cannot express them."""
+def _translate_window(op: Op) -> Mapping[str, Any]:
+    """Return TFLite's options of a 2-D convolution or pool, {} if TFLite cannot express them."""
     attributes = op.options
     strides, dilations = (attributes.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
     plain = (
@@ -159,7 +158,7 @@ def _translate_window(op: Op) -> Mapping[str, Any] | None:
     if not plain or any(
         len(each) != 4 or each[0] != 1 or each[3] != 1 for each in (strides, dilations)
     ):
-        return None
+        return {}
     return {
         "fused_activation_function": "NONE",
         "padding": attributes.get("padding"),
@@ -193,7 +192,7 @@ def rewrite_conv_3d(op: Op) -> Sequence[Op] | None:
 def rewrite_pool_2d(op: Op) -> Sequence[Op] | None:
     """MaxPool and AvgPool: TFLite has scalar options in place of lists."""
     window, kernel = _translate_window(op), op.options.get("ksize", [])
-    if window is None or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
+    if not window or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
         return None
     code = "MAX_POOL_2D" if "Max" in op.code else "AVERAGE_POOL_2D"
     size = {"filter_height": kernel[1], "filter_width": kernel[2]}
@@ -204,9 +203,7 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
     """ClipByValue: MAXIMUM(MINIMUM(x, high), low)."""
     if len(op.inputs) != 3 or len(op.outputs) != 1:
         return None
-    x, low, high = op.inputs
-    if x is None:
-        return None
+    x, low, high = (op.operand(i) for i in range(3))
     capped = replace(op.outputs[0], name=f"{op.outputs[0].name}/minimum")
     custom = x.dtype in (DType.FLOAT64, DType.UINT16, DType.UINT32, DType.UINT64)
     least, most = ("FlexMinimum", "FlexMaximum") if custom else ("MINIMUM", "MAXIMUM")
@@ -219,8 +216,8 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
 def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
     """Conv2DBackpropInput: TRANSPOSE_CONV, whose weights have another order of axes."""
     window = _translate_window(op)
-    sizes, weights, x = op.inputs if len(op.inputs) == _OPERANDS else (None, None, None)
-    if window is None or weights is None or weights.rank != 4:
+    sizes, weights, x = (op.operand(i) for i in range(3))
+    if not window or weights.rank != 4 or len(op.inputs) != _OPERANDS:
         return None
     height, width, out, channels = weights.shape
     rw = Rewriter(op)
@@ -230,13 +227,13 @@ def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
 
 def rewrite_bias_add(op: Op) -> Sequence[Op] | None:
     """BiasAdd: the bias belongs to the last axis, or to axis 1 of an NCHW image."""
-    x, bias = op.inputs if len(op.inputs) == 2 else (None, None)
+    x, bias = op.operand(0), op.operand(1)
     add = replace(op, code="FlexAddV2", options=Options())
-    if x is not None and x.dtype in _ADDED:
+    if x.dtype in _ADDED:
         add = as_builtin(op, "ADD", fused_activation_function="NONE")
     if op.options.get("data_format", "NHWC") != "NCHW":
         return [add]
-    if x is None or bias is None:
+    if len(op.inputs) != 2:
         return None
     rw = Rewriter(op)
     turned = _add_reshape(rw, bias, (bias.elements, *[1] * (x.rank - 2)))
@@ -255,8 +252,8 @@ def rewrite_identity_n(op: Op) -> Sequence[Op] | None:
 
 def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     """Reverse: a bool for each axis selects the axes; TFLite has a list of axes."""
-    x, which = op.inputs if len(op.inputs) == 2 else (None, None)
-    if which is None or which.data is None:
+    x, which = op.operand(0), op.operand(1)
+    if which.data is None:
         return None
     axes = int32_constant(f"{which.name}/axes", np.flatnonzero(which.data))
     return [as_builtin(op, "REVERSE_V2", x, axes)]
@@ -265,9 +262,9 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
 def rewrite_fake_quantization(op: Op) -> Sequence[Op] | None:
     """FakeQuantWithMinMaxVars: the bounds are inputs, and options in TFLite."""
     x, *bounds = op.inputs
-    if len(bounds) != 2 or any(t is None or t.data is None or t.elements != 1 for t in bounds):
+    if len(bounds) != 2 or any(not t or t.values.size != 1 for t in bounds):
         return None
-    low, high = (float(t.data.item()) for t in bounds if t is not None and t.data is not None)
+    low, high = (float(t.values.item()) for t in op.present[1:])
     options = {"num_bits": 8, "narrow_range": False, **op.options, "min": low, "max": high}
     return [as_builtin(op, "FAKE_QUANT", x, **options)]
 
@@ -278,8 +275,8 @@ def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
         str(op.options.get(name, usual))
         for name, usual in (("src_format", "NHWC"), ("dst_format", "NCHW"))
     )
-    x = op.inputs[0]
-    if x is None or x.shape[:1] != (len(source),) or sorted(source) != sorted(target):
+    x = op.operand(0)
+    if x.shape[:1] != (len(source),) or sorted(source) != sorted(target):
         return None
     order = int32_constant(f"{op.outputs[0].name}/order", [source.index(axis) for axis in target])
     return [as_builtin(op, "GATHER", x, order, axis=0, batch_dims=0)]
@@ -310,16 +307,15 @@ def rule_with_block_size(code: str) -> Rule:
 def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     """FusedBatchNorm in inference: (x - mean) * scale / sqrt(variance + epsilon) + offset."""
     attributes, dtype = op.options, DType.FLOAT32
-    operands = [t for t in op.inputs if t is not None]
     plain = attributes.get("data_format", "NHWC") in ("NHWC", "NDHWC")
     if (
         attributes.get("is_training", True)
         or not plain
-        or len(operands) != 5
-        or any(t.dtype is not dtype for t in operands)
+        or len(op.present) != 5
+        or any(t.dtype is not dtype for t in op.present)
     ):
         return None
-    x, scale, offset, mean, variance = operands
+    x, scale, offset, mean, variance = op.present
     y, rw = op.outputs[0], Rewriter(op)
     channels = replace(variance, name=y.name)
     epsilon = np.array(attributes.get("epsilon", 1e-4), np.float32).reshape(())

@@ -65,7 +65,7 @@ def _translate_graph(graph: Graph) -> Graph:
             continue
         known = replace(op, options=Options(_read_attributes(op)))
         rule = RULES.get(op.code.removeprefix(PREFIX))
-        ops += (None if rule is None or has_converter(op) else _apply_rule(rule, known)) or [known]
+        ops += (_apply_rule(rule, known) if rule and not has_converter(op) else ()) or [known]
     return replace(graph, ops=tuple(ops))
 
 

@@ -36,8 +36,8 @@ def flatten_packs(graph: Graph) -> Graph:
 
 def _flatten_pack(found: Match) -> list[Op]:
     """Return the operators that replace PACK."""
-    parts = [t for t in found.last.inputs if t is not None]
-    near = [found.graph.producers.get(t) for t in parts]
+    parts = [*found.last.present]
+    near = [found.graph.producers.find(t) for t in parts]
     return _flatten(found.last, found.last.outputs[0], parts, near)
 
 
@@ -53,10 +53,10 @@ def _becomes_reshape(op: Op) -> bool:
     return op.is_builtin(*_RESHAPES) or op.code.startswith(_RECURRENT)
 
 
-def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op | None]) -> list[Op]:
+def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> list[Op]:
     """Return the operators that replace PACK or UNPACK; nothing unless the conditions hold."""
     # The converters of invalid operators raise errors.
-    if any(each is not None and _becomes_reshape(each) for each in near) or rules_for(op) is None:
+    if any(map(_becomes_reshape, near)) or rules_for(op) is None:
         return []
     axis, first = int(op.options.get("axis", 0)), parts[0]
     axis += whole.rank if axis < 0 else 0

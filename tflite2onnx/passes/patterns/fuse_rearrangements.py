@@ -89,13 +89,12 @@ class _Mover:
 
     def fuse_moves(self, op: Op) -> Op:
         """Return one operator for an operator and those before it; the operator itself if none."""
-        y = op.outputs[0] if op.is_builtin(*_ENDS) else None
-        if y is None or y.rank != _IMAGE or y in self._images:
+        if not op.is_builtin(*_ENDS) or (y := op.outputs[0]).rank != _IMAGE or y in self._images:
             return op
         chain = list(self._walk_back(op))
-        x = chain[-1].inputs[_find_data_input(chain[-1])]
+        x = chain[-1].operand(_find_data_input(chain[-1]))
         codes = {each.code for each in chain}
-        if x is None or x not in self._images or not codes.issuperset(_ENDS):
+        if x not in self._images or not codes.issuperset(_ENDS):
             return op
         if not _keeps_batch(x, chain):
             return op
@@ -108,13 +107,12 @@ class _Mover:
     def _walk_back(self, op: Op) -> Iterator[Op]:
         """Yield an operator and the operators before it that move elements, the last one first."""
         yield op
-        tensor = op.inputs[_find_data_input(op)]
-        while tensor is not None and tensor not in self._images:
-            before = self._producers.get(tensor)
-            if before is None or not before.is_builtin(*_MOVES):
+        before = op
+        while (tensor := before.operand(_find_data_input(before))) not in self._images:
+            before = self._producers.find(tensor)
+            if not before.is_builtin(*_MOVES):
                 return
             yield before
-            tensor = before.inputs[_find_data_input(before)]
 
 
 def _keeps_batch(x: Tensor, chain: Sequence[Op]) -> bool:
@@ -136,7 +134,7 @@ def _find_places(chain: Sequence[Op], x: Tensor, y: Tensor) -> Array | None:
             places, tensor = places.reshape(op.outputs[0].shape), op.outputs[0]
             continue
         operator = rules_for(op)
-        arrays = [places if t is tensor else t.data for t in op.inputs if t is not None]
+        arrays = [places if t is tensor else t.data for t in op.present]
         known = [array for array in arrays if array is not None]
         if operator is None or len(known) < len(arrays):
             return None

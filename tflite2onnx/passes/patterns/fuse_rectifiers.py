@@ -118,8 +118,8 @@ def _find_functions(
     """Return the functions that an operator computes, by the tensor that each depends on."""
     choices = [
         {**functions.get(t, {}), **({t: _make_identity()} if is_float(t) else {})}
-        for t in op.inputs
-        if t is not None and t.data is None
+        for t in op.present
+        if t.data is None
     ]
     if not choices or not all(_is_known(t) for t in (*op.inputs, *op.outputs)):
         return {}
@@ -130,8 +130,7 @@ def _find_functions(
         if all(x in each for each in choices):
             operands = [
                 _Homogeneous(0, t.data, t.data) if t.data is not None else _get(functions, t, x)
-                for t in op.inputs
-                if t is not None
+                for t in op.present
             ]
             if (function := _evaluate_operator(op, operands)) is not None:
                 found[x] = function

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op import find_convolved_input
 from tflite2onnx.op.vision.resize import indices_in_kernel
 from tflite2onnx.passes.operands import RESHAPES, find_producer
@@ -51,9 +51,9 @@ def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
     for op in reversed([*graph.every_op()]):
         data = find_convolved_input(op)
         if data is not None:
-            found |= {t for t in op.inputs[data : data + 1] if t is not None}
+            found.add(op.operand(data))
         elif op.is_builtin(*_KEEP_IMAGES) and not found.isdisjoint(op.outputs):
-            found |= {t for t in op.inputs if t is not None}
+            found.update(op.present)
     return found
 
 
@@ -63,7 +63,7 @@ def _fuse_repeats(found: Match) -> list[Op]:
     if y.dtype not in _TYPES or y not in found.analyze(_find_convolved_tensors):
         return []
     x = _find_source(op, y.shape, found.graph)
-    if x is None or x.dtype is not y.dtype or not same_scale(x, y):
+    if x.dtype is not y.dtype or not same_scale(x, y):
         return []
     if x.sizes[0] != y.sizes[0] or not (x.symbols.keys() | y.symbols.keys()) <= {0}:
         return []
@@ -82,36 +82,37 @@ def _fuse_repeats(found: Match) -> list[Op]:
     return rewriter.ops
 
 
-def _find_source(last: Op, shape: Shape, graph: Graph) -> Tensor | None:
-    """Return the tensor that is repeated before a RESHAPE to a shape, along one axis or several."""
-    wide = last.inputs[0] if last.is_builtin(*RESHAPES) and last.inputs else None
-    tile = find_producer(wide, graph, "BROADCAST_TO", "TILE")
-    first = None if tile is None else find_producer(tile.inputs[0], graph, *RESHAPES)
-    if tile is None or first is None:
-        return None
+def _find_source(last: Op, shape: Shape, graph: Graph) -> Tensor:
+    """Return the tensor that is repeated before a RESHAPE to a shape, along one axis or several.
+
+    Returns `ABSENT` if none is.
+    """
+    tile = find_producer(last.operand(0), graph, "BROADCAST_TO", "TILE")
+    first = find_producer(tile.operand(0), graph, *RESHAPES)
+    if first is NO_OP or not last.is_builtin(*RESHAPES):
+        return ABSENT
     before = _find_shape_before(first.outputs[0].shape, tile.outputs[0].shape, shape)
-    x = first.inputs[0]
-    if before is None or x is None:
-        return None
+    x = first.operand(0)
+    if not before:
+        return ABSENT
     if x.shape != before:
         return _find_source(first, before, graph)
-    earlier = find_producer(x, graph, *RESHAPES)
-    source = None if earlier is None else _find_source(earlier, before, graph)
-    return x if source is None else source
+    source = _find_source(find_producer(x, graph, *RESHAPES), before, graph)
+    return x if source is ABSENT else source
 
 
-def _find_shape_before(narrow: Shape, wide: Shape, shape: Shape) -> Shape | None:
-    """Return the shape before an axis is added and repeated; None unless condition 1 holds.
+def _find_shape_before(narrow: Shape, wide: Shape, shape: Shape) -> Shape:
+    """Return the shape before an axis is added and repeated; () unless condition 1 holds.
 
     `narrow` has the axis of size 1, in `wide` it is repeated, in `shape` it is joined.
     """
     axes = [i for i, n in enumerate(narrow) if len(narrow) == len(wide) and n != wide[i]]
     if len(axes) != 1 or axes[0] == 0 or narrow[axes[0]] != 1:
-        return None
+        return ()
     (axis,) = axes
     before, last = narrow[:axis] + narrow[axis + 1 :], axis - 1
     joined = (*before[:last], before[last] * wide[axis], *before[axis:])
-    return before if joined == shape else None
+    return before if joined == shape else ()
 
 
 def _takes_same_pixels(size: int, new: int) -> bool:

@@ -42,8 +42,8 @@ def _copy_parts(found: Match) -> list[Op]:
     """Return the copies that replace an operator; empty unless the conditions hold."""
     op, graph = found.last, found.graph
     sources = _list_data(op)
-    first = graph.producers.get(sources[0]) if sources and sources[0] is not None else None
-    if first is None or not first.is_builtin(*_INVERSES[op.code]):
+    first = graph.producers.find(sources[0])
+    if not first.is_builtin(*_INVERSES[op.code]):
         return []
     joins = op.code in _JOINS
     whole, parts = (
@@ -56,32 +56,25 @@ def _copy_parts(found: Match) -> list[Op]:
     axes = {_find_axis(op), _find_axis(first)}
     if not fits or len(axes) != 1 or None in axes or {op.activation, first.activation} != {"NONE"}:
         return []
-    if any(x is None or not _are_alike(x, y) for x, y in pairs):
+    if not all(_are_alike(x, y) for x, y in pairs):
         return []
-    return [copy_op(op, x, y) for x, y in pairs if x is not None]
+    return [copy_op(op, x, y) for x, y in pairs]
 
 
-def _list_data(op: Op) -> tuple[Tensor | None, ...]:
+def _list_data(op: Op) -> tuple[Tensor, ...]:
     """Return the inputs that are split or joined."""
-    return (
-        op.inputs[1:2] if op.code == "SPLIT" else op.inputs[: 1 if op.code == "SPLIT_V" else None]
-    )
+    places = {"SPLIT": slice(1, 2), "SPLIT_V": slice(1)}
+    return op.present[places.get(op.code, slice(None))]
 
 
 def _find_axis(op: Op) -> int | None:
     """Return the axis along which an operator splits or joins, None if it is not constant."""
     whole = op.outputs[0] if op.code in _JOINS else _list_data(op)[0]
-    if whole is None or not whole.rank:
-        return None
-    place = _AXIS.get(op.code)
-    axis = None if place is None else op.inputs[place]
-    if axis is not None and axis.data is not None and axis.data.size == 1:
-        number = int(axis.data.reshape(()))
-    elif place is None:
-        number = int(op.options.get("axis", 0))
-    else:
-        return None
-    return number % whole.rank if -whole.rank <= number < whole.rank else None
+    given = [op.options.get("axis", 0)]
+    if op.code in _AXIS:
+        given = op.operand(_AXIS[op.code]).values.reshape(-1).tolist()
+    in_range = len(given) == 1 and -whole.rank <= given[0] < whole.rank
+    return int(given[0]) % whole.rank if in_range else None
 
 
 def _are_alike(x: Tensor, y: Tensor) -> bool:

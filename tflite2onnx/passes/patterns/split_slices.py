@@ -49,8 +49,8 @@ def _list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
     """Return the operators that slice each tensor."""
     slices: dict[Tensor, list[Op]] = {}
     for op in graph.ops:
-        if op.is_builtin(*_SLICES) and op.inputs and op.inputs[0] is not None:
-            slices.setdefault(op.inputs[0], []).append(op)
+        if op.is_builtin(*_SLICES):
+            slices.setdefault(op.operand(0), []).append(op)
     return slices
 
 
@@ -65,13 +65,14 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
     """Return the operators that replace the slices of a tensor; none unless the conditions hold."""
     if x.data is not None or x.symbols or not 0 < x.elements <= _MOST:
         return []
-    items = [_find_item(x, op) for op in ops]
-    axes = {item.axes for item in items if item is not None}
-    if None in items or len(axes) != 1:
+    found = [_find_item(x, op) for op in ops]
+    items = [item for item in found if item]
+    axes = {item.axes for item in items}
+    if len(items) < len(found) or len(axes) != 1:
         return []
     (moved,) = axes
     count = prod(x.shape[axis] for axis in moved)
-    parts = {item.number: op.outputs[0] for item, op in zip(items, ops, strict=True) if item}
+    parts = {item.number: op.outputs[0] for item, op in zip(items, ops, strict=True)}
     if len(ops) != count or len(parts) != count:
         return []
     rewriter, rest = Rewriter(ops[0]), [i for i in range(x.rank) if i not in moved]
@@ -99,7 +100,7 @@ def _find_item(x: Tensor, op: Op) -> _Item | None:
         return None
     if not same_quantization(x.quantization, y.quantization):
         return None
-    if x.quantization is not None and x.quantization.per_axis:
+    if x.quantization and x.quantization.per_axis:
         return None
     taken = {i: r for i, r in enumerate(ranges) if r != range(x.shape[i])}
     if x.rank - 1 not in taken or any(len(indices) != 1 for indices in taken.values()):

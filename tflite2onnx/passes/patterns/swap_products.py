@@ -25,7 +25,7 @@ from math import prod
 from operator import mul
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
@@ -68,26 +68,24 @@ def _swap_operands(found: Match) -> list[Op]:
 
 def _is_moved(tensor: Tensor, graph: Graph) -> bool:
     """Return whether a tensor is constant, or a TRANSPOSE computes its elements."""
-    op = graph.producers.get(tensor)
-    if op is not None and op.is_builtin("RESHAPE"):
-        op = graph.producers.get(op.inputs[0]) if op.inputs[0] is not None else None
-    return tensor.data is not None or (op is not None and op.is_builtin("TRANSPOSE"))
+    op = graph.producers.find(tensor)
+    if op.is_builtin("RESHAPE"):
+        op = graph.producers.find(op.operand(0))
+    return tensor.data is not None or op.is_builtin("TRANSPOSE")
 
 
 def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     """Return whether only a TRANSPOSE reads a product, and puts one of its rows' axes last."""
     tensor, reader = product, graph.readers.find_only_reader(product)
-    if reader is not None and reader.is_builtin("RESHAPE"):
+    if reader.is_builtin("RESHAPE"):
         tensor = reader.outputs[0]
         reader = graph.readers.find_only_reader(tensor)
-    if reader is None or not reader.is_builtin("TRANSPOSE"):
+    order = find_order(reader)
+    if not order or len(order) != tensor.rank:
         return False
-    order = reader.inputs[1] if len(reader.inputs) > 1 else None
-    if order is None or order.data is None or order.data.size != tensor.rank:
+    if tensor.symbols != product.symbols or (tensor.symbols and order[0] != 0):
         return False
-    if tensor.symbols != product.symbols or (tensor.symbols and order.data.flat[0] != 0):
-        return False
-    moved = [int(axis) for axis in order.data if tensor.shape[int(axis)] > 1]
+    moved = [axis for axis in order if tensor.shape[axis] > 1]
     before = [1, *accumulate(tensor.shape, mul)]  # the number of elements over the axes before
     *batch, rows, _ = product.shape
     start = prod(batch)

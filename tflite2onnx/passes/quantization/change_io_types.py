@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tflite2onnx.errors import OptionError
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.quantization.storage import Storage, is_quantized, move_zero_point
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.suggestions import suggest_names
@@ -76,10 +76,9 @@ def _change_input(graph: Graph, old: Tensor, dtype: DType) -> Graph:
         new = _make_end(old, old, dtype)
         graph = _replace_end(graph, "inputs", old, new, inner)
         return replace(graph, ops=(_make_op("QUANTIZE", 0, new, inner), *graph.ops))
-    quantize = next(
-        (op for op in graph.ops if op.is_builtin("QUANTIZE") and op.inputs == (old,)), None
-    )
-    if quantize is None:
+    readers = (op for op in graph.ops if op.is_builtin("QUANTIZE") and op.inputs == (old,))
+    quantize = next(readers, NO_OP)
+    if quantize is NO_OP:
         raise _explain_float_end(old, dtype, "no QUANTIZE reads it")
     integers = quantize.outputs[0]
     new = _make_end(old, integers, dtype)
@@ -101,9 +100,9 @@ def _change_output(graph: Graph, old: Tensor, dtype: DType) -> Graph:
         graph = _replace_end(graph, "outputs", old, new, inner)
         code = "DEQUANTIZE" if dtype is DType.FLOAT32 else "QUANTIZE"
         return replace(graph, ops=(*graph.ops, _make_op(code, last, inner, new)))
-    producer = graph.producers.get(old)
-    integers = producer.inputs[0] if producer and producer.is_builtin("DEQUANTIZE") else None
-    if integers is None or not is_quantized(integers):
+    producer = graph.producers.find(old)
+    integers = producer.operand(0)
+    if not producer.is_builtin("DEQUANTIZE") or not is_quantized(integers):
         raise _explain_float_end(old, dtype, "no DEQUANTIZE computes it")
     new = _make_end(old, integers, dtype)
     graph = _replace_end(graph, "outputs", old, new, inner)

@@ -59,7 +59,9 @@ def make_symmetric(graph: Graph) -> Graph:
                 rounded[op] = _requantize_operands(op, changed)
     graph = graph.rewrite(lambda op: rounded.get(op, [op]))
     initial = tuple(
-        _round_anew(data, tensor, changed[tensor].quantization) if tensor in changed else data
+        _round_anew(data, tensor, _find_quantization(changed[tensor]))
+        if tensor in changed
+        else data
         for tensor, data in zip(graph.inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     )
     return replace(graph.replace_tensors(changed), initial=initial)
@@ -72,20 +74,22 @@ def _list_tensors(graph: Graph) -> set[Tensor]:
         declared = operator_for(op).quantization
         weights = declared.weights if isinstance(declared, Product) else None
         found |= {*op.outputs}
-        found |= {
-            t
-            for i, t in enumerate(op.inputs)
-            if t is not None and not (i == weights and t.data is not None)
-        }
+        found |= {t for i, t in enumerate(op.inputs) if t and (i != weights or t.data is None)}
     return found
 
 
 def _is_asymmetric(tensor: Tensor) -> bool:
     """Return whether a tensor of 8 bits is uint8, or has a zero point."""
-    own = tensor.quantization
-    if own is None or tensor.dtype not in _EIGHT_BITS or not is_quantized(tensor):
+    if tensor.dtype not in _EIGHT_BITS or not is_quantized(tensor):
         return False
-    return tensor.dtype is DType.UINT8 or bool(own.zero_point.any())
+    return tensor.dtype is DType.UINT8 or bool(_find_quantization(tensor).zero_point.any())
+
+
+def _find_quantization(tensor: Tensor) -> Quantization:
+    """Return the scales of a tensor; OperatorError if it has none."""
+    if not tensor.quantization:
+        raise OperatorError(f"{tensor.name} must be quantized")
+    return tensor.quantization
 
 
 def _lacks_opposite(tensor: Tensor) -> bool:
@@ -97,8 +101,7 @@ def _lacks_opposite(tensor: Tensor) -> bool:
 
 def _requantize(tensor: Tensor) -> Tensor:
     """Return a tensor as int8 with the zero point 0, in a scale for the range of its integers."""
-    own = tensor.quantization
-    assert own is not None  # noqa: S101 - `_is_asymmetric`
+    own = _find_quantization(tensor)
     bounds = np.array(integer_range(tensor.dtype))
     most = np.abs(bounds[:, None] - own.zero_point.reshape(-1)).max(0).reshape(own.scale.shape)
     scale = (own.scale * (most / _LARGEST)).astype(np.float32)
@@ -107,12 +110,9 @@ def _requantize(tensor: Tensor) -> Tensor:
     return replace(tensor, dtype=DType.INT8, quantization=new, data=data)
 
 
-def _round_anew(data: Array, tensor: Tensor, new: Quantization | None) -> Array:
+def _round_anew(data: Array, tensor: Tensor, new: Quantization) -> Array:
     """Return integers of a tensor in another quantization, as int8."""
-    own = tensor.quantization
-    assert own is not None  # noqa: S101 - `_is_asymmetric`
-    assert new is not None  # noqa: S101 - `_requantize`
-    return encode_numbers(decode_constant(data, own), new, DType.INT8)
+    return encode_numbers(decode_constant(data, _find_quantization(tensor)), new, DType.INT8)
 
 
 def _requantize_operands(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
@@ -121,7 +121,7 @@ def _requantize_operands(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
     Raises:
         OperatorError: the operator depends on the integers of the file.
     """
-    if not any(t in changed for t in (*op.inputs, *op.outputs) if t is not None):
+    if not any(t in changed for t in (*op.present, *op.outputs)):
         return [op]
     operator, result = operator_for(op), op.outputs[0]
     _check_numbers(operator)
@@ -140,16 +140,16 @@ def _dequantize_inputs(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
     rw = Rewriter(op)
     real = {
         t: rw.op("DEQUANTIZE", t, output=_as_float(t, "real"))
-        for t in dict.fromkeys(op.inputs)
-        if t in changed and t is not None
+        for t in dict.fromkeys(op.present)
+        if t in changed
     }
     return [*rw.ops, op.with_inputs(real)]
 
 
 def _limit_input(op: Op, result: Tensor) -> list[Op]:
     """Return QUANTIZE of real numbers that are limited to the range of the file's integers."""
-    x, own = op.inputs[0], result.quantization
-    if x is None or own is None or x.dtype is not DType.FLOAT32:
+    x, own = op.operand(0), _find_quantization(result)
+    if x.dtype is not DType.FLOAT32:
         return [op]
     low, high = (float((i - own.zero_point[0]) * own.scale[0]) for i in integer_range(result.dtype))
     rw = Rewriter(op)
@@ -187,22 +187,21 @@ def _implies_relu(operator: Operator, result: Tensor) -> bool:
     has_option = op.options.get("fused_activation_function") == "NONE"
     computes = isinstance(operator.quantization, (Product, Real))
     lowest, _ = integer_range(result.dtype)
-    return has_option and computes and own is not None and int(own.zero_point[0]) == lowest
+    return has_option and computes and bool(own and own.zero_point[0] == lowest)
 
 
 def _round_product(op: Op, declared: Product, changed: Mapping[Tensor, Tensor]) -> Op:
     """Return a product with constant weights and bias rounded anew."""
-    x, w, bias = (op.inputs[i] if i < len(op.inputs) else None for i in declared.operands)
-    if x is None or w is None or not is_quantized(x) or not is_quantized(w):
+    x, w, bias = (op.operand(i) for i in declared.operands)
+    if not is_quantized(x) or not is_quantized(w):
         return op
-    data, constant = changed.get(x, x), bias is not None and bias.data is not None
-    sums = _dequantize_bias(x, w, bias) if bias is not None and constant else None
+    data, sums = changed.get(x, x), _dequantize_bias(x, w, bias)
     weights = changed.get(w, w)
     if w.data is not None and _is_asymmetric(w):
         weights = _round_weights(w, _find_channels(op, declared, w), data, sums)
     inputs = [*op.inputs]
     inputs[declared.weights] = w if w.data is None else weights
-    if bias is not None and sums is not None:
+    if sums.size:
         scale = _multiply_scales(data, weights)
         whole = np.rint(sums / scale).astype(np.int32)
         own = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
@@ -212,42 +211,37 @@ def _round_product(op: Op, declared: Product, changed: Mapping[Tensor, Tensor]) 
 
 def _multiply_scales(x: Tensor, weights: Tensor) -> Array:
     """Return the scales of the sums of products, as float64."""
-    a, b = x.quantization, weights.quantization
-    assert a is not None  # noqa: S101 - the operands of a product of integers
-    assert b is not None  # noqa: S101 - likewise
+    a, b = _find_quantization(x), _find_quantization(weights)
     product: Array = a.scale[0].astype(np.float64) * b.scale.astype(np.float64)
     return product
 
 
-def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array | None:
-    """Return the real numbers of a bias, float64, None if it is not stored as integers."""
+def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array:
+    """Return the real numbers of a bias, float64, none if it is not stored as integers."""
     if bias.dtype not in (DType.INT32, DType.INT64) or bias.data is None:
-        return None
+        return np.empty(0)
     return bias.data.astype(np.float64) * _multiply_scales(x, weights)
 
 
 def _find_channels(op: Op, declared: Product, weights: Tensor) -> int | None:
     """Return the axis of weights that has a scale for each channel, None for a single scale."""
-    own = weights.quantization
-    if own is not None and own.per_axis:
+    own = _find_quantization(weights)
+    if own.per_axis:
         return own.axis
     if declared.depthwise:
         return weights.rank - 1
     return 0 if op.is_builtin("CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV") else None
 
 
-def _round_weights(w: Tensor, axis: int | None, x: Tensor, sums: Array | None) -> Tensor:
+def _round_weights(w: Tensor, axis: int | None, x: Tensor, sums: Array) -> Tensor:
     """Return weights as int8 with the zero point 0; `sums` is the bias in real numbers."""
-    own, data = w.quantization, w.data
-    assert own is not None  # noqa: S101 - `_is_asymmetric`
-    assert x.quantization is not None  # noqa: S101 - a product of integers
-    assert data is not None  # noqa: S101 - a constant
-    numbers = decode_constant(data, own)
+    own = _find_quantization(w)
+    numbers = decode_constant(w.values, own)
     others = tuple(i for i in range(w.rank) if i != axis)
     most = np.abs(numbers).max(others, initial=0).reshape(-1).astype(np.float64)
     scale = most / _LARGEST
-    if sums is not None:
-        least = np.abs(sums) / (x.quantization.scale[0] * _LARGEST_BIAS)
+    if sums.size:
+        least = np.abs(sums) / (_find_quantization(x).scale[0] * _LARGEST_BIAS)
         scale = np.maximum(scale, least if axis is not None else least.max(initial=0))
     scale = np.where(scale > 0, scale, own.scale.max()).astype(np.float32)
     new = Quantization(scale, np.zeros(scale.size, np.int64), axis or 0)

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Op
+from tflite2onnx.graph import Op, Producers
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
@@ -57,7 +57,7 @@ class Matrix(NamedTuple):
     def select_rows(self, indices: Array) -> Matrix:
         """Return some of the rows."""
         quantization = self.quantization
-        if quantization is not None and quantization.per_axis:
+        if quantization and quantization.per_axis:
             scale, zero = quantization.scale[indices], quantization.zero_point[indices]
             quantization = replace(quantization, scale=scale, zero_point=zero)
         return Matrix(self.data[indices], self.dtype, quantization)
@@ -92,7 +92,7 @@ class Formulas:
     """The formulas of the outputs of operators, one object for each tensor."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
-        self.producers = {t: op for op in ops for t in op.outputs}
+        self.producers = Producers(ops)
         self._left = _MOST
         self._known: dict[Tensor, Formula] = {}
         for op in ops:  # in order of execution, which keeps recursion shallow
@@ -103,13 +103,11 @@ class Formulas:
         """Return the formula of a tensor."""
         return self._known.setdefault(tensor, Atom(tensor))
 
-    def find_producer(self, tensor: Tensor) -> Op | None:
-        """Return the producer of a tensor, before any CAST to the same dtype."""
-        op = self.producers.get(tensor)
-        while op is not None and op.is_builtin("CAST") and op.inputs[0] is not None:
-            if op.inputs[0].dtype is not tensor.dtype:
-                break
-            op = self.producers.get(op.inputs[0])
+    def find_producer(self, tensor: Tensor) -> Op:
+        """Return the producer of a tensor, before any CAST to the same dtype; else `NO_OP`."""
+        op = self.producers.find(tensor)
+        while op.is_builtin("CAST") and op.operand(0).dtype is tensor.dtype:
+            op = self.producers.find(op.operand(0))
         return op
 
     def _take_budget(self, elements: int) -> bool:
@@ -118,7 +116,7 @@ class Formulas:
         return self._left >= 0
 
     def _make_formula(self, op: Op, output: Tensor) -> Formula | None:
-        inputs = [t for t in op.inputs if t is not None]
+        inputs = op.present
         product = op.code in _PRODUCTS
         real = is_float(output) and (product or not any(t.quantization for t in inputs))
         if op.custom or op.activation != "NONE" or not real or not inputs:
@@ -136,7 +134,7 @@ class Formulas:
     def _make_product_formula(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
         x, weights = inputs[:2]
         matrix = None if op.options.get("adj_x") else self._make_matrix(op, weights)
-        if matrix is None or not is_float(x) or x.shape[-1:] != matrix.data.shape[1:]:
+        if not matrix or not is_float(x) or x.shape[-1:] != matrix.data.shape[1:]:
             return None
         bias = np.zeros(len(matrix.data), np.float32)
         if inputs[2:]:
@@ -152,11 +150,8 @@ class Formulas:
         if weights.data is None or weights.rank != _RANK or operator is None:
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
-        if (
-            quantization is not None
-            and quantization.per_axis
-            and (turned or quantization.axis != 0 or quantization.block_size)
-        ):
+        along = quantization if quantization and quantization.per_axis else None
+        if along and (turned or along.axis or along.block_size):
             return None
         data = weights.data.T if turned else weights.data
         return (

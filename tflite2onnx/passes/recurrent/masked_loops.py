@@ -12,13 +12,13 @@ The items behind the unmasked ones are computed, and nothing reads their outputs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op, Options, Producers
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import DType, Sizes, Tensor
 
@@ -39,36 +39,28 @@ class Choice(NamedTuple):
         return self.old.data is not None and not self.old.data.any()
 
 
-def find_choice(producers: Mapping[Tensor, Op], tensor: Tensor) -> Choice | None:
+def find_choice(producers: Producers, tensor: Tensor) -> Choice | None:
     """Return the choice that computes a value, or the item that a value stores; None if none does.
 
     The item of the mask is [batch, 1].
     """
-    op = producers.get(tensor)
-    while op is not None and op.is_builtin("RESHAPE", "EXPAND_DIMS", "DYNAMIC_UPDATE_SLICE"):
-        stored = op.inputs[op.code == "DYNAMIC_UPDATE_SLICE"]
-        op = producers.get(stored) if stored is not None else None
-    if op is None or not op.is_builtin("SELECT", "SELECT_V2"):
+    op = producers.find(tensor)
+    while op.is_builtin("RESHAPE", "EXPAND_DIMS", "DYNAMIC_UPDATE_SLICE"):
+        op = producers.find(op.operand(op.code == "DYNAMIC_UPDATE_SLICE"))
+    if not op.is_builtin("SELECT", "SELECT_V2"):
         return None
-    match op.inputs:
-        case [Tensor() as item, Tensor() as new, Tensor() as old]:
-            repeat = producers.get(item)
-            if repeat is not None and repeat.is_builtin("TILE", "BROADCAST_TO"):
-                item = repeat.inputs[0] or item
-            return Choice(op, item, new, old)
-        case _:
-            return None
+    item, new, old = op.present
+    repeat = producers.find(item)
+    if repeat.is_builtin("TILE", "BROADCAST_TO"):
+        item = repeat.operand(0)
+    return Choice(op, item, new, old)
 
 
 def remove_choices(body: Graph, choices: Collection[Choice]) -> Graph:
     """Return the body of a loop in which all items are unmasked."""
     new = {choice.op.outputs[0]: choice.new for choice in choices}
     removed = {choice.op for choice in choices}
-    ops = [
-        replace(op, inputs=tuple(new.get(t, t) if t is not None else t for t in op.inputs))
-        for op in body.ops
-        if op not in removed
-    ]
+    ops = [op.with_inputs(new) for op in body.ops if op not in removed]
     return replace(body, ops=tuple(ops), outputs=tuple(new.get(t, t) for t in body.outputs))
 
 

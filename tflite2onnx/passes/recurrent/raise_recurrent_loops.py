@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op, Options, copy_op
+from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op
@@ -84,41 +84,38 @@ class _Loop:
     def __init__(self, op: Op, graph: Graph) -> None:
         (body,) = op.graphs
         self.op, self.body = op, body
-        firsts = [t for t in op.inputs[1:] if t is not None]
-        rows = zip(firsts, body.inputs, body.outputs[1:], op.outputs, strict=True)
+        rows = zip(op.present[1:], body.inputs, body.outputs[1:], op.outputs, strict=True)
         self.variables = [_Variable(*row) for row in rows]
         self.formulas = Formulas(body.ops)
         self.producers = self.formulas.producers
         self.counters = {v.now: v for v in self.variables if self._counts(v)}
-        self.limit: Tensor | None = None
+        self.limit = ABSENT
         self._graph = graph
         self.rounds = self._count_rounds()
 
     def _counts(self, variable: _Variable) -> bool:
         """Return whether a variable increases by 1 in each iteration."""
-        op = self.producers.get(variable.next)
-        if op is None or not op.is_builtin("ADD") or variable.first.data is None:
+        op = self.producers.find(variable.next)
+        if not op.is_builtin("ADD") or variable.first.data is None:
             return False
         if op.activation != "NONE":  # an activation would bound the counter
             return False
-        constants = [t.data for t in op.inputs if t is not None and t.data is not None]
+        constants = [t.values for t in op.present if t.values.size]
         by_one = len(constants) == 1 and bool((constants[0] == 1).all())
         return variable.now in op.inputs and by_one and _is_number(variable.next)
 
     def _count_rounds(self) -> int | str:
         """Return the number of iterations, 0 if it is unknown."""
-        begins = self.op.inputs[0]
+        begins = self.op.operand(0).values
         nexts = {v.next: v for v in self.counters.values()}
         ends: list[int | str | None] = []
         for test in self._list_conditions(self.body.outputs[0]):
-            op = self.producers.get(test)
-            counter = nexts.get(op.inputs[0]) if op and op.inputs[0] else None
-            limit = op.inputs[1] if op and op.is_builtin("LESS") and op.inputs[1:] else None
-            if counter is None or limit is None:
+            op = self.producers.find(test)
+            if not op.is_builtin("LESS") or op.operand(0) not in nexts:
                 return 0
-            self.limit = limit
-            ends.append(self._count_from(limit, _read_start(counter)))
-        if begins is None or begins.data is None or not begins.data.all():
+            self.limit = op.operand(1)
+            ends.append(self._count_from(self.limit, _read_start(nexts[op.operand(0)])))
+        if not begins.size or not begins.all():
             return 0
         counts = [end for end in ends if isinstance(end, int)]
         if len(counts) == len(ends):
@@ -129,22 +126,14 @@ class _Loop:
         """Return the difference of a limit and a start, None if it is unknown."""
         if limit.data is not None:
             return int(limit.data.max()) - start
-        op = self._graph.producers.get(limit)
-        shape = (
-            self._graph.producers.get(op.inputs[0]) if op and op.inputs and op.inputs[0] else None
-        )
-        operator = rules_for(op) if op else None
-        if (
-            op is None
-            or operator is None
-            or shape is None
-            or not shape.is_builtin("SHAPE")
-            or start
-        ):
+        op = self._graph.producers.find(limit)
+        shape = self._graph.producers.find(op.operand(0))
+        operator = rules_for(op)
+        if operator is None or not shape.is_builtin("SHAPE") or start:
             return None
-        x, constants = shape.inputs[0], [t.data for t in op.inputs[1:] if t is not None]
-        known = [data for data in constants if data is not None]
-        if x is None or len(known) < len(constants):
+        x, constants = shape.operand(0), op.present[1:]
+        known = [t.data for t in constants if t.data is not None]
+        if len(known) < len(constants):
             return None
         places = evaluate_op(operator, [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
@@ -154,15 +143,14 @@ class _Loop:
         tests, left, seen = [], [condition], set[Tensor]()
         while left:
             tensor = left.pop()
-            op = self.producers.get(tensor)
+            op = self.producers.find(tensor)
             if tensor in seen:  # else nested ANDs of one tensor would grow exponentially
                 continue
             seen.add(tensor)
-            if op is None or not op.is_builtin("LOGICAL_AND", "RESHAPE"):
+            if not op.is_builtin("LOGICAL_AND", "RESHAPE"):
                 tests.append(tensor)
                 continue
-            operands = op.inputs[:2] if op.code == "LOGICAL_AND" else op.inputs[:1]
-            left += [t for t in operands if t is not None]
+            left += op.present[: 2 if op.code == "LOGICAL_AND" else 1]
         return tests
 
     def find_last_count(self, start: int) -> Tensor | None:
@@ -186,12 +174,11 @@ class _Loop:
 
     def find_sequence_of(self, item: Tensor) -> Tensor | None:
         """Return the sequence outside the loop whose next item a tensor is, None if it is not."""
-        op = self.producers.get(item)
-        if op is None or not op.is_builtin("GATHER") or op.options.get("batch_dims"):
+        op = self.producers.find(item)
+        if not op.is_builtin("GATHER") or op.options.get("batch_dims"):
             return None
-        sequence, index = op.inputs[:2]
-        counter = self.counters.get(index) if index is not None else None
-        if sequence is None or counter is None or _read_start(counter) != 0:
+        sequence, index = op.operand(0), op.operand(1)
+        if index not in self.counters or _read_start(self.counters[index]) != 0:
             return None
         inside = sequence in self.producers or sequence in self.body.inputs
         axis = op.options.get("axis", 0) % max(sequence.rank, 1)
@@ -201,10 +188,10 @@ class _Loop:
     def find_written_item(self, variable: _Variable) -> Formula | None:
         """Return the item that each iteration writes to a list, None for other variables."""
         op = self.formulas.find_producer(variable.next)
-        if op is None or not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
+        if not op.is_builtin("DYNAMIC_UPDATE_SLICE"):
             return None
-        items, item, starts = op.inputs
-        if items is not variable.now or item is None or starts is None:
+        items, item, starts = op.present
+        if items is not variable.now:
             return None
         # TensorFlow makes some lists for the batch 1 beside items of a dynamic batch. LiteRT then
         # runs the loop for this batch only.
@@ -214,14 +201,13 @@ class _Loop:
 
     def _is_place(self, starts: Tensor) -> bool:
         """Return whether `starts` is the iteration along the first axis, and 0 along other axes."""
-        op = self.producers.get(starts)
-        if op is None or not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
+        op = self.producers.find(starts)
+        if not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
             return False
-        first, zeros = op.inputs
-        while first is not None and first not in self.counters:
-            reshape = self.producers.get(first)
-            first = reshape.inputs[0] if reshape and reshape.is_builtin("RESHAPE") else None
-        if first is None or zeros is None or zeros.data is None or zeros.data.any():
+        first, zeros = op.operand(0), op.operand(1)
+        while self.producers.find(first).is_builtin("RESHAPE") and first not in self.counters:
+            first = self.producers.find(first).operand(0)
+        if first not in self.counters or zeros.data is None or zeros.data.any():
             return False
         return _read_start(self.counters[first]) == 0
 
@@ -231,7 +217,7 @@ def _is_number(tensor: Tensor) -> bool:
 
 
 def _read_start(counter: _Variable) -> int:
-    return 0 if counter.first.data is None else int(counter.first.data.max())
+    return int(counter.first.values.max()) if counter.first.values.size else 0
 
 
 def _replace_loop(loop: _Loop) -> list[Op]:
@@ -244,7 +230,7 @@ def _replace_loop(loop: _Loop) -> list[Op]:
 def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
     """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
     sequence = _find_layer_sequence(loop, layer)
-    if sequence is None:
+    if not sequence:
         return []
     every, ends = _make_outputs(sequence, layer)
     sources = [_find_source(loop, layer, variable, every, ends) for variable in loop.variables]
@@ -256,7 +242,7 @@ def _find_layer_sequence(loop: _Loop, layer: _Layer) -> Tensor | None:
     """Return the sequence that a layer reads, None if its matrices do not fit."""
     sequence = loop.find_sequence(layer.cell.item)
     states = [each.now.sizes for each in layer.states]
-    fits = sequence is not None and layer.cell.fits(sequence.sizes[1:], states)
+    fits = sequence and layer.cell.fits(sequence.sizes[1:], states)
     return sequence if fits else None
 
 
@@ -282,7 +268,7 @@ def _add_copies(
 ) -> list[Op]:
     """Return operators and copies to the outputs of the loop; empty if a needed one is missing."""
     pairs = [(x, v.last) for x, v in zip(sources, loop.variables, strict=True) if v.last in needed]
-    copied = [(x, y) for x, y in pairs if x is not None and x.elements == y.elements]
+    copied = [(x, y) for x, y in pairs if x and x.elements == y.elements]
     if len(copied) < len(pairs):
         return []
     return [*ops, *(copy_op(loop.op, source, target) for source, target in copied)]
@@ -292,10 +278,10 @@ def _replace_masked_loop(loop: _Loop, graph: Graph) -> list[Op]:
     """Return the operators that replace a loop with a mask; empty if it is no recurrent layer."""
     others = [v for v in loop.variables if v.now not in loop.counters]
     found = [(v, find_choice(loop.producers, v.next)) for v in others]
-    choices = {v: choice for v, choice in found if choice is not None}
+    choices = {v: choice for v, choice in found if choice}
     masks = {loop.find_sequence_of(choice.item) for choice in choices.values()}
     mask = masks.pop() if masks else None
-    if masks or mask is None or len(choices) < len(others) or isinstance(loop.rounds, str):
+    if masks or not mask or len(choices) < len(others) or isinstance(loop.rounds, str):
         return []
     body = remove_choices(loop.body, choices.values())
     plain = _Loop(replace(loop.op, graphs=(body,)), graph)
@@ -317,7 +303,7 @@ def _build_masked_layer(
     h, sequence = layer.states[0], _find_layer_sequence(loop, layer)
     keeps = all(_keeps_value(loop, v, h, choices) for v in loop.variables if v.now in choices)
     own = all(choices[v.now].old is v.now for v in layer.states)
-    if sequence is None or mask.sizes != (*sequence.sizes[:2], 1) or not (keeps and own):
+    if not sequence or mask.sizes != (*sequence.sizes[:2], 1) or not (keeps and own):
         return []
     rw = Rewriter(loop.op)
     masked = MaskedSequence(rw, mask, h.last.name)
@@ -346,10 +332,10 @@ def _keeps_value(
     if choice.is_zero or value is not result:
         return choice.is_zero or choice.old is variable.now
     kept = next((v for v in loop.variables if v.now is choice.old), None)
-    if kept is None or loop.formula_of(kept) is not result:
+    if not kept or loop.formula_of(kept) is not result:
         return False
     a, b = kept.first, h.first
-    same = a is b or (a.data is not None and b.data is not None and np.array_equal(a.data, b.data))
+    same = a is b or (a.values.size > 0 and np.array_equal(a.values, b.values))
     return same and choices[kept.now].old is kept.now
 
 
@@ -375,6 +361,6 @@ def _find_layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
             next((v for v in loop.variables if loop.carries(v, change)), None)
             for change in cell.changes[1:]
         ]
-        states = [state, *(v for v in others if v is not None)]
+        states = [state, *(v for v in others if v)]
         if len(states) == len(cell.changes):
             yield _Layer(cell, states)

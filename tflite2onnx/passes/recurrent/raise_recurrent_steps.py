@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op, Options, copy_op
+from tflite2onnx.graph import NO_OP, Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Matrix, Sum
@@ -144,7 +144,7 @@ class _Replacement:
     def __init__(self, graph: Graph, formulas: Formulas) -> None:
         self.layers: list[_Layer] = []
         self._graph = graph
-        self._producers = dict(formulas.producers)
+        self._producers = Producers(graph.ops)
         self._tensors: dict[Formula, list[Tensor]] = {}
         for tensor in (*graph.inputs, *self._producers):
             self._tensors.setdefault(formulas.formula_of(tensor), []).append(tensor)
@@ -158,7 +158,7 @@ class _Replacement:
         before: list[Op] = []
         items = [self._find_tensor(cell.item, item, before) for cell in cells]
         starts = [self._find_tensor(each.before, h, before) for each in cells[0].changes]
-        found = [t for t in (*items, *starts) if t is not None]
+        found = [t for t in (*items, *starts) if t]
         outputs = [self._tensors[each.after][0] for each in cells[-1].changes]
         every = [step.op.outputs[0] for step in chain]
         fits = (
@@ -198,24 +198,21 @@ class _Replacement:
             tensor = waiting.pop()
             if tensor in made:
                 return True
-            op = self._producers.get(tensor)
-            if tensor not in seen and op is not None:
-                waiting += [t for t in op.inputs if t is not None]
+            if tensor not in seen:
+                waiting += self._producers.find(tensor).present
             seen.add(tensor)
         return False
 
     def _join_items(self, items: Sequence[Tensor], item: Tensor, copies: list[Op]) -> Tensor:
         """Return the items as a sequence [time, batch, numbers]."""
-        producer = self._producers.get(items[0])
-        unpack = producer if producer is not None and producer.is_builtin("UNPACK") else None
-        source = unpack.inputs[0] if unpack is not None else None
-        whole = producer is not None and producer.outputs == tuple(items)
-        axis = producer.options.get("axis", 0) if producer is not None else 0
+        producer = self._producers.find(items[0])
+        source, axis = producer.operand(0), producer.options.get("axis", 0)
+        whole = producer.is_builtin("UNPACK") and producer.outputs == tuple(items)
         target = _make_sequence_tensor(item, len(items), f"{items[0].name}/sequence")
-        if source is not None and whole and source.sizes == target.sizes and axis in (0, -3):
+        if whole and source.sizes == target.sizes and axis in (0, -3):
             return source
-        near = producer or self._graph.ops[0]
-        if source is not None and whole and axis in (1, -2):
+        near = self._graph.ops[0] if producer is NO_OP else producer
+        if whole and axis in (1, -2):
             turn = int32_constant("permutation", (1, 0, 2))
             copies.append(Op("TRANSPOSE", near.index, (source, turn), (target,)))
         elif len(items) == 1:

@@ -38,7 +38,7 @@ def cleared_elements(tensor: Tensor, room: int) -> Array:
             "the initial values of all variables must take at most 1 GiB, got more with"
             f" {tensor.name} ({tensor.nbytes:,} bytes)"
         )
-    zero = tensor.quantization.zero_point[0] if tensor.quantization is not None else 0
+    zero = tensor.quantization.zero_point[0] if tensor.quantization else 0
     element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
     return np.broadcast_to(element, tensor.shape)  # a file may declare any size
 
@@ -55,7 +55,7 @@ def unmark_computed_variables(graph: Graph, lasting: Collection[Tensor]) -> Grap
     for inner in graph.every_graph():
         read = {*lasting, *inner.inputs}
         for op in inner.ops:
-            read.update(t for t in op.inputs if t is not None)
+            read.update(op.present)
             found = (t for t in op.outputs if t.is_variable and t not in read)
             computed.update({t: replace(t, is_variable=False) for t in found})
     return graph.replace_tensors(computed) if computed else graph
@@ -84,8 +84,8 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
 
 
 def _decode_source(op: Op) -> Array | None:
-    source, target = op.inputs[0] if op.inputs else None, op.outputs[0]
-    if source is None or source.data is None or source.quantization is None:
+    source, target = op.operand(0), op.outputs[0]
+    if source.data is None or source.quantization is None:
         return None
     same = op.is_builtin("DEQUANTIZE") and source.data.shape == target.shape
     return decode_constant(source.data, source.quantization) if same else None

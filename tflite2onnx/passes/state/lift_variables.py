@@ -99,7 +99,7 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
 
 
 def _list_variables(op: Op) -> list[Tensor]:
-    return [t for t in (*op.inputs, *op.outputs) if t is not None and t.is_variable]
+    return [t for t in (*op.present, *op.outputs) if t.is_variable]
 
 
 def _writes_to_inputs(op: Op) -> bool:
@@ -126,12 +126,12 @@ def _find_variable_uses(
     """
     handles = _find_handles(graph.every_op()) if around is None else around
     for op in graph.every_op():
-        resource = handles.get(op.inputs[0]) if op.inputs and op.inputs[0] else None
+        resource = handles.get(op.operand(0))
         if resource and op.is_builtin("READ_VARIABLE"):
             yield from (Use(resource, t, writes=False) for t in op.outputs)
         elif resource and op.is_builtin("ASSIGN_VARIABLE"):
-            yield from (Use(resource, t, writes=True) for t in op.inputs[1:] if t is not None)
-        reads = [t for t in op.inputs if t is not None and t.is_variable]
+            yield from (Use(resource, t, writes=True) for t in op.present[1:])
+        reads = [t for t in op.present if t.is_variable]
         yield from (Use(t, t, writes=False) for t in reads)
         writes = [*(reads if _writes_to_inputs(op) else ()), *op.outputs]
         yield from (Use(t, t, writes=True) for t in writes if t.is_variable)
@@ -200,10 +200,9 @@ class _Walk:
         self.now[variable], self.written[variable] = value, op
 
     def _find_resource(self, op: Op) -> Resource:
-        handle = op.inputs[0]
-        if handle is None or handle not in self.handles:
+        if op.operand(0) not in self.handles:
             raise OperatorError("its handle must come from a VAR_HANDLE")
-        return self.handles[handle]
+        return self.handles[op.operand(0)]
 
     def _read_variable(self, op: Op) -> None:
         variable, (target,) = self._find_resource(op), op.outputs
@@ -224,14 +223,14 @@ class _Walk:
         self._write_variable(self._find_resource(op), self.current_tensor(value), op)
 
     def _add_op(self, op: Op) -> None:
-        inputs = [None if t is None else self.current_tensor(t) for t in op.inputs]
-        variables = [t for t in op.inputs if t is not None and t.is_variable]
+        changed = op.map_inputs(self.current_tensor)
+        variables = [t for t in op.present if t.is_variable]
         outputs = [self._make_written_tensor(t, op) if t.is_variable else t for t in op.outputs]
         if _writes_to_inputs(op):
             outputs += [self._make_written_tensor(t, op) for t in variables]
             if len({*variables}) < len(variables):
                 op = replace(op, options=Options({**op.options, "shared_state": True}))
-        op = replace(op, inputs=tuple(inputs), outputs=tuple(outputs))
+        op = replace(op, inputs=changed.inputs, outputs=tuple(outputs))
         self.ops.append(self._rewrite_control_flow(op) if op.graphs else op)
 
     def _combine_goes_on(

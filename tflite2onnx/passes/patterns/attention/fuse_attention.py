@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from math import inf, prod
 from typing import NamedTuple
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.passes.operands import find_order, find_producer, is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
@@ -39,7 +39,6 @@ from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Shape, Tensor
 
 HEADS_FIRST, _TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
-_BINARY = 2  # inputs
 _MATRIX = 2  # axes
 
 
@@ -71,28 +70,28 @@ def _find_attention(found: Match) -> Op | None:
         return None
     product = trace_matrices(Matrices(found.tensors["product"]), graph)
     weighting = find_producer(product.tensor, graph, "BATCH_MATMUL")
-    if weighting is None or product != Matrices(product.tensor) or weighting.options.adj_x:
+    if product != Matrices(product.tensor) or weighting.options.adj_x:
         return None
-    weights, rows = weighting.inputs
-    values = _find_rows(Matrices(rows, weighting.options.adj_y), graph) if rows else None
-    softmax = trace_matrices(Matrices(weights), graph) if weights else None
-    if values is None or softmax is None or softmax != Matrices(softmax.tensor):
-        return None
+    values = _find_rows(Matrices(weighting.operand(1), weighting.options.adj_y), graph)
+    softmax = trace_matrices(Matrices(weighting.operand(0)), graph)
     op = find_producer(softmax.tensor, graph, "SOFTMAX")
-    if op is None or op.inputs[0] is None or op.options.get("beta", 1) != 1 or values.factor != 1:
+    if not values or softmax != Matrices(softmax.tensor) or values.factor != 1:
         return None
-    for summand, mask in _list_sums(op.inputs[0], graph):
-        scores = _find_scores(summand, graph)
-        if scores is not None:
-            return _make_attention(last, scores, values.tensor, mask)
+    if op.options.get("beta", 1) != 1:
+        return None
+    for summand, masks in _list_sums(op.operand(0), graph):
+        if scores := _find_scores(summand, graph):
+            return _make_attention(last, scores, values.tensor, masks)
     return None
 
 
-def _make_attention(last: Op, scores: _Scores, values: Tensor, mask: Tensor | None) -> Op | None:
+def _make_attention(
+    last: Op, scores: _Scores, values: Tensor, masks: tuple[Tensor, ...]
+) -> Op | None:
     """Return the operator if the shapes of its operands fit together, else None."""
     queries, keys, _ = scores
     y = last.outputs[0]
-    operands = (queries, keys, values, *(() if mask is None else (mask,)))
+    operands = (queries, keys, values, *masks)
     if any(t.symbols or not is_float(t) or t.rank != y.rank for t in (*operands, y)):
         return None
     (batch, times, heads, depth), count = queries.shape, keys.shape[1]
@@ -102,7 +101,7 @@ def _make_attention(last: Op, scores: _Scores, values: Tensor, mask: Tensor | No
         return None
     if groups != heads and (groups in (0, 1) or heads % groups):
         return None
-    pairs = () if mask is None else zip(mask.shape, sizes, strict=True)
+    pairs = [pair for mask in masks for pair in zip(mask.shape, sizes, strict=True)]
     if scores.factor <= 0 or 0 in (*sizes, depth) or any(n not in (1, size) for n, size in pairs):
         return None
     return as_builtin(last, "ATTENTION", *operands, scale=scores.factor)
@@ -115,26 +114,23 @@ def _find_scores(tensor: Tensor, graph: Graph) -> _Scores | None:
     """
     scores = trace_matrices(Matrices(tensor), graph)
     product = find_producer(scores.tensor, graph, "BATCH_MATMUL")
-    if product is None or None in product.inputs:
-        return None
-    a, b = (t for t in product.inputs if t is not None)
-    left = _find_rows(Matrices(a, product.options.adj_x), graph)
-    right = _find_rows(Matrices(b, not product.options.adj_y), graph)
-    if left is None or right is None:
+    left = _find_rows(Matrices(product.operand(0), product.options.adj_x), graph)
+    right = _find_rows(Matrices(product.operand(1), not product.options.adj_y), graph)
+    if not left or not right:
         return None
     queries, keys = (right, left) if scores.transposed else (left, right)
     factor = scores.factor * queries.factor * keys.factor
     return _Scores(queries.tensor, keys.tensor, factor)
 
 
-def _list_sums(tensor: Tensor, graph: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield what may be the scores and the mask whose sum a tensor is."""
+def _list_sums(tensor: Tensor, graph: Graph) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+    """Yield what may be the scores, and the mask that is added to them if there is one."""
     addition = find_producer(tensor, graph, "ADD")
-    if addition is None:
-        yield tensor, None
-    elif addition.activation == "NONE" and None not in addition.inputs:
-        a, b = (t for t in addition.inputs if t is not None)
-        yield from ((a, b), (b, a))
+    if addition is NO_OP:
+        yield tensor, ()
+    elif addition.activation == "NONE":
+        a, b = addition.present
+        yield from ((a, (b,)), (b, (a,)))
 
 
 def _find_rows(matrices: Matrices, graph: Graph) -> Matrices | None:
@@ -143,15 +139,14 @@ def _find_rows(matrices: Matrices, graph: Graph) -> Matrices | None:
     Returns None if no TRANSPOSE moves the heads.
     """
     inner = trace_matrices(matrices, graph)
-    repeat = find_producer(inner.tensor, graph, "BROADCAST_TO")
-    heads = None if repeat is None else repeat.inputs[0]
-    if heads is not None and count_shares(heads.shape, inner.tensor.shape):
+    heads = find_producer(inner.tensor, graph, "BROADCAST_TO").operand(0)
+    if count_shares(heads.shape, inner.tensor.shape):
         inner = trace_matrices(inner._replace(tensor=heads), graph)
     op = find_producer(inner.tensor, graph, "TRANSPOSE")
     order = _TRANSPOSED if inner.transposed else HEADS_FIRST
-    if op is None or find_order(op) != order or op.inputs[0] is None:
+    if find_order(op) != order:
         return None
-    return _scale(inner._replace(tensor=op.inputs[0], transposed=False), graph)
+    return _scale(inner._replace(tensor=op.operand(0), transposed=False), graph)
 
 
 def count_shares(heads: Shape, repeated: Shape) -> int | None:
@@ -174,8 +169,8 @@ def trace_matrices(matrices: Matrices, graph: Graph) -> Matrices:
         matrices = _scale(matrices, graph)
         tensor, transposed, _ = matrices
         op = find_producer(tensor, graph, "RESHAPE", "TRANSPOSE")
-        x = op.inputs[0] if op is not None else None
-        if op is None or x is None or x.rank < _MATRIX:
+        x = op.operand(0)
+        if x.rank < _MATRIX:
             return matrices
         if op.code == "RESHAPE":
             if x.shape[-_MATRIX:] != tensor.shape[-_MATRIX:] or x.elements != tensor.elements:
@@ -192,15 +187,11 @@ def _scale(matrices: Matrices, graph: Graph) -> Matrices:
     tensor, transposed, factor = matrices
     while True:
         op = find_producer(tensor, graph, "DIV", "MUL")
-        if op is None or op.activation != "NONE" or len(op.inputs) != _BINARY:
-            return Matrices(tensor, transposed, factor)
-        x, number = op.inputs
-        if op.code == "MUL" and x is not None and x.data is not None:
+        x, number = op.operand(0), op.operand(1)
+        if op.code == "MUL" and x.values.size:
             x, number = number, x
-        if x is None or number is None or number.data is None or x.shape != tensor.shape:
-            return Matrices(tensor, transposed, factor)
-        value = float(number.data.flat[0]) if number.data.size == 1 else 0.0
-        if not 0 < abs(value) < inf:
+        value = float(number.values.flat[0]) if number.values.size == 1 else 0.0
+        if op.activation != "NONE" or x.shape != tensor.shape or not 0 < abs(value) < inf:
             return Matrices(tensor, transposed, factor)
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
 

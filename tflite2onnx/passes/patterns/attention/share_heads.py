@@ -64,15 +64,15 @@ def _multiply_once(found: Match) -> list[Op]:
     graph, op = found.graph, found.last
     x, y, output = found.tensors["x"], found.tensors["y"], op.outputs[0]
     matrices = trace_matrices(Matrices(y, bool(op.options.adj_y)), graph)
-    repeat = graph.producers.get(matrices.tensor)
-    if repeat is None or not repeat.is_builtin("BROADCAST_TO") or op.options.adj_x:
+    repeat = graph.producers.find(matrices.tensor)
+    heads = repeat.operand(0)
+    tensors = (x, y, output, matrices.tensor, heads)
+    if not repeat.is_builtin("BROADCAST_TO") or op.options.adj_x:
         return []
-    heads = repeat.inputs[0]
-    tensors = (x, y, output, matrices.tensor, *(() if heads is None else (heads,)))
-    if heads is None or any(t.symbols or not is_float(t) or 0 in t.shape for t in tensors):
+    if any(t.symbols or not is_float(t) or 0 in t.shape for t in tensors):
         return []
     count = count_shares(heads.shape, matrices.tensor.shape)
-    if count is None or x.shape[:-_MATRIX] != y.shape[:-_MATRIX]:
+    if not count or x.shape[:-_MATRIX] != y.shape[:-_MATRIX]:
         return []
     groups, (rows, depth) = prod(heads.shape[:-_MATRIX]), x.shape[-_MATRIX:]
     rw = Rewriter(op)
@@ -100,7 +100,7 @@ def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
     """Return matrices with one axis before them, by a TRANSPOSE of three axes if there is one."""
     shape = (prod(heads.shape[:-_MATRIX]), *heads.shape[-_MATRIX:])
     moved = _find_moved(heads, graph)
-    if moved is None or tuple(moved.sizes[i] for i in moved.order) != shape:
+    if not moved or tuple(moved.sizes[i] for i in moved.order) != shape:
         return rw.reshape(heads, shape, like=heads, name="heads")
     flat = rw.reshape(moved.x, moved.sizes, like=moved.x, name="heads")
     order = int32_constant("order", moved.order)
@@ -109,12 +109,11 @@ def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
 
 def _find_moved(tensor: Tensor, graph: Graph) -> _Moved | None:
     """Return the TRANSPOSE of three axes that computes a tensor, before RESHAPEs."""
-    op = graph.producers.get(tensor)
-    while op is not None and op.is_builtin("RESHAPE") and op.inputs[0] is not None:
-        op = graph.producers.get(op.inputs[0])
-    order = None if op is None else find_order(op)
-    x = op.inputs[0] if op is not None and op.inputs else None
-    if order is None or x is None or x.symbols or sorted(order) != [*range(x.rank)]:
+    op = graph.producers.find(tensor)
+    while op.is_builtin("RESHAPE"):
+        op = graph.producers.find(op.operand(0))
+    x, order = op.operand(0), find_order(op)
+    if x.symbols or sorted(order) != [*range(x.rank)]:
         return None
     kept = [axis for axis in range(x.rank) if x.shape[axis] != 1]
     if len(kept) != _AXES:

@@ -44,20 +44,19 @@ def slice_before_transpose(graph: Graph) -> Graph:
 
 def _find_all_items(graph: Graph) -> dict[Op, _Items]:
     found = ((op, _find_items(op, graph)) for op in graph.every_op())
-    return {op: items for op, items in found if items is not None}
+    return {op: items for op, items in found if items}
 
 
 def _slice(found: Match) -> list[Op]:
     """Return the operators that take the items before the TRANSPOSE; [] if it has other readers."""
     every, op = found.analyze(_find_all_items), found.last
     items = every.get(op)
-    if items is None or not found.graph.readers.are_among(every, found.tensors["whole"]):
+    if not items or not found.graph.readers.are_among(every, found.tensors["whole"]):
         return []
     rewriter, (transpose, axis, indices) = Rewriter(op), items
-    x, order = transpose.inputs[0], int32_constant("order", HEADS_FIRST)
-    old = (find_order(transpose) or ())[axis]
+    x, order = transpose.operand(0), int32_constant("order", HEADS_FIRST)
+    old = find_order(transpose)[axis]
     for y, index in zip(op.outputs, indices, strict=True):
-        assert x is not None  # noqa: S101 - see `_find_items`
         begin = [index if i == old else 0 for i in range(x.rank)]
         sizes = tuple(1 if i == old else size for i, size in enumerate(x.shape))
         constants = (int32_constant("begin", begin), int32_constant("size", sizes))
@@ -72,17 +71,17 @@ def _slice(found: Match) -> list[Op]:
 
 def _find_items(op: Op, graph: Graph) -> _Items | None:
     """Return the items that an operator takes, None unless conditions 2 and 3 hold."""
-    x = op.inputs[0] if op.inputs else None
-    transpose = graph.producers.get(x) if x is not None else None
-    order = None if transpose is None else find_order(transpose)
-    if x is None or transpose is None or order is None or len(order) != x.rank:
+    x = op.operand(0)
+    transpose = graph.producers.find(x)
+    order = find_order(transpose)
+    if any(t.symbols or not is_float(t) for t in (x, transpose.operand(0), *op.outputs)):
         return None
-    if any(t.symbols or not is_float(t) for t in (x, *transpose.inputs[:1], *op.outputs) if t):
+    if len(order) != x.rank:
         return None
     if op.is_builtin("UNPACK"):
         axis = int(op.options.get("axis", 0))
         items = _Items(transpose, axis, tuple(range(len(op.outputs))))
-    elif (only := _find_only_index(op, x)) is not None:
+    elif only := _find_only_index(op, x):
         axis, index = only
         items = _Items(transpose, axis, (index,))
     else:

@@ -31,7 +31,7 @@ _MOST = 1 << 18  # elements of the filters
 
 def compose_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of two where that is faster."""
-    pairs = [(op, both) for op in graph.ops if (both := _compose(op, graph)) is not None]
+    pairs = [(op, both) for op in graph.ops if (both := _compose(op, graph))]
     if not pairs:
         return graph
     first = times = estimate_times(graph)
@@ -45,12 +45,12 @@ def compose_convolutions(graph: Graph) -> Graph:
 
 def _compose(last: Op, graph: Graph) -> Op | None:
     """Return the convolution that replaces another and the one before it: conditions 1 and 2."""
-    if (second := _read_filters(last)) is None:
+    if not (second := _read_filters(last)):
         return None
-    before = find_producer(last.inputs[0], graph, "CONV_2D")
-    if before is None or before not in graph.ops or before.activation != "NONE":
+    before = find_producer(last.operand(0), graph, "CONV_2D")
+    if before not in graph.ops or before.activation != "NONE":
         return None
-    if (first := _read_filters(before)) is None:
+    if not (first := _read_filters(before)):
         return None
     filters, bias = second[0] @ first[0], second[0] @ first[1] + second[1]
     if filters.size > _MOST:

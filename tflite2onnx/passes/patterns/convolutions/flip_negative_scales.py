@@ -42,8 +42,8 @@ def flip_negative_scales(graph: Graph) -> Graph:
 
 def _find_negative(tensor: Tensor) -> Flags | None:
     """Return which scales of a constant are negative; None if no scale is."""
-    scales = None if tensor.quantization is None else tensor.quantization.scale
-    return None if scales is None or scales.min() >= 0 else scales < 0
+    scales = tensor.quantization.scale if tensor.quantization else np.empty(0, np.float32)
+    return scales < 0 if scales.min(initial=0) < 0 else None
 
 
 def _flip_inputs(op: Op) -> Op:

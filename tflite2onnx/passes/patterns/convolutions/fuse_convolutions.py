@@ -74,8 +74,8 @@ def _dilate_convolution(found: Match) -> Op | None:
 
 def may_be_dilated(op: Op) -> bool:
     """Return whether an operator is a convolution that may get a dilation: condition 1."""
-    o, (x, weights) = op.options, (*op.inputs, None, None)[:2]
-    if not op.is_builtin(*CONVOLUTIONS) or x is None or weights is None:
+    o, x, weights = op.options, op.operand(0), op.operand(1)
+    if not op.is_builtin(*CONVOLUTIONS):
         return False
     steps = {o.get("stride_h"), o.get("stride_w")}
     steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
@@ -117,10 +117,10 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
 def _pads_zeros(found: Match) -> bool:
     """Return whether PAD, or PADV2 with a constant that stands for 0, was found."""
     value = found.tensors.get("value#")
-    if value is None or value.data is None:
+    if not value:
         return True
-    zero = 0 if value.quantization is None else value.quantization.zero_point[0]
-    return value.data.size == 1 and bool(value.data.flat[0] == zero)
+    zero = value.quantization.zero_point[0] if value.quantization else 0
+    return value.values.size == 1 and bool(value.values.flat[0] == zero)
 
 
 def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
@@ -130,10 +130,8 @@ def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
     return replace(new_tensor(x, "transpose", shape), symbols=symbols)
 
 
-def _list_integers(tensor: Tensor | None) -> list[int]:
-    if tensor is None or tensor.data is None or not tensor.dtype.is_integer:
-        return []
-    return [int(number) for number in tensor.data.reshape(-1)]
+def _list_integers(tensor: Tensor) -> list[int]:
+    return [int(n) for n in tensor.values.reshape(-1)] if tensor.dtype.is_integer else []
 
 
 DILATED_RULES = (

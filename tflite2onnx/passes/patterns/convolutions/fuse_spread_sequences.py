@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import find_order, find_producer
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS
@@ -41,15 +41,11 @@ def fuse_spread_sequences(graph: Graph) -> Graph:
 
 def _spread(op: Op, graph: Graph) -> list[Op]:
     """Return SPACE_TO_BATCH_ND in place of a TRANSPOSE, [] if the conditions do not hold."""
-    before = find_producer(op.inputs[0], graph, "RESHAPE") if find_order(op) == (1, 0, 2) else None
-    if before is None or not _is_spread_for_convolution(op.outputs[0], graph):
+    if find_order(op) != (1, 0, 2) or not _is_spread_for_convolution(op.outputs[0], graph):
         return []
-    match before.inputs[0], op.outputs[0]:
-        case Tensor(rank=3) as x, Tensor(rank=3) as y if _are_fixed(x, y):
-            blocks, count, channels = y.shape
-        case _:
-            return []
-    if x.shape != (1, blocks * count, channels):
+    x, y = find_producer(op.operand(0), graph, "RESHAPE").operand(0), op.outputs[0]
+    blocks, count, channels = y.shape
+    if x.shape != (1, blocks * count, channels) or not _are_fixed(x, y):
         return []
     x, pads = _read_pads(find_producer(x, graph, "PAD"), y) or (x, np.zeros((1, 2), np.int32))
     rw = Rewriter(op)
@@ -64,15 +60,14 @@ def _make_parameters(y: Tensor, blocks: int, edges: Array) -> tuple[Tensor, Tens
 
 def _is_spread_for_convolution(tensor: Tensor, graph: Graph) -> bool:
     reader = graph.readers.find_only_reader(tensor)
-    if reader is None or not reader.is_builtin("RESHAPE"):
-        return False
-    convolution = graph.readers.find_only_reader(reader.outputs[0])
-    return convolution is not None and convolution.is_builtin(*CONVOLUTIONS)
+    return reader.is_builtin("RESHAPE") and graph.readers.find_only_reader(
+        reader.outputs[0]
+    ).is_builtin(*CONVOLUTIONS)
 
 
-def _read_pads(op: Op | None, y: Tensor) -> tuple[Tensor, Array] | None:
+def _read_pads(op: Op, y: Tensor) -> tuple[Tensor, Array] | None:
     """Return the input of a PAD of samples, and its pads, if the input has the scale of y."""
-    match op.inputs if op is not None else ():
+    match op.inputs:
         case [Tensor(rank=3) as x, Tensor(data=np.ndarray() as pads)] if _are_fixed(x, y):
             only_samples = pads.shape == (_SEQUENCE, 2) and not np.any(pads[[0, 2]])
             return (x, pads[1:2]) if only_samples else None
@@ -81,18 +76,16 @@ def _read_pads(op: Op | None, y: Tensor) -> tuple[Tensor, Array] | None:
 
 def _gather(op: Op, graph: Graph) -> list[Op]:
     """Return BATCH_TO_SPACE_ND in place of a RESHAPE, or of a SLICE behind it."""
-    last = find_producer(op.inputs[0], graph, "RESHAPE") if op.is_builtin("SLICE") else op
-    if last is None or not last.is_builtin("RESHAPE"):
-        return []
-    turn = find_producer(last.inputs[0], graph, "TRANSPOSE")
-    source = find_producer(turn.inputs[0], graph, *CONVOLUTIONS) if turn is not None else None
-    if turn is None or source is None:
+    last = find_producer(op.operand(0), graph, "RESHAPE") if op.is_builtin("SLICE") else op
+    turn = find_producer(last.operand(0), graph, "TRANSPOSE")
+    source = find_producer(turn.operand(0), graph, *CONVOLUTIONS)
+    if not last.is_builtin("RESHAPE") or source is NO_OP:
         return []
     image, sequence, y = source.outputs[0], last.outputs[0], op.outputs[0]
     if not _are_fixed(image, sequence, y) or not _interleaves(image, turn, sequence.shape):
         return []
     crops = np.zeros((1, 2), np.int32) if op is last else _read_crops(op)
-    if crops is None:
+    if not crops.size:
         return []
     rw = Rewriter(op)
     count = image.shape[0]
@@ -108,19 +101,18 @@ def _interleaves(image: Tensor, turn: Op, shape: Shape) -> bool:
         return False
     order = find_order(turn)
     samples = 2 if image.shape[1] == 1 else 1
-    long = [axis for axis in order or () if axis in {0, samples, 3}]
+    long = [axis for axis in order if axis in {0, samples, 3}]
     count, channels = image.shape[0], image.shape[3]
     return long == [samples, 0, 3] and shape == (1, count * image.shape[samples], channels)
 
 
-def _read_crops(op: Op) -> Array | None:
-    """Return the crops of a SLICE of samples, None for other ones."""
-    x, y = op.inputs[0], op.outputs[0]
-    begin = op.inputs[1].data if len(op.inputs) == 3 and op.inputs[1] is not None else None
-    if x is None or begin is None or begin.shape != (_SEQUENCE,) or y.rank != _SEQUENCE:
-        return None
+def _read_crops(op: Op) -> Array:
+    """Return the crops of a SLICE of samples, empty for other ones."""
+    x, begin, y = op.operand(0), op.operand(1).values, op.outputs[0]
+    if begin.shape != (_SEQUENCE,) or y.rank != _SEQUENCE:
+        return np.empty(0)
     if begin[0] or begin[2] or (y.shape[0], y.shape[2]) != (x.shape[0], x.shape[2]):
-        return None
+        return np.empty(0)
     first = int(begin[1])
     return np.array([[first, x.shape[1] - first - y.shape[1]]], np.int32)
 

@@ -57,7 +57,7 @@ class _Keeper:
         op = op.with_inputs(self.known)
         if op.is_builtin(*RESHAPES):
             return self._reshape(op)
-        data = [t for t in op.inputs if t is not None and t.data is None]
+        data = [t for t in op.present if t.data is None]
         images = [self._images[t] for t in data if t in self._images]
         same = len({image.shape[:3] for image in images}) == 1
         if not same or len(images) < len(data) or not _keeps_rows(op):
@@ -71,13 +71,13 @@ class _Keeper:
         return rw.ops
 
     def _reshape(self, op: Op) -> list[Op]:
-        x, y = op.inputs[0], op.outputs[0]
+        x, y = op.operand(0), op.outputs[0]
         if x in self._images and y.shape == self._images[x].shape and same_scale(x, y):
             if y in self._outputs:
                 return [copy_op(op, self._images[x], y)]
             self.known[y] = self._images[x]
             return []
-        if x is not None and _puts_rows_into_batch(x, y):
+        if _puts_rows_into_batch(x, y):
             self._images[y] = x
         return [op]
 
@@ -93,10 +93,9 @@ def _keeps_rows(op: Op) -> bool:
     """Return whether an operator computes each row of an image by itself: condition 2."""
     y = op.outputs[0]
     if op.is_builtin(*ELEMENTWISE):
-        operands = [t for t in op.inputs if t is not None]
-        return all(t.rank <= 1 if t.data is not None else t.shape == y.shape for t in operands)
-    x, weights = op.inputs[:2] if op.is_builtin(*CONVOLUTIONS) else (None, None)
-    if x is None or weights is None or weights.data is None or is_hybrid(x, weights):
+        return all(t.rank <= 1 if t.data is not None else t.shape == y.shape for t in op.present)
+    x, weights = op.operand(0), op.operand(1)
+    if not op.is_builtin(*CONVOLUTIONS) or not weights.values.size or is_hybrid(x, weights):
         return False
     top, _, bottom, _ = op.options.get("pads", (0, 0, 0, 0))
     return bool(weights.shape[1] == op.options.get("stride_h") == 1 and top == bottom == 0)

@@ -40,7 +40,7 @@ def merge_groups(graph: Graph) -> Graph:
 def _merge(found: Match) -> Op | None:
     """Return the convolution with merged groups, None unless the conditions hold."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
-    if w.data is None or not is_float(w) or not is_float(x) or (x.rank, w.rank) != (_IMAGE, _IMAGE):
+    if not is_float(w) or not is_float(x) or (x.rank, w.rank) != (_IMAGE, _IMAGE):
         return None
     merged, rest = divmod(x.shape[-1], _BLOCK)
     if w.shape[-1] != _FEW or rest or not merged or w.shape[0] % (merged * _BLOCK):
@@ -49,7 +49,7 @@ def _merge(found: Match) -> Op | None:
     groups = np.arange(w.shape[0]) * (x.shape[-1] // _FEW) // w.shape[0]
     for i in range(_BLOCK // _FEW):
         rows = groups % (_BLOCK // _FEW) == i
-        filters[rows, :, :, i * _FEW : (i + 1) * _FEW] = w.data[rows]
+        filters[rows, :, :, i * _FEW : (i + 1) * _FEW] = w.values[rows]
     return replace(op, inputs=(x, constant(f"{w.name}/merged", filters, w), *op.inputs[2:]))
 
 

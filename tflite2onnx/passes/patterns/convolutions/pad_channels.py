@@ -30,7 +30,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.passes.operands import is_float, normalize_axes
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_times
 from tflite2onnx.tensor import Array, Tensor
@@ -79,8 +79,7 @@ def pad_channels(graph: Graph) -> Graph:
     channels = _Channels()
     for op in graph.ops:
         if _computes_by_channel(op):
-            operands = [t for t in (*op.inputs, *op.outputs) if t is not None]
-            channels.join([t for t in operands if _is_image(t)])
+            channels.join([t for t in (*op.present, *op.outputs) if _is_image(t)])
     groups = _find_groups(graph, channels)
     if not groups:
         return graph
@@ -107,8 +106,8 @@ def _needs_padding(tensor: Tensor) -> bool:
     return channels > _FEW and (channels % _ALIGNMENT > 0 or channels < _LARGEST_BLOCK)
 
 
-def _is_image(tensor: Tensor | None) -> bool:
-    return tensor is not None and tensor.data is None and tensor.rank == _IMAGE
+def _is_image(tensor: Tensor) -> bool:
+    return tensor.data is None and tensor.rank == _IMAGE
 
 
 def _computes_by_channel(op: Op) -> bool:
@@ -119,8 +118,8 @@ def _computes_by_channel(op: Op) -> bool:
         return False
     x, y = op.inputs[0], op.outputs[0]
     count = y.shape[-1] if y.rank else 0
-    images = [t for t in op.inputs if t is not None and _is_image(t)]
-    others = [t for t in op.inputs if t is not None and not _is_image(t)]
+    images = [t for t in op.present if _is_image(t)]
+    others = [t for t in op.present if not _is_image(t)]
     return (
         bool(images)
         and all(t.shape[-1] == count for t in (*images, y))
@@ -132,10 +131,14 @@ def _computes_by_channel(op: Op) -> bool:
 
 def _averages_pixels(op: Op) -> bool:
     """Return whether the operator is MEAN over height and width, which stay axes."""
-    axes = op.inputs[1].data if op.is_builtin("MEAN") and op.inputs[1:] and op.inputs[1] else None
-    if axes is None or not op.options.get("keep_dims") or op.outputs[0].rank != _IMAGE:
+    axes = op.operand(1).values
+    if not op.is_builtin("MEAN") or not op.options.get("keep_dims"):
         return False
-    return axes.dtype.kind == "i" and normalize_axes(axes, _IMAGE) == {1, 2}
+    return (
+        op.outputs[0].rank == _IMAGE
+        and axes.dtype.kind == "i"
+        and normalize_axes(axes, _IMAGE) == {1, 2}
+    )
 
 
 def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:
@@ -149,11 +152,10 @@ def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:
 
 def _is_convolution(op: Op) -> bool:
     """Return whether the operator is CONV_2D of one group with constant filters and biases."""
-    x, filters = (*op.inputs, None, None)[:2]
-    if not op.is_builtin("CONV_2D") or x is None or filters is None:
+    x, filters = op.operand(0), op.operand(1)
+    if not op.is_builtin("CONV_2D"):
         return False
-    constants = [t for t in op.inputs[1:] if t is not None]
-    fixed = all(t.data is not None and is_float(t) for t in constants)
+    fixed = all(t.data is not None and is_float(t) for t in op.present[1:])
     return fixed and filters.rank == x.rank == _IMAGE and filters.shape[-1] == x.shape[-1]
 
 
@@ -164,9 +166,7 @@ def _find_groups(graph: Graph, channels: _Channels) -> list[Tensor]:
     for op in graph.ops:
         by_channel = _computes_by_channel(op)
         convolves = by_channel or _is_convolution(op)
-        for tensor in (*op.inputs[:1], *op.outputs) if convolves else (*op.inputs, *op.outputs):
-            if tensor is None:
-                continue
+        for tensor in (*op.present[: 1 if convolves else None], *op.outputs):
             root = channels.find(tensor)
             if not convolves or not is_float(tensor) or _IMAGE - 1 in tensor.symbols:
                 excluded.add(root)
@@ -192,27 +192,23 @@ def _pad_tensor(tensor: Tensor, block: int) -> Tensor:
 
 def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:
     """Return an operator with padded operands, and with padded constants."""
-    y = op.outputs[0] if op.outputs else None
-    x = op.inputs[0] if op.inputs else None
+    x, y = op.operand(0), op.outputs[0] if op.outputs else ABSENT
     if y not in known and x not in known:
         return op
     outputs = tuple(known.get(t, t) for t in op.outputs)
-    inputs = [t if t is None else known.get(t, t) for t in op.inputs]
-    if _is_convolution(op):
-        more = [known[t].shape[-1] - t.shape[-1] if t and t in known else 0 for t in (y, x)]
-        inputs[1:] = [
-            t if t is None else _pad_constant(t, [more[0], *[0] * (t.rank - 2), more[1]][: t.rank])
-            for t in inputs[1:]
-        ]
-    elif y is not None and y in known:
-        more = [known[y].shape[-1] - y.shape[-1]]
-        inputs = [
-            t
-            if t is None or not is_float(t) or t.shape[-1:] != y.shape[-1:]
-            else _pad_constant(t, [0] * (t.rank - 1) + more)
-            for t in inputs
-        ]
-    return replace(op, inputs=tuple(inputs), outputs=outputs)
+    more = [known[t].shape[-1] - t.shape[-1] if t and t in known else 0 for t in (y, x)]
+
+    def pad(t: Tensor) -> Tensor:
+        if t in known:
+            return known[t]
+        if _is_convolution(op):
+            counts = [more[0], *[0] * (t.rank - 2), more[1]][: t.rank]
+        else:
+            same = y in known and is_float(t) and t.shape[-1:] == y.shape[-1:]
+            counts = [0] * (t.rank - 1) + more[:1] if same else []
+        return _pad_constant(t, counts)
+
+    return replace(op.map_inputs(pad), outputs=outputs)
 
 
 def _pad_constant(tensor: Tensor, more: list[int]) -> Tensor:

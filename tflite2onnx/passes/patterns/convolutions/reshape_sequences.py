@@ -65,8 +65,8 @@ class _Mover:
 
     def move(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator; [] if none moves."""
-        if op.is_builtin(*RESHAPES) and op.inputs and op.inputs[0] is not None:
-            x, y = op.inputs[0], op.outputs[0]
+        if op.is_builtin(*RESHAPES):
+            x, y = op.operand(0), op.outputs[0]
             if self._graph.producers.get(x) in self._convolutions:
                 axis = _find_new_axis(y, x)
                 self._images |= {} if axis is None else {y: (x, axis)}
@@ -78,18 +78,18 @@ class _Mover:
 
     def _move_back(self, op: Op, axis: int | None) -> list[Op]:
         """Return RESHAPE to an image, and then the operators that were before it."""
-        x, before = op.inputs[0], [op]
-        while axis is not None and x is not None:
+        x, before = op.operand(0), [op]
+        while True:
             producer = find_producer(x, self._graph, *_INPUTS)
             known = x in self._images and self._images[x][1] == axis
-            if producer is None or not _pads(producer) or known:
+            if not _pads(producer) or known:
                 break
             spreads = producer.is_builtin("SPACE_TO_BATCH_ND")
             if spreads and not self._graph.readers.are_among(self._dilatable, op.outputs[0]):
                 break
             before.append(producer)
-            x = producer.inputs[0]
-        if axis is None or x is None or len(before) == 1:
+            x = producer.operand(0)
+        if axis is None or len(before) == 1:
             return []
         rewriter = Rewriter(op)
         if x in self._images and self._images[x][1] == axis:
@@ -106,7 +106,7 @@ class _Mover:
     def _move_ahead(self, op: Op) -> list[Op]:
         """Return an operator on images, and RESHAPE of its output."""
         y = op.outputs[0]
-        data = [t for t in op.inputs if t is not None and t.data is None]
+        data = [t for t in op.present if t.data is None]
         images = [self._images[t] for t in data if t in self._images]
         axes = {axis for _, axis in images}
         if len(images) < len(data) or len(axes) != 1 or y.rank != _SEQUENCE or not _is_fixed(y):
@@ -114,7 +114,7 @@ class _Mover:
         if op.is_builtin("BATCH_TO_SPACE_ND"):
             fits = _pads(op) and self._graph.producers.get(images[0][0]) in self._dilatable
         else:
-            constants = [t for t in op.inputs if t is not None and t.data is not None]
+            constants = [t for t in op.present if t.data is not None]
             fits = all(t.sizes == y.sizes for t in data) and all(t.rank <= 1 for t in constants)
         if not fits:
             return []
@@ -134,7 +134,7 @@ def _apply_to_image(
     y = op.outputs[0]
     if op.code in _INPUTS:
         first = 0 if op.code == "PAD" else 1  # the first axis that the constants describe
-        parameters = [np.asarray(t.data) for t in op.inputs[1:] if t is not None]
+        parameters = [t.values for t in op.present[1:]]
         # Along the new axis a block is one element, and there is no padding.
         wide = [np.insert(each, axis - first, int(each.ndim == 1), 0) for each in parameters]
         names = (f"{y.name}/image/{i}" for i in range(len(wide)))
@@ -147,15 +147,15 @@ def _apply_to_image(
 
 def _pads(op: Op) -> bool:
     """Return whether an operator pads or spreads sequences by constants: condition 4."""
-    x = op.inputs[0] if op.inputs else None
-    if x is None or not op.is_builtin(*_INPUTS) or len(op.inputs) != _INPUTS[op.code]:
+    x = op.operand(0)
+    if not op.is_builtin(*_INPUTS) or len(op.inputs) != _INPUTS[op.code]:
         return False
     tensors = (x, *op.outputs)
     if not all(t.rank == _SEQUENCE and _is_fixed(t) and t.dtype is x.dtype for t in tensors):
         return False
     if not same_scale(*tensors):
         return False
-    return all(t is not None and t.data is not None for t in op.inputs[1:])
+    return all(t.data is not None for t in op.present[1:])
 
 
 def _find_new_axis(sequence: Tensor, image: Tensor) -> int | None:

@@ -47,7 +47,7 @@ def _is_image(found: Match) -> bool:
 def _make_convolutions(found: Match) -> list[Op]:
     x, y = found.tensors["x"], found.last.outputs[0]
     slopes = _read_slopes(x, found.tensors["slope#"])
-    if slopes is None:
+    if not slopes.size:
         return []
     rw = Rewriter(found.last)
     bend = _scale_channels(rw, x, -np.abs(1 - slopes), "bend", "RELU")
@@ -56,14 +56,11 @@ def _make_convolutions(found: Match) -> list[Op]:
     return rw.ops
 
 
-def _read_slopes(x: Tensor, alpha: Tensor) -> Array | None:
-    """Return one slope for each channel, None if condition 3 does not hold."""
+def _read_slopes(x: Tensor, alpha: Tensor) -> Array:
+    """Return one slope for each channel, none if condition 3 does not hold."""
     channels = x.shape[-1]
-    if alpha.data is None or not is_float(alpha) or alpha.shape[-1:] != (channels,):
-        return None
-    if alpha.elements != channels:
-        return None
-    return alpha.data.astype(np.float32).reshape(1, 1, 1, channels)
+    fits = is_float(alpha) and alpha.shape[-1:] == (channels,) and alpha.elements == channels
+    return alpha.values.astype(np.float32).reshape(1, 1, 1, -1) if fits else np.empty(0)
 
 
 def _scale_channels(

@@ -40,11 +40,11 @@ def fuse_group_normalizations(graph: Graph) -> Graph:
 def _normalize_groups(found: Match) -> Op | None:
     x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
     op, groups = found.last, found.tensors["groups"]
-    split = found.graph.producers.get(x)
-    image = split.inputs[0] if split is not None and split.is_builtin("RESHAPE") else None
-    if image is None or image.rank != _IMAGE or image.sizes != op.outputs[0].sizes:
+    split = found.graph.producers.find(x)
+    image = split.operand(0)
+    if not split.is_builtin("RESHAPE") or image.rank != _IMAGE or not is_float(image):
         return None
-    if axes is None or epsilon is None or not is_float(image) or 0 in image.shape:
+    if axes is None or epsilon is None or image.sizes != op.outputs[0].sizes or 0 in image.shape:
         return None
     if not (groups.rank == _GROUPED and x.sizes == groups.sizes and found.keeps_axes()):
         return None

@@ -1,0 +1,171 @@
+"""The operands that a class declares, and one verification of all operators against them.
+
+    operands = "T:float32|float64 [... n n], T [... n k], int32? [] -> T [... n k]"
+
+Commas separate operands, "->" separates inputs from outputs. An operand is a type, marks, and axes
+in brackets:
+
+    float32|quantized   one of these types. `any` is every type, `index` is int32|int64
+    T, T:index          the type of all operands with this letter; the first may limit it
+    ?                   the operand may be absent
+    #                   the operand is constant
+    *                   behind the last type: any number of these operands
+    [n 4]               two axes; axes of one name have one size
+    [... n]             any axes before the last; `...` are the same axes wherever they stand
+    [1*]                one element, in any number of axes
+    ...                 in place of an operand: any number of further operands
+
+An operand without brackets has any axes. Without "->" there may be any outputs. If axes of outputs
+stand in inputs, too, a class needs no `infer_outputs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.graph import Op
+from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.utils.console import count
+from tflite2onnx.utils.suggestions import join_alternatives
+
+_OPERAND = re.compile(r"([A-Z]?):?([a-z0-9_|]*)([?#*]*) *(?:\[(.*)\])?")
+_TYPES = {"": (), "any": (), "index": ("int32", "int64")}
+_MORE = "..."
+
+
+class Operand(NamedTuple):
+    """A declared operand; no `types` are all types, and no `axes` (None) are any axes."""
+
+    letter: str
+    types: tuple[str, ...]
+    marks: str
+    axes: tuple[str | int, ...] | None
+
+
+class _Side(NamedTuple):
+    """The declared inputs, or outputs; `more` if there may be further ones."""
+
+    kind: str
+    operands: tuple[Operand, ...]
+    more: bool
+
+    @property
+    def _repeats(self) -> bool:
+        return "*" in self.operands[-1].marks if self.operands else False
+
+    def pair(self, tensors: Sequence[Tensor | None]) -> Iterator[tuple[Operand, Tensor]]:
+        """Yield the operands that are present, with their tensors.
+
+        Raises:
+            OperatorError: an operand is absent that may not be.
+        """
+        single = self.operands[: -1 if self._repeats else None]
+        others = self.operands[len(single) :] * (len(tensors) - len(single))
+        for i, operand in enumerate((*single, *others)):
+            tensor = tensors[i] if i < len(tensors) else None
+            if tensor is not None:
+                yield operand, tensor
+            elif "?" not in operand.marks:
+                raise OperatorError(f"{self.kind} {i} is missing")
+
+    def expect_count(self, number: int) -> None:
+        """Raise OperatorError if there are fewer or more operands than declared."""
+        most = len(self.operands)
+        least = sum(operand.marks in ("", "#") for operand in self.operands)
+        if number < least or (number > most and not (self.more or self._repeats)):
+            range_of = f"{least} to " if least < most else ""
+            raise OperatorError(f"it must have {range_of}{count(most, self.kind)}, got {number}")
+
+
+class _Known:
+    """The types and sizes that operands of one operator have in common."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, DType] = {}
+        self._sizes: dict[str, Sequence[Any]] = {}
+
+    def expect(self, operand: Operand, tensor: Tensor) -> None:
+        """Raise OperatorError unless a tensor is as declared."""
+        letter, types = operand.letter, operand.types
+        if letter in self._types:
+            types = (self._types[letter].label,)
+        elif letter:
+            self._types[letter] = tensor.dtype
+        self.add_sizes(operand, tensor)
+        shape, have = self.find_shape(operand, tensor), tensor.dtype.label
+        fits = not types or have in types or ("quantized" in types and is_quantized(tensor))
+        if not fits or tensor.shape != shape:
+            wanted = have if fits else join_alternatives(types)
+            if operand.axes is not None:
+                wanted += f"[{', '.join(map(str, shape))}]"
+                have += str(list(tensor.shape))
+            raise OperatorError(f"{tensor.name} must be {wanted}, got {have}")
+        if "#" in operand.marks and tensor.data is None:
+            raise OperatorError(f"{tensor.name} must be constant")
+
+    def add_sizes(self, operand: Operand, tensor: Tensor) -> None:
+        """Add the sizes of the axes that no earlier operand has."""
+        axes, sizes = operand.axes or (), iter(tensor.shape)
+        others = tensor.rank - len(axes) + 1  # the axes for which `...` stands
+        if others == 1 or (_MORE in axes and others >= 0):
+            for axis in axes:
+                here = [next(sizes) for _ in range(others if axis == _MORE else 1)]
+                if isinstance(axis, str):
+                    self._sizes.setdefault(axis, here)
+
+    def find_shape(self, operand: Operand, tensor: Tensor) -> tuple[Any, ...]:
+        """Return the declared shape; a size that is not known is its name."""
+        if operand.axes is None:
+            return tensor.shape
+        if operand.axes == ("1*",):
+            return (1,) * tensor.rank
+        sizes: Sequence[Sequence[Any]] = [self._sizes.get(str(n), [n]) for n in operand.axes]
+        return tuple(size for each in sizes for size in each)
+
+
+@lru_cache(maxsize=1024)
+def _parse_declaration(text: str) -> tuple[_Side, _Side]:
+    inputs, _, outputs = text.partition("->")
+    return _parse_side("input", inputs or _MORE), _parse_side("output", outputs or _MORE)
+
+
+def _parse_side(kind: str, text: str) -> _Side:
+    parts = [part.strip() for part in text.split(",")]
+    more = parts[-1] == _MORE
+    return _Side(kind, tuple(map(_parse_operand, parts[:-1] if more else parts)), more)
+
+
+def _parse_operand(text: str) -> Operand:
+    match = _OPERAND.fullmatch(text)
+    if match is None:
+        raise ValueError(f"an operand must be a type, marks and axes, got {text!r}")
+    letter, types, marks, axes = match.groups()
+    listed = _TYPES.get(types, tuple(types.split("|")))
+    numbers = None if axes is None else [int(n) if n.isdecimal() else n for n in axes.split()]
+    return Operand(letter, listed, marks, None if numbers is None else tuple(numbers))
+
+
+def verify_operands(declared: str, op: Op) -> None:
+    """Raise OperatorError unless an operator has the operands that its class declares."""
+    known, sides = _Known(), _parse_declaration(declared)
+    for side, tensors in zip(sides, (op.inputs, op.outputs), strict=True):
+        side.expect_count(len(tensors))
+        for operand, tensor in side.pair(tensors):
+            known.expect(operand, tensor)
+
+
+def infer_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
+    """Return the shapes of the outputs that follow from axes of inputs, others as in the file."""
+    known, (inputs, outputs) = _Known(), _parse_declaration(declared)
+    for operand, tensor in inputs.pair(op.inputs):
+        known.add_sizes(operand, tensor)
+    shapes: list[Sequence[Any]] = [t.shape for t in op.outputs]
+    for i, (operand, tensor) in enumerate(outputs.pair(op.outputs)):
+        shape = known.find_shape(operand, tensor)
+        shapes[i] = tensor.shape if any(isinstance(size, str) for size in shape) else shape
+    return shapes
