@@ -80,7 +80,7 @@ class Op:
         """Return an input, or `ABSENT` if the file omits it."""
         return (self.inputs[index] if index < len(self.inputs) else None) or ABSENT
 
-    @property
+    @cached_property
     def present(self) -> tuple[Tensor, ...]:
         """The inputs without those that are absent."""
         return tuple(t for t in self.inputs if t is not None)
@@ -116,14 +116,15 @@ class Op:
 
     def with_inputs(self, replacements: Mapping[Tensor, Tensor]) -> Op:
         """Return the operator with some of its inputs replaced."""
+        if replacements.keys().isdisjoint(self.present):
+            return self
         return self.map_inputs(lambda t: replacements.get(t, t))
 
     def map_inputs(self, change: Callable[[Tensor], Tensor]) -> Op:
         """Return the operator with the inputs that a function returns for those present."""
         inputs = tuple(t if t is None else change(t) for t in self.inputs)
-        if all(new is old for new, old in zip(inputs, self.inputs, strict=True)):
-            return self
-        return replace(self, inputs=inputs)
+        same = all(new is old for new, old in zip(inputs, self.inputs, strict=True))
+        return self if same else replace(self, inputs=inputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -105,7 +105,7 @@ def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     which there is no converter, if the caller has a better one than the general reason.
     """
     builtin = OPERATORS.get(op.code)
-    if builtin is not None and builtin.custom != op.custom:
+    if op.custom == (op.code in OURS or op.code in registry.list_builtin_codes()):
         builtin = None
     try:
         cls = registry.find_class_of(op) or builtin

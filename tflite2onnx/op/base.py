@@ -50,7 +50,8 @@ class Operator:
     """Converts one operator of a model; an instance holds only this operator.
 
     Attributes:
-        codes: the TFLite operators that the class converts; custom operators if `custom`.
+        codes: the TFLite operators that the class converts; custom operators if TFLite's schema
+            lacks them.
         operands: the types and axes of the operands, in the language of `operands.py`.
         category: how it uses its axes.
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
@@ -74,9 +75,8 @@ class Operator:
     """
 
     codes: ClassVar[tuple[str, ...]] = ()
-    custom: ClassVar[bool] = False
     operands: ClassVar[str] = ""
-    category: ClassVar[Category]
+    category: ClassVar[Category] = Category.TERMINATE
     tflite: ClassVar[str] = ""
     onnx: ClassVar[str] = ""
     broadcasts: ClassVar[bool] = False
@@ -107,7 +107,8 @@ class Operator:
 
     def verify(self) -> None:
         """Raise OperatorError if the operator cannot be converted. Called before planning."""
-        verify_operands(self.operands, self.op)
+        if self.operands:
+            verify_operands(self.operands, self.op)
         self.check()
 
     def check(self) -> None:

@@ -5,7 +5,8 @@
 Commas separate operands, "->" separates inputs from outputs. An operand is a type, marks, and axes
 in brackets:
 
-    float32|quantized   one of these types. `any` is every type, `index` is int32|int64
+    float32|quantized   one of these types. `any` is every type, `index` is int32|int64, and
+                        `integers` are all signed and unsigned integers of whole bytes
     T, T:index          the type of all operands with this letter; the first may limit it
     ?                   the operand may be absent
     #                   the operand is constant
@@ -34,7 +35,8 @@ from tflite2onnx.utils.console import count
 from tflite2onnx.utils.suggestions import join_alternatives
 
 _OPERAND = re.compile(r"([A-Z]?):?([a-z0-9_|]*)([?#*]*) *(?:\[(.*)\])?")
-_TYPES = {"": (), "any": (), "index": ("int32", "int64")}
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+_TYPES = {"": [], "any": [], "index": ["int32", "int64"], "integers": _INTEGERS}
 _MORE = "..."
 
 
@@ -145,7 +147,7 @@ def _parse_operand(text: str) -> Operand:
     if match is None:
         raise ValueError(f"an operand must be a type, marks and axes, got {text!r}")
     letter, types, marks, axes = match.groups()
-    listed = _TYPES.get(types, tuple(types.split("|")))
+    listed = tuple(name for part in types.split("|") for name in _TYPES.get(part, [part]))
     numbers = None if axes is None else [int(n) if n.isdecimal() else n for n in axes.split()]
     return Operand(letter, listed, marks, None if numbers is None else tuple(numbers))
 

@@ -35,7 +35,8 @@ _registered: dict[Key, type[Operator]] = {}  # one table per process, as imports
 
 
 @cache
-def _list_builtin_codes() -> frozenset[str]:
+def list_builtin_codes() -> frozenset[str]:
+    """Return the names of the operators of TFLite's schema."""
     return frozenset(ENUMERATIONS["BuiltinOperator"].split())
 
 
@@ -43,7 +44,7 @@ def _find_key(code: str, *, custom: bool | None) -> Key:
     """Return the key of a name: the builtin operator's, if there is one, unless `custom`."""
     if not code or not isinstance(code, str):
         raise RegistrationError(f"the operator's name must be a non-empty string, got {code!r}")
-    return Key(code, code not in _list_builtin_codes() if custom is None else custom)
+    return Key(code, code not in list_builtin_codes() if custom is None else custom)
 
 
 def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
@@ -97,13 +98,11 @@ def check_class(cls: object) -> type[Operator]:
     """Return the class if it can be registered.
 
     Raises:
-        RegistrationError: it is not a subclass of Operator, has no category, or has a hook of a
-            trait without the trait: nothing would call the hook.
+        RegistrationError: it is not a subclass of Operator, or has a hook of a trait without the
+            trait: nothing would call the hook.
     """
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
         raise RegistrationError(f"{cls!r} must be a subclass of tflite2onnx.operators.Operator")
-    if not hasattr(cls, "category"):
-        raise RegistrationError(f"{_find_name(cls)} must have a category")
     for trait in TRAITS:
         hooks = [name for name in vars(trait) if hasattr(cls, name) and not hasattr(Operator, name)]
         if hooks and not issubclass(cls, trait):

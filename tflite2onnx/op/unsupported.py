@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tflite2onnx.graph import Op
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.quantization.declarations import Integers
 
 DOMAIN = "tflite.custom"
@@ -123,8 +123,6 @@ _UNKNOWN = "this custom operator is not supported: register one, or keep it with
 class Unsupported(Operator):
     """An operator without a converter; `check` raises the reason."""
 
-    category = Category.TERMINATE
-
     def __init__(self, op: Op, why: str = "") -> None:
         super().__init__(op)
         self.why = why
@@ -156,7 +154,6 @@ class Kept(Operator):
     their bytes.
     """
 
-    category = Category.TERMINATE
     returns_tuple = True
     fuses_activation = False
     quantization = Integers(in_file_types=True)

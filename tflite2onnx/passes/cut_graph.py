@@ -164,7 +164,7 @@ def _select_ops(
 
 def _writes_state(op: Op) -> bool:
     """Return whether an operator may write a state although nothing reads its outputs."""
-    return not op.outputs or any(t is not None and t.is_variable for t in op.inputs)
+    return not op.outputs or any(t.is_variable for t in op.present)
 
 
 def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
@@ -190,7 +190,7 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
 
 def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
     """Return the variables and tables of each operator: a tensor, or what makes its handle."""
-    handles: dict[Tensor | None, Hashable] = {
+    handles: dict[Tensor, Hashable] = {
         t: (op.code, repr(dict(op.options)), op.custom_options)
         for op in graph.ops
         for t in op.outputs
@@ -199,8 +199,8 @@ def _list_own_states(graph: Graph) -> Mapping[Op, set[Hashable]]:
     return {
         op: {
             handles.get(t, t)
-            for t in (*op.inputs, *op.outputs)
-            if t is not None and (t.is_variable or t.dtype is DType.RESOURCE)
+            for t in (*op.present, *op.outputs)
+            if t.is_variable or t.dtype is DType.RESOURCE
         }
         for op in graph.ops
     }

@@ -82,8 +82,7 @@ class _Inliner:
         for op in graph.ops:
             self._left -= 1
             here = replace(
-                op,
-                inputs=tuple(None if t is None else known.get(t, t) for t in op.inputs),
+                op.with_inputs(known),
                 outputs=tuple(known.get(t, t) for t in op.outputs),
                 intermediates=tuple(known.get(t, t) for t in op.intermediates),
             )
@@ -292,17 +291,16 @@ def _check_operands(kind: str, operands: Sequence[Tensor | None], callee: Sequen
             f"it must have {len(callee)} {kind} as its sub-graph, got {len(operands)}"
         )
     for outer, inner in zip(operands, callee, strict=True):
-        if outer is not None and outer.dtype is not inner.dtype:
+        if outer and outer.dtype is not inner.dtype:
             pair = (f"{t.name}, which is {t.dtype.label}" for t in (inner, outer))
             raise OperatorError(f"its sub-graph has {', for '.join(pair)}")
 
 
 def _find_input(op: Op, index: int, dtype: DType) -> Tensor:
     """Return an input, which must be present and of a dtype."""
-    tensor = op.inputs[index] if index < len(op.inputs) else None
-    if tensor is None or tensor.dtype is not dtype:
+    if op.operand(index).dtype is not dtype:
         raise OperatorError(f"input {index} must be a tensor of type {dtype.label}")
-    return tensor
+    return op.operand(index)
 
 
 def _with_shape(tensor: Tensor, like: Tensor) -> Tensor:

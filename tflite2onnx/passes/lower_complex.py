@@ -123,8 +123,8 @@ class _PairRewriter(Rewriter):
 
     def expect_one_type(self, *operands: int) -> None:
         """Raise OperatorError unless some inputs and the output have one complex dtype."""
-        tensors = [*(self.source.inputs[i] for i in operands), self.source.outputs[0]]
-        types = [t.dtype.label for t in tensors if t is not None]
+        tensors = (*map(self.source.operand, operands), self.source.outputs[0])
+        types = [t.dtype.label for t in tensors]
         if len({*types}) > 1:
             raise OperatorError(f"its operands must have one complex type, got {', '.join(types)}")
 
@@ -134,9 +134,8 @@ class _PairRewriter(Rewriter):
 
     def keep_operator(self) -> None:
         """Add the operator on pairs, which it takes as they are."""
-        inputs = tuple(t if t is None else self.pairs.get(t, t) for t in self.source.inputs)
         outputs = tuple(self.pairs.get(t, t) for t in self.source.outputs)
-        self.add_changed(inputs=inputs, outputs=outputs)
+        self.add_changed(inputs=self.source.with_inputs(self.pairs).inputs, outputs=outputs)
 
     def extend_lists(self, *extensions: tuple[int, Sequence[int]]) -> None:
         """Add the operator with more elements in some inputs that are lists: (input, elements)."""
@@ -323,7 +322,7 @@ def _rewrite_op(op: Op, pairs: Mapping[Tensor, Tensor]) -> list[Op]:
     if not any(t in pairs for t in (*op.inputs, *op.outputs)):
         return [op]
     rule = (_CUSTOM_RULES if op.custom else _RULES).get(op.code)
-    if rule is None:
+    if not rule:
         raise OperatorError(
             "this operator is not supported for complex numbers: split them into their parts"
         )

@@ -274,9 +274,8 @@ def _is_integer(tensor: Tensor) -> bool:
 
 def _find_dimensions(op: Op) -> Iterator[Dimension]:
     """Yield the dimensions in the shapes and in the elements of the inputs of an operator."""
-    for tensor in op.inputs:
-        if tensor is not None:
-            yield from each_dimension(tensor.shape)
-            yield from each_dimension(tensor.data)
+    for tensor in op.present:
+        yield from each_dimension(tensor.shape)
+        yield from each_dimension(tensor.data)
     for tensor in (t for graph in op.graphs for t in (*graph.inputs, *graph.outputs)):
         yield from each_dimension(tensor.shape)

@@ -216,7 +216,7 @@ def test_refuses() -> None:
     with pytest.raises(ConversionError) as error:
         convert(m.bytes())
     assert "its lengths must be two powers of 2, got [4, 6]" in str(error.value)
-    assert "must hold complex numbers, got float32[3]" in str(error.value)
+    assert "must be float32[2], got float32[3]" in str(error.value)
 
 
 def test_complex_numbers_of_another_width() -> None:

@@ -117,13 +117,13 @@ def test_the_reference(bits: int) -> None:
     ("code", "size", "made", "dtype", "length", "reason"),
     [
         ("SignalRfft", 8, 8, "float32", 4, "its fft_length must be at least .*got 4"),
-        ("SignalRfft", 8, 10, "uint32", 8, "float32, int16 or int32, got uint32"),
+        ("SignalRfft", 8, 10, "uint32", 8, "float32, int16 or int32.*, got uint32"),
         ("SignalRfft", 8, 8, "int16", 9, "its fft_length must be even, got 9"),
         ("SignalRfft", 8, 16, "int16", 14, "must be a product of 2, 3 and 5"),
         ("SignalRfft", 2, 4, "int32", 2, "must be a product of 2, 3 and 5"),
         ("SignalRfft", 8, 8, "float32", 1, "its fft_length must be from 2 to .*got 1"),
         ("SignalIrfft", 8, 8, "float32", 8, r"fft_length of 8, got \[8\]"),
-        ("SignalIrfft", 0, 8, "int16", 8, r"must have axes and elements, got \[0\]"),
+        ("SignalIrfft", 0, 8, "int16", 8, r"must have elements, got \[0\]"),
     ],
 )
 def test_refuses(code: str, size: int, made: int, dtype: str, length: int, reason: str) -> None:

@@ -121,7 +121,7 @@ def test_refuses() -> None:
     refuse(m, "sigma must not be negative, got -1.0")
     m = Build()
     m.output(*add_suppression(m, 0, 3, 0.5, 0.5))
-    refuse(m, "one or more boxes, .* got 0, 5 and")
+    refuse(m, "one or more boxes, got none")
     m = Build()
     inputs = [m.input([5, 3]), m.input([5]), m.constant(np.int32(2)), m.input([]), m.input([])]
     m.output(*m.op("NON_MAX_SUPPRESSION_V4", inputs, [[2], []], dtype="int32"))

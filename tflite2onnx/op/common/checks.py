@@ -16,7 +16,6 @@ from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import MOST_ELEMENTS
 from tflite2onnx.utils.dimension import (
     Dim,
-    Dimension,
     UnequalError,
     depends_on_inputs,
     evaluate,
@@ -55,7 +54,8 @@ def ints(operator: Operator, index: int) -> list[Any]:
         return []
     if tensor.data is None:
         raise OperatorError(f"{tensor.name} must be constant")
-    return [i if isinstance(i, Dimension) else int(i) for i in tensor.data.reshape(-1)]
+    elements = tensor.data.reshape(-1).tolist()
+    return elements if tensor.dtype.is_integer else [int(i) for i in elements]
 
 
 def expect_list(operator: Operator, index: int, count: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,12 +25,21 @@ class ImageOperator(DynamicShape):
     onnx = "NCHW -> NCHW"
     dynamic_axes = "N"
 
-    def sizes(self, operand: int) -> dict[str, int]:
+    @cached_property
+    def _known_sizes(self) -> dict[int, Mapping[str, int]]:
+        return {}
+
+    def sizes(self, operand: int) -> Mapping[str, int]:
         """Return the sizes of an operand's axes by their letters.
 
         Raises:
             OperatorError: the operand has another number of axes than letters, or an empty axis.
         """
+        if operand not in self._known_sizes:
+            self._known_sizes[operand] = self._read_sizes(operand)
+        return self._known_sizes[operand]
+
+    def _read_sizes(self, operand: int) -> Mapping[str, int]:
         tensor = self.output if operand < 0 else self.input(operand)
         letters = self.axis_letters(operand)
         if len(letters) != tensor.rank or 0 in tensor.shape:

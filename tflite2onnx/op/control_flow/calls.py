@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflite2onnx.op.base import Category, Operator
+from tflite2onnx.op.base import Operator
 
 # The option with the index of the sub-graph.
 CALLS = {"STABLEHLO_COMPOSITE": "decomposition_subgraph_index", "CALL": "subgraph"}
@@ -12,4 +12,3 @@ class Call(Operator):
     """STABLEHLO_COMPOSITE and CALL: calls, which `inline_subgraphs` replaces."""
 
     codes = tuple(CALLS)
-    category = Category.TERMINATE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflite2onnx.op.base import Category, Operator, OperatorError
+from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.quantization.declarations import Moves
 
 # Operators on resources alone.
@@ -13,7 +13,6 @@ class Variable(Operator):
     """VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, CALL_ONCE: states (`lift_variables`)."""
 
     codes = RESOURCES
-    category = Category.TERMINATE
     quantization = Moves()
 
     def check(self) -> None:

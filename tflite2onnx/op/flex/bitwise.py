@@ -47,7 +47,6 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) 
 class FlexBits(Elementwise):
     """Bitwise operators and shifts of two integer tensors that broadcast."""
 
-    custom = True
     quantization = Integers(in_file_types=True)
     arity = 2
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
@@ -63,7 +62,6 @@ class FlexBits(Elementwise):
 class FlexInvert(Elementwise):
     """FlexInvert: the complement of each bit."""
 
-    custom = True
     quantization = Integers(in_file_types=True)
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexInvert": ElementwiseRule(node("BitwiseNot"), _BITS, np.invert),
@@ -74,7 +72,6 @@ class FlexInvert(Elementwise):
 class FlexPopulationCount(Elementwise):
     """FlexPopulationCount: the number of set bits."""
 
-    custom = True
     quantization = Integers(in_file_types=True)
     makes = DType.UINT8
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {

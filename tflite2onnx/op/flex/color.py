@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflite2onnx.op.base import Builder, Category, Value, View
+from tflite2onnx.op.base import Builder, Value, View
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
@@ -14,8 +14,6 @@ _IMAGE = 3  # axes: height, width, channels
 class _Colors(DynamicShape):
     """Base class: an image, and optionally a scalar, to an image."""
 
-    custom = True
-    category = Category.TERMINATE
     keeps_shape = True
     dynamic_axes = "..."
 
@@ -52,8 +50,6 @@ class FlexAdjustContrast(DynamicShape):
     """FlexAdjustContrastv2: multiply the difference of each pixel from the mean of its image."""
 
     codes = ("FlexAdjustContrastv2",)
-    custom = True
-    category = Category.TERMINATE
     operands = "T:float32|float64|float16 [... height width channels], float32 [] -> T"
     keeps_shape = True
     dynamic_axes = "..."

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, integer
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
@@ -25,8 +25,6 @@ class FlexCombinedSuppression(DynamicShape):
     """
 
     codes = ("FlexCombinedNonMaxSuppression",)
-    custom = True
-    category = Category.TERMINATE
     operands = (
         "float32 [batch boxes each 4], float32 [batch boxes classes], any, any, float32 [],"
         "float32 [] -> float32, float32, float32, int32"

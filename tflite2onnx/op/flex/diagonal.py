@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
@@ -36,8 +36,6 @@ class _Diagonals(Operator):
         counts: the number of inputs of version 1, and of later versions.
     """
 
-    custom = True
-    category = Category.TERMINATE
     place_of_k = 1
     counts: ClassVar[tuple[int, int]]
 
@@ -212,8 +210,6 @@ class FlexDiag(Operator):
     """FlexDiag and FlexDiagPart: the diagonal tensor of a tensor, and the inverse."""
 
     codes = ("FlexDiag", "FlexDiagPart")
-    custom = True
-    category = Category.TERMINATE
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
@@ -244,8 +240,6 @@ class FlexMatrixBandPart(DynamicShape):
     """FlexMatrixBandPart: matrices that are 0 outside of a band around the main diagonal."""
 
     codes = ("FlexMatrixBandPart",)
-    custom = True
-    category = Category.TERMINATE
     operands = "T [... rows columns], any [1*], any [1*] -> T"
     keeps_shape = True
 

@@ -141,7 +141,6 @@ def _cast_for_infinities(g: Builder, dtype: DType, x: Operand) -> Operand:
 class FlexUnary(Elementwise):
     """TensorFlow's elementwise operators of one input."""
 
-    custom = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexAbs": ElementwiseRule(node("Abs"), _SIGNED, np.abs),
         "FlexAcos": ElementwiseRule(node("Acos"), "float32 float16"),
@@ -205,7 +204,6 @@ class FlexUnary(Elementwise):
 class FlexCheck(Elementwise):
     """TensorFlow's elementwise predicates of one input."""
 
-    custom = True
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexIsFinite": ElementwiseRule(_emit_unary(_is_finite), _REAL),
@@ -293,7 +291,6 @@ def _compare_approximately(
 class FlexBinary(Elementwise):
     """TensorFlow's elementwise operators of two inputs that broadcast."""
 
-    custom = True
     arity = 2
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexAdd": ElementwiseRule(node("Add"), _NUMBERS, np.add),
@@ -329,7 +326,6 @@ class FlexBinary(Elementwise):
 class FlexComparison(Elementwise):
     """TensorFlow's comparisons of two inputs that broadcast."""
 
-    custom = True
     arity = 2
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
@@ -349,7 +345,6 @@ class FlexComparison(Elementwise):
 class FlexSum(AddN):
     """FlexAddN: the sum of any number of inputs."""
 
-    custom = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexAddN": ElementwiseRule(
             lambda g, dtype, _, *xs: reduce(lambda a, b: g.in_compute_type("Add", dtype, a, b), xs),

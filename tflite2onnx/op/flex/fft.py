@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.signal.rfft import complex_shape, pair_axes, synthesis
@@ -40,8 +40,6 @@ class FlexFourier(DynamicShape):
     """
 
     codes = tuple(sorted(_KINDS))
-    custom = True
-    category = Category.TERMINATE
     operands = "T:float32|float64, ... -> T"
 
     @property

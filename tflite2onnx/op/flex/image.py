@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
@@ -44,8 +44,6 @@ class FlexCropAndResize(DynamicShape):
     """
 
     codes = ("FlexCropAndResize",)
-    custom = True
-    category = Category.TERMINATE
     operands = f"{_PIXELS}, float32 [boxes 4], int32 [boxes], any -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -137,8 +135,6 @@ class FlexResizeBicubic(DynamicShape):
     """FlexResizeBicubic: cubic interpolation, by matrix products along both axes."""
 
     codes = ("FlexResizeBicubic",)
-    custom = True
-    category = Category.TERMINATE
     operands = f"{_PIXELS}, any -> float32"
 
     @cached_property
@@ -222,8 +218,6 @@ class FlexExtractImagePatches(DynamicShape):
     """FlexExtractImagePatches: the pixels of each window, row by row, as channels."""
 
     codes = ("FlexExtractImagePatches",)
-    custom = True
-    category = Category.TERMINATE
     operands = "T -> T"
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect_output_count
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
@@ -24,8 +24,6 @@ _F64 = DType.FLOAT64
 class _Algebra(DynamicShape):
     """Base class of the operators whose first input is square matrices."""
 
-    custom = True
-    category = Category.TERMINATE
     operands = "T:float32|float64 [... n n] -> T"
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.linear.matmul import product_shape
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
@@ -21,8 +21,6 @@ class FlexMatMul(DynamicShape):
     """
 
     codes = ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul")
-    custom = True
-    category = Category.TERMINATE
     operands = f"T:{_TYPES}, T -> T"
     dynamic_axes = "..."
 
@@ -49,8 +47,6 @@ class FlexEinsum(DynamicShape):
     """FlexEinsum: Einstein sums; the equation has the same meaning in ONNX."""
 
     codes = ("FlexEinsum",)
-    custom = True
-    category = Category.TERMINATE
     operands = f"T:{_TYPES}* -> T"
     dynamic_axes = "..."
 
@@ -107,8 +103,6 @@ class FlexL2Loss(Operator):
     """FlexL2Loss: half of the sum of squares."""
 
     codes = ("FlexL2Loss",)
-    custom = True
-    category = Category.TERMINATE
     operands = "T:float32|float64|float16 -> T []"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     check_element_count,
@@ -34,8 +34,6 @@ class FlexCumulative(DynamicShape):
     """
 
     codes = tuple(_TYPES)
-    custom = True
-    category = Category.TERMINATE
     keeps_shape = True
 
     @cached_property
@@ -82,8 +80,6 @@ class FlexLinSpace(Operator):
     """FlexLinSpace: equally spaced numbers from start to stop."""
 
     codes = ("FlexLinSpace",)
-    custom = True
-    category = Category.TERMINATE
     operands = "T:float32|float64 [], T [], any -> T"
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
@@ -37,8 +37,6 @@ class FlexTensorScatter(DynamicShape):
         "FlexTensorScatterUpdate": None,
     }
     codes = tuple(reductions)
-    custom = True
-    category = Category.TERMINATE
     operands = "T, index, T -> T"
     keeps_shape = True
     dynamic_axes = "..."
@@ -79,7 +77,6 @@ class FlexSegments(Segments):
         "FlexUnsortedSegmentSum": ("add", 0),
     }
     codes = tuple(starts)
-    custom = True
     operands = "T:float32|float64|int32|int64, index, any? -> T"
     gaps = True
 
@@ -110,8 +107,6 @@ class FlexBincount(DynamicShape):
     """
 
     codes = ("FlexBincount", "FlexDenseBincount")
-    custom = True
-    category = Category.TERMINATE
     operands = "index, any, T:float32|float64|int32|int64 -> T"
     dynamic_axes = "..."
 
@@ -169,8 +164,6 @@ class FlexDynamicStitch(Operator):
     """FlexDynamicStitch: the rows of several tensors, in the order of constant indices."""
 
     codes = ("FlexDynamicStitch", "FlexParallelDynamicStitch")
-    custom = True
-    category = Category.TERMINATE
 
     @property
     def _rows(self) -> Array:
@@ -216,8 +209,6 @@ class FlexInvertPermutation(DynamicShape):
     """FlexInvertPermutation: the position of each number in a permutation."""
 
     codes = ("FlexInvertPermutation",)
-    custom = True
-    category = Category.TERMINATE
     operands = "T:index [n] -> T"
     keeps_shape = True
     dynamic_axes = "..."

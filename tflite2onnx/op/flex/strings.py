@@ -10,11 +10,9 @@ import numpy as np
 
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
-
-_INTEGERS = "int8|int16|int32|int64|uint8|uint16|uint32|uint64"
 
 
 def _read_text(options: Options, name: str) -> str:
@@ -30,8 +28,6 @@ class FlexCase(DynamicShape):
 
     nodes: ClassVar[dict[str, str]] = {"FlexStringLower": "LOWER", "FlexStringUpper": "UPPER"}
     codes = tuple(nodes)
-    custom = True
-    category = Category.TERMINATE
     operands = "string -> string"
     keeps_shape = True
     dynamic_axes = "..."
@@ -53,8 +49,6 @@ class FlexStringJoin(DynamicShape):
     """FlexStringJoin: concatenate strings, which broadcast."""
 
     codes = ("FlexStringJoin",)
-    custom = True
-    category = Category.TERMINATE
     operands = "string* -> string"
     dynamic_axes = "..."
 
@@ -87,8 +81,6 @@ class FlexMatch(DynamicShape):
     """FlexRegexFullMatch and FlexStaticRegexFullMatch: whether an RE2 pattern matches a string."""
 
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
-    custom = True
-    category = Category.TERMINATE
     operands = "string, any? -> bool"
     keeps_shape = True
     dynamic_axes = "..."
@@ -114,8 +106,6 @@ class FlexStringToNumber(DynamicShape):
     """FlexStringToNumber: parse strings as numbers."""
 
     codes = ("FlexStringToNumber",)
-    custom = True
-    category = Category.TERMINATE
     operands = "string -> float32|float64|int32|int64"
     keeps_shape = True
     dynamic_axes = "..."
@@ -128,9 +118,7 @@ class FlexAsString(DynamicShape):
     """FlexAsString: format integers as strings."""
 
     codes = ("FlexAsString",)
-    custom = True
-    category = Category.TERMINATE
-    operands = f"{_INTEGERS} -> string"
+    operands = "integers -> string"
     keeps_shape = True
     dynamic_axes = "..."
 

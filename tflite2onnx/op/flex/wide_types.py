@@ -15,7 +15,6 @@ from tflite2onnx.op.reduction.softmax import LogSoftmax, Softmax
 class FlexReduction(Reduction):
     """Sums, means, products and extremes of float64."""
 
-    custom = True
     rows: ClassVar[Mapping[str, ReductionRule]] = {
         f"Flex{name}": Reduction.rows[code]._replace(types="float64")
         for name, code in (
@@ -33,7 +32,6 @@ class FlexCumSum(CumSum):
     """FlexCumsum: CUMSUM of float64."""
 
     codes = ("FlexCumsum",)
-    custom = True
     operands = "T:float64, any -> T"
 
 
@@ -41,7 +39,6 @@ class FlexTopK(TopK):
     """FlexTopKV2: TOPK_V2 of float64."""
 
     codes = ("FlexTopKV2",)
-    custom = True
     operands = "T:float64, any -> T, int32"
 
 
@@ -50,7 +47,6 @@ class FlexArg(Arg):
 
     nodes: ClassVar[dict[str, str]] = {"FlexArgMax": "ArgMax", "FlexArgMin": "ArgMin"}
     codes = tuple(nodes)
-    custom = True
     operands = "float64|int64, any -> index"
 
 
@@ -58,7 +54,6 @@ class FlexSoftmax(Softmax):
     """FlexSoftmax: SOFTMAX of float64."""
 
     codes = ("FlexSoftmax",)
-    custom = True
     types = "float64"
 
 
@@ -66,14 +61,12 @@ class FlexLogSoftmax(LogSoftmax):
     """FlexLogSoftmax: LOG_SOFTMAX of float64."""
 
     codes = ("FlexLogSoftmax",)
-    custom = True
     types = "float64"
 
 
 class FlexLeakyRelu(Elementwise):
     """FlexLeakyRelu: LEAKY_RELU of float64."""
 
-    custom = True
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexLeakyRelu": ElementwiseRule(
             lambda g, dtype, options, x: g.in_compute_type(

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_indices, expect_type, ints
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers
@@ -29,7 +29,6 @@ class EmbeddingLookup(DynamicShape, Foldable):
     """
 
     codes = ("EMBEDDING_LOOKUP",)
-    category = Category.TERMINATE
     operands = "int32 [ids], any [rows width ...] -> any [ids width ...]"
     quantization = Integers(in_file_types=True)
 
@@ -118,7 +117,6 @@ class EmbeddingLookupSparse(DynamicShape):
     """
 
     codes = ("EMBEDDING_LOOKUP_SPARSE",)
-    category = Category.TERMINATE
     operands = "int32 [ids], any, any, float32 [ids], float32 [rows width ...] -> float32"
 
     @cached_property
@@ -200,8 +198,6 @@ class KmeansEmbeddingLookup(Operator):
     """
 
     codes = ("KmeansEmbeddingLookup",)
-    custom = True
-    category = Category.TERMINATE
     operands = "int32 [1 tokens], uint8 [codes blocks], float32 [rows size] -> float32"
     quantization = Integers(in_file_types=True)
 

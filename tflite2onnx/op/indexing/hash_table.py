@@ -23,7 +23,6 @@ class HashtableLookup(DynamicShape):
     """
 
     codes = ("HASHTABLE_LOOKUP",)
-    category = Category.TERMINATE
     operands = "int32 [wanted], int32 [keys], T [keys ...] -> T [wanted ...], uint8 [wanted]"
     dynamic_axes = "..."
     returns_tuple = True
@@ -62,7 +61,6 @@ class Filling(Operator):
     """HASHTABLE and HASHTABLE_IMPORT: a table with constant contents (see `fold_hash_tables`)."""
 
     codes = FILLING
-    category = Category.TERMINATE
 
     def check(self) -> None:
         raise OperatorError(
@@ -73,7 +71,6 @@ class Filling(Operator):
 class _Reader(DynamicShape):
     """Base of operators that read a table; `fold_hash_tables` made keys and values their inputs."""
 
-    category = Category.TERMINATE
     dynamic_axes = "..."
 
     def _find_keys(self, more: int) -> Tensor:
@@ -181,7 +178,6 @@ class Table(Operator):
     """
 
     codes = ("Table",)
-    custom = True
     category = Category.TRANSPARENT
     operands = "T:int8|int16, T [n] -> T"
     quantization = Integers(in_file_types=True)

@@ -8,25 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect_type
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.unsigned import UnsignedInt
 from tflite2onnx.op.movement.bitcast import split_words
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
 
-_TYPES = (
-    DType.BOOL,
-    DType.INT8,
-    DType.UINT8,
-    DType.INT16,
-    DType.UINT16,
-    DType.INT32,
-    DType.UINT32,
-    DType.INT64,
-    DType.UINT64,
-    DType.FLOAT32,
-)
 _SPARSE, _DENSE = 1, 2
 _MOST_BITS = 31  # with 32 the kernel shifts a number by all its bits
 _MOST_BYTES = 256  # of a key: 64 bytes take about 200 nodes
@@ -45,16 +32,14 @@ class LshProjection(Operator):
     """
 
     codes = ("LSH_PROJECTION",)
-    category = Category.TERMINATE
-    operands = "float32# [seeds bits], any [items ...], float32? [items] -> int32"
+    operands = "float32# [seeds bits], bool|integers|float32 [items ...], float32? [items] -> int32"
     quantization = Integers(in_file_types=True)
 
     @cached_property
     def _item(self) -> int:
         """The number of bytes of an item."""
         items = self.input(1)
-        expect_type(items, _TYPES)
-        if not items.rank or not items.elements:
+        if not items.elements:
             raise OperatorError(
                 f"{items.name} must have at least one item, got the shape {list(items.shape)}"
             )

@@ -104,7 +104,6 @@ class MatrixDiag(DynamicShape):
 
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
     dynamic_axes = "..."
-    category = Category.TERMINATE
     # The kernels read any other type as elements of 32 bits.
     operands = "T:float32|int8|int16|int32|int64|uint8, T? -> T"
     quantization = Integers(in_file_types=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     expect,
     expect_indices,
@@ -43,7 +43,6 @@ class ScatterNd(DynamicShape):
     codes = ("SCATTER_ND",)
     dynamic_axes = "..."
     shape_inputs = (2,)
-    category = Category.TERMINATE
     operands = "int32, T:float32|uint8|int8|int32|int64|bool, any -> T"
     quantization = Moves()
 
@@ -92,7 +91,6 @@ class SparseToDense(DynamicShape, Foldable):
     codes = ("SPARSE_TO_DENSE",)
     shape_inputs = (1,)
     dynamic_axes = "..."
-    category = Category.TERMINATE
     operands = "index, any, T:float32|int32|int64|int8|uint8, T [1*] -> T"
     quantization = Moves()
 
@@ -163,7 +161,6 @@ class Segments(DynamicShape):
         "UNSORTED_SEGMENT_MIN": ("min", "max"),
     }
     codes = tuple(starts)
-    category = Category.TERMINATE
     operands = "T:float32|int32, int32, any? -> T"
     gaps: ClassVar[bool] = False
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from tflite2onnx.op.base import (
     Builder,
-    Category,
     DataDependentSize,
     OperatorError,
     OutputShape,
@@ -30,7 +29,6 @@ class SkipGram(DynamicShape):
     """
 
     codes = ("SKIP_GRAM",)
-    category = Category.TERMINATE
     operands = "string -> string"
     dynamic_axes = "..."
 

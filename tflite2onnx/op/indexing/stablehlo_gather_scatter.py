@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape, Operand
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     drop_axis,
@@ -26,7 +26,6 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Shape
 
-_INTEGERS = "int8|int16|int32|int64|uint8|uint16|uint32|uint64"
 _REDUCTIONS = {
     "": None,
     "STABLEHLO_ADD": "add",
@@ -41,7 +40,6 @@ _OF_BOOLS = {"max": "add", "min": "mul"}
 class _Indexed(Operator):
     """Base of both operators: their index vectors."""
 
-    category = Category.TERMINATE
     quantization = Moves()
 
     @cached_property
@@ -233,7 +231,7 @@ class StablehloScatter(_Indexed):
 
     codes = ("STABLEHLO_SCATTER",)
     keeps_shape = True
-    operands = f"T:float16|float32|float64|bool|{_INTEGERS}, index, T -> T"
+    operands = "T:bool|integers|float16|float32|float64, index, T -> T"
 
     @cached_property
     def _window_axes(self) -> list[int]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from tflite2onnx.op.base import (
     Builder,
-    Category,
     DataDependentSize,
     OperatorError,
     OutputShape,
@@ -24,7 +23,6 @@ class Where(DynamicShape, Foldable):
     """WHERE: the indices of all elements that are not 0, one in each row, in row-major order."""
 
     codes = ("WHERE",)
-    category = Category.TERMINATE
     operands = "bool|float32|int8|uint8|int32|uint32|int64 -> int64"
     quantization = Integers(in_file_types=True)
     dynamic_axes = "..."
@@ -50,7 +48,6 @@ class Unique(DynamicShape):
     """UNIQUE: the different elements by first occurrence, and the index of each input element."""
 
     codes = ("UNIQUE",)
-    category = Category.TERMINATE
     operands = "T:float32|int8|uint8|int16|int32|int64 [n] -> T, index"
     returns_tuple = True
     quantization = Moves()

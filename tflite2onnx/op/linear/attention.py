@@ -102,7 +102,6 @@ class DotProductAttention(Attention):
     """
 
     codes = ("odml.scaled_dot_product_attention",)
-    custom = True
 
     def check(self) -> None:
         for operand in range(_OPERANDS):

@@ -33,8 +33,6 @@ class HadamardRotation(Operator):
     """
 
     codes = ("aeq.hadamard_rotation",)
-    custom = True
-    category = Category.TERMINATE
     operands = "float32 -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -79,7 +77,6 @@ class NumericVerify(DynamicShape):
     """
 
     codes = ("NumericVerify",)
-    custom = True
     category = Category.TRANSPARENT
     operands = "quantized|float16 [...], float32 [...] -> float32"
     dynamic_axes = "..."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect_input_count,
@@ -28,8 +28,6 @@ class ExternalCache(Operator):
     """
 
     codes = ("odml.update_external_kv_cache",)
-    custom = True
-    category = Category.TERMINATE
     operands = f"{_CACHE}, {_CACHE}, int32 [new], {_NEW_ROWS}, {_NEW_ROWS} -> {_CACHE}, {_CACHE}"
     returns_tuple = True
 
@@ -76,8 +74,6 @@ class InternalCache(HasInternalState):
     """
 
     codes = ("odml.update_kv_cache",)
-    custom = True
-    category = Category.TERMINATE
     operands = f"int64 [new], {_NEW_ROWS}, {_NEW_ROWS}, ... -> float32, float32, ..."
     returns_tuple = True
 

@@ -7,27 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.nodes import onnx_type
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
 # Complex tensors have become pairs of floats before. Types of less than a byte are packed.
-_TYPES = (
-    DType.FLOAT32,
-    DType.FLOAT16,
-    DType.FLOAT64,
-    DType.BFLOAT16,
-    DType.BOOL,
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-    DType.UINT16,
-    DType.UINT32,
-    DType.UINT64,
-)
+_TYPES = "bool|integers|float16|bfloat16|float32|float64"
 _UNSIGNED = {8: DType.UINT8, 16: DType.UINT16, 32: DType.UINT32, 64: DType.UINT64}
 
 
@@ -39,17 +25,9 @@ class Bitcast(DynamicShape, Foldable):
     """
 
     codes = ("BITCAST",)
-    category = Category.TERMINATE
     quantization = Integers(in_file_types=True)
     dynamic_axes = "..."
-
-    def check(self) -> None:
-        x, y = self.input(0), self.output
-        for tensor in (x, y):
-            if tensor.dtype not in _TYPES:
-                raise OperatorError(
-                    f"{tensor.name} must have elements of whole bytes, got {tensor.dtype.label}"
-                )
+    operands = f"{_TYPES} -> {_TYPES}"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, wide, narrow = self.input(0), self.input(0).dtype.bits, self.output.dtype.bits

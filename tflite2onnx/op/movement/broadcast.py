@@ -99,7 +99,6 @@ class BroadcastArgs(Foldable):
     """BROADCAST_ARGS: the shape that two shapes broadcast to."""
 
     codes = ("BROADCAST_ARGS",)
-    category = Category.TERMINATE
     operands = "T, T -> T"
     quantization = Moves()
 
@@ -135,7 +134,6 @@ class Fill(DynamicShape, Foldable):
     evaluates_dimensions = True
     shape_inputs = (0,)
     dynamic_axes = "..."
-    category = Category.TERMINATE
     operands = "any, T [] -> T"
     quantization = Moves()
 

@@ -18,7 +18,6 @@ class Roll(Foldable):
     """Roll: shifts elements along axes cyclically; elements past the end move to the start."""
 
     codes = ("Roll",)
-    custom = True
     category = Category.ATTRIBUTE
     keeps_shape = True
     tflite = "... -> ..."

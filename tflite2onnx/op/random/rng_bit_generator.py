@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.op.common.unsigned import UnsignedInt, halves
 from tflite2onnx.op.movement.bitcast import join_words
 from tflite2onnx.tensor import DType
 
-_TYPES = (DType.INT32, DType.INT64, DType.UINT32, DType.UINT64)
 _THREEFRY = 2  # all other values, the default included, are Philox
 _WORD = 32
 
@@ -31,28 +29,19 @@ class RandomBits(Operator):
     """
 
     codes = ("STABLEHLO_RNG_BIT_GENERATOR",)
-    category = Category.TERMINATE
     returns_tuple = True
+    operands = "uint64 [state] -> uint64 [state], int32|int64|uint32|uint64"
 
     @property
     def _is_threefry(self) -> bool:
         return bool(self.options.algorithm == _THREEFRY)
 
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape, self.op.outputs[1].shape]
-
     def check(self) -> None:
-        state = self.input(0)
-        sizes = (2,) if self._is_threefry else (2, 3)
-        if len(self.op.outputs) != 2 or state.elements not in sizes:
+        have, sizes = self.input(0).elements, (2,) if self._is_threefry else (2, 3)
+        if have not in sizes:
             raise OperatorError(
-                f"its state must have {' or '.join(map(str, sizes))} elements, "
-                f"and there must be two outputs, "
-                f"got {state.elements} elements and {len(self.op.outputs)} outputs"
+                f"its state must have {' or '.join(map(str, sizes))} elements, got {have}"
             )
-        expect(state, (state.elements,), DType.UINT64)
-        expect_type(self.op.outputs[0], (DType.UINT64,))
-        expect_type(self.op.outputs[1], _TYPES)
 
     def emit(self, g: Builder, ys: tuple[View, View], state: View) -> tuple[Value, Value]:
         output = ys[1]

@@ -15,7 +15,6 @@ from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.op.base import (
     Builder,
-    Category,
     Operator,
     OperatorError,
     OutputShape,
@@ -32,8 +31,6 @@ _SEEDS = 1 << 24  # ONNX's attribute is float32, which represents so many intege
 
 class _Drawn(Operator):
     """Base of operators with two seeds; if both are 0, kernels and runtimes choose a seed."""
-
-    category = Category.TERMINATE
 
     @property
     def _seed(self) -> float | None:

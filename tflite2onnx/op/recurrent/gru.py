@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, Operator, OperatorError, OutputShape
+from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
 from tflite2onnx.op.traits import DynamicShape
@@ -24,7 +24,6 @@ class Gru(DynamicShape):
 
     codes = ("GRU",)
     dynamic_axes = "..."
-    category = Category.TERMINATE
     returns_tuple = True
     quantization = Real(multiplies=range(1, _BIAS))
 
@@ -74,8 +73,6 @@ class UnidirectionalSequenceGru(Operator):
     """
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_GRU",)
-    custom = True
-    category = Category.TERMINATE
     operands = (
         "float32 [times batch inputs], float32 [batch units], float32#, float32#, float32#,"
         "float32# -> float32, float32"

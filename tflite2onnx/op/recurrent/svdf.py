@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import identity
-from tflite2onnx.op.base import Category, Operator, OperatorError, OutputShape
+from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_symmetric, expect_type
 from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
@@ -41,7 +41,6 @@ class Svdf(Operator):
     """
 
     codes = ("SVDF",)
-    category = Category.TERMINATE
     returns_tuple = True
     fuses_activation = False
     quantization = Real(multiplies=(1, 2), moves=(_STATE, ~1))

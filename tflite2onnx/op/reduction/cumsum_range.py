@@ -36,7 +36,6 @@ class Range(DynamicShape, Foldable):
     codes = ("RANGE",)
     shape_inputs = (0, 1, 2)
     dynamic_axes = "..."
-    category = Category.TERMINATE
 
     @property
     def _count(self) -> int:

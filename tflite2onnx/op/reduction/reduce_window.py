@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect, expect_type, ints
+from tflite2onnx.op.common.checks import expect_input_count, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.movement.dilate import dilate_axes
 from tflite2onnx.op.movement.pad import pad_axes
@@ -17,16 +17,6 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, is_known
 
-_TYPES = (
-    DType.FLOAT32,
-    DType.FLOAT64,
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-    DType.BOOL,
-)
 _MOST_AXES = 6
 
 # The node for each reduction function, keyed by the operator in the subgraph or by the option.
@@ -72,6 +62,7 @@ class _Windows(DynamicShape):
     """
 
     category = Category.ATTRIBUTE
+    operands = "T:bool|uint8|int8|int16|int32|int64|float32|float64, T [1*], ... -> T"
     dynamic_axes = "..."
     tflite = "... -> ..."
     parameters: ClassVar[int] = 0  # the number of inputs that describe the windows
@@ -100,24 +91,17 @@ class _Windows(DynamicShape):
         return [[axis.window_count(size) for axis, size in zip(self._axes, shape, strict=True)]]
 
     def check(self) -> None:
-        if len(self.op.inputs) != self.parameters + 2:
-            raise OperatorError(
-                f"it must have {self.parameters + 2} inputs, got {len(self.op.inputs)}"
-            )
-        x, first = self.input(0), self.input(1)
+        expect_input_count(self, self.parameters + 2)
+        x, (sizes,) = self.input(0), self.infer_outputs()
         _ = self._node  # raises OperatorError if invalid
-        expect_type(x, _TYPES)
-        expect(first, (1,) * first.rank, x.dtype)
-        for tensor in (x, first, self.output):
+        for tensor in (x, self.input(1), self.output):
             if tensor.quantization is not None:
                 raise OperatorError(f"{tensor.name} must not be quantized")
-        (sizes,) = self.infer_outputs()
         if not 0 < x.rank <= _MOST_AXES or 0 in x.shape or 0 in sizes:
             raise OperatorError(
                 f"{x.name} must have 1 to {_MOST_AXES} axes, all with elements and at least one "
                 f"window, got the shape {list(x.shape)} and {sizes} windows"
             )
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, first: View, *_: View) -> Value:
         axes = x.reorder(self._axes)

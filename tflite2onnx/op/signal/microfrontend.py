@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.builder.builder import Body
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.signal.frontend_steps import Subtraction, apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factors
 from tflite2onnx.op.signal.microfrontend_tables import (
@@ -32,7 +32,6 @@ from tflite2onnx.op.signal.tflm_base import (
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
-_TYPES = DType.INT32, DType.FLOAT32, DType.UINT16
 _MOST_FEATURE = (1 << 16) - 1
 _SAMPLE = 16  # bits
 
@@ -46,9 +45,8 @@ class AudioMicrofrontend(Operator):
     """
 
     codes = ("AudioMicrofrontend",)
-    custom = True
-    category = Category.TERMINATE
     quantization = Integers(in_file_types=True)
+    operands = "int16 [samples] -> int32|float32|uint16"
 
     @cached_property
     def _settings(self) -> Settings:
@@ -96,14 +94,12 @@ class AudioMicrofrontend(Operator):
             )
         check_element_count(x.elements)
         check_element_count(self._frames * s.length)
-        expect(x, (x.elements,), DType.INT16)
         factors(s.length // 2)
         _ = make_filters(s), self._subtraction
         if self.options.get("enable_pcan", 0):
             _ = gains(s), snr_shift(s)
         s.read_integer("scale_shift", 0, WORD - 1)
         s.read_integer("out_scale", 1, (1 << 31) - 1)
-        expect_type(self.output, _TYPES)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         s = self._settings

@@ -18,7 +18,7 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, expect, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
 from tflite2onnx.op.traits import DynamicShape, Foldable
@@ -49,19 +49,11 @@ class Part(DynamicShape, Foldable):
 
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
     category = Category.ATTRIBUTE
+    operands = "T:float32|float64 [... 2] -> T"
     dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [complex_shape(self.input(0))]
-
-    def check(self) -> None:
-        x = self.input(0)
-        expect_type(x, (DType.FLOAT32, DType.FLOAT64))
-        if x.shape[-1:] != (_PAIR,):
-            raise OperatorError(
-                f"{x.name} must hold complex numbers, got {x.dtype.label}{list(x.shape)}"
-            )
-        expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -91,7 +83,6 @@ class RealFourier(DynamicShape):
     codes = ("RFFT2D",)
     dynamic_axes = "..."
     shape_inputs = (1,)
-    category = Category.TERMINATE
     operands = "float32 [... rows columns], int32 -> float32"
 
     @cached_property
@@ -152,8 +143,6 @@ class InverseRealFourier(Operator):
     """
 
     codes = ("IRFFT2D",)
-    custom = True
-    category = Category.TERMINATE
     operands = "float32 [... rows columns 2], any -> float32"
 
     @cached_property

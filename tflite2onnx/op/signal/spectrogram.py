@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, integer
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType
@@ -29,9 +29,7 @@ class AudioSpectrogram(DynamicShape):
     """
 
     codes = ("AudioSpectrogram",)
-    custom = True
     dynamic_axes = "..."
-    category = Category.TERMINATE
     operands = "float32 [samples channels] -> float32"
 
     @cached_property
@@ -85,8 +83,6 @@ class Mfcc(DynamicShape):
     """
 
     codes = ("Mfcc",)
-    custom = True
-    category = Category.TERMINATE
     operands = "float32 [channels times frequencies], int32 [1*] -> float32"
 
     @cached_property

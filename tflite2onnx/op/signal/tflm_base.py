@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value
+from tflite2onnx.op.base import Builder, Operator, OperatorError, Value
 from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
@@ -21,8 +21,6 @@ WORD = 32  # bits
 class Signal(Operator):
     """An operator of the front end, which computes on stored integers along one axis."""
 
-    custom = True
-    category = Category.TERMINATE
     quantization = Integers(in_file_types=True)
 
     def option(self, name: str, low: int = 0, high: int = WORD - 1) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect_type, ints
+from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.signal.frontend_steps import apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.tflm_base import (
     WORD,
@@ -69,6 +69,7 @@ class SignalEnergy(Signal):
     """SignalEnergy: the squared magnitudes of complex numbers; 0 outside of a range."""
 
     codes = ("SignalEnergy",)
+    operands = "int16 [samples] -> uint32"
 
     def _find_range(self, size: int) -> tuple[int, int]:
         """Return the first complex number of the range, and the first one after it."""
@@ -85,7 +86,6 @@ class SignalEnergy(Signal):
                 f"it must have pairs, and start_index must not exceed end_index, got "
                 f"{self.input(0).elements} elements, {start} and {end}"
             )
-        expect_type(self.output, (DType.UINT32,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         (size,) = y.shape
@@ -102,6 +102,7 @@ class SignalFilterBank(Signal):
     """SignalFilterBank: sums of energies in overlapping bands, with constant weights."""
 
     codes = ("SignalFilterBank",)
+    operands = "uint32, int16, int16, int16, int16, int16 -> uint64"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(self._make_matrix(self.vector(0, DType.UINT32)).shape[1],)]
@@ -110,7 +111,6 @@ class SignalFilterBank(Signal):
         self.vector(0, DType.UINT32)  # raises OperatorError if invalid
         for i in range(1, 6):
             self.vector(i, DType.INT16)
-        expect_type(self.output, (DType.UINT64,))
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         matrix = self._make_matrix(x.shape[0])

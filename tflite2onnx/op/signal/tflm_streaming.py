@@ -72,6 +72,7 @@ class SignalDelay(_Stream):
     """SignalDelay: the input, delayed by a number of samples."""
 
     codes = ("SignalDelay",)
+    operands = "int16, ... -> int16, ..."
 
     @property
     def _length(self) -> int:
@@ -82,7 +83,6 @@ class SignalDelay(_Stream):
 
     def check(self) -> None:
         _ = self._length, self.samples(DType.INT16)
-        expect_type(self.output, (DType.INT16,))
 
     def memory(self) -> Sequence[Tensor]:
         lead, _ = self.samples(DType.INT16)
@@ -373,7 +373,6 @@ class CircularBuffer(HasInternalState):
     """
 
     codes = ("CIRCULAR_BUFFER",)
-    custom = True
     category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
@@ -61,6 +61,6 @@ class Conv3DTranspose(TransposedConvolution, VolumeConvolution):
     onnx = ", IODHW, NCDHW, O -> NCDHW"
 
 
-def _list_volume(sizes: dict[str, int]) -> Shape:
+def _list_volume(sizes: Mapping[str, int]) -> Shape:
     """Return (depth, height, width)."""
     return sizes["D"], sizes["H"], sizes["W"]

@@ -23,7 +23,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect_type
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.storage import is_quantized
@@ -56,8 +56,8 @@ class DetectionPostProcess(DynamicShape):
     """TFLite_Detection_PostProcess: decode boxes, and drop boxes that overlap better boxes."""
 
     codes = ("TFLite_Detection_PostProcess",)
-    custom = True
     category = Category.IMPLICIT
+    operands = "any, any, any -> float32, float32, float32, float32"
     returns_tuple = True
 
     @cached_property
@@ -107,13 +107,6 @@ class DetectionPostProcess(DynamicShape):
         return [(1, capacity, _CORNERS), (1, capacity), (1, capacity), (1,)]
 
     def check(self) -> None:
-        if len(self.op.inputs) != 3 or len(self.op.outputs) != 4:
-            raise OperatorError(
-                f"it must have 3 inputs and 4 outputs, got {len(self.op.inputs)} and "
-                f"{len(self.op.outputs)}"
-            )
-        for tensor in self.op.outputs:
-            expect_type(tensor, (DType.FLOAT32,))
         self._check_operands()
         threshold = self._number_option("nms_iou_threshold")
         if not 0 < threshold <= 1:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.tensor import Array, DType
 
 _MATRIX = (1, 4, 4)
@@ -26,8 +26,6 @@ class TransformLandmarks(Operator):
     """
 
     codes = ("TransformLandmarks",)
-    custom = True
-    category = Category.TERMINATE
     operands = "float32, float32 -> float32"
     keeps_shape = True
 
@@ -81,8 +79,6 @@ class LandmarksToMatrix(Operator):
     """
 
     codes = ("Landmarks2TransformMatrix",)
-    custom = True
-    category = Category.TERMINATE
     operands = "float32 -> float32"
 
     @property

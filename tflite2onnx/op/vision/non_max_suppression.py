@@ -9,8 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body, eliminate_dead_nodes
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import (
+    check_element_count,
+    expect_input_count,
+    expect_output_count,
+    expect_type,
+    integer,
+)
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Sizes
 from tflite2onnx.utils.dimension import require_equal, require_number
@@ -33,9 +39,12 @@ class NonMaxSuppression(DynamicShape):
     """
 
     codes = ("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
-    category = Category.TERMINATE
     returns_tuple = True
     dynamic_axes = "..."
+    operands = (
+        "float32 [boxes 4], float32 [boxes], int32 [], float32 [], float32 [], float32? []"
+        "-> int32, ..."
+    )
 
     @property
     def _is_soft(self) -> bool:
@@ -59,24 +68,16 @@ class NonMaxSuppression(DynamicShape):
         return most
 
     def check(self) -> None:
-        boxes, soft = self.input(_BOXES), self._is_soft
-        count = boxes.shape[0] if boxes.rank else 0
-        expect(boxes, (count, _CORNERS), DType.FLOAT32)
-        expect(self.input(_SCORES), (count,), DType.FLOAT32)
-        expect(self.input(_MOST), (), DType.INT32)
-        if len(self.op.inputs) != 5 + soft or len(self.op.outputs) != 2 + soft or not count:
-            raise OperatorError(
-                f"it must have one or more boxes, {5 + soft} inputs and {2 + soft} outputs, got "
-                f"{count}, {len(self.op.inputs)} and {len(self.op.outputs)}"
-            )
-        for index in range(_OVERLAP, len(self.op.inputs)):
-            expect(self.input(index), (), DType.FLOAT32)
+        soft = self._is_soft
+        expect_input_count(self, 5 + soft)
+        expect_output_count(self, 2 + soft)
+        if not self.input(_BOXES).elements:
+            raise OperatorError("it must have one or more boxes, got none")
         sigma = self._read_constant(_SIGMA) if soft else None
         if sigma is not None and sigma < 0:
             raise OperatorError(f"sigma must not be negative, got {sigma}")
-        indices, *scores, number = self.op.outputs
-        for tensor, dtype in ((indices, DType.INT32), (number, DType.INT32)):
-            expect_type(tensor, (dtype,))
+        _, *scores, number = self.op.outputs
+        expect_type(number, (DType.INT32,))
         for tensor in scores:
             expect_type(tensor, (DType.FLOAT32,))
 

@@ -20,7 +20,6 @@ _AXES = 5
 class _VolumePool(ImageOperator):
     """Base class of the 3-D pooling operators."""
 
-    custom = True
     tflite = "NDHWC -> NDHWC"
     onnx = "NCDHW -> NCDHW"
 

@@ -18,7 +18,6 @@ class Convolution2DTransposeBias(Convolution):
     """
 
     codes = ("Convolution2DTransposeBias",)
-    custom = True
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, IOHW, O -> NCHW"
     operands = "float32, float32, float32 -> float32"

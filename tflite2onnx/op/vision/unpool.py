@@ -31,7 +31,6 @@ _IMAGE = 4  # axes
 class _MaxPool(ImageOperator):
     """Base class of the pooling operators: outputs are the maxima and their indices."""
 
-    custom = True
     tflite = "NHWC -> NHWC, NHWC"
     onnx = "NCHW -> NCHW, NCHW"
     returns_tuple = True
@@ -119,7 +118,6 @@ class MaxUnpooling2D(ImageOperator):
     """
 
     codes = ("MaxUnpooling2D", "LiteRtMaxUnpooling2D")
-    custom = True
     tflite = "NHWC, NHWC -> NHWC"
     onnx = "NCHW, NCHW -> NCHW"
     operands = "float32 [...], any [...] -> float32"

@@ -16,7 +16,6 @@ _MATRIX = 16  # elements
 class _Warp(ImageOperator):
     """Base class: an image and positions, all float32; the positions keep TFLite's order."""
 
-    custom = True
     tflite = "NHWC -> NHWC"
     onnx = "NCHW -> NCHW"
 

@@ -39,12 +39,12 @@ def _chain_layers(found: Match) -> tuple[Op, ...]:
     """Return the layers; the second adds the result of the first. None if a layer does not fit."""
     (*_, first, second), y, bias = found.ops, found.last.outputs[0], found.tensors.get("bias#")
     layers = [op.outputs[0] for op in found.ops[1:]]
-    weights = [t for t in (*first.inputs[1:], *second.inputs[1:], bias) if t is not None]
+    weights = [*first.present[1:], *second.present[1:], *([bias] if bias else [])]
     if y.rank != _MATRIX or y.shape[0] != 1 or y.symbols or first is second:
         return ()
     if not all(map(is_float, weights)) or any(t.sizes != y.sizes for t in layers):
         return ()
-    if bias is None:
+    if not bias:
         made: tuple[Op, ...] = ()
     elif bias.elements == y.elements:
         name = f"{y.name}/first"

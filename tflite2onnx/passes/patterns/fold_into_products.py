@@ -25,7 +25,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
@@ -57,46 +57,46 @@ def _fold_constant(found: Match) -> tuple[Op, ...]:
     """
     (op, *between, product), y = found.ops, found.last.outputs[0]
     weights, constant = found.tensors["weights#"], found.tensors["constant#"]
-    bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
-    operands = [t for t in (*product.inputs, constant) if t is not None]
+    bias = product.operand(_BIAS)
+    operands = (*product.present, constant)
     if found.tensors["x"].sizes != y.sizes or not all(map(is_float, operands)):
         return ()
     channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
     vector = _spread_over_channels(constant, y, channels)
-    if vector is None or (bias is not None and bias.data is None):
+    if not vector.size or (bias is not ABSENT and bias.data is None):
         return ()
     flat = new_tensor(product.outputs[0], op.code.lower()) if between else y
     whole = _combine_constants(op, product, weights, bias, vector, flat)
-    if whole is None:
+    if not whole:
         return ()
     moves = (replace(move, inputs=(flat, *move.inputs[1:]), outputs=(y,)) for move in between)
     return (whole, *moves)
 
 
-def _spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array | None:
-    """Return a constant as [C], None if it varies along another axis than the channels.
+def _spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array:
+    """Return a constant as [C], no elements if it varies along another axis than the channels.
 
     The channels are the last axes of y.
     """
     axes = next((i for i in range(1, y.rank + 1) if prod(y.shape[-i:]) == channels), 0)
-    if constant.data is None or constant.rank > y.rank or not axes:
-        return None
-    data = constant.data.astype(np.float32).reshape(-1)
+    if constant.rank > y.rank or not axes:
+        return np.empty(0)
+    data = constant.values.astype(np.float32).reshape(-1)
     if constant.elements == 1:
         return np.ascontiguousarray(np.broadcast_to(data, (channels,)))
     fits = constant.elements == channels and constant.shape[-axes:] == y.shape[-axes:]
-    return data if fits else None
+    return data if fits else np.empty(0)
 
 
 def _combine_constants(
-    op: Op, product: Op, weights: Tensor, bias: Tensor | None, vector: Array, output: Tensor
+    op: Op, product: Op, weights: Tensor, bias: Tensor, vector: Array, output: Tensor
 ) -> Op | None:
     """Return the product with a constant that is added or multiplied; condition 4 may fail."""
-    data, old = weights.data, np.zeros(len(vector), np.float32)
-    if data is None or (bias is not None and bias.elements != len(vector)):
+    data, old = weights.values, np.zeros(len(vector), np.float32)
+    if bias is not ABSENT:
+        old = bias.values.astype(np.float32).reshape(-1)
+    if len(old) != len(vector):
         return None
-    if bias is not None and bias.data is not None:
-        old = bias.data.astype(np.float32).reshape(-1)
     if op.code == "MUL":
         axis = _CHANNELS[product.code] % weights.rank
         if data.dtype != np.float32:
@@ -108,8 +108,8 @@ def _combine_constants(
     else:
         old = old + vector if op.code == "ADD" else old - vector
     x, y = product.inputs[0], op.outputs[0]
-    biases: tuple[Tensor | None, ...] = (bias,)
-    if op.code != "MUL" or bias is not None:
+    biases: tuple[Tensor | None, ...] = (None,)
+    if op.code != "MUL" or bias is not ABSENT:
         biases = (Tensor(f"{y.name}/bias", old.shape, y.dtype, np.asarray(old, np.float32)),)
     whole = replace(product, inputs=(x, weights, *biases), outputs=(output,))
     return whole.with_activation(op.activation)

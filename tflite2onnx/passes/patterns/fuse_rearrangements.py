@@ -139,7 +139,7 @@ def _find_places(chain: Sequence[Op], x: Tensor, y: Tensor) -> Array | None:
         if operator is None or len(known) < len(arrays):
             return None
         results = evaluate_op(operator, known)
-        tensor = y if after is None else after.inputs[_find_data_input(after)] or y
+        tensor = after.operand(_find_data_input(after)) if after else y
         if len(results) != len(op.outputs):
             return None
         places = results[op.outputs.index(tensor)]
@@ -160,7 +160,7 @@ def _make_move(op: Op, x: Tensor, y: Tensor, places: Array) -> Op | None:
         return as_builtin(op, "GATHER", x, order, axis=_CHANNELS, batch_dims=0)
     found = (each for each in _BLOCKS if is_float(x) and _moves_blocks(each, x, places))
     blocks = next(found, None)
-    if blocks is None:
+    if not blocks:
         return None
     return as_builtin(
         op, blocks.code, x, block_size=_compute_block_size(x, y.shape), mode=blocks.mode

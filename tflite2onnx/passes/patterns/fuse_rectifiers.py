@@ -107,7 +107,7 @@ def fuse_rectifiers(graph: Graph) -> Graph:
         found = _find_functions(op, functions)
         functions[y] = dict([*found.items()][-_DEEPEST:])
         rectifiers = (_make_rectifier(op, x, function) for x, function in found.items())
-        return [next((each for each in rectifiers if each is not None), op)]
+        return [next(filter(None, rectifiers), op)]
 
     return graph.rewrite(change)
 
@@ -121,7 +121,7 @@ def _find_functions(
         for t in op.present
         if t.data is None
     ]
-    if not choices or not all(_is_known(t) for t in (*op.inputs, *op.outputs)):
+    if not choices or not all(map(_is_known, (*op.present, *op.outputs))):
         return {}
     if (op.is_builtin(*_CONSTANT_SECOND) and len(choices) > 1) or _casts_to_bool(op):
         return {}
@@ -132,7 +132,7 @@ def _find_functions(
                 _Homogeneous(0, t.data, t.data) if t.data is not None else _get(functions, t, x)
                 for t in op.present
             ]
-            if (function := _evaluate_operator(op, operands)) is not None:
+            if function := _evaluate_operator(op, operands):
                 found[x] = function
     return found
 
@@ -147,9 +147,9 @@ def _get(
     return _make_identity() if t is x else functions[t][x]
 
 
-def _is_known(tensor: Tensor | None) -> bool:
+def _is_known(tensor: Tensor) -> bool:
     """Return whether the functions of a tensor, or the elements of a constant, can be computed."""
-    if tensor is None or not (is_float(tensor) or tensor.dtype is DType.BOOL):
+    if not (is_float(tensor) or tensor.dtype is DType.BOOL):
         return False
     return tensor.data is None or 0 < tensor.data.size <= _MOST
 

@@ -33,7 +33,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import commutes
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.operands import is_float, normalize_axes
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Tensor
 
@@ -44,14 +44,14 @@ _REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")
 _CLOSE = 1e-6  # relative difference of numbers
 
 
-class Composite(ABC):
+class Composite:
     """A pattern that is made of other patterns."""
 
-    @abstractmethod
     def find_matches(
         self, matcher: PatternMatcher[V], value: V, found: Found[V]
     ) -> Iterator[Found[V]]:
         """Yield the matches with a value, which extend a match."""
+        raise NotImplementedError
 
 
 class OneOf(Composite):
@@ -237,8 +237,13 @@ class Match(NamedTuple):
 
     def number(self, name: str) -> float | None:
         """Return the only element of a constant, None if there is another number of elements."""
-        data = self.tensors[name].data
-        return None if data is None or data.size != 1 else float(data.reshape(()))
+        data = self.tensors[name].values
+        return float(data.reshape(())) if data.size == 1 else None
+
+    def find_axes(self, name: str, rank: int) -> set[int]:
+        """Return the axes that a constant lists, from 0 on; none if it lists no integers."""
+        axes = self.tensors[name].values
+        return normalize_axes(axes, rank) if axes.dtype.kind == "i" and rank else set()
 
     def keeps_axes(self) -> bool:
         """Return whether all reductions keep the axes along which they reduce, with the size 1."""
@@ -321,16 +326,13 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
         return np.array_equal(a.data, b.data)
 
 
-def may_end_in(pattern: Pattern, op: Op) -> bool:
-    """Return whether the code or the activation of an operator is the last of a pattern."""
+def list_ends(pattern: Pattern, *, activated: bool = False) -> set[tuple[str, bool]]:
+    """Return the last codes of matches, and whether an activation may follow each."""
     if isinstance(pattern, OneOf):
-        return any(may_end_in(each, op) for each in pattern.patterns)
-    if isinstance(pattern, Activated):
-        return may_end_in(pattern.pattern, op.with_activation("NONE"))
-    if isinstance(pattern, (Named, Shared)):
-        return may_end_in(pattern.pattern, op)
-    last = pattern[0] if isinstance(pattern, tuple) else ""
-    return last == (op.code if op.activation == "NONE" else op.activation)
+        return set().union(*(list_ends(each, activated=activated) for each in pattern.patterns))
+    if isinstance(pattern, (Activated, Named, Shared)):
+        return list_ends(pattern.pattern, activated=activated or isinstance(pattern, Activated))
+    return {(pattern[0], activated)} if isinstance(pattern, tuple) else set()
 
 
 def list_codes(pattern: Any) -> set[str]:  # noqa: ANN401 - options and ... are parts of patterns

@@ -68,20 +68,16 @@ def _find_tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
 
 
 def _list_images(op: Op) -> list[Tensor]:
-    operands = (*op.inputs[:_IMAGE], *op.outputs)
-    return [t for t in operands if t is not None and t.rank == _IMAGE and t.data is None]
+    operands = (*op.present[:_IMAGE], *op.outputs)
+    return [t for t in operands if t.rank == _IMAGE and t.data is None]
 
 
 def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
     """Return FULLY_CONNECTED; the operator itself unless the conditions hold."""
-    if (
-        not op.is_builtin("CONV_2D")
-        or not op.inputs[1:]
-        or near.isdisjoint((*op.inputs[:1], *op.outputs))
-    ):
+    x, filters = op.operand(0), op.operand(1)
+    if not op.is_builtin("CONV_2D") or near.isdisjoint((x, *op.outputs)):
         return op
-    x, filters = op.inputs[:2]
-    if x is None or filters is None or filters.data is None or not is_float(filters):
+    if filters.data is None or not is_float(filters):
         return op
     plain = all(op.options.get(name, 1) == 1 for name in _STEPS)
     pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))
@@ -93,9 +89,7 @@ def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
 
 def make_pixel_product(op: Op) -> Op:
     """Return FULLY_CONNECTED that keeps the axes in place of CONV_2D with constant 1x1 filters."""
-    x, filters, *bias = op.inputs
-    if filters is None:
-        return op
+    x, filters, *bias = op.present
     weights = filters.reshape_constant((filters.shape[0], filters.shape[-1]))
     options = Options(
         {

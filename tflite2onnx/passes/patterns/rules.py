@@ -14,7 +14,7 @@ from tflite2onnx.passes.patterns.matching import (
     Match,
     Pattern,
     list_codes,
-    may_end_in,
+    list_ends,
 )
 from tflite2onnx.tensor import Tensor
 
@@ -45,6 +45,11 @@ class Rule:
     def codes(self) -> frozenset[str]:
         """The codes of the operators, or of the activations, that all matches have."""
         return frozenset(list_codes(self.pattern))
+
+    @cached_property
+    def ends(self) -> frozenset[tuple[str, bool]]:
+        """The last operators of matches; see `list_ends`."""
+        return frozenset(list_ends(self.pattern))
 
 
 def apply_rules(rules: Sequence[Rule], graph: Graph) -> Graph:
@@ -94,5 +99,7 @@ class _Round:
         """Return the rules whose pattern may end in an operator."""
         key = (op.code, op.activation)
         if key not in self._ending:
-            self._ending[key] = [r for r in self._rules if may_end_in(r.pattern, op)]
+            last = op.code if op.activation == "NONE" else op.activation
+            ends = {(op.code, True), (last, False)}
+            self._ending[key] = [rule for rule in self._rules if ends & rule.ends]
         return self._ending[key]

@@ -95,7 +95,7 @@ def _find_rnn(
     result: Formula, parts: Mapping[str, Formula], activation: str
 ) -> Iterator[RecurrentCell]:
     gate = _find_gate(parts["g"], parts["h"])
-    if gate is not None:
+    if gate:
         options = {"fused_activation_function": activation, "time_major": True}
         parameters = (gate.weights, gate.recurrent, gate.bias)
         changes = [Change(parts["h"], result)]
@@ -164,7 +164,7 @@ def _make_constant(name: str, parameter: Matrix | Array | None) -> Tensor | None
 
 def _find_gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
     """Return gates that all read the same item; empty if a formula is not a gate."""
-    gates = [gate for gate in (_find_gate(formula, h) for formula in formulas) if gate is not None]
+    gates = [gate for gate in (_find_gate(formula, h) for formula in formulas) if gate]
     same = len(gates) == len(formulas) and all(gate.x is gates[0].x for gate in gates)
     return gates if same else []
 

@@ -54,7 +54,7 @@ def _set_item(found: Match) -> list[Op]:
     """Return DYNAMIC_UPDATE_SLICE, nothing unless the conditions hold."""
     op, items, item = found.last, found.tensors["list"], found.tensors["item"]
     first, last, result = found.tensors["first"], found.tensors["last"], op.outputs[0]
-    parts = [t for t in (*op.inputs, result) if t is not None]
+    parts = [*op.present, result]
     if not all(t.dtype is items.dtype and same_scale(t, items) for t in parts):
         return []
     one_row = item.rank == items.rank and item.shape[:1] == (1,) and 0 not in item.dynamic_axes

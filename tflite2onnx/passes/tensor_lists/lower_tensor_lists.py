@@ -14,8 +14,10 @@ The tensors between these operators have the dtype variant, and the file declare
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
 from tflite2onnx.graph import Graph, Op, Options
@@ -76,7 +78,7 @@ def lower_tensor_lists(graph: Graph) -> Graph:
         UnsupportedOperators: a list has items of several dtypes or ranks, or of unknown shape; or
             another operator reads or writes a list.
     """
-    used = [op for op in graph.every_op() if _find_form(op)]
+    used = [op for op, _ in _list_uses(graph.every_op())]
     if not used or any(map(has_converter, used)):
         return graph
     with as_operator_error():
@@ -96,8 +98,9 @@ def _replace_lists(graph: Graph) -> Graph:
     return _lower_graph(graph, lists, sizes, known)
 
 
-def _find_form(op: Op) -> Form | None:
-    return FORMS.get(op.code) if op.custom else None
+def _list_uses(ops: Iterable[Op]) -> list[tuple[Op, Form]]:
+    """Return the operators on lists, with what each does."""
+    return [(op, FORMS[op.code]) for op in ops if op.custom and op.code in FORMS]
 
 
 # Find the lists
@@ -119,9 +122,8 @@ def _find_lists(graph: Graph) -> dict[Tensor, _List]:
                     root = _find_root(above, one)
                     above.update((_find_root(above, other), root) for other in others)
     uses: dict[Tensor, list[Op]] = {}
-    for op, form in ((op, _find_form(op)) for op in graph.every_op()):
-        if form is not None:
-            uses.setdefault(_find_root(above, find_operand(op, form.lists[0])), []).append(op)
+    for op, form in _list_uses(graph.every_op()):
+        uses.setdefault(_find_root(above, find_operand(op, form.lists[0])), []).append(op)
     known = {}
     with collect_errors() as errors:
         for root, ops in uses.items():
@@ -140,8 +142,7 @@ def _find_root(above: Mapping[Tensor, Tensor], tensor: Tensor) -> Tensor:
 
 def _link_lists(op: Op) -> Iterator[Sequence[Tensor]]:
     """Yield groups of variant tensors of an operator; the tensors of a group are one list."""
-    form = _find_form(op)
-    if form is not None:
+    for _, form in _list_uses([op]):
         yield [find_operand(op, number) for number in form.lists]
         return
     rows: Iterator[Sequence[Tensor | None]]
@@ -152,27 +153,28 @@ def _link_lists(op: Op) -> Iterator[Sequence[Tensor]]:
         rows = zip(op.outputs, *(graph.outputs for graph in op.graphs), strict=True)
     elif op.is_builtin("RESHAPE"):  # see `graph.copy_op`
         rows = iter([(*op.inputs[:1], *op.outputs)])
-    elif any(t is not None and t.dtype is DType.VARIANT for t in (*op.inputs, *op.outputs)):
+    elif any(t.dtype is DType.VARIANT for t in (*op.present, *op.outputs)):
         raise OperatorError(
             "it must not read or write a list of tensors: only operators that create lists, or set,"
             " get or stack their items, are supported"
         )
     else:
         return
-    lists = [[t for t in row if t is not None] for row in rows]
+    lists = [[t for t in row if t] for row in rows]
     yield from (row for row in lists if any(t.dtype is DType.VARIANT for t in row))
 
 
 def _describe_list(ops: Sequence[Op]) -> _List:
     """Return a list, described by the operators on it."""
-    pairs = [(op, form) for op, form in ((op, _find_form(op)) for op in ops) if form is not None]
+    pairs = _list_uses(ops)
     numbers = [(op, n, 0) for op, form in pairs if (n := form.item) is not None]
     numbers += [(op, n, 1) for op, form in pairs if (n := form.stack) is not None]
     inputs = [(find_operand(op, n), more) for op, n, more in numbers if n >= 0]
     outputs = [find_operand(op, n) for op, n, _ in numbers if n < 0]
     types = {t.dtype for t in (*(t for t, _ in inputs), *outputs)}
-    shapes = [find_operand(op, form.shape).data for op, form in pairs if form.shape is not None]
-    written = [data.tolist() for data in shapes if data is not None and data.ndim == 1]
+    stated = [find_operand(op, form.shape) for op, form in pairs if form.shape is not None]
+    shapes = [t.data for t in stated if t.data is not None]
+    written = [data.tolist() for data in shapes if data.ndim == 1]
     ranks = {t.rank - more for t, more in inputs} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:
         raise OperatorError("the items of its list must have one known dtype and rank")
@@ -189,8 +191,8 @@ def _describe_list(ops: Sequence[Op]) -> _List:
 
 
 def _holds_one_item(maker: Op) -> bool:
-    count = find_operand(maker, 1).data if maker.code in COUNTED else None
-    return count is not None and bool((count == 1).all())
+    count = find_operand(maker, 1).values if maker.code in COUNTED else np.empty(0)
+    return count.size > 0 and bool((count == 1).all())
 
 
 # Replace the lists
@@ -204,20 +206,17 @@ def _lower_graph(
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _make_tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
-    for op, form in ((op, _find_form(op)) for op in graph.every_op()):
-        if form is not None:
-            first = find_operand(op, form.lists[0])
-            each = lists[first]
-            tensors |= _reshape_reads(op, form, sizes[each])
-            if op.code in MAKERS:
-                tensors[first] = _make_tensor(
-                    first, each.dtype, sizes[each], _count_items(op, known)
-                )
+    for op, form in _list_uses(graph.every_op()):
+        first = find_operand(op, form.lists[0])
+        each = lists[first]
+        tensors |= _reshape_reads(op, form, sizes[each])
+        if op.code in MAKERS:
+            count = _count_items(op, known)
+            tensors[first] = _make_tensor(first, each.dtype, sizes[each], count)
     of = {tensors[t]: each for t, each in lists.items()}
 
     def change(op: Op) -> list[Op]:
-        form = _find_form(op)
-        if form is not None:
+        for _, form in _list_uses([op]):
             with errors.at(op.place):
                 each = of[find_operand(op, form.lists[0])]
                 rw = ListRewriter(op, sizes[each], each.single)
@@ -243,8 +242,8 @@ def _count_items(maker: Op, known: Known) -> int:
     if maker.code not in COUNTED:
         return 0
     number = find_operand(maker, 1)
-    data = known.get(number, number).data
-    if data is None or data.size != 1 or has_dimensions(data):
+    data = known.get(number, number).values
+    if data.size != 1 or has_dimensions(data):
         return -1
     return int(data.max())
 

@@ -36,10 +36,10 @@ def convolve_padded_channels(graph: Graph) -> Graph:
 
 def _make_convolution(found: Match) -> list[Op]:
     """Return the convolution, nothing unless the conditions hold."""
-    x, pads, y = found.tensors["x"], found.tensors["pads#"].data, found.last.outputs[0]
+    x, pads, y = found.tensors["x"], found.tensors["pads#"].values, found.last.outputs[0]
     if x not in found.analyze(find_images) or not is_float(x) or y.rank != _IMAGE:
         return []
-    if y in {*found.graph.every_output()} or pads is None or pads.shape != (_IMAGE, 2):
+    if y in {*found.graph.every_output()} or pads.shape != (_IMAGE, 2):
         return []
     before, after = (int(n) for n in pads[-1])
     if np.any(pads[:-1]) or min(before, after) < 0 or before + after == 0:

@@ -63,7 +63,7 @@ class _Keeper:
         if not same or len(images) < len(data) or not _keeps_rows(op):
             return [op]
         rw, y = Rewriter(op), op.outputs[0]
-        inputs = [t if t is None else self._images.get(t, t) for t in op.inputs]
+        inputs = op.with_inputs(self._images).inputs
         shape = (*images[0].shape[:2], *y.shape[2:])
         image = rw.op(op.code, *inputs, like=y, name="rows", shape=shape, **op.options)
         rw.reshape(image, output=y)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import is_float, normalize_axes
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match, Named
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import NORMALIZED
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
@@ -38,17 +38,17 @@ def fuse_group_normalizations(graph: Graph) -> Graph:
 
 
 def _normalize_groups(found: Match) -> Op | None:
-    x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
+    x, epsilon = found.tensors["x"], found.number("epsilon#")
     op, groups = found.last, found.tensors["groups"]
     split = found.graph.producers.find(x)
     image = split.operand(0)
     if not split.is_builtin("RESHAPE") or image.rank != _IMAGE or not is_float(image):
         return None
-    if axes is None or epsilon is None or image.sizes != op.outputs[0].sizes or 0 in image.shape:
+    if epsilon is None or image.sizes != op.outputs[0].sizes or 0 in image.shape:
         return None
     if not (groups.rank == _GROUPED and x.sizes == groups.sizes and found.keeps_axes()):
         return None
-    if x.sizes[:3] != image.sizes[:3] or normalize_axes(axes, _GROUPED) != _AXES:
+    if x.sizes[:3] != image.sizes[:3] or found.find_axes("axes#", _GROUPED) != _AXES:
         return None
     names = [name for name in ("scale#", "bias#") if name in found.tensors]
     known = {name: _join_groups(found.tensors[name], x) for name in names}

@@ -24,7 +24,7 @@ from collections.abc import Collection
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import is_float, normalize_axes
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern, maybe
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import as_builtin
@@ -90,26 +90,22 @@ def fuse_normalizations(graph: Graph) -> Graph:
 
 def _make_normalization(found: Match) -> Op | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
-    x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
-    op = found.last
+    op, x, epsilon = found.last, found.tensors["x"], found.number("epsilon#")
+    reduced = found.find_axes("axes#", x.rank)
     fits = is_float(x) and x.sizes == op.outputs[0].sizes and 0 not in x.shape
-    if not fits or epsilon is None:
+    if not fits or not reduced or epsilon is None:
         return None
-    if axes is None or not axes.size or not x.rank or axes.dtype.kind != "i":
-        return None
-    reduced = normalize_axes(axes, x.rank)
     if "shape#" in found.tensors:
         if not _restores_axes(found, x, reduced):
             return None
         reduced = {axis for axis in reduced if x.sizes[axis] != 1} or reduced
     elif not found.keeps_axes():
         return None
-    parameters = [
-        spread_along_last_axis(found.tensors.get(name), x) for name in ("scale#", "bias#")
-    ]
-    given = [t for t in (found.tensors.get(name) for name in ("scale#", "bias#")) if t is not None]
-    if len([p for p in parameters if p is not None]) < len(given):
+    given = {name: found.tensors[name] for name in ("scale#", "bias#") if name in found.tensors}
+    spread = {name: spread_along_last_axis(t, x) for name, t in given.items()}
+    if not all(spread.values()):
         return None
+    parameters = (spread.get("scale#"), spread.get("bias#"))
     options = {
         "axes": sorted(reduced),
         "epsilon": epsilon,
@@ -121,15 +117,14 @@ def _make_normalization(found: Match) -> Op | None:
 def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
     """Return whether the means have all axes of x where they meet x, after a RESHAPE or before."""
     restored = [1 if axis in reduced else size for axis, size in enumerate(x.sizes)]
-    shape = found.tensors["shape#"].data
-    means = [op.inputs[1] for op in found.ops if op.code == "SUB" and op.inputs[0] is x]
-    kept = all(mean is not None and list(mean.sizes) == restored for mean in means)
-    return shape is not None and shape.tolist() == restored and kept
+    means = [op.operand(1) for op in found.ops if op.code == "SUB" and op.inputs[0] is x]
+    kept = all(list(mean.sizes) == restored for mean in means)
+    return kept and found.tensors["shape#"].values.tolist() == restored
 
 
-def spread_along_last_axis(tensor: Tensor | None, x: Tensor) -> Tensor | None:
+def spread_along_last_axis(tensor: Tensor, x: Tensor) -> Tensor | None:
     """Return a constant as [C], None unless it has one element for each channel of x, or one."""
-    if tensor is None or tensor.data is None or not is_float(tensor) or not x.rank:
+    if tensor.data is None or not is_float(tensor) or not x.rank:
         return None
     channels = x.shape[-1]
     if x.rank - 1 in x.symbols or tensor.rank > x.rank or channels > _MOST:

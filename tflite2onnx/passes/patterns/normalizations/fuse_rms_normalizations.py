@@ -58,12 +58,13 @@ def fuse_rms_normalizations(graph: Graph) -> Graph:
 
 def _make_normalization(found: Match) -> Op | None:
     """Return RMS_NORMALIZATION, None unless the conditions 2 to 4 hold."""
-    x, axes, epsilon = found.tensors["x"], found.tensors["axes#"].data, found.number("epsilon#")
+    x, epsilon = found.tensors["x"], found.number("epsilon#")
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
     scale = spread_along_last_axis(found.tensors.get("scale#", one), x)
-    if scale is None or axes is None or epsilon is None or not (is_float(x) and x.elements):
+    if not scale or epsilon is None or not (is_float(x) and x.elements):
         return None
-    last_axis = [int(axis) % x.rank for axis in axes.flat] == [x.rank - 1]
+    axes = found.tensors["axes#"].values
+    last_axis = axes.size == 1 and found.find_axes("axes#", x.rank) == {x.rank - 1}
     kept = found.tensors["root"].sizes == (*x.sizes[:-1], 1)
     y = found.last.outputs[0]
     if not (last_axis and kept and y.sizes == x.sizes and _divides_by_size(found, x.shape[-1])):

@@ -19,8 +19,7 @@ def store_softmax_last(graph: Graph) -> Graph:
     """Return the graph with the option set for tensors that the planner may store otherwise."""
 
     def change(op: Op) -> list[Op]:
-        x = op.inputs[0] if op.inputs else None
-        if not op.is_builtin("LOG_SOFTMAX", "SOFTMAX") or x is None or x.rank < 3:
+        if not op.is_builtin("LOG_SOFTMAX", "SOFTMAX") or op.operand(0).rank < 3:
             return [op]
         return [replace(op, options=Options({**op.options, "stored_last": True}))]
 
