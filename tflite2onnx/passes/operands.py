@@ -10,6 +10,7 @@ from tflite2onnx.tensor import Array, DType, Tensor
 RESHAPES = Reshape.codes  # operators that keep the elements in the same sequence
 # Operators of sequences between convolutions, on each element.
 ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
+# What networks have between convolutions; others were not measured.
 _KEEPS_AXES = (
     *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC"),
     *("MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6", "SUB", "TANH"),

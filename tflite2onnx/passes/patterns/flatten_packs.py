@@ -25,6 +25,7 @@ from tflite2onnx.tensor import Tensor
 
 _AXES = range(1, 4)
 _PARTS = 2
+# How many nodes an operator becomes depends on what `emit` adds for these operands.
 _RESHAPES = ("EXPAND_DIMS", "GRU", "RESHAPE", "SQUEEZE", "UNPACK", "PACK")
 _RECURRENT = "UNIDIRECTIONAL_SEQUENCE_"
 

@@ -39,11 +39,12 @@ _IMAGE = 4  # axes
 _CHANNELS = 3  # the axis
 _MOST = 1 << 20  # elements of an image
 _BUDGET = 1 << 23  # elements whose places are computed
+# Exporters spell moves of pixels with these; others that only move elements would take longer here.
 _MOVES = (
     *("EXPAND_DIMS", "GATHER", "RESHAPE", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE"),
     *("STRIDED_SLICE", "TRANSPOSE", "UNPACK"),
 )
-_ENDS = ("RESHAPE", "TRANSPOSE")
+_ENDS = ("RESHAPE", "TRANSPOSE")  # each of them is in every spelling
 
 
 class _Blocks(NamedTuple):

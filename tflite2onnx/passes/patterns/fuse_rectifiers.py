@@ -71,7 +71,7 @@ _PRODUCTS: Mapping[str, _Function] = {
 # The first operand has degree 0, and the others have one degree.
 _CHOICES: Mapping[str, _Function] = {"SELECT": np.where, "SELECT_V2": np.where}
 _FUNCTIONS = {**_SUMS, **_COMPARISONS, **_PRODUCTS, **_CHOICES}
-_CONSTANT_SECOND = ("DIV", "PRELU")
+_CONSTANT_SECOND = ("DIV", "PRELU")  # otherwise the degree is none, or depends on signs
 _CODES = {0.0: "RELU", -1.0: "ABS"}  # by slope
 _DEEPEST = 8  # tensors on which a result may depend
 _MOST = 1 << 20  # elements of a constant

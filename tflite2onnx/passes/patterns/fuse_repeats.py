@@ -34,6 +34,7 @@ from tflite2onnx.tensor import DType, Shape, Tensor
 
 _TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
 _IMAGE, _SEQUENCE = 4, 3  # axes
+# What networks have between the repeats and a convolution; others were not measured.
 _KEEP_IMAGES = (
     *("ADD", "CONCATENATION", "EXPAND_DIMS", "LEAKY_RELU", "MIRROR_PAD", "MUL", "PAD", "RELU"),
     *("RELU6", "RESHAPE"),

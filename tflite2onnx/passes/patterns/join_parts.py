@@ -22,6 +22,7 @@ from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
+# Pairs of operators: no class can name another one.
 _INVERSES = {
     "PACK": ("UNPACK",),
     "CONCATENATION": ("SPLIT", "SPLIT_V"),
@@ -29,7 +30,7 @@ _INVERSES = {
     "SPLIT": ("CONCATENATION",),
     "SPLIT_V": ("CONCATENATION",),
 }
-_JOINS = ("PACK", "CONCATENATION")
+_JOINS = ("PACK", "CONCATENATION")  # the others split
 _AXIS = {"SPLIT": 0, "SPLIT_V": 2}  # the input that is the axis; an option elsewhere
 
 

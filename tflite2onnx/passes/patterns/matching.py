@@ -40,7 +40,7 @@ from tflite2onnx.tensor import Tensor
 T = TypeVar("T")
 V = TypeVar("V")
 Pattern: TypeAlias = "str | float | Composite | tuple[Any, ...]"
-_REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")
+_REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")  # the operators with `keep_dims` that patterns have
 _CLOSE = 1e-6  # relative difference of numbers
 
 

@@ -28,7 +28,7 @@ from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
-_SLICES = ("SLICE", "STRIDED_SLICE")
+_SLICES = ("SLICE", "STRIDED_SLICE")  # with one output, unlike others that take ranges
 _FEWEST = 3  # slices
 _MOST = 1 << 14  # elements
 

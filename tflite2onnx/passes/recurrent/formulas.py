@@ -79,6 +79,7 @@ class Sum:
 
 Formula: TypeAlias = Atom | Applied | Sum
 
+# What the formulas of cells have; an operator of another kind is an atom.
 _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 _ELEMENTWISE = ("LOGISTIC", "RELU", "TANH", "MUL", "ADD")
 _MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")

@@ -37,9 +37,9 @@ from tflite2onnx.tensor import Array, Tensor
 
 _STATE = 2  # axes
 _LAST = ("MUL", "ADD")  # the operators that compute h: of an LSTM, of a GRU
-_CODES = {"LOGISTIC", "TANH", "MUL"}
+_CODES = {"LOGISTIC", "TANH", "MUL"}  # that all cells have
 _MOST_ROWS = 8  # of a single step
-_PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL"}
+_PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL"}  # one of which all cells have
 
 
 class _Step(NamedTuple):

@@ -33,7 +33,7 @@ from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
-CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")  # not those that are transposed or of volumes
 _IMAGE = 4  # axes
 # SPACE_TO_BATCH_ND and PAD may have other readers.
 _SPREAD = Shared(("SPACE_TO_BATCH_ND", "x", "blocks#", "pads#"))

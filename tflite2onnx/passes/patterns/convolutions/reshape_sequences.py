@@ -40,6 +40,7 @@ from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
 
 _SEQUENCE = 3  # axes
+# The operators that this pass moves, with the number of their inputs.
 _INPUTS = {"PAD": 2, "SPACE_TO_BATCH_ND": 3, "BATCH_TO_SPACE_ND": 3}
 
 
