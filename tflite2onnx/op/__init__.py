@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 
@@ -98,15 +99,19 @@ def commutes(code: str) -> bool:
     return cls is not None and code in cls.commutes
 
 
+@lru_cache(maxsize=1024)
+def _find_builtin_class(code: str, custom: bool) -> type[Operator] | None:  # noqa: FBT001 - a key
+    named = code in OURS or code in registry.list_builtin_codes()
+    return None if custom is named else OPERATORS.get(code)
+
+
 def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     """Return the converter of an operator.
 
     With `keep`, a custom operator without a converter stays in the graph. `why` is the reason for
     which there is no converter, if the caller has a better one than the general reason.
     """
-    builtin = OPERATORS.get(op.code)
-    if op.custom == (op.code in OURS or op.code in registry.list_builtin_codes()):
-        builtin = None
+    builtin = _find_builtin_class(op.code, op.custom)
     try:
         cls = registry.find_class_of(op) or builtin
     except OperatorError as error:  # reported later, with all other problems
