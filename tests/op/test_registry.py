@@ -107,6 +107,8 @@ def test_what_cannot_be_registered() -> None:
         RegistrationError, match=r"must be a subclass of tflite2onnx.operators.Operator"
     ):
         register("Twice")(dict)  # type: ignore[type-var]  # no operator class
+    with pytest.raises(RegistrationError, match="Incomplete must have the method emit"):
+        register("Twice")(type("Incomplete", (Operator,), {}))
     untraited = type("Untraited", (Doubled,), {"dynamic_axes": "..."})
     reason = r"Untraited must be a subclass of tflite2onnx.operators.DynamicShape, because it has"
     with pytest.raises(RegistrationError, match=reason):

@@ -98,11 +98,13 @@ def check_class(cls: object) -> type[Operator]:
     """Return the class if it can be registered.
 
     Raises:
-        RegistrationError: it is not a subclass of Operator, or has a hook of a trait without the
-            trait: nothing would call the hook.
+        RegistrationError: it is not a subclass of Operator, has no `emit`, or has a hook of a trait
+            without the trait: nothing would call the hook.
     """
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
         raise RegistrationError(f"{cls!r} must be a subclass of tflite2onnx.operators.Operator")
+    if cls.emit is Operator.emit:
+        raise RegistrationError(f"{_find_name(cls)} must have the method emit")
     for trait in TRAITS:
         hooks = [name for name in vars(trait) if hasattr(cls, name) and not hasattr(Operator, name)]
         if hooks and not issubclass(cls, trait):
