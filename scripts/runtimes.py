@@ -9,10 +9,10 @@ which need a network::
 By default the models are those in assets/models and those in the folder that the environment
 variable TFLITE2ONNX_ZOO names, the smallest first. Each model is converted with the `--target` of
 the runtime (or the options of --options), and runs in its own process. Results are appended to a
-file (--results), a line of JSON for each model and runtime. Pairs with a line in the file are not
-run again. With --emulate Haswell the runtimes of Python run on an emulated processor with AVX2 and
-without VNNI (qemu-user), and LiteRT on this one. --seconds ends the script after a time, so that a
-later call can continue. --table prints the file as Markdown tables.
+file (--results), a line of JSON for each model, runtime and processor. What has a line in the file
+is not run again. With --emulate Haswell the runtimes of Python run on an emulated processor with
+AVX2 and without VNNI (qemu-user), and LiteRT on this one. --seconds ends the script after a time,
+so that a later call can continue. --table prints the file as Markdown tables.
 """
 
 import argparse
@@ -38,6 +38,7 @@ from tests.golden.records import assets, zoo  # noqa: E402
 from tests.runtimes.environments import RUNTIMES  # noqa: E402
 from tests.runtimes.remote import Refused, RemoteSession, TooSlow  # noqa: E402
 from tflite2onnx import convert  # noqa: E402
+from tflite2onnx.utils.processor import describe_processor  # noqa: E402
 
 AGREES, DIFFERS, REFUSED, SLOW = "agrees", "differs", "refused", "too slow"
 VERDICTS = (AGREES, DIFFERS, REFUSED, SLOW, "not converted", "LiteRT does not run it")
@@ -103,13 +104,13 @@ def read_results(file: Path) -> Iterator[dict[str, str]]:
 
 
 def table(results: Sequence[Mapping[str, str]]) -> str:
-    """Return the counts of verdicts by runtime, and the reasons, as Markdown."""
-    lines = [f"| runtime | models | {' | '.join(VERDICTS[:4])} |", "| --- " * 6 + "|"]
-    for name in dict.fromkeys(each["runtime"] for each in results):
-        found = Counter(each["verdict"] for each in results if each["runtime"] == name)
+    """Return the counts of verdicts by runtime and processor, and the reasons, as Markdown."""
+    lines = [f"| runtime | processor | models | {' | '.join(VERDICTS[:4])} |", "| --- " * 7 + "|"]
+    for place in dict.fromkeys(map(place_of, results)):
+        found = Counter(each["verdict"] for each in results if place_of(each) == place)
         ran = {v: n for v, n in found.items() if v in VERDICTS[:4]}
         cells = [str(ran.get(verdict, 0)) for verdict in VERDICTS[:4]]
-        lines.append(f"| {name} | {sum(ran.values())} | {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(place)} | {sum(ran.values())} | {' | '.join(cells)} |")
     lines += ["", "| runtime | model | verdict | reason |", "| --- " * 4 + "|"]
     for each in results:
         if each["verdict"] != AGREES:
@@ -118,15 +119,21 @@ def table(results: Sequence[Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
+def place_of(result: Mapping[str, str]) -> tuple[str, str]:
+    """Return the runtime and the processor of a result."""
+    return result["runtime"], result["processor"]
+
+
 def run_models(given: argparse.Namespace) -> None:
     """Run the models that are not in the results yet, until the time is over."""
     end = time.monotonic() + given.seconds
-    known = {(each["model"], each["runtime"]) for each in read_results(given.results)}
+    known = {(each["model"], *place_of(each)) for each in read_results(given.results)}
     runtimes = [RUNTIMES[name] for name in given.runtimes]
     emulator = ["qemu-x86_64", "-cpu", given.emulate] if given.emulate else []
+    processor = f"{given.emulate}, emulated" if given.emulate else describe_processor()
     for model in every_model(given.models):
         for runtime in runtimes:
-            if (model.name, runtime.name) in known:
+            if (model.name, runtime.name, processor) in known:
                 continue
             if time.monotonic() > end:
                 print("the time is over; call again to continue")
@@ -134,7 +141,7 @@ def run_models(given: argparse.Namespace) -> None:
             options = {"target": runtime.target, **given.options}
             command = [*emulator, *runtime.command]
             verdict, reason = judge_model(model, command, options, given.limit)
-            found = {"model": model.name, "runtime": runtime.name}
+            found = {"model": model.name, "runtime": runtime.name, "processor": processor}
             line = {**found, "verdict": verdict, "reason": reason}
             with given.results.open("a") as file:
                 file.write(json.dumps(line) + "\n")

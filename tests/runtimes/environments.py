@@ -11,7 +11,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -102,6 +102,7 @@ RUNTIMES = {
         _onnxruntime("1.32.0"),
         WEB,
         OPENVINO,
+        replace(OPENVINO, name="openvino-default", loader="openvino-default"),
         REFERENCE,
         Runtime("opencv-4", "opencv", ("opencv-python-headless==4.14.0.94",), "opencv"),
         Runtime("opencv-5", "opencv", ("opencv-python-headless==5.0.0.93",), "opencv"),

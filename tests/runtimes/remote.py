@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +48,7 @@ class RemoteSession:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            start_new_session=True,  # see _kill
         )
         try:
             self._read_answer()
@@ -78,7 +82,7 @@ class RemoteSession:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
+        self._kill()
         self._process.communicate()
         self._log.close()
         self._folder.cleanup()
@@ -91,7 +95,7 @@ class RemoteSession:
             TooSlow: there is no answer in time.
         """
         assert self._process.stdout
-        timer = Timer(self._seconds, self._process.kill)
+        timer = Timer(self._seconds, self._kill)
         timer.start()
         line = self._process.stdout.readline()
         in_time = timer.is_alive()
@@ -103,6 +107,11 @@ class RemoteSession:
         if "error" in answer:
             raise Refused(answer["error"])
         return answer
+
+    def _kill(self) -> None:
+        """End the process and its children, which may hang under an emulator and hold the pipe."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _last_words(self) -> str:
         """Return the exit status of the process, and the last lines that it printed."""

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -40,10 +41,10 @@ def load_reference(path: str) -> Run:
     return lambda feeds: dict(zip(names, evaluator.run(None, feeds), strict=True))
 
 
-def load_openvino(path: str) -> Run:
-    """Load a model in OpenVINO's CPU plugin, which computes float32 as float32."""
+def load_openvino(path: str, **hints: str) -> Run:
+    """Load a model in OpenVINO's CPU plugin, which may compute float32 as bfloat16."""
     openvino = import_module("openvino")
-    model = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    model = openvino.Core().compile_model(path, "CPU", hints)
     names = [output.get_names() for output in model.outputs]
 
     def run_model(feeds: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +90,8 @@ def load_tvm(path: str) -> Run:
 LOADERS: dict[str, Callable[[str], Run]] = {
     "onnxruntime": load_onnxruntime,
     "opencv": load_opencv,
-    "openvino": load_openvino,
+    "openvino": partial(load_openvino, INFERENCE_PRECISION_HINT="f32"),
+    "openvino-default": load_openvino,
     "reference": load_reference,
     "tvm": load_tvm,
 }

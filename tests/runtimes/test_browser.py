@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,7 +23,7 @@ from tests.integration.test_zoo_examples import FOUND
 from tests.runtimes.environments import WEB
 from tests.support.browser import find_browser
 from tests.support.faces import FACES, ROOT, detect_face
-from tflite2onnx import convert
+from tflite2onnx import convert, convert_bundle
 
 __test__ = ZOO in os.environ
 
@@ -86,10 +87,11 @@ def run_page(folder: Path, page: str) -> Any:
 @pytest.mark.skipif(not WEB.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False))[:1])
 def test_landmarks_in_a_browser(pipeline: tuple[str, str], tmp_path: Path) -> None:
-    """Landmarks equal LiteRT's to a tenth of a pixel, on the drawn face."""
-    convert(
-        *(pipeline[0], tmp_path / "detector.onnx"), target="web", preprocess=True, postprocess=True
-    )
+    """Boxes of a bundle and landmarks equal LiteRT's to a tenth of a pixel, on the drawn face."""
+    bundle = tmp_path / "face.task"
+    with zipfile.ZipFile(bundle, "w") as archive:
+        archive.write(pipeline[0], "detector.tflite")
+    convert_bundle(bundle, tmp_path, target="web", preprocess=True, postprocess=True)
     convert(pipeline[1], tmp_path / "mesh.onnx", target="web")
     (tmp_path / "node_modules").symlink_to(WEB.folder / "node_modules")
     text = (ROOT / "examples" / "faces.html").read_bytes()

@@ -18,9 +18,12 @@ from tests.golden.closeness import ConvertedModel, compare_with_litert
 from tests.golden.records import Case, assets
 from tests.runtimes.environments import OLDEST, OPENVINO, REFERENCE, ROOT, RUNTIMES, WEB, Runtime
 from tests.runtimes.remote import Refused, RemoteSession, TooSlow
+from tests.support import Build
+from tests.support.emulation import why_not
 from tests.support.project import PROJECT
 from tests.support.small import chain
 from tflite2onnx import convert
+from tflite2onnx.utils.processor import describe_processor
 
 _SECONDS = 120
 SCRIPT = ROOT / "scripts" / "runtimes.py"
@@ -112,8 +115,28 @@ def test_matrix(tmp_path: Path) -> None:
         "c.tflite",
     }
     table = run_script("--table", "--results", results)
-    assert "| onnx.reference | 2 | 2 | 0 | 0 | 0 |" in table
+    assert f"| onnx.reference | {describe_processor()} | 2 | 2 | 0 | 0 | 0 |" in table
     assert "| onnx.reference | c.tflite | not converted |" in table
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.skipif(not OPENVINO.is_made, reason="scripts/runtimes.py --make openvino")
+def test_emulated_processor(tmp_path: Path) -> None:
+    """The runtime's products saturate on the emulated processor, which has no VNNI."""
+    m = Build()
+    x = m.input([4, 64], dtype="int8", scale=0.01, zero_point=-128)
+    w = m.constant(np.full((8, 64), 127, np.int8), scale=0.01, zero_point=0)
+    y = m.tensor([4, 8], dtype="int8", scale=0.5, zero_point=-128)
+    m.output(*m.op("FULLY_CONNECTED", [x, w], [y]))
+    model, results = tmp_path / "product.tflite", tmp_path / "results.jsonl"
+    model.write_bytes(m.bytes())
+    words = ("--runtimes", "openvino", "--results", results, "--emulate", "Haswell")
+    run_script(*words, "--options", '{"weights": "int8"}', "--", model)
+    (found,) = map(json.loads, results.read_text().splitlines())
+    assert (found["processor"], found["verdict"]) == ("Haswell, emulated", "differs")
+    assert "| openvino | Haswell, emulated | 1 | 0 | 1 |" in run_script(
+        "--table", "--results", results
+    )
 
 
 def test_targets_of_runtimes_exist() -> None:
