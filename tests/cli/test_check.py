@@ -104,6 +104,15 @@ def with_default() -> onnx.ModelProto:
     return model
 
 
+def with_function() -> onnx.ModelProto:
+    """Return a model whose only node calls a function of the model, which has a NonZero."""
+    model = node("Twice", domain="ours")
+    body = [helper.make_node("NonZero", ["x"], ["y"], "inner")]
+    opsets = [helper.make_opsetid("", 19)]
+    model.functions.append(helper.make_function("ours", "Twice", ["x"], ["y"], body, opsets))
+    return model
+
+
 def outside() -> onnx.ModelProto:
     """Return a model whose zero point is in a file that is missing."""
     model = quantize(np.int8(3))
@@ -130,6 +139,7 @@ KEPT: list[tuple[str, Callable[[], onnx.ModelProto]]] = [
     ("tvm", lambda: node("Relu")),
     ("web", lambda: node("Relu")),
     ("web", lambda: node("Mystery", domain="ours")),
+    ("tensorrt", with_function),
 ]
 BROKEN: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
     (
@@ -139,6 +149,8 @@ BROKEN: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
     ),
     ("qnn", lambda: node("NonZero"), "operator must be one that the runtime has, got NonZero"),
     ("qnn", lambda: node("Relu", domain="ours"), "runtime has, got ours.Relu"),
+    ("qnn", with_function, "operator must be one that the runtime has, got NonZero"),
+    ("tensorrt", lambda: node("SequenceAt"), "the runtime has, got SequenceAt"),
     ("tvm", lambda: node("LSTM"), "LSTM node: operator must be one that the runtime has"),
     ("tensorrt", lambda: quantize(np.int8(-3)), "quantize: zero point must be 0, got -3"),
     ("tensorrt", lambda: constant_zero(5), "quantize: zero point must be 0, got 5"),
@@ -246,5 +258,5 @@ def test_a_conversion_warns(caplog: pytest.LogCaptureFixture) -> None:
     (case,) = [each for each in assets() if each.path.name == "mobilenet_int8.tflite"]
     convert(case.path, target="tensorrt")
     assert "broken rule" not in caplog.text
-    convert(case.path, target="tensorrt", opset=25)
-    assert "of the target tensorrt: opset model: opset must be 9 to 24, got 25" in caplog.text
+    convert(case.path, target="rknn", opset=25)
+    assert "of the target rknn: opset model: opset must be 1 to 19, got 25" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, inliner, numpy_helper, shape_inference
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.targets import rules_of
@@ -34,7 +34,7 @@ class BrokenRule(NamedTuple):
 
 
 def check_file(path: str | os.PathLike[str], target: str) -> list[BrokenRule]:
-    """Check an ONNX file; files with its weights are not read.
+    """Check an ONNX file; files with its weights are not read. Its functions are inlined.
 
     Raises:
         ModelFileError: the file cannot be read, or is not an ONNX model.
@@ -68,6 +68,8 @@ def check_model(
 def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with types and shapes of inner values, as far as ONNX infers them."""
     try:
+        if model.functions:
+            model = inliner.inline_local_functions(model)
         return shape_inference.infer_shapes(model)
     except Exception:  # noqa: BLE001 - a model with operators of others; rules then see less
         return model

@@ -1,4 +1,8 @@
-"""TensorRT 10."""
+"""TensorRT 10 and 11.
+
+The clip of INT8 to -128 and 127 is what tensors without their zero point need (`move_zero_points`):
+a range that begins at 0 in the file begins at -128 steps.
+"""
 
 from tflite2onnx.targets.rules import (
     NoTypes,
@@ -15,24 +19,32 @@ _GUIDE = (
     "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
     "quantized-types-explicit-quantization.html"
 )
+_SCHEMES = (
+    "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/"
+    "quantized-types-schemes.html"
+)
+_OPSETS = "https://docs.nvidia.com/deeplearning/tensorrt/latest/reference/onnx-opset-guide.html"
 _FLOAT = "convert with --quantization float"
+_SYMMETRIC = "convert with --quantization symmetric --io-type float, or --quantization float"
 
 RULES = (
-    # 10.0 reads opsets up to 20, 10.15 up to 24.
-    OpsetRange(least=9, most=24, advice="convert with --opset 19", source=_OPERATORS),
+    # 10.0 reads opsets up to 20, 11 up to 25.
+    OpsetRange(least=9, most=25, advice="convert with --opset 19", source=_OPSETS),
     Operators(
         refused=list_names(
             "Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad Col2Im"
-            " Compress ConvInteger DFT Det DynamicQuantizeLinear MatMulInteger MaxRoiPool MaxUnpool"
-            " MelWeightMatrix Multinomial QLinearConv QLinearMatMul"
+            " Compress ConcatFromSequence ConvInteger DFT Det DynamicQuantizeLinear ImageDecoder"
+            " MatMulInteger MaxRoiPool MaxUnpool MelWeightMatrix Multinomial Optional"
+            " OptionalGetElement OptionalHasElement QLinearConv QLinearMatMul RegexFullMatch"
+            " SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert"
+            " SequenceLength SequenceMap SplitToSequence StringConcat StringNormalizer StringSplit"
+            " TfIdfVectorizer"
         ),
         advice="convert with --forms canonical --quantization float, or cut the model before it",
         source=_OPERATORS,
     ),
-    ZeroPointsOfZero(advice=_FLOAT, source=_OPERATORS),
-    QuantizedTypes(
-        data=("int8", "int4"), weights=("int8", "int4"), advice=_FLOAT, source=_OPERATORS
-    ),
+    ZeroPointsOfZero(advice=_SYMMETRIC, source=_OPERATORS),
+    QuantizedTypes(data=("int8",), weights=("int8", "int4"), advice=_SYMMETRIC, source=_SCHEMES),
     PerChannelWeights(advice=_FLOAT, source=_GUIDE),
     NoTypes(
         types=("int16", "uint16", "uint32", "uint64"),
