@@ -22,7 +22,7 @@ def describe(path: Path) -> str:
     cells = []
     for quantization in ("qdq", "symmetric"):
         try:
-            result = convert(path, quantization=quantization)
+            result = convert(path, quantization=quantization, io_type="float")
             outputs = verify(path, result, tensors=False).outputs
         except ConversionError as error:
             return f"| {path.stem} | {str(error).splitlines()[-1].strip()} | |"

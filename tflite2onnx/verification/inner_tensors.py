@@ -293,7 +293,11 @@ def _to_onnx_type(place: Place, array: Array) -> tuple[Array, float]:
 
 
 def _find_other_scale(place: Place) -> Quantization | None:
-    """Return the scale of an ONNX value whose integers have another one than the file's tensor."""
+    """Return the scale of an ONNX value whose integers have another one than the file's tensor.
+
+    Symmetric integers in the file's scale are the file's integers: the zero point moved into
+    biases. With another zero point such integers always have a larger scale.
+    """
     tensor, other, dtype = place.tensor, place.port.tensor, place.port.dtype
     if not is_quantized(other) or not dtype.is_integer:
         return None
@@ -301,6 +305,8 @@ def _find_other_scale(place: Place) -> Quantization | None:
         move_zero_point(Storage(each.dtype, each.quantization), dtype).quantization
         for each in (tensor, other)
     )
+    if own and stored and own.scale.size == 1 and own.scale == stored.scale:
+        stored = own
     is_kept = tensor.dtype is dtype or (tensor.dtype, dtype) == (DType.INT8, DType.UINT8)
     return None if is_kept and same_quantization(own, stored) else stored
 

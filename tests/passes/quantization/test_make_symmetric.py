@@ -75,6 +75,15 @@ def test_tensors() -> None:
     )
 
 
+def test_uint8_around_its_middle() -> None:
+    """uint8 with the zero point 128 keeps its scale, and saturates where int8 does."""
+    assert_rewritten(
+        make_symmetric,
+        "inputs x: float32[2]\ny: uint8(0.5, 128)[2] = QUANTIZE(x)\nreturn y",
+        "inputs x: float32[2]\ny: int8(0.5, 0)[2] = QUANTIZE(x)\nreturn y",
+    )
+
+
 @pytest.mark.parametrize(
     ("zero", "limit"),
     [(-128, "RELU(x)"), (-100, "MAXIMUM(x, -14.0)"), (100, "MINIMUM(x, 13.5)")],
@@ -114,7 +123,7 @@ def build_layer(code: str, weights: Any, bias: Any, zero: int = 0, **options: An
     ("code", "shape"), [("CONV_2D", (5, 3, 3, 3)), ("FULLY_CONNECTED", (5, 3))]
 )
 def test_products(code: str, shape: tuple[int, ...]) -> None:
-    """Weights have a scale per channel; a bias and a RELU in the range are kept."""
+    """Weights have a scale per channel; a bias and a RELU in the range are kept at an output."""
     weights = RANDOM.integers(0, 256, shape, np.uint8)
     weights[1] = 100  # only zeros
     bias = RANDOM.integers(-3000, 3000, 5, np.int32)

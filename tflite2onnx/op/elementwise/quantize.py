@@ -37,7 +37,8 @@ class Quantize(DynamicShape):
     ONNX rounds half to even. XNNPACK requantizes to another scale of the same type: this becomes
     LeakyRelu, whose two slopes round half up, and which ONNX Runtime computes by a table. Integers
     that stand for the same real numbers as int8 and as uint8 are converted only where the ONNX
-    model stores them in two types.
+    model stores them in two types. With the option `divides`, which no file has, real numbers are
+    divided by the scale: QuantizeLinear alone.
 
     int32 with a scale is not a quantized tensor to other operators. Only QUANTIZE writes it, from
     int16, and reads it.
@@ -76,7 +77,8 @@ class Quantize(DynamicShape):
     @property
     def reciprocal(self) -> np.float32 | None:
         """The factor of the kernel for real numbers, None if the kernel divides."""
-        return reciprocal(self.output) if self.input(0).dtype is DType.FLOAT32 else None
+        divides = self.options.get("divides") or self.input(0).dtype is not DType.FLOAT32
+        return None if divides else reciprocal(self.output)
 
     @property
     def keeps_numbers(self) -> bool:

@@ -1,9 +1,11 @@
 """Requantize a network to symmetric 8-bit integers: int8, with the zero point 0 throughout.
 
-1. A tensor of 8 bits gets the scale with which -127 to 127 span the numbers that its integers stand
-   for: the largest magnitude / 127. int8 with the zero point 0 stays. Constants are rounded anew.
-2. Weights of a product with a zero point, or of uint8, get a scale for each channel, from the
-   channel's own largest magnitude.
+1. A tensor keeps its integers, as int8, where its zero point can move into biases
+   (`move_zero_points`). Another tensor of 8 bits gets the scale with which -127 to 127 span the
+   numbers that its integers stand for: the largest magnitude / 127. int8 with the zero point 0
+   stays. Constants are rounded anew.
+2. Weights of a product with a zero point, or of uint8, get a scale for each channel: that of the
+   file if the channel's integers fit, else from the channel's largest magnitude.
 3. A bias is an integer multiple of the scale of data times that of weights, so it is rounded anew.
    The scales of weights are made larger where the bias would not fit into 32 bits.
 4. Integers whose range begins at 0 imply a RELU. The operator that computes them gets one, unless
@@ -24,12 +26,15 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, collect_errors
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import ABSENT, Graph, Op
+from tflite2onnx.layout import identity
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
+from tflite2onnx.passes.quantization.move_zero_points import MovedZeroPoints, sum_weights
 from tflite2onnx.passes.rewriter import Rewriter, new_tensor
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.storage import (
+    broadcast_parameters,
     decode_constant,
     encode_numbers,
     integer_range,
@@ -37,7 +42,7 @@ from tflite2onnx.quantization.storage import (
 )
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
-_LARGEST = 127
+_LARGEST, _MIDDLE = 127, 128
 _LARGEST_BIAS = 2.0**30  # half of what 32 bits hold: sums of products are added to it
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 # Operators whose results depend on the stored integers, not on the numbers that they stand for.
@@ -51,12 +56,13 @@ def make_symmetric(graph: Graph) -> Graph:
         UnsupportedOperators: an operator depends on the integers of the file.
     """
     asymmetric = (t for t in _list_tensors(graph) if _is_asymmetric(t) or _lacks_opposite(t))
-    changed = {t: _requantize(t) for t in asymmetric}
+    moved = MovedZeroPoints(graph)
+    changed = {t: _requantize(t) for t in asymmetric} | moved.tensors
     rounded: dict[Op, list[Op]] = {}
     with collect_errors() as errors:
         for op in graph.every_op():
             with errors.at(op.place):
-                rounded[op] = _requantize_operands(op, changed)
+                rounded[op] = _requantize_operands(op, changed, moved)
     graph = graph.rewrite(lambda op: rounded.get(op, [op]))
     initial = tuple(
         _round_anew(data, tensor, _find_quantization(changed[tensor]))
@@ -100,8 +106,14 @@ def _lacks_opposite(tensor: Tensor) -> bool:
 
 
 def _requantize(tensor: Tensor) -> Tensor:
-    """Return a tensor as int8 with the zero point 0, in a scale for the range of its integers."""
+    """Return a tensor as int8 with the zero point 0, in a scale for the range of its integers.
+
+    uint8 with the zero point 128 is int8 with the zero point 0.
+    """
     own = _find_quantization(tensor)
+    if _is_symmetric_uint8(tensor):
+        plain = replace(own, zero_point=np.zeros_like(own.zero_point))
+        return replace(tensor, dtype=DType.INT8, quantization=plain)
     bounds = np.array(integer_range(tensor.dtype))
     most = np.abs(bounds[:, None] - own.zero_point.reshape(-1)).max(0).reshape(own.scale.shape)
     scale = (own.scale * (most / _LARGEST)).astype(np.float32)
@@ -110,12 +122,22 @@ def _requantize(tensor: Tensor) -> Tensor:
     return replace(tensor, dtype=DType.INT8, quantization=new, data=data)
 
 
+def _is_symmetric_uint8(tensor: Tensor) -> bool:
+    """Return whether a computed tensor has the numbers of int8 with the zero point 0."""
+    own = tensor.quantization
+    if own is None or tensor.data is not None or tensor.dtype is not DType.UINT8:
+        return False
+    return bool((own.zero_point == _MIDDLE).all())
+
+
 def _round_anew(data: Array, tensor: Tensor, new: Quantization) -> Array:
     """Return integers of a tensor in another quantization, as int8."""
     return encode_numbers(decode_constant(data, _find_quantization(tensor)), new, DType.INT8)
 
 
-def _requantize_operands(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
+def _requantize_operands(
+    op: Op, changed: Mapping[Tensor, Tensor], moved: MovedZeroPoints
+) -> list[Op]:
     """Return the operators that replace an operator; tensors are replaced in the whole graph later.
 
     Raises:
@@ -127,12 +149,16 @@ def _requantize_operands(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
     _check_numbers(operator)
     if op.custom:
         return _dequantize_inputs(op, changed)
-    if op.is_builtin("QUANTIZE") and result in changed:
-        return _limit_input(op, result)
-    if result in changed and _implies_relu(operator, result):
-        op = op.with_activation("RELU")
-    declared = operator.quantization
-    return [_round_product(op, declared, changed) if isinstance(declared, Product) else op]
+    if result in changed and result not in moved:
+        if op.is_builtin("QUANTIZE") and op.inputs[0] not in moved:
+            return _limit_input(op, result)
+        if _implies_relu(operator, result):
+            op = op.with_activation("RELU")
+    ops, declared = moved.rewrite(op), operator.quantization
+    if isinstance(declared, Product):
+        shifts = moved.find_shift(op.inputs[declared.data]), moved.find_shift(result)
+        ops = [*ops[:-1], _round_product(ops[-1], declared, changed, shifts)]
+    return ops
 
 
 def _dequantize_inputs(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
@@ -149,7 +175,7 @@ def _dequantize_inputs(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
 def _limit_input(op: Op, result: Tensor) -> list[Op]:
     """Return QUANTIZE of real numbers that are limited to the range of the file's integers."""
     x, own = op.operand(0), _find_quantization(result)
-    if x.dtype is not DType.FLOAT32:
+    if x.dtype is not DType.FLOAT32 or _is_symmetric_uint8(result):
         return [op]
     low, high = (float((i - own.zero_point[0]) * own.scale[0]) for i in integer_range(result.dtype))
     rw = Rewriter(op)
@@ -190,18 +216,32 @@ def _implies_relu(operator: Operator, result: Tensor) -> bool:
     return has_option and computes and bool(own and own.zero_point[0] == lowest)
 
 
-def _round_product(op: Op, declared: Product, changed: Mapping[Tensor, Tensor]) -> Op:
-    """Return a product with constant weights and bias rounded anew."""
+def _round_product(
+    op: Op, declared: Product, changed: Mapping[Tensor, Tensor], shifts: tuple[float, float]
+) -> Op:
+    """Return a product with constant weights and bias rounded anew.
+
+    `shifts` are how much the real numbers of the data and of the result grow.
+    """
     x, w, bias = (op.operand(i) for i in declared.operands)
     if not is_quantized(x) or not is_quantized(w):
         return op
     data, sums = changed.get(x, x), _dequantize_bias(x, w, bias)
-    weights = changed.get(w, w)
-    if w.data is not None and _is_asymmetric(w):
-        weights = _round_weights(w, _find_channels(op, declared, w), data, sums)
+    if bias is ABSENT and any(shifts):
+        bias = Tensor(f"{op.outputs[0].name}/bias", op.outputs[0].shape[-1:], DType.INT32)
+        sums = np.zeros(bias.shape)
+        op = replace(op, inputs=(*op.inputs[: declared.bias], bias))
     inputs = [*op.inputs]
-    inputs[declared.weights] = w if w.data is None else weights
+    weights, axis = changed.get(w, w), _find_channels(op, declared, w)
+    if w.data is not None:
+        sums = sums + shifts[1]
+        is_coarse = bool((np.abs(sums) > _multiply_scales(data, w) * _LARGEST_BIAS).any())
+        round_anew = _is_asymmetric(w) or is_coarse
+        weights = _round_weights(w, axis, data, sums) if round_anew else w
+        inputs[declared.weights] = weights
     if sums.size:
+        if shifts[0]:
+            sums = sums - shifts[0] * sum_weights(weights, axis or 0)
         scale = _multiply_scales(data, weights)
         whole = np.rint(sums / scale).astype(np.int32)
         own = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
@@ -234,17 +274,36 @@ def _find_channels(op: Op, declared: Product, weights: Tensor) -> int | None:
 
 
 def _round_weights(w: Tensor, axis: int | None, x: Tensor, sums: Array) -> Tensor:
-    """Return weights as int8 with the zero point 0; `sums` is the bias in real numbers."""
+    """Return weights as int8 with the zero point 0; `sums` is the bias in real numbers.
+
+    A channel keeps its scale, and so its numbers, if its largest magnitude and its bias fit.
+    """
     own = _find_quantization(w)
     numbers = decode_constant(w.values, own)
     others = tuple(i for i in range(w.rank) if i != axis)
     most = np.abs(numbers).max(others, initial=0).reshape(-1).astype(np.float64)
-    scale = most / _LARGEST
+    scale = np.maximum(most / _LARGEST, own.scale)
     if sums.size:
         least = np.abs(sums) / (_find_quantization(x).scale[0] * _LARGEST_BIAS)
         scale = np.maximum(scale, least if axis is not None else least.max(initial=0))
-    scale = np.where(scale > 0, scale, own.scale.max()).astype(np.float32)
-    new = Quantization(scale, np.zeros(scale.size, np.int64), axis or 0)
-    return replace(
-        w, dtype=DType.INT8, data=encode_numbers(numbers, new, DType.INT8), quantization=new
-    )
+    new = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64), axis or 0)
+    integers = _keep_sums(encode_numbers(numbers, new, DType.INT8), numbers, new)
+    return replace(w, dtype=DType.INT8, data=integers, quantization=new)
+
+
+def _keep_sums(integers: Array, numbers: Array, own: Quantization) -> Array:
+    """Return integers of which some are rounded to the other side, so that sums of channels stay.
+
+    Most data have one sign, so that the error of a sum counts more than that of single weights.
+    """
+    scale, _ = broadcast_parameters(own, identity(numbers.ndim))
+    errors = numbers.astype(np.float64) / scale - integers
+    axis, changed = own.axis, integers.copy()
+    rows = zip(np.moveaxis(errors, axis, 0), np.moveaxis(changed, axis, 0), strict=True)
+    for error, row in rows if own.per_axis else [(errors, changed)]:
+        count = round(float(error.sum()))
+        sign = np.sign(count)
+        nearest = np.argsort(-sign * error, axis=None, kind="stable")[: abs(count)]
+        places = np.unravel_index(nearest, error.shape)
+        row[places] = np.clip(row[places] + sign, -_LARGEST, _LARGEST)
+    return changed

@@ -1,0 +1,259 @@
+"""Move zero points out of tensors, whose integers stay as in the file.
+
+If the zero point z of integers is taken for 0, the integers stand for real numbers that are z steps
+higher. Biases take up the difference: the bias of the product that computes a tensor grows by
+z steps, and the bias of a product that reads the tensor shrinks by the sum of its weights times
+z steps. So the integers keep their 8 bits; another scale, largest magnitude / 127, loses up to one
+bit. A range that began at 0 now begins at -128 steps, where QuantizeLinear saturates: no RELU is
+needed.
+
+1. CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED with constant weights read and write such tensors.
+   Their padding is not 0, so that PADV2 pads before the convolution.
+2. Operators that move, select or average elements in one scale read and write such tensors. PAD
+   becomes PADV2.
+3. ADD, SUB, QUANTIZE and DEQUANTIZE compute with real numbers, and a sum with a constant follows.
+   Likewise MUL, LOGISTIC and SOFTMAX, with a sum for each operand; the input of SOFTMAX needs none.
+
+A tensor that any other operator reads or writes keeps its zero point, and so do inputs and outputs
+of the network: their readers know the scale only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.vision.conv import Convolution
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
+from tflite2onnx.quantization.declarations import Product, has_one_scale, operands_of
+from tflite2onnx.quantization.rules import file_storage
+from tflite2onnx.quantization.storage import clamp, is_quantized, move_zero_point
+from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+
+_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+# Each result is an element of an input, or an average of elements.
+_SELECTING = (
+    *("AVERAGE_POOL_2D", "CONCATENATION", "EXPAND_DIMS", "GATHER", "MAXIMUM", "MAX_POOL_2D"),
+    *("MEAN", "MINIMUM", "PACK", "PAD", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"),
+    *("REVERSE_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE"),
+    "UNPACK",
+)
+# The sign with which the inputs count in the sum.
+_SUMS = {"ADD": (1, 1), "SUB": (1, -1), "QUANTIZE": (1,), "DEQUANTIZE": (1,)}
+_REAL = ("MUL", "LOGISTIC", "SOFTMAX")
+_EIGHT_BITS = (DType.INT8, DType.UINT8)
+_PLAIN: Mapping[str, Any] = {"fused_activation_function": "NONE", "pot_scale_int16": True}
+
+
+class MovedZeroPoints:
+    """The tensors of a graph whose integers stay, without their zero point."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._ends = {t for each in graph.every_graph() for t in (*each.inputs, *each.outputs)}
+        self._is_dynamic = any(t.dynamic_axes - {0} for t in graph.inputs)
+        self.tensors = {t: _drop_zero_point(t) for t in self._find_tensors(graph)}
+
+    def __contains__(self, tensor: Tensor | None) -> bool:
+        return tensor in self.tensors
+
+    def find_shift(self, tensor: Tensor | None) -> float:
+        """Return by how much the real numbers of a tensor grow, 0 for other tensors."""
+        if tensor is None or tensor not in self.tensors or tensor.quantization is None:
+            return 0.0
+        return _find_zero_point(tensor) * float(tensor.quantization.scale[0])
+
+    def rewrite(self, op: Op) -> list[Op]:
+        """Return the operators in place of an operator; of a product, the product is the last one.
+
+        The biases of products are left to the caller.
+        """
+        if not any(t in self.tensors for t in (*op.inputs, *op.outputs)):
+            return [op]
+        if op.outputs[0] in self.tensors and op.activation != "NONE":
+            op = op.with_activation("NONE")  # the range of the integers implies it
+        return self._compute_real(op) if op.is_builtin(*_SUMS, *_REAL) else self._pad(op)
+
+    def _find_tensors(self, graph: Graph) -> list[Tensor]:
+        groups = _Groups()
+        for op in graph.every_op():
+            moved = {i: t for i, t in operands_of(op).items() if _has_zero_point(t)}
+            for operand, tensor in moved.items():
+                is_allowed = False
+                # Of an operator that contradicts itself, `check` reports the reason later.
+                with suppress(OperatorError), as_operator_error():
+                    is_allowed = tensor not in self._ends and self._allows(op, operand)
+                groups.add(tensor, is_allowed=is_allowed)
+            if op.is_builtin(*_SELECTING):
+                groups.join([*moved.values()])
+        return groups.list_allowed()
+
+    def _allows(self, op: Op, operand: int) -> bool:
+        """Return whether an operator can read or write an operand without its zero point."""
+        is_clamped = operand < 0 and clamp(op.activation, file_storage(op.outputs[0])) is not None
+        if op.custom or is_clamped:
+            return False
+        if op.code in _PRODUCTS:
+            return self._allows_product(op, operand)
+        if op.code in _SELECTING:
+            constants = [t for t in op.inputs if t is not None and t.data is not None]
+            return has_one_scale(op) and not any(map(is_quantized, constants))
+        return op.code in _SUMS or op.code in _REAL
+
+    def _allows_product(self, op: Op, operand: int) -> bool:
+        declared = operator_for(op).quantization
+        if not isinstance(declared, Product):
+            return False
+        weights, bias = op.inputs[declared.weights], _find_input(op, declared.bias)
+        scales = None if weights is None or weights.data is None else weights.quantization
+        if scales is None or scales.block_size or (bias is not None and bias.data is None):
+            return False
+        depends = self._is_dynamic and any(_list_pads(op))
+        return operand < 0 or (operand == declared.data and not depends)
+
+    def _compute_real(self, op: Op) -> list[Op]:
+        """Return an operator on real numbers, and sums with the constants that it needs."""
+        result, rw = op.outputs[0], Rewriter(op)
+        reals = [self._read(rw, x, is_sum=op.code in _SUMS) for x in op.inputs]
+        shift = self.find_shift(result)
+        for sign, x in zip(_SUMS.get(op.code, ()), op.inputs, strict=False):
+            shift -= sign * self.find_shift(x)
+        value = reals[0]
+        if op.code not in ("QUANTIZE", "DEQUANTIZE"):
+            whole = op.with_activation("NONE") if shift and op.activation != "NONE" else op
+            value = rw.op(op.code, *reals, output=_as_float(result, "alone"), **whole.options)
+        if shift:
+            output = _as_float(result, "moved") if is_quantized(result) else result
+            options = {**_PLAIN, "fused_activation_function": op.activation}
+            value = rw.op("ADD", value, _constant(result, shift), output=output, **options)
+        if value is not result:
+            rw.op("QUANTIZE", value, output=result, divides=True)
+        return rw.ops
+
+    def _read(self, rw: Rewriter, x: Tensor | None, *, is_sum: bool) -> Tensor | None:
+        """Return the real numbers of an input; those of a sum may lack the shift."""
+        if x is None or not is_quantized(x):
+            return x
+        result = rw.source.outputs[0]
+        real = rw.op("DEQUANTIZE", x, output=_as_float(x, f"real for {result.name}"))
+        if is_sum or rw.source.code == "SOFTMAX" or x not in self.tensors:
+            return real
+        output = _as_float(x, f"own for {result.name}")
+        return rw.op("ADD", real, _constant(real, -self.find_shift(x)), output=output, **_PLAIN)
+
+    def _pad(self, op: Op) -> list[Op]:
+        """Return PADV2 in place of PAD, or before a convolution that pads."""
+        x = op.inputs[0]
+        if x is None or x not in self.tensors:
+            return [op]
+        new = replace(x, name=f"{op.outputs[0].name}/zero", shape=(), shape_signature=())
+        zero = replace(
+            _drop_zero_point(new), data=np.array(_find_zero_point(x), np.int8), symbols={}
+        )
+        if op.is_builtin("PAD"):
+            return [replace(op, code="PADV2", inputs=(*op.inputs, zero))]
+        pads = _list_pads(op)
+        if not any(pads):
+            return [op]
+        rw = Rewriter(op)
+        top, left, bottom, right = pads
+        table = [(0, 0), (top, bottom), (left, right), (0, 0)]
+        shape = tuple(size + sum(each) for size, each in zip(x.shape, table, strict=True))
+        output = new_tensor(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
+        paddings = int32_constant(f"{op.outputs[0].name}/paddings", np.array(table))
+        padded = rw.op("PADV2", x, paddings, zero, output=output)
+        options = {**op.options, "padding": "VALID"}
+        options.pop("pads", None)
+        return [*rw.ops, replace(op.with_inputs({x: padded}), options=Options(options))]
+
+
+class _Groups:
+    """Sets of tensors that lose their zero points together, or not at all."""
+
+    def __init__(self) -> None:
+        self._parents: dict[Tensor, Tensor] = {}
+        self._refused: set[Tensor] = set()
+
+    def add(self, tensor: Tensor, *, is_allowed: bool) -> None:
+        """Add a tensor, and state whether an operator takes it without its zero point."""
+        self._parents.setdefault(tensor, tensor)
+        if not is_allowed:
+            self._refused.add(tensor)
+
+    def join(self, tensors: Sequence[Tensor]) -> None:
+        """Join the sets of tensors."""
+        for tensor in tensors[1:]:
+            self._parents[self._find(tensor)] = self._find(tensors[0])
+
+    def list_allowed(self) -> list[Tensor]:
+        """Return the tensors of the sets in which no tensor is refused."""
+        refused = {self._find(tensor) for tensor in self._refused}
+        return [tensor for tensor in self._parents if self._find(tensor) not in refused]
+
+    def _find(self, tensor: Tensor) -> Tensor:
+        while self._parents[tensor] is not tensor:
+            tensor = self._parents[tensor]
+        return tensor
+
+
+def sum_weights(weights: Tensor, axis: int) -> Array:
+    """Return the sums of the real weights along all axes but one, float64."""
+    own, data = weights.quantization, weights.data
+    assert own is not None  # noqa: S101 - weights of a product of integers
+    assert data is not None  # noqa: S101 - constants
+    others = tuple(i for i in range(data.ndim) if i != axis)
+    sums: Array = data.sum(others, dtype=np.float64) * own.scale.astype(np.float64)
+    return sums
+
+
+def _has_zero_point(tensor: Tensor) -> bool:
+    """Return whether a computed tensor of 8 bits has a zero point as int8."""
+    is_moved = tensor.data is None and tensor.dtype in _EIGHT_BITS and is_quantized(tensor)
+    return is_moved and not tensor.is_variable and _find_zero_point(tensor) != 0
+
+
+def _find_zero_point(tensor: Tensor) -> int:
+    """Return the zero point of a tensor as int8."""
+    return int(_signed(tensor).zero_point[0])
+
+
+def _signed(tensor: Tensor) -> Quantization:
+    storage = move_zero_point(file_storage(tensor), DType.INT8)
+    assert storage.quantization is not None  # noqa: S101 - quantized tensors only
+    return storage.quantization
+
+
+def _drop_zero_point(tensor: Tensor) -> Tensor:
+    own = _signed(tensor)
+    plain = replace(own, zero_point=np.zeros_like(own.zero_point))
+    return replace(tensor, dtype=DType.INT8, quantization=plain)
+
+
+def _find_input(op: Op, place: int) -> Tensor | None:
+    return op.inputs[place] if place < len(op.inputs) else None
+
+
+def _list_pads(op: Op) -> Sequence[int]:
+    """Return the rows and columns that a convolution pads: top, left, bottom, right."""
+    operator = operator_for(op)
+    if not isinstance(operator, Convolution):
+        return ()
+    sizes = operator.sizes(0)
+    pads: Sequence[int] = operator.window().attributes((sizes["H"], sizes["W"]))["pads"]
+    return pads
+
+
+def _constant(result: Tensor, number: float) -> Tensor:
+    return Tensor(f"{result.name}/shift", (), DType.FLOAT32, np.array(number, np.float32))
+
+
+def _as_float(tensor: Tensor, name: str) -> Tensor:
+    """Return a tensor for real numbers in the shape of another."""
+    new = new_tensor(tensor, name)
+    return replace(new, dtype=DType.FLOAT32, quantization=None, is_variable=False)
