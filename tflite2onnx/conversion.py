@@ -167,8 +167,7 @@ def convert_model(
     if options.quantization == "symmetric":
         graph = make_symmetric(graph)
     if options.batch is not None:
-        graph, counted = resize_batch(graph, options.batch, _operators(options))
-        words |= counted
+        graph, words = resize_batch(graph, options.batch, _operators(options), words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_dynamic_axes(graph, words, options, planner)

@@ -225,13 +225,8 @@ def _walk_with_equal_sizes(
         try:
             walk.walk()
         except ClashError as clash:
-            replaced = _find_replacement(*clash.dims, order) if clash.dims else None
-            numbers = [
-                old for old, new in (replaced or {}).items() if is_known(new) and old in order
-            ]
-            if any(clash.broadcasts or str(old) in words.values() for old in numbers):
-                replaced = None  # 1 fits too, or the user wants this size to be dynamic
-            if replaced is None or replaced.keys() <= same.keys():  # nothing new: no end either
+            replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
+            if replaced.keys() <= same.keys():  # nothing new: no end either
                 axes = _list_axes(clash.dims, names)
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
             same |= replaced
@@ -243,6 +238,25 @@ def _list_axes(dims: Sequence[Dim], names: Mapping[Place, str]) -> list[str]:
     """Return the names of the axes on which dimensions depend; all axes if there are none."""
     symbols = {symbol.name for dim in dims for symbol in symbols_of(dim)}
     return [axis_name(*place) for place, name in names.items() if not symbols or name in symbols]
+
+
+def find_equal_sizes(
+    dims: Sequence[Dim],
+    order: Mapping[Dimension, int],
+    words: Mapping[str, str],
+    *,
+    broadcasts: bool,
+) -> dict[Dimension, Dim]:
+    """Return which of two dimensions that must be equal replaces the other; none if they cannot be.
+
+    `order` has the inputs' sizes, and `words` the names that the user has given them. With
+    `broadcasts`, one of the dimensions may also be 1.
+    """
+    replaced = (_find_replacement(dims[0], dims[1], order) if dims else None) or {}
+    numbers = [old for old, new in replaced.items() if is_known(new) and old in order]
+    if any(broadcasts or str(old) in words.values() for old in numbers):
+        return {}  # 1 fits too, or the user wants this size to be dynamic
+    return replaced
 
 
 def _find_replacement(

@@ -151,11 +151,11 @@ class ShapeWalk:
             self.shapes[tensor] = self.known[tensor] = self._resize_tensor(tensor, sizes)
 
     def _resize_tensor(self, tensor: Tensor, sizes: Sequence[Dim]) -> Tensor:
-        shape = tuple(self._unify_size(size) for size in sizes)
+        shape = tuple(self.unify_size(size) for size in sizes)
         # In a walk the sizes of a tensor may be dimensions.
         return tensor if shape == tensor.shape else replace(tensor, shape=shape)  # type: ignore[arg-type]
 
-    def _unify_size(self, size: Dim) -> Dim:
+    def unify_size(self, size: Dim) -> Dim:
         """Return the dimension that replaces a dimension."""
         while isinstance(size, Dimension) and size in self._same:
             size = self._same[size]
@@ -263,7 +263,7 @@ class ShapeWalk:
         if values.shape != tensor.shape or values.size > _MOST_ELEMENTS:
             raise OperatorError(f"{tensor.name} must have the shape {list(tensor.shape)}")
         flat = np.empty(values.size, object)
-        flat[:] = [self._unify_size(value) for value in values.reshape(-1)]
+        flat[:] = [self.unify_size(value) for value in values.reshape(-1)]
         return array_of(flat.reshape(values.shape), tensor.dtype.numpy)
 
 

@@ -21,6 +21,8 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 
+_LONGEST_TEXT = 40  # of an expression in a message
+
 
 class UndecidedError(OperatorError):
     """A decision depends on the values of dynamic sizes.
@@ -38,7 +40,7 @@ class UnequalError(OperatorError):
 
     def __init__(self, one: Dim, other: Dim, message: str = "") -> None:
         self.dims = one, other
-        super().__init__(message or f"the sizes {one} and {other} must be equal")
+        super().__init__(message or f"the sizes {one!r} and {other!r} must be equal")
 
 
 class BroadcastError(UnequalError):
@@ -208,6 +210,17 @@ class Dimension:
         return not is_equal(self, 0)
 
     def __repr__(self) -> str:
+        """Return the expression, or what a long expression depends on: messages print shapes."""
+        text = str(self)
+        if len(text) <= _LONGEST_TEXT:
+            return text
+        first, *others = sorted(symbol.name for symbol in self.symbols)
+        names = (
+            f"{first} and {len(others)} more" if len(others) > 1 else " and ".join((first, *others))
+        )
+        return f"(from {names})"
+
+    def __str__(self) -> str:
         texts = []
         for factors, n in self._key:
             names = [str(factor) for factor in factors]

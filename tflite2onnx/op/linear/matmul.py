@@ -209,7 +209,7 @@ class FullyConnected(DynamicShape):
         )
         if y.rank == _MATRIX:
             return product
-        return NeedsReshape(g.annotate(product, y.dtype, (rows, out)))
+        return NeedsReshape(g.annotate(product, y.dtype, (rows, out)), like=x)
 
     def _emit_matmul(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return the product of float x and weights in columns, [features, out]."""
@@ -242,7 +242,7 @@ class FullyConnected(DynamicShape):
             bias = g.constant(np.zeros(out, np.float32))
         product = multiply_rows(g, quantized, w, columns, bias)
         product = apply_unbounded_activation(g, self.activation, product)
-        return product if y.rank == _MATRIX or keeps_axes else NeedsReshape(product)
+        return product if y.rank == _MATRIX or keeps_axes else NeedsReshape(product, like=x)
 
     @property
     def _has_zero_points(self) -> bool:

@@ -139,7 +139,7 @@ class Reshape(DynamicShape, Foldable):
         elif (x.elements, x.dtype) != (y.elements, y.dtype):
             source, target = (f"{t.dtype.label}{list(t.shape)}" for t in (x, y))
             raise OperatorError(
-                f"{y.name} must be {x.elements} elements of {x.dtype.label}, "
+                f"{y.name} must be {x.elements!r} elements of {x.dtype.label}, "
                 f"as {x.name} is {source}, got {target}"
             )
 
@@ -187,7 +187,7 @@ class Reshape(DynamicShape, Foldable):
             return [self._infer_computed_shape()]
         x, shape = self.input(0), list(self._find_requested_shape())
         message = (
-            f"its new shape must have {x.elements} elements, "
+            f"its new shape must have {x.elements!r} elements, "
             f"as {x.name} is {list(x.shape)}, got {shape}"
         )
         if shape.count(-1) > 1:

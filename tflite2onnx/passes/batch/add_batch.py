@@ -27,7 +27,7 @@ first size of the first input.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -42,7 +42,13 @@ from tflite2onnx.passes.batch.batch_builder import (
     make_tensor,
     require_input,
 )
-from tflite2onnx.passes.batch.inputs import add_first_axis, find_shared_states, has_batch_axis
+from tflite2onnx.passes.batch.inputs import (
+    add_first_axis,
+    find_shared_states,
+    has_batch_axis,
+    list_sizes,
+)
+from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import (
     SAMPLES,
     Place,
@@ -53,46 +59,54 @@ from tflite2onnx.passes.batch.places import (
     find_place,
     has_samples,
     join_samples,
-    list_places,
     take_sample,
 )
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
-from tflite2onnx.utils.dimension import Dim, evaluate
+from tflite2onnx.utils.dimension import Dim, Dimension, evaluate
 
 _MIXES = "it mixes samples"
-
-
-class MixedSamplesError(OperatorError):
-    """An operator computes one sample from several samples, or may do so."""
 
 
 class _UnalignedError(Exception):
     """The samples of an input cannot be where an operator needs them."""
 
 
-def add_batch(graph: Graph, operator_of: OperatorOf) -> Graph:
+def add_batch(
+    graph: Graph,
+    operator_of: OperatorOf,
+    words: Mapping[str, str],
+    same: Mapping[Dimension, Dim],
+) -> Graph:
     """Return the graph for a batch, whose size is the first size of all inputs and outputs.
 
-    The inputs are declared with the shapes of one sample, and a first size of 1.
+    The inputs are declared with the shapes of one sample, and a first size of 1. `words` are names
+    of their other dynamic sizes, by the name of the axis; `same` has dimensions in place of others.
 
     Raises:
         MixedSamplesError: the samples are not independent, or it is not known whether they are.
     """
-    return _Batching(graph, operator_of).make_graph()
+    return _Batching(graph, operator_of, words, same).make_graph()
 
 
 class _Batching:
     """A walk over a graph for one sample that makes the operators for a batch."""
 
-    def __init__(self, graph: Graph, operator_of: OperatorOf) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        operator_of: OperatorOf,
+        words: Mapping[str, str],
+        same: Mapping[Dimension, Dim],
+    ) -> None:
         self._graph, self._operator_of = graph, operator_of
         shared = find_shared_states(graph)
         self._following = shared.values()
         self._given = [
             t if t in shared or has_batch_axis(t) else add_first_axis(t) for t in graph.inputs
         ]
-        self._builder = BatchBuilder(graph, self._given, operator_of, shared)
+        opened = list_sizes(self._given, words)
+        self._builder = BatchBuilder(graph, self._given, operator_of, opened, same, shared)
         self._places = self._builder.places
         self._replaced: dict[Tensor, Tensor] = {}
         # Tensors whose elements depend on the number of samples in another way than as dimensions.
@@ -140,7 +154,7 @@ class _Batching:
                 if isinstance(error, MixedSamplesError):
                     raise
                 check_one_sample(op, self._operator_of(op))
-                raise MixedSamplesError(error.reason, op.place) from error
+                raise MixedSamplesError(error.reason, op.place, error) from error
 
     def _add_op(self, op: Op) -> None:
         """Add an operator of the network, for a batch."""
@@ -208,7 +222,7 @@ class _Batching:
             return ()
         if any(isinstance(size, Unknown) for size in shape):
             raise OperatorError("its shape depends on elements that are computed")
-        return tuple(shape)
+        return tuple(map(self._builder.walk.unify_size, shape))
 
     # Operators that compute
 
@@ -222,7 +236,7 @@ class _Batching:
         if self._list_vectors(op) and op.outputs[0].rank and not operator.broadcasts:
             self._add_with_leading_axis(op)
             return
-        for first, place in self._list_places(op):
+        for first, place in self._builder.list_places(op):
             try:
                 aligned = self._align_inputs(op, first, place)
             except _UnalignedError:
@@ -259,22 +273,6 @@ class _Batching:
         if rows is None:
             raise OperatorError(_MIXES)
         return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
-
-    def _list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
-        """Yield where the samples may be while an operator runs, and in which of its inputs."""
-        found = [(i, t) for i, t in enumerate(op.inputs) if t is not None and t in self._places]
-        samples = [self._builder.sample_of(t) for _, t in found]
-        own = [self._places[t] for _, t in found]
-        best = min(range(len(found)), key=lambda i: samples[i][own[i].axis] != 1)
-        first = found[best][0]
-        yield first, own[best]
-        for place in list_places(samples[best], count_before(samples[best], own[best])):
-            # Between two axes the samples may be in either of them.
-            if place != own[best] and place.outer == samples[best][place.axis]:
-                yield first, place
-        for axis, size in enumerate(samples[best]):
-            if size == 1 and axis != own[best].axis:
-                yield first, Place(axis)
 
     def _align_inputs(self, op: Op, first: int, place: Place) -> Op:
         """Return the operator with inputs that have the samples where one input has them.
