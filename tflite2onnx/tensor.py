@@ -143,7 +143,8 @@ class Tensor:
 
     `shape` and `shape_signature` are what the file declares; the signature is -1 for each dynamic
     axis (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not
-    inputs. `symbols` is the result of the analysis: the names of the dynamic sizes of the ONNX
+    inputs. If not `has_rank`, the file does not know how many axes there are, and declares none;
+    LiteRT takes an input of unknown rank for a scalar. `symbols` is the result of the analysis: the names of the dynamic sizes of the ONNX
     model by axis; equal names are equal sizes. A size without a name is fixed.
     """
 
@@ -156,6 +157,12 @@ class Tensor:
     is_variable: bool = False
     sparsity: Sparsity | None = None
     symbols: Mapping[int, str] = field(default_factory=dict)
+    has_rank: bool = True
+
+    @property
+    def is_unranked(self) -> bool:
+        """Whether the number of axes is neither declared nor inferred."""
+        return not self.has_rank and not self.shape
 
     @property
     def dynamic_axes(self) -> frozenset[int]:

@@ -11,6 +11,7 @@ import numpy as np
 from tflite2onnx.errors import OperatorError, OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.batch.add_batch import add_batch
+from tflite2onnx.passes.batch.batch_builder import count_samples, make_list, make_op
 from tflite2onnx.passes.batch.inputs import find_shared_states, list_sizes
 from tflite2onnx.passes.batch.loop_samples import loop_samples
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
@@ -23,7 +24,7 @@ from tflite2onnx.passes.dynamic_shapes import (
 )
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.shape_walk import OperatorOf
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import Dim, Dimension
 
 Size = int | str
@@ -91,16 +92,44 @@ def resize_batch(
     shared = () if wanted.loops else find_shared_states(graph)
     resized = {t: _resize_input(t, size) for t in batch.inputs if t not in shared}
     counted = {axis_name(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
-    initial = graph.initial
+    states = batch.inputs[len(graph.own_inputs) :]
+    batch = batch.replace_tensors(resized)
     if isinstance(size, int):
         initial = tuple(
             x if t in shared else np.repeat(x if t.rank == x.ndim else x[None], size, 0)
-            for x, t in zip(initial, batch.inputs[len(graph.own_inputs) :], strict=True)
+            for x, t in zip(graph.initial, states, strict=True)
         )
-    elif len(shared) < len(initial):
-        raise OptionError("batch must be a number for a model with states")
-    batch = replace(batch.replace_tensors(resized), initial=initial)
+    else:
+        initial = tuple(
+            x if t.rank == x.ndim else x[None]
+            for x, t in zip(graph.initial, states, strict=True)
+        )
+        repeated = [resized[t] for t in states if t in resized]
+        counted |= {axis_name(t, 0): f"{size}_or_1" for t in repeated}
+        batch = _repeat_states(batch, repeated)
+    batch = replace(batch, initial=initial)
     return infer_shapes(eliminate_dead_operators(batch)), {**words, **counted}
+
+
+def _repeat_states(graph: Graph, states: Sequence[Tensor]) -> Graph:
+    """Return the graph that repeats states of one sample for all samples of the batch.
+
+    The number of samples is not known before the first run, so the initial values are those of one
+    sample. The states of all samples, which the first run returns, are not changed.
+    """
+    if not states:
+        return graph
+    ops = count_samples(graph.inputs[0])
+    (count,) = ops[-1].outputs
+    inner = {t: replace(t, name=f"{t.name}/samples", is_variable=False) for t in states}
+    for state, whole in inner.items():
+        rest = make_list(state.shape[1:])
+        sizes = Tensor("sizes", (state.rank,), DType.INT32)
+        ops.append(make_op("CONCATENATION", [count, rest], sizes, axis=0))
+        ops.append(make_op("BROADCAST_TO", [state, sizes], whole))
+    used = [op.with_inputs(inner) for op in graph.ops]
+    outputs = tuple(inner.get(t, t) for t in graph.outputs)
+    return replace(graph, ops=(*ops, *used), outputs=outputs)
 
 
 def _add_samples(
