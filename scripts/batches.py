@@ -10,9 +10,9 @@ dynamic, and a batch of 3 is compared. With `--images` the heights and widths of
 axes are dynamic, too: batches are compared at the sizes of the file and at two more sizes.
 
 The outcomes: "equal"; "different"; "folded": an input or output has another first size; "refused":
-it cannot be converted for a batch; "fixed": LiteRT runs fewer than two of four other heights and
-widths, or makes several rows of one sample there; "unsupported": it cannot be converted for one
-sample; "not run": a runtime does not run it.
+it cannot be converted for a batch; "fixed": it is refused, and LiteRT runs fewer than two
+of four other heights and widths, or makes several rows of one sample there; "unsupported": it
+cannot be converted for one sample; "not run": a runtime does not run it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def _find_image_axes(shape: Shape) -> range:
 def _list_sizes_of_litert(path: Path, graph: Graph) -> list[str]:
     """Return other shapes of images that LiteRT runs for one sample.
 
-    There are none if one sample may become several rows.
+    There are none if it makes several rows of one sample: a dense layer then reads pixels for which
+    it was not trained.
     """
     found = []
     for step in STEPS:

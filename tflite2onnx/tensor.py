@@ -144,8 +144,9 @@ class Tensor:
     `shape` and `shape_signature` are what the file declares; the signature is -1 for each dynamic
     axis (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not
     inputs. If not `has_rank`, the file does not know how many axes there are, and declares none;
-    LiteRT takes an input of unknown rank for a scalar. `symbols` is the result of the analysis: the names of the dynamic sizes of the ONNX
-    model by axis; equal names are equal sizes. A size without a name is fixed.
+    LiteRT takes an input of unknown rank for a scalar. `symbols` is the result of the analysis: the
+    names of the dynamic sizes of the ONNX model by axis; equal names are equal sizes. A size
+    without a name is fixed.
     """
 
     name: str

@@ -132,9 +132,7 @@ class Svdf(DynamicShape):
             output = apply_activation(g, self.options.fused_activation_function, output)
         return output, next_state
 
-    def _sum_over_time(
-        self, g: Builder, memory: Value, batch: int | str
-    ) -> Value | NeedsReshape:
+    def _sum_over_time(self, g: Builder, memory: Value, batch: int | str) -> Value | NeedsReshape:
         """Return the output, [batch, units], of the memory, [batch, filters, times].
 
         For int8 this is a grouped convolution over all times, for which ONNX Runtime has an integer

@@ -106,11 +106,11 @@ class Reduction(DynamicShape, Foldable):
         """
         rank, count = self.input(0).rank, prod(self.input(1).shape)
         if not is_known(count):
-            if self.output.is_unranked:
+            if not self.output.has_rank:
                 raise OperatorError(f"the number of axes of {self.output.name} must be known")
             return self.output.rank
         least, most = rank - min(rank, count), rank - min(rank, count, 1)
-        if self.output.is_unranked:
+        if not self.output.has_rank:
             return least
         if least < most and not least <= self.output.rank <= most:
             raise OperatorError(

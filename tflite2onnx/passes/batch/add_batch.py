@@ -63,7 +63,7 @@ from tflite2onnx.passes.batch.places import (
 )
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
-from tflite2onnx.utils.dimension import Dim, Dimension, evaluate
+from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
 
 _MIXES = "it mixes samples"
 
@@ -271,7 +271,8 @@ class _Batching:
         sample, before = self._builder.sample_of(x), self._builder.count_before(x)
         rows = divide(prod(sample), width)
         if rows is None:
-            raise OperatorError(_MIXES)
+            wrong = f"{list(sample)} must be rows of {width} elements"
+            raise OperatorError(_MIXES if is_known(prod(sample)) else wrong)
         return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
 
     def _align_inputs(self, op: Op, first: int, place: Place) -> Op:

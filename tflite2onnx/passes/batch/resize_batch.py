@@ -101,8 +101,7 @@ def resize_batch(
         )
     else:
         initial = tuple(
-            x if t.rank == x.ndim else x[None]
-            for x, t in zip(graph.initial, states, strict=True)
+            x if t.rank == x.ndim else x[None] for x, t in zip(graph.initial, states, strict=True)
         )
         repeated = [resized[t] for t in states if t in resized]
         counted |= {axis_name(t, 0): f"{size}_or_1" for t in repeated}
