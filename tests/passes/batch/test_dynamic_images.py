@@ -86,6 +86,11 @@ def test_names_that_cannot_be() -> None:
     assert verify(data, convert(data, batch="n", shapes={"x": ["n", 8, "w", 3]})).ok
 
 
+def test_names_in_a_loop() -> None:
+    with pytest.raises(ConversionError, match="the size h must be a number with the batch loop:n"):
+        convert(build(join_rows), batch="loop:n", shapes={"x": ["n", "h", 6, 3]})
+
+
 def test_rows_of_which_a_sample_has_several() -> None:
     """At other sizes one sample becomes several rows: they get an axis of their own."""
     m = Build()

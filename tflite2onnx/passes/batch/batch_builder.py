@@ -11,7 +11,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.batch.places import (
     SAMPLES,
@@ -20,10 +20,11 @@ from tflite2onnx.passes.batch.places import (
     count_before,
     count_in_sample,
     divide,
-    find_place,
+    find_axis,
     has_samples,
     join_samples,
     list_places,
+    rank_places,
     take_sample,
 )
 from tflite2onnx.passes.rewriter import int32_constant
@@ -67,6 +68,7 @@ class BatchBuilder:
         sizes = {**opened, **{(t, 0): SAMPLES for t in batched}}
         self.walk = ShapeWalk(empty, operator_of, sizes, same, strict=True)
         self.walk.walk()
+        self._operator_of = operator_of
         self.ops: list[Op] = []
         self.places = dict.fromkeys(batched, Place(0))
         self._count = self._count_samples(inputs[0])
@@ -100,6 +102,33 @@ class BatchBuilder:
             if size == 1 and axis != own[best].axis:
                 yield first, Place(axis)
 
+    def infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
+        """Return the shape of the output if inputs have these shapes; empty if they contradict."""
+        known = self.walk.known
+        # In a walk the sizes of a tensor may be dimensions.
+        resized = {t: replace(known[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
+        try:
+            with as_operator_error():
+                (shape,) = self._operator_of(op.with_inputs({**known, **resized})).infer_outputs()
+        except OperatorError:
+            if shapes:
+                raise
+            return ()
+        if any(isinstance(size, Unknown) for size in shape):
+            raise OperatorError("its shape depends on elements that are computed")
+        return tuple(map(self.walk.unify_size, shape))
+
+    def find_computed_place(self, y: Tensor, before: Dim) -> Place:
+        """Return the place of the samples in a shape that is computed from their number."""
+        shape = self.shape_of(y)
+        axis = find_axis(shape)
+        if axis is not None:
+            sample = take_sample(shape, Place(axis))
+            outer = divide(before, prod(sample[:axis]))
+            if outer is not None and divide(sample[axis], outer) is not None:
+                return Place(axis, outer)
+        raise OperatorError("its shape must have the samples in one axis")
+
     def emit(self, op: Op) -> None:
         """Add an operator whose inputs are known."""
         self.walk.walk_ops([op])
@@ -115,10 +144,15 @@ class BatchBuilder:
             self.ops = outer
 
     def reshape(
-        self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor | None = None
+        self,
+        x: Tensor,
+        sample: Sequence[Dim],
+        before: Dim,
+        y: Tensor | None = None,
+        place: Place | None = None,
     ) -> Tensor:
         """Reshape the samples of x; `before` elements of a sample come before the samples."""
-        place = find_place(sample, before)
+        place = place or next(iter(rank_places(sample, before)), None)
         if place is None:
             raise OperatorError(f"its output {list(sample)} has no axis for the samples")
         y = make_tensor(x, sample) if y is None else y
@@ -175,6 +209,15 @@ class BatchBuilder:
             y = self.reshape_batch(y, whole, make_tensor(y, sample))
         self.places[y] = place
         return y
+
+    def repeat_output(self, x: Tensor) -> Tensor:
+        """Return an output that is the same for all samples, once for each sample."""
+        sample = self.shape_of(x)
+        shape = sample if sample[:1] == (1,) else (1, *sample)
+        single = self.reshape_batch(x, shape, make_tensor(x, shape))
+        y = self.repeat(single, Place(0))
+        named = replace(x, shape=y.shape, data=None, shape_signature=())
+        return self.reshape_batch(y, self.shape_of(y), named)
 
     def list_sizes(self, sizes: Sequence[Dim], *, rest: bool) -> Tensor:
         """Return a list of sizes as a tensor; with `rest` one of the dynamic sizes may be -1."""

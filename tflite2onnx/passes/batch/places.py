@@ -76,13 +76,13 @@ def count_before(sample: Sequence[Dim], place: Place) -> Dim:
     return before
 
 
-def find_place(sample: Sequence[Dim], before: Dim) -> Place | None:
-    """Return the place behind `before` elements; an axis of size 1 if possible, else None."""
-    found = list(list_places(sample, before))
+def rank_places(sample: Sequence[Dim], before: Dim) -> list[Place]:
+    """Return the places behind `before` elements; axes of size 1 come first."""
     rank = len(sample)
     # Operators compute along the last axis more often than along others.
-    return min(
-        found, key=lambda place: (sample[place.axis] != 1, place.axis == rank - 1), default=None
+    return sorted(
+        list_places(sample, before),
+        key=lambda place: (sample[place.axis] != 1, place.axis == rank - 1),
     )
 
 

@@ -137,7 +137,7 @@ def _add_samples(
     if not graph.inputs:
         raise OptionError("batch must be of a model with inputs, got none")
     if batch.loops:
-        return _loop_or_refuse(graph, batch, operator_of)
+        return _loop_or_refuse(graph, batch, operator_of, words)
     try:
         return _add_with_equal_sizes(graph, operator_of, words)
     except MixedSamplesError as error:
@@ -157,7 +157,14 @@ def _add_samples(
         return added
 
 
-def _loop_or_refuse(graph: Graph, batch: Batch, operator_of: OperatorOf) -> Graph:
+def _loop_or_refuse(
+    graph: Graph, batch: Batch, operator_of: OperatorOf, words: Mapping[str, str]
+) -> Graph:
+    if words:
+        raise OptionError(
+            f"the size {next(iter(words.values()))} must be a number with the batch"
+            f" {LOOP}{batch.size}: a loop computes samples of one size"
+        )
     try:
         return loop_samples(graph, operator_of)
     except MixedSamplesError as error:
