@@ -23,8 +23,11 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from math import prod
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+import numpy as np
 
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.errors import OptionError, VerifyError
@@ -32,7 +35,7 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
-from tflite2onnx.tensor import Shape
+from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.verification.dynamic_sizes import STEPS
 from tflite2onnx.verification.entry_point import resize_entry_point
 from tflite2onnx.verification.results import SizeComparison
@@ -40,6 +43,7 @@ from tflite2onnx.verification.runtimes import open_interpreter, run_litert
 
 _IMAGE = 4  # axes
 _MOST_COLOURS = 4
+_SAMPLES = 3  # of a batch of any size
 _SIZES = 2  # that are compared, beside that of the file
 Outcome = tuple[str, str]
 
@@ -103,8 +107,9 @@ def check_network(path: Path, batch: int | str, *, images: bool = False) -> Outc
         reason = " ".join(str(error).split())
         if not isinstance(error, OptionError):
             return "unsupported", reason
-        sizes = _list_sizes_of_litert(path, graph) if shapes else []
-        if shapes and len(sizes) < _SIZES:
+        is_for_size = bool(shapes) and "cannot be dynamic" in reason
+        sizes = _list_sizes_of_litert(path, graph) if is_for_size else []
+        if is_for_size and len(sizes) < _SIZES:
             return "fixed", reason
         return "refused", f"{reason}; LiteRT runs {sizes[0]}" if sizes else reason
     folded = [
@@ -113,7 +118,7 @@ def check_network(path: Path, batch: int | str, *, images: bool = False) -> Outc
     if folded:
         return "folded", ", ".join(folded)
     names = {n for sizes in shapes.values() for n in sizes if isinstance(n, str) and n != batch}
-    return _compare(path, result, names)
+    return _compare(path, result, names, _draw_words(graph, batch))
 
 
 def _read_graph(path: Path) -> Graph:
@@ -166,10 +171,20 @@ def _list_sizes_of_litert(path: Path, graph: Graph) -> list[str]:
     return found
 
 
-def _compare(path: Path, result: Result, names: set[str]) -> Outcome:
+def _draw_words(graph: Graph, batch: int | str) -> dict[str, Array]:
+    """Return arrays for the inputs that are strings: there are no random words."""
+    count = batch if isinstance(batch, int) else _SAMPLES
+    shapes = {t.name: (count, *t.shape[1:]) for t in graph.inputs if t.dtype is DType.STRING}
+    return {
+        name: np.array([f"word {i}" for i in range(prod(shape))]).reshape(shape)
+        for name, shape in shapes.items()
+    }
+
+
+def _compare(path: Path, result: Result, names: set[str], words: Mapping[str, Array]) -> Outcome:
     """Compare a batch with single runs; `names` are those of heights and widths."""
     try:
-        report = verify(path, result, tensors=False)
+        report = verify(path, result, inputs=words, tensors=False)
     except VerifyError as error:
         return "not run", " ".join(str(error).split())
     runs = [SizeComparison({}, report.outputs), *(report.other_sizes or ())]
