@@ -299,6 +299,7 @@ class _Naming:
         for place, name in names.items():
             self._axes.setdefault(name, set()).add(axis_name(*place))
         self._names: dict[Dimension, str] = {}
+        self._examples: dict[Dimension, int] = {}
 
     def make_open_graph(self) -> OpenGraph:
         """Return the graph with names of dynamic sizes."""
@@ -337,20 +338,29 @@ class _Naming:
         return data is not None and not has_dimensions(data)
 
     def _name_sizes(self, tensor: Tensor) -> Tensor:
-        shape, symbols = list(tensor.shape), dict[int, str]()
+        symbols, shape = dict[int, str](), list[int]()
         sizes = self._shapes[tensor].shape
-        if len(sizes) != len(shape):
-            shape = [evaluate(size) for size in sizes]
+        declared = tensor.shape if len(sizes) == tensor.rank else ()
         for axis, size in enumerate(sizes):
             if not isinstance(size, Dimension):
-                shape[axis] = size
+                shape.append(size)
                 continue
+            shape.append(self._find_example(size, declared[axis : axis + 1]))
             symbol = size.symbol
             name = symbol.name if symbol else axis_name(tensor, axis)
             symbols[axis] = self._names.setdefault(size, name)
         if not symbols and tuple(shape) == tensor.shape:
             return tensor
         return replace(tensor, shape=tuple(shape), symbols=symbols)
+
+    def _find_example(self, size: Dimension, declared: Sequence[int]) -> int:
+        """Return a value of a dimension: one for all tensors, whatever the file declares for them.
+
+        A size that depends on data has that of the first tensor.
+        """
+        follows = all(symbol.least for symbol in size.symbols)
+        value = declared[0] if declared and not follows else max(evaluate(size), 0)
+        return self._examples.setdefault(size, value)
 
 
 def _declare_sizes(tensor: Tensor) -> Tensor:

@@ -124,6 +124,7 @@ class Reshape(DynamicShape, Foldable):
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
     keeps_sequence = True
+    joins_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
     quantization = Moves()
@@ -183,6 +184,9 @@ class Reshape(DynamicShape, Foldable):
     def has_data_dependent_shape(self) -> bool:
         reads = self._adds_axis or self._reads_shape
         return reads and super().has_data_dependent_shape
+
+    def find_listed_sizes(self) -> int | None:
+        return 1 if self._reads_shape else None
 
     @property
     def _reads_shape(self) -> bool:
