@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conformance.declared_shapes import DECLARATIONS, declare_shapes
+from tests.dynamic_sizes import test_functions, test_networks
 from tests.dynamic_sizes.test_networks import compare_sizes
 from tests.support import Build, Tensor, check
 from tests.support.runtimes import Array
@@ -131,6 +133,50 @@ def test_inputs_of_an_unknown_rank_are_scalars(
     assert not inspect(path).subgraphs[0].inputs[0].has_rank
     assert main(["inspect", str(path)]) == 0
     assert "x         float32[...]" in capsys.readouterr().out
+
+
+# Networks
+
+
+def declare(path: Path, declaration: str) -> bytes:
+    return declare_shapes(path.read_bytes(), DECLARATIONS[declaration])
+
+
+@pytest.mark.parametrize("name", test_networks.SIZES)
+@pytest.mark.parametrize("declaration", ["unknown rank", "dynamic"])
+def test_networks_of_undeclared_shapes(name: str, declaration: str) -> None:
+    """No computed tensor has a true shape, in sub-graphs neither, as in files of TensorFlow 1.
+
+    LiteRT itself makes NaN of a transformer without declared shapes for a sequence of one word.
+    """
+    data = declare(test_networks.MODELS / f"{name}.tflite", declaration)
+    shapes = [s for s in test_networks.SIZES[name] if (name, s) != ("transformer", (1, 1))]
+    cases = [[test_networks.draw_input(name, shape)] for shape in shapes]
+    compare_sizes(data, convert(data), cases)
+
+
+@pytest.mark.parametrize("name", test_functions.CASES)
+@pytest.mark.parametrize("declaration", DECLARATIONS)
+def test_functions_of_undeclared_shapes(name: str, declaration: str) -> None:
+    data = declare(test_functions.MODELS / f"{name}.tflite", declaration)
+    compare_sizes(data, convert(data), test_functions.CASES[name])
+
+
+def test_a_list_of_which_some_sizes_are_known() -> None:
+    """MAXIMUM of a size and 0 is known at run time only; the other size is 1 and broadcasts."""
+    m = Build()
+    x = m.input([None], name="x")
+    (shape,) = m.op("SHAPE", [x], [[1]], dtype="int32", out_type="int32")
+    zero, three = (m.constant(np.array([n], np.int32)) for n in (0, 3))
+    (less,) = m.op("SUB", [shape, three], [[1]], dtype="int32")
+    (count,) = m.op("MAXIMUM", [less, zero], [[1]], dtype="int32")
+    one = m.constant(np.array([1], np.int32))
+    (sizes,) = m.op("CONCATENATION", [count, one], [[2]], axis=0, dtype="int32")
+    (column,) = m.op("FILL", [sizes, m.constant(np.float32(2))], [m.tensor([1, 1])])
+    m.output(*m.op("ADD", [column, m.constant(draw(1, 5))], [m.tensor([1, 1])]))
+    result = convert(m.bytes())
+    assert result.outputs[0].sizes[1] == 5
+    compare_sizes(m.bytes(), result, [[draw(n)] for n in (4, 9, 6)])
 
 
 # Element types of shapes
