@@ -54,7 +54,6 @@ from tflite2onnx.passes.batch.resize_batch import list_sample_sizes, resize_batc
 from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import (
     OpenGraph,
-    axis_name,
     check_dynamic_axes,
     name_dynamic_axes,
     report_fixed_axes,
@@ -77,7 +76,7 @@ from tflite2onnx.signatures import (
     signature_io_names,
 )
 from tflite2onnx.targets import rules_of
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check

@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape with names in place of the dynamic sizes
+_LONGEST_NAME = 40  # of an axis, in characters
 MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
 
@@ -212,3 +214,15 @@ class Tensor:
         """Return the constant with the same elements in a shape of the same number of elements."""
         data = None if self.data is None else self.data.reshape(shape)
         return replace(self, shape=shape, data=data, shape_signature=(), symbols={})
+
+
+def axis_name(tensor: Tensor, axis: int | str) -> str:
+    """Return the name of an axis, of at most 40 characters.
+
+    A longer name keeps its start; a digest of the whole name tells it from others of this start.
+    """
+    name = f"{tensor.name}_{axis}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    end = f"~{sha256(tensor.name.encode()).hexdigest()[:8]}_{axis}"
+    return name[: _LONGEST_NAME - len(end)] + end

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from typing import NamedTuple
 
 from tflite2onnx.errors import (
@@ -29,7 +28,7 @@ from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     Dim,
     Dimension,
@@ -44,7 +43,6 @@ from tflite2onnx.utils.dimension import (
 # Sizes in place of 1: of an image, and with room for any window. Divisible by 3, 5 and powers of 2.
 _ENLARGED = (480, 7680)
 BATCH = "batch"
-_LONGEST_NAME = 40  # characters
 
 _logger = logging.getLogger(__name__)
 
@@ -83,18 +81,6 @@ def infer_dimensions(graph: Graph) -> Known:
     places = _list_dynamic_axes(graph)
     names = {place: axis_name(*place) if place[1] else BATCH for place in places}
     return ShapeWalk(densify_constants(graph), opened=_make_dimensions(names)).walk()
-
-
-def axis_name(tensor: Tensor, axis: int) -> str:
-    """Return the name of an axis, of at most 40 characters.
-
-    A longer name keeps its start; a digest of the whole name tells it from others of this start.
-    """
-    name = f"{tensor.name}_{axis}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    end = f"~{sha256(tensor.name.encode()).hexdigest()[:8]}_{axis}"
-    return name[: _LONGEST_NAME - len(end)] + end
 
 
 def name_dynamic_axes(

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.dynamic_shapes import axis_name
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import Shape, Tensor, axis_name
 
 _logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     BroadcastError,
     Dim,
@@ -202,7 +202,7 @@ class ShapeWalk:
             if not self._is_open or (fixed and not isinstance(size, DataDependentSize)):
                 named.setdefault(size, declared)
             else:
-                symbol = Symbol(f"{origin.name}_{axis}", declared, least=0)
+                symbol = Symbol(axis_name(origin, axis), declared, least=0)
                 named.setdefault(size, new_dimension(symbol))
             sizes.append(named[size])
         return tuple(sizes)
@@ -228,7 +228,7 @@ class ShapeWalk:
             varying |= more
             for graph, i, axis in more:
                 tensor, sizes = op.graphs[graph].inputs[i], list(shapes[graph][i])
-                symbol = Symbol(f"{tensor.name}_{axis}", evaluate(sizes[axis]), least=0)
+                symbol = Symbol(axis_name(tensor, axis), evaluate(sizes[axis]), least=0)
                 sizes[axis] = new_dimension(symbol)
                 shapes[graph][i] = tuple(sizes)
 

@@ -25,7 +25,7 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType, Shape, axis_name
 from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, require_number
 
 _MATRIX = 2  # axes
@@ -293,7 +293,7 @@ def _count_rows(y: View) -> int | str:
     fixed = [size for size in sizes if isinstance(size, int)]
     if len(fixed) == len(sizes):
         return prod(fixed)
-    return sizes[0] if len(sizes) == 1 else f"{y.tensor.name}_rows"
+    return sizes[0] if len(sizes) == 1 else axis_name(y.tensor, "rows")
 
 
 def _has_rows_first(label: Axes) -> bool:

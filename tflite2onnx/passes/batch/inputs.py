@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.dynamic_shapes import axis_name
 from tflite2onnx.passes.shape_walk import Place
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.dimension import Dimension, Symbol, new_dimension
 
 
