@@ -54,7 +54,6 @@ from tflite2onnx.passes.batch.resize_batch import list_sample_sizes, resize_batc
 from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import (
     OpenGraph,
-    axis_name,
     check_dynamic_axes,
     name_dynamic_axes,
     report_fixed_axes,
@@ -65,7 +64,7 @@ from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.quantization.change_io_types import change_io_types
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
-from tflite2onnx.passes.resize_inputs import resize_inputs
+from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
 from tflite2onnx.reader.metadata import associated_files, describe_face_detector, describe_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
@@ -77,7 +76,7 @@ from tflite2onnx.signatures import (
     signature_io_names,
 )
 from tflite2onnx.targets import rules_of
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check
@@ -112,6 +111,7 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
     """
+    _report_unknown_ranks(source, options)
     try:
         result = convert_model(source, options, notes=_metadata_or_empty(source, origin, options))
         if rules_of(options.target):
@@ -119,6 +119,13 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
     except MemoryError as error:
         raise ModelFileError(OUT_OF_MEMORY) from error
     return result
+
+
+def _report_unknown_ranks(model: Model, options: ConversionOptions) -> None:
+    if options.inputs is None:
+        index, _ = find_signature(model, options.signature)
+        given = name_tensors(options, model, index).shapes
+        report_unknown_ranks([t for t in model.graphs[index].inputs if t.name not in given])
 
 
 def _warn_of_broken_rules(result: Result, target: str) -> None:
@@ -167,8 +174,7 @@ def convert_model(
     if options.quantization == "symmetric":
         graph = make_symmetric(graph)
     if options.batch is not None:
-        graph, counted = resize_batch(graph, options.batch, _operators(options))
-        words |= counted
+        graph, words = resize_batch(graph, options.batch, _operators(options), words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_dynamic_axes(graph, words, options, planner)

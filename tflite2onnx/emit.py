@@ -338,7 +338,9 @@ def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activa
         value = _limit_range(g, view.plan, value, activation)
     else:
         value = _store_output(g, view, value, activation)
-    return g.reshape(value, view.sizes) if isinstance(emitted, NeedsReshape) else value
+    if isinstance(emitted, NeedsReshape):
+        return g.reshape(value, view.sizes, like=emitted.like)
+    return value
 
 
 def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: str) -> Value:

@@ -28,7 +28,7 @@ _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output; dynamic sizes are -1.
+    """An input or output; dynamic sizes are -1. There are none if the file does not know the rank.
 
     `quantization` is the formula scale * (stored - zero point) as text, empty if there is none.
     """
@@ -37,6 +37,7 @@ class TensorInfo:
     dtype: str
     shape: Shape
     quantization: str
+    has_rank: bool = True
 
 
 @dataclass(frozen=True)
@@ -323,7 +324,9 @@ def _operand_key(tensor: Tensor | None) -> Any:  # noqa: ANN401 - only compared
 
 def _tensor(tensor: Tensor) -> TensorInfo:
     shape = tensor.shape_signature if len(tensor.shape_signature) == tensor.rank else tensor.shape
-    return TensorInfo(tensor.name, tensor.dtype.label, tuple(shape), _quantization(tensor))
+    return TensorInfo(
+        tensor.name, tensor.dtype.label, tuple(shape), _quantization(tensor), not tensor.is_unranked
+    )
 
 
 def _quantization(tensor: Tensor) -> str:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape with names in place of the dynamic sizes
 _NO_VALUES = np.empty(0, np.float32)
+_LONGEST_NAME = 40  # of an axis, in characters
 MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
 
@@ -144,8 +146,10 @@ class Tensor:
 
     `shape` and `shape_signature` are what the file declares; the signature is -1 for each dynamic
     axis (`dynamic_axes`). Files omit the signature, or leave it stale, for tensors that are not
-    inputs. `symbols` is the result of the analysis: the names of the dynamic sizes of the ONNX
-    model by axis; equal names are equal sizes. A size without a name is fixed.
+    inputs. If not `has_rank`, the file does not know how many axes there are, and declares none;
+    LiteRT takes an input of unknown rank for a scalar. `symbols` is the result of the analysis: the
+    names of the dynamic sizes of the ONNX model by axis; equal names are equal sizes. A size
+    without a name is fixed.
     """
 
     name: str
@@ -157,6 +161,12 @@ class Tensor:
     is_variable: bool = False
     sparsity: Sparsity | None = None
     symbols: Mapping[int, str] = field(default_factory=dict)
+    has_rank: bool = True
+
+    @property
+    def is_unranked(self) -> bool:
+        """Whether the number of axes is neither declared nor inferred."""
+        return not self.has_rank and not self.shape
 
     @property
     def dynamic_axes(self) -> frozenset[int]:
@@ -210,3 +220,15 @@ class Tensor:
         """Return the constant with the same elements in a shape of the same number of elements."""
         data = None if self.data is None else self.data.reshape(shape)
         return replace(self, shape=shape, data=data, shape_signature=(), symbols={})
+
+
+def axis_name(tensor: Tensor, axis: int | str) -> str:
+    """Return the name of an axis, of at most 40 characters.
+
+    A longer name keeps its start; a digest of the whole name tells it from others of this start.
+    """
+    name = f"{tensor.name}_{axis}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    end = f"~{sha256(tensor.name.encode()).hexdigest()[:8]}_{axis}"
+    return name[: _LONGEST_NAME - len(end)] + end

@@ -9,7 +9,10 @@ read declared shapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from dataclasses import fields, replace
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -21,7 +24,14 @@ from tests.support.compare import run_restored
 from tests.support.needs import missing_feature
 from tests.support.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, convert
+from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.graph import Op
+from tflite2onnx.op import operator_for
+from tflite2onnx.passes import MODEL_PASSES, apply_passes
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.reader.model import read_model
 from tflite2onnx.stateful import Stateful
+from tflite2onnx.tensor import Tensor
 
 # The operators whose kernels read the declared shape of an output.
 BELIEVED: Mapping[str, str] = {
@@ -113,3 +123,61 @@ def _find_faults(code: str) -> Iterator[str]:
                 fault, _ = compare_output(one, other, bound)
                 if fault:
                     yield f"{name}: {fault}"
+
+
+# The operators whose shape inference reads the declared shape of an output, and why it may.
+READERS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("SELECT", "SELECT_V2"),
+        "kernels copy one element to an output of the declared number of axes",
+    ),
+    "aeq.hadamard_rotation": "the kernel copies the elements to an output of the declared shape",
+    "STABLEHLO_GATHER": "the kernel requires the declared rank to be right",
+    "STABLEHLO_RNG_BIT_GENERATOR": "the state has the declared shape",
+    **dict.fromkeys(
+        ("TRANSPOSE_CONV", "CONV_3D_TRANSPOSE"),
+        "a computed shape is one from which a window moves to the input; few others are",
+    ),
+    **dict.fromkeys(
+        ("SignalFftAutoScale", "SignalFramer", "SignalStacker"),
+        "the second output is one element, with any number of axes",
+    ),
+    **dict.fromkeys(
+        ("CIRCULAR_BUFFER", "TransformTensor", "TransformTensorBilinear"),
+        "the kernels, which LiteRT lacks, write an output of the declared shape",
+    ),
+    **dict.fromkeys(("READ_VARIABLE", "VAR_HANDLE"), "the kernel reads the declared shape"),
+}
+
+
+class _Spy(Tensor):
+    """An output that notes whether its shape is read; `reads` is shared by all of them."""
+
+    reads: ClassVar[list[str]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "shape":
+            _Spy.reads.append(object.__getattribute__(self, "name"))
+        return object.__getattribute__(self, name)
+
+
+def reads_declared_shapes(op: Op) -> bool:
+    """Return whether an operator reads the declared shapes of its outputs to infer them."""
+    spies = [_Spy(**{f.name: getattr(t, f.name) for f in fields(Tensor)}) for t in op.outputs]
+    operator = operator_for(replace(op, outputs=tuple(spies)))
+    _Spy.reads.clear()
+    with suppress(OperatorError), as_operator_error():
+        operator.infer_outputs()
+    return bool(_Spy.reads)
+
+
+def list_readers(code: str, most: int = 12) -> set[str]:
+    """Return the operators in the first cases of a row that read declared shapes."""
+    found = set()
+    for case in islice(ROWS[code].cases(), most):
+        model = apply_passes(MODEL_PASSES, read_model(case.build().data))
+        for op in inline_subgraphs(model, 0).every_op():
+            with suppress(OperatorError):
+                if reads_declared_shapes(op):
+                    found.add(op.code)
+    return found

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.declared_shapes import BELIEVED, judge_declared_shapes
+from tests.conformance.declared_shapes import (
+    BELIEVED,
+    READERS,
+    judge_declared_shapes,
+    list_readers,
+)
 from tests.conformance.rows import ROWS
 from tests.golden.isolated import run_isolated
 
@@ -17,6 +22,12 @@ CODES = [code for code, row in ROWS.items() if not row.referred and code not in 
 def test_declared_shapes(code: str) -> None:
     faults: list[str] = run_isolated(judge_declared_shapes, code)
     assert not faults
+
+
+@pytest.mark.parametrize("code", ROWS)
+def test_readers_of_declared_shapes(code: str) -> None:
+    """Shape inference reads no declared shape but those of the table."""
+    assert list_readers(code) <= READERS.keys()
 
 
 def test_tables_are_of_these_operators() -> None:

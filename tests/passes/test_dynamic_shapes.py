@@ -65,6 +65,21 @@ def test_long_names_of_sizes() -> None:
     assert max(map(len, generated)) == 40
 
 
+def test_long_names_of_sizes_that_depend_on_data() -> None:
+    """The same for sizes that are known at run time only, and for those of rows of a product."""
+    m = Build()
+    places = m.tensor([None, 2], dtype="int64", name="places" * 10)
+    m.output(*m.op("WHERE", [m.input([3, 4])], [places]))
+    image = m.input([None, None, None, 3])
+    weights = m.constant(KEPT((5, 3)).astype(np.float32))
+    y = m.tensor([1, 1, 1, 5], name="products" * 10)
+    m.output(*m.op("FULLY_CONNECTED", [image, weights, None], [y], keep_num_dims=True))
+    model = convert(m.bytes()).model
+    values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
+    names = {dim.dim_param for v in values for dim in v.type.tensor_type.shape.dim}
+    assert max(map(len, names)) == 40
+
+
 def check_dynamic_model(m: Build, *shapes: Sequence[int], **options: Any) -> list[Endpoint]:
     """Compare a dynamic model with LiteRT for given input shapes; return its outputs."""
     types = [np.dtype(end.dtype) for end in convert(m.bytes()).inputs]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import Build
+
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "assets" / "models"
 SPEC = spec_from_file_location("batches", ROOT / "scripts" / "batches.py")
@@ -22,6 +24,31 @@ SPEC.loader.exec_module(SCRIPT)
 @pytest.mark.parametrize("batch", [3, "n"])
 def test_networks(name: str, batch: int | str) -> None:
     assert SCRIPT.check_network(ASSETS / f"{name}.tflite", batch) == ("equal", "")
+
+
+def test_images() -> None:
+    """Heights and widths are dynamic, unless a constant of the network fixes them."""
+    equal = SCRIPT.check_network(ASSETS / "mobilenet_dynamic_range.tflite", "n", images=True)
+    assert equal == ("equal", "")
+    outcome, reason = SCRIPT.check_network(ASSETS / "unet_float32.tflite", "n", images=True)
+    assert outcome == "fixed"
+    assert reason.startswith("the size height cannot be dynamic because CONCATENATION")
+
+
+def test_axes_of_images() -> None:
+    shapes = [(1, 24, 32, 3), (1, 3, 24, 32), (1, 1, 40, 1), (1, 49, 10), (5,)]
+    axes = [[*SCRIPT._find_image_axes(shape)] for shape in shapes]  # noqa: SLF001
+    assert axes == [[1, 2], [2, 3], [1, 2], [], []]
+
+
+def test_words(tmp_path: Path) -> None:
+    m = Build()
+    x = m.input([1, 2], name="x", dtype="string")
+    m.output(*m.op("RESHAPE", [x, m.constant([1, 2, 1])], [m.tensor([1, 2, 1], dtype="string")]))
+    path = tmp_path / "words.tflite"
+    path.write_bytes(m.bytes())
+    assert SCRIPT.check_network(path, 3) == ("equal", "")
+    assert SCRIPT.check_network(path, "n") == ("equal", "")
 
 
 def test_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

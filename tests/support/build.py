@@ -84,7 +84,7 @@ class Subgraph:
         self._graph = schema.SubGraphT(tensors=[], inputs=[], outputs=[], operators=[], name=name)
         file.model.subgraphs.append(self._graph)
 
-    def input(self, shape: Shape, **fields: Unpack[TensorFields]) -> Tensor:
+    def input(self, shape: Shape | None, **fields: Unpack[TensorFields]) -> Tensor:
         """A new input, by default float32."""
         tensor = self.tensor(shape, **fields)
         self._graph.inputs.append(tensor.index)

@@ -30,7 +30,7 @@ def initialise(m: Build, **values: Any) -> None:
 
 
 def read_variable(
-    m: Subgraph, variable: Tensor, shape: Sequence[int] = SHAPE, **fields: Any
+    m: Subgraph, variable: Tensor, shape: Sequence[int] | None = SHAPE, **fields: Any
 ) -> Tensor:
     """Return the value of a variable."""
     return m.op("READ_VARIABLE", [variable], [m.tensor(shape, **fields)])[0]

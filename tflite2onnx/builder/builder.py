@@ -131,9 +131,11 @@ class NeedsReshape(NamedTuple):
     """A result of `emit` that the driver must reshape to the output's shape.
 
     The driver reshapes the value after QuantizeLinear, so that the operator can be fused with it.
+    Reshape infers one dynamic size; several are read from the shape of `like`, an operand.
     """
 
     value: Value
+    like: Operand | None = None
 
 
 class Port(NamedTuple):

@@ -330,10 +330,10 @@ class Nodes:
             return self.DFT(x, None, self.scalar(axis, DType.INT64), **attributes)
         return self.DFT(x, axis=axis, **attributes)
 
-    def reshape(self, x: Operand, shape: Sequence[int | str]) -> Value:
+    def reshape(self, x: Operand, shape: Sequence[int | str], like: Operand | None = None) -> Value:
         """Return x in a shape; a size of 0 means 0, not the size of the input.
 
-        Reshape infers one dynamic size; other dynamic sizes must be sizes of x.
+        Reshape infers one dynamic size; other dynamic sizes must be sizes of x, or of `like`.
 
         Raises:
             FixedSizeError: Reshape would have to infer several dynamic sizes.
@@ -344,7 +344,7 @@ class Nodes:
             if -1 in shape:
                 raise OperatorError("its operands must not be empty")
             self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
-        value, target = self._value_of(x), self._target(x, shape)
+        value, target = self._value_of(x), self._target(x, shape, like)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])
         if dtype not in _PACKED:
             if target.data is not None and dtype is DType.FLOAT32:
@@ -381,13 +381,15 @@ class Nodes:
         self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         return self.Reshape(x, sizes, allowzero=1)
 
-    def _target(self, x: Operand, shape: Sequence[int | str]) -> Value:
+    def _target(self, x: Operand, shape: Sequence[int | str], like: Operand | None = None) -> Value:
         value = self._value_of(x)
         known = self.types[value][1] if value in self.types else ()
         dynamic = [size for size in shape if isinstance(size, str)]
         inferred = [s for s in shape if s == -1 or (isinstance(s, str) and s not in known)]
         if not dynamic:
             return self.ints([size for size in shape if isinstance(size, int)])
+        if len(inferred) > 1 and like is not None:
+            return self.runtime_shape(shape, like)
         if len(inferred) > 1 or 0 in shape:
             raise FixedSizeError(
                 f"Reshape can infer one dynamic size only, got {', '.join(dynamic)}"

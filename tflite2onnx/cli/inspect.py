@@ -156,7 +156,8 @@ def _subgraph(graph: SubgraphInfo) -> Iterator[str]:
 
 
 def _end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
-    shape = "[" + ", ".join("?" if size < 0 else str(size) for size in tensor.shape) + "]"
+    sizes = ["?" if size < 0 else str(size) for size in tensor.shape]
+    shape = f"[{', '.join(sizes if tensor.has_rank else ['...'])}]"
     return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization
 
 

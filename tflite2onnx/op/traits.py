@@ -35,6 +35,10 @@ class DynamicShape(Operator):
         tensors = [t for i, t in enumerate(self.op.inputs) if i in self.shape_inputs]
         return not all(t is None or t.is_constant for t in tensors)
 
+    def find_listed_sizes(self) -> int | None:
+        """Return the input whose elements are the sizes of the output, None if there is none."""
+        return self.sizes_input
+
     def dimension_options(self) -> Mapping[str, object]:
         """Return options for `emit` that follow from the dimensions of the operands.
 
@@ -47,10 +51,12 @@ class Foldable(Operator):
     """An operator that the converter can compute itself, if its inputs are constant.
 
     Attributes:
+        joins_elements: a vector of the elements of all inputs, in a row, is the output.
         evaluates_dimensions: `evaluate` is right also for arrays of objects some of which are
             dimensions (see `dimension`).
     """
 
+    joins_elements: ClassVar[bool] = False
     evaluates_dimensions: ClassVar[bool] = False
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:

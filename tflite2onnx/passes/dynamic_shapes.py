@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from typing import NamedTuple
 
 from tflite2onnx.errors import (
@@ -29,7 +28,7 @@ from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     Dim,
     Dimension,
@@ -44,7 +43,6 @@ from tflite2onnx.utils.dimension import (
 # Sizes in place of 1: of an image, and with room for any window. Divisible by 3, 5 and powers of 2.
 _ENLARGED = (480, 7680)
 BATCH = "batch"
-_LONGEST_NAME = 40  # characters
 
 _logger = logging.getLogger(__name__)
 
@@ -83,18 +81,6 @@ def infer_dimensions(graph: Graph) -> Known:
     places = _list_dynamic_axes(graph)
     names = {place: axis_name(*place) if place[1] else BATCH for place in places}
     return ShapeWalk(densify_constants(graph), opened=_make_dimensions(names)).walk()
-
-
-def axis_name(tensor: Tensor, axis: int) -> str:
-    """Return the name of an axis, of at most 40 characters.
-
-    A longer name keeps its start; a digest of the whole name tells it from others of this start.
-    """
-    name = f"{tensor.name}_{axis}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    end = f"~{sha256(tensor.name.encode()).hexdigest()[:8]}_{axis}"
-    return name[: _LONGEST_NAME - len(end)] + end
 
 
 def name_dynamic_axes(
@@ -225,13 +211,8 @@ def _walk_with_equal_sizes(
         try:
             walk.walk()
         except ClashError as clash:
-            replaced = _find_replacement(*clash.dims, order) if clash.dims else None
-            numbers = [
-                old for old, new in (replaced or {}).items() if is_known(new) and old in order
-            ]
-            if any(clash.broadcasts or str(old) in words.values() for old in numbers):
-                replaced = None  # 1 fits too, or the user wants this size to be dynamic
-            if replaced is None or replaced.keys() <= same.keys():  # nothing new: no end either
+            replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
+            if replaced.keys() <= same.keys():  # nothing new: no end either
                 axes = _list_axes(clash.dims, names)
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
             same |= replaced
@@ -243,6 +224,25 @@ def _list_axes(dims: Sequence[Dim], names: Mapping[Place, str]) -> list[str]:
     """Return the names of the axes on which dimensions depend; all axes if there are none."""
     symbols = {symbol.name for dim in dims for symbol in symbols_of(dim)}
     return [axis_name(*place) for place, name in names.items() if not symbols or name in symbols]
+
+
+def find_equal_sizes(
+    dims: Sequence[Dim],
+    order: Mapping[Dimension, int],
+    words: Mapping[str, str],
+    *,
+    broadcasts: bool,
+) -> dict[Dimension, Dim]:
+    """Return which of two dimensions that must be equal replaces the other; none if they cannot be.
+
+    `order` has the inputs' sizes, and `words` the names that the user has given them. With
+    `broadcasts`, one of the dimensions may also be 1.
+    """
+    replaced = (_find_replacement(dims[0], dims[1], order) if dims else None) or {}
+    numbers = [old for old, new in replaced.items() if is_known(new) and old in order]
+    if any(broadcasts or str(old) in words.values() for old in numbers):
+        return {}  # 1 fits too, or the user wants this size to be dynamic
+    return replaced
 
 
 def _find_replacement(
@@ -285,6 +285,7 @@ class _Naming:
         for place, name in names.items():
             self._axes.setdefault(name, set()).add(axis_name(*place))
         self._names: dict[Dimension, str] = {}
+        self._examples: dict[Dimension, int] = {}
 
     def make_open_graph(self) -> OpenGraph:
         """Return the graph with names of dynamic sizes."""
@@ -323,20 +324,29 @@ class _Naming:
         return data is not None and not has_dimensions(data)
 
     def _name_sizes(self, tensor: Tensor) -> Tensor:
-        shape, symbols = list(tensor.shape), dict[int, str]()
+        symbols, shape = dict[int, str](), list[int]()
         sizes = self._shapes[tensor].shape
-        if len(sizes) != len(shape):
-            shape = [evaluate(size) for size in sizes]
+        declared = tensor.shape if len(sizes) == tensor.rank else ()
         for axis, size in enumerate(sizes):
             if not isinstance(size, Dimension):
-                shape[axis] = size
+                shape.append(size)
                 continue
+            shape.append(self._find_example(size, declared[axis : axis + 1]))
             symbol = size.symbol
             name = symbol.name if symbol else axis_name(tensor, axis)
             symbols[axis] = self._names.setdefault(size, name)
         if not symbols and tuple(shape) == tensor.shape:
             return tensor
         return replace(tensor, shape=tuple(shape), symbols=symbols)
+
+    def _find_example(self, size: Dimension, declared: Sequence[int]) -> int:
+        """Return a value of a dimension: one for all tensors, whatever the file declares for them.
+
+        A size that depends on data has that of the first tensor.
+        """
+        follows = all(symbol.least for symbol in size.symbols)
+        value = declared[0] if declared and not follows else max(evaluate(size), 0)
+        return self._examples.setdefault(size, value)
 
 
 def _declare_sizes(tensor: Tensor) -> Tensor:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.dynamic_shapes import axis_name
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import Shape, Tensor, axis_name
+
+_logger = logging.getLogger(__name__)
 
 Size = int | str  # a number, or the name of a dynamic size
 
@@ -41,6 +43,18 @@ def resize_inputs(
                 if isinstance(size, str)
             }
     return graph.replace_tensors(resized) if resized else graph, words
+
+
+def report_unknown_ranks(inputs: Sequence[Tensor]) -> None:
+    """Warn of inputs whose number of axes the file does not know."""
+    for tensor in inputs:
+        if tensor.is_unranked:
+            _logger.warning(
+                "%s is converted as a scalar because the file does not know how many axes it has;"
+                " for more give --shape %s=SIZE,...",
+                tensor.name,
+                tensor.name,
+            )
 
 
 def _check_name(names: Sequence[str], name: str) -> None:

@@ -20,7 +20,7 @@ from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
-from tflite2onnx.tensor import Array, DType, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     BroadcastError,
     Dim,
@@ -28,9 +28,11 @@ from tflite2onnx.utils.dimension import (
     Symbol,
     UnequalError,
     array_of,
+    as_dim,
     each_dimension,
     evaluate,
     has_dimensions,
+    is_no_less,
     new_dimension,
 )
 
@@ -91,6 +93,8 @@ class ShapeWalk:
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
         self.facts: dict[Op, Mapping[str, object]] = {}
+        # Elements of lists some of which are known; None for the others.
+        self._elements: dict[Tensor, Sequence[Dim | None]] = {}
 
     def walk(self) -> Known:
         """Return all tensors with their shapes, and the elements of constants."""
@@ -127,6 +131,8 @@ class ShapeWalk:
                 self._check_op(op, operator)
             constants = self._evaluate_op(here, operator)
             self.known |= dict(zip(op.outputs, constants or outputs, strict=True))
+            if not constants:
+                self._note_elements(op, operator)
 
     @staticmethod
     def _check_op(op: Op, operator: Operator) -> None:
@@ -151,11 +157,11 @@ class ShapeWalk:
             self.shapes[tensor] = self.known[tensor] = self._resize_tensor(tensor, sizes)
 
     def _resize_tensor(self, tensor: Tensor, sizes: Sequence[Dim]) -> Tensor:
-        shape = tuple(self._unify_size(size) for size in sizes)
+        shape = tuple(self.unify_size(size) for size in sizes)
         # In a walk the sizes of a tensor may be dimensions.
         return tensor if shape == tensor.shape else replace(tensor, shape=shape)  # type: ignore[arg-type]
 
-    def _unify_size(self, size: Dim) -> Dim:
+    def unify_size(self, size: Dim) -> Dim:
         """Return the dimension that replaces a dimension."""
         while isinstance(size, Dimension) and size in self._same:
             size = self._same[size]
@@ -167,6 +173,10 @@ class ShapeWalk:
         # Operators that were registered for an earlier version return None; the next values of
         # internal states, which are the last outputs, have the declared shapes.
         shapes: Sequence[OutputShape | None] = (inferred or ())[: len(here.outputs)]
+        listed = self._find_listed_sizes(op, operator)
+        if listed and len(shapes) == 1 and shapes[0] and len(shapes[0]) == len(listed):
+            pairs = zip(shapes[0], listed, strict=True)
+            shapes = [[b if isinstance(a, Unknown) and b is not None else a for a, b in pairs]]
         named: dict[Unknown, Dim] = {}
         return tuple(
             t
@@ -192,7 +202,7 @@ class ShapeWalk:
             if not self._is_open or (fixed and not isinstance(size, DataDependentSize)):
                 named.setdefault(size, declared)
             else:
-                symbol = Symbol(f"{origin.name}_{axis}", declared, least=0)
+                symbol = Symbol(axis_name(origin, axis), declared, least=0)
                 named.setdefault(size, new_dimension(symbol))
             sizes.append(named[size])
         return tuple(sizes)
@@ -218,7 +228,7 @@ class ShapeWalk:
             varying |= more
             for graph, i, axis in more:
                 tensor, sizes = op.graphs[graph].inputs[i], list(shapes[graph][i])
-                symbol = Symbol(f"{tensor.name}_{axis}", evaluate(sizes[axis]), least=0)
+                symbol = Symbol(axis_name(tensor, axis), evaluate(sizes[axis]), least=0)
                 sizes[axis] = new_dimension(symbol)
                 shapes[graph][i] = tuple(sizes)
 
@@ -232,6 +242,36 @@ class ShapeWalk:
         )
 
     # Elements
+
+    def _note_elements(self, op: Op, operator: Operator) -> None:
+        """Note the elements of a list of integers that joins lists, some of which are known."""
+        if not self._is_open or not isinstance(operator, Foldable) or not operator.joins_elements:
+            return
+        (y, *others), inputs = op.outputs, op.inputs[:1] if operator.keeps_sequence else op.inputs
+        lists = [self._list_elements(t) for t in inputs if t is not None]
+        if others or self.known[y].rank > 1 or not _is_integer(y) or None in lists:
+            return
+        elements = [element for each in lists if each is not None for element in each]
+        if any(element is not None for element in elements):
+            self._elements[y] = elements
+
+    def _list_elements(self, tensor: Tensor) -> Sequence[Dim | None] | None:
+        """Return the elements of a tensor, None for those that are unknown, or for all of them."""
+        known = self.known.get(tensor, tensor)
+        if has_dimensions(known.shape) or known.elements > _MOST_ELEMENTS:
+            return None
+        if known.data is not None:
+            return [as_dim(element) for element in known.data.reshape(-1)]
+        return self._elements.get(tensor, [None] * known.elements)
+
+    def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
+        """Return the sizes of the output that are elements of an input; none that may be -1."""
+        if not isinstance(operator, DynamicShape) or not operator.has_data_dependent_shape:
+            return ()
+        index = operator.find_listed_sizes()
+        sizes = None if index is None else op.inputs[index]
+        found = () if sizes is None else self._elements.get(sizes, ())
+        return [size if size is None or is_no_less(size, 0) else None for size in found]
 
     def _evaluate_op(self, op: Op, operator: Operator) -> list[Tensor]:
         """Return the outputs with their elements; empty if the elements are not known."""
@@ -263,7 +303,7 @@ class ShapeWalk:
         if values.shape != tensor.shape or values.size > _MOST_ELEMENTS:
             raise OperatorError(f"{tensor.name} must have the shape {list(tensor.shape)}")
         flat = np.empty(values.size, object)
-        flat[:] = [self._unify_size(value) for value in values.reshape(-1)]
+        flat[:] = [self.unify_size(value) for value in values.reshape(-1)]
         return array_of(flat.reshape(values.shape), tensor.dtype.numpy)
 
 

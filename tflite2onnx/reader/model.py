@@ -186,6 +186,13 @@ class _Reader:
         tensors = tuple(
             self._tensor(tables, i, name, computed=i in computed) for i, name in enumerate(names)
         )
+        # Files of before 2021 have this field for no tensor.
+        if any(t["has_rank"] for t in tables):
+            ranks = (t["has_rank"] for t in tables)
+            tensors = tuple(
+                t if has_rank else replace(t, has_rank=False)
+                for t, has_rank in zip(tensors, ranks, strict=True)
+            )
         # Inputs may have elements in the file; LiteRT overwrites them.
         fed = {*inputs}
         tensors = tuple(replace(t, data=None) if i in fed else t for i, t in enumerate(tensors))

@@ -21,6 +21,8 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 
+_LONGEST_TEXT = 40  # of an expression in a message
+
 
 class UndecidedError(OperatorError):
     """A decision depends on the values of dynamic sizes.
@@ -38,7 +40,7 @@ class UnequalError(OperatorError):
 
     def __init__(self, one: Dim, other: Dim, message: str = "") -> None:
         self.dims = one, other
-        super().__init__(message or f"the sizes {one} and {other} must be equal")
+        super().__init__(message or f"the sizes {one!r} and {other!r} must be equal")
 
 
 class BroadcastError(UnequalError):
@@ -208,6 +210,17 @@ class Dimension:
         return not is_equal(self, 0)
 
     def __repr__(self) -> str:
+        """Return the expression, or what a long expression depends on: messages print shapes."""
+        text = str(self)
+        if len(text) <= _LONGEST_TEXT:
+            return text
+        first, *others = sorted(symbol.name for symbol in self.symbols)
+        names = (
+            f"{first} and {len(others)} more" if len(others) > 1 else " and ".join((first, *others))
+        )
+        return f"(from {names})"
+
+    def __str__(self) -> str:
         texts = []
         for factors, n in self._key:
             names = [str(factor) for factor in factors]
@@ -349,6 +362,12 @@ def is_positive(dim: Dim) -> bool:
     raise UndecidedError(dim)
 
 
+def is_no_less(dim: Dim, number: int) -> bool:
+    """Return whether a dimension is certain to be no less than a number."""
+    least = dim.least if isinstance(dim, Dimension) else dim
+    return least is not None and least >= number
+
+
 def is_equal(one: Dim, other: Dim) -> bool:
     """Return whether two dimensions are equal for all values of the symbols, or for none.
 
@@ -398,6 +417,7 @@ def require_number(dim: Dim, number: Dim, message: str = "") -> None:
 def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]:
     """Return the shape to which shapes broadcast; a dynamic size is not assumed to be 1.
 
+    A size that depends on data may be 1 or a number that it meets: both broadcast to the number.
     `message` is the reason of the error instead of the general one.
 
     Raises:
@@ -407,6 +427,8 @@ def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]
     message = message or f"input shapes must broadcast to each other, got {_join_shapes(shapes)}"
     for sizes in zip_longest(*(tuple(shape)[::-1] for shape in shapes), fillvalue=1):
         wide = [size for size in sizes if size != 1]
+        if any(map(is_known, wide)):
+            wide = [size for size in wide if is_known(size) or depends_on_inputs(size)]
         for size in wide[1:]:
             if size != wide[0]:
                 raise BroadcastError(wide[0], size, message)

@@ -11,7 +11,7 @@ from tflite2onnx.verification.onnx_model import OpenedModel
 
 # Networks halve the sizes of pictures up to five times, and LiteRT refuses sizes that do not fit.
 _STEP = 32
-_STEPS: tuple[Callable[[int], int], ...] = (
+STEPS: tuple[Callable[[int], int], ...] = (
     lambda size: size + (_STEP if size >= _STEP else 1),
     lambda size: size + (2 * _STEP if size >= _STEP else 2),
     lambda size: 2 * size,
@@ -31,7 +31,7 @@ def list_other_sizes(ends: OpenedModel) -> Iterator[dict[str, int]]:
         first |= {name for axis, name in end.symbols.items() if axis == 0}
     for names in (known, first if first != set(known) else ()):
         if names:
-            yield from ({n: s(known[n]) if n in names else known[n] for n in known} for s in _STEPS)
+            yield from ({n: s(known[n]) if n in names else known[n] for n in known} for s in STEPS)
 
 
 def resize_ends(ends: OpenedModel, sizes: Mapping[str, int]) -> OpenedModel:

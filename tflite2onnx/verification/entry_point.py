@@ -6,6 +6,7 @@ import os
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,6 @@ def embed_external_weights(model: AnySource) -> ModelFile:
         raise VerifyError("a model with external weights must be below 2 GB to be verified")
     stored = StoredBytes(source, root["buffers"], groups, slices)
     schema = import_runtime("ai_edge_litert.schema_py_generated")
-    flatbuffers = import_runtime("flatbuffers")
     whole = schema.ModelT.InitFromPackedBuf(bytes(source.data))
     for i, graph in enumerate(whole.subgraphs):
         for j, tensor in enumerate(graph.tensors):
@@ -55,9 +55,7 @@ def embed_external_weights(model: AnySource) -> ModelFile:
                 tensor.buffer, tensor.externalBuffer = len(whole.buffers), 0
                 whole.buffers.append(buffer)
     whole.externalBuffers = whole.externalBufferGroups = None
-    builder = flatbuffers.Builder(1 << 16)
-    builder.Finish(whole.Pack(builder), file_identifier=b"TFL3")
-    return bytes(builder.Output())
+    return _pack(whole)
 
 
 def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
@@ -134,15 +132,35 @@ def extract_entry_point(
 def resize_entry_point(model: ModelFile, shapes: Sequence[Shape]) -> bytes:
     """Return a model whose main sub-graph has inputs of these shapes, as `convert` resizes them.
 
-    LiteRT's kernels compute all other shapes. Inputs of another rank keep their shape.
+    LiteRT's kernels compute all other shapes. Inputs of another rank keep their shape, unless they
+    are declared as scalars, as is an input of unknown rank.
     """
     data = _read_bytes(model)
+    for i, tensor in enumerate(read_model(model).graphs[0].inputs):
+        if not tensor.shape and i < len(shapes) and shapes[i]:
+            data = _declare_axes(bytes(data), i, shapes[i])
     graph = read_root(memoryview(bytes(data)))["subgraphs"][0]
     for index, shape in zip(graph["inputs"].tolist(), shapes, strict=False):
         tensor = graph["tensors"][index]
         if len(tensor["shape"]) == len(shape):
             _append_indices(data, tensor, "shape", list(shape))
     return bytes(data)
+
+
+def _declare_axes(data: bytes, index: int, shape: Shape) -> bytearray:
+    """Return a model whose main sub-graph has an input of this shape, which the file leaves out."""
+    schema = import_runtime("ai_edge_litert.schema_py_generated")
+    whole = schema.ModelT.InitFromPackedBuf(data)
+    graph = whole.subgraphs[0]
+    graph.tensors[graph.inputs[index]].shape = np.array(shape, np.int32)
+    return bytearray(_pack(whole))
+
+
+def _pack(whole: Any) -> bytes:
+    """Return the bytes of a model of LiteRT's schema."""
+    builder = import_runtime("flatbuffers").Builder(1 << 16)
+    builder.Finish(whole.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())
 
 
 def _keep_operators(data: bytearray, operators: Vector, kept: Collection[int]) -> None:

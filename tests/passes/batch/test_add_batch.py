@@ -12,10 +12,12 @@ import pytest
 from tests.op.recurrent import cells
 from tests.support import Build, Subgraph, Tensor
 from tests.support.control import add_if, count_rounds, loop, number, op
+from tests.support.runtimes import session
 from tests.support.streams import build_sum
 from tflite2onnx import ConversionError, convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.inspection import inspect
+from tflite2onnx.stateful import Stateful
 
 RANDOM = np.random.default_rng(7)
 Network = Callable[[Build], Sequence[Tensor]]
@@ -372,6 +374,7 @@ def test_refused(name: str) -> None:
 # States
 
 
+@pytest.mark.parametrize("size", [3, "n"])
 @pytest.mark.parametrize(
     "data",
     [
@@ -385,13 +388,22 @@ def test_refused(name: str) -> None:
     ],
     ids=["variable", "LSTM", "LSTM time first", "RNN", "both directions", "SVDF", "int16 SVDF"],
 )
-def test_states_are_those_of_each_sample(data: bytes) -> None:
-    check_batch(data, 3)
+def test_states_are_those_of_each_sample(data: bytes, size: int | str) -> None:
+    result = check_batch(data, size)
+    assert {state.output.tflite_sizes[0] for state in result.states} == {size}
 
 
-def test_states_need_a_number() -> None:
-    with pytest.raises(ConversionError, match="batch must be a number for a model with states"):
-        convert(build_sum(), batch="n")
+def test_states_before_a_named_batch() -> None:
+    """Before the first run there is one sample of each state, which the model repeats."""
+    result = convert(build_sum(), batch="n", states="required")
+    (state,) = result.states
+    assert state.input.sizes[0] == "n_or_1"
+    assert state.initial.shape == (1, *state.input.onnx_shape[1:])
+    live = Stateful(session(result.model, optimize=True))
+    x = draw(4, *result.inputs[0].onnx_shape[1:])
+    for times in (1, 2, 3):
+        (y,) = live.run(None, {result.inputs[0].name: x})
+        np.testing.assert_allclose(y, state.initial + times * x, rtol=1e-5)
 
 
 # Sample by sample

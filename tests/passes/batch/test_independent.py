@@ -44,8 +44,27 @@ def convolve_phases(m: Build) -> Sequence[Tensor]:
     return [op(m, "EXP", reshape(m, turned, 1, 4, 5))]
 
 
+def normalize_rows(m: Build) -> Sequence[Tensor]:
+    """Rows of an image are sequences, and all pixels are normalized as Keras spells it.
+
+    The samples may be in the axis of size 1 or in that of the pixels; MEAN reduces the former.
+    """
+    x = m.input([1, 2, 6, 4], name="x")
+    (rows,) = m.op("RESHAPE", [x, m.constant([-1, 6, 4])], [[2, 6, 4]])
+    pixels = reshape(m, op(m, "EXP", rows), 1, 12, 4, 1)
+    (turned,) = m.op("TRANSPOSE", [pixels, m.constant([0, 2, 3, 1])], [[1, 4, 1, 12]])
+    over = m.constant([0, 1, 2])
+    (mean,) = m.op("MEAN", [turned, over], [[12]])
+    (squares,) = m.op("SQUARED_DIFFERENCE", [turned, mean], [[1, 4, 1, 12]])
+    (variance,) = m.op("MEAN", [squares, over], [[12]])
+    (scaled,) = m.op("MUL", [turned, *m.op("RSQRT", [variance], [[12]])], [[1, 4, 1, 12]])
+    (back,) = m.op("TRANSPOSE", [scaled, m.constant([0, 3, 1, 2])], [[1, 12, 4, 1]])
+    return [reshape(m, back, 1, 2, 6, 4)]
+
+
 INDEPENDENT = {
-    f.__name__: f for f in (subtract_mean, scale_constant, pack_scalars, convolve_phases)
+    f.__name__: f
+    for f in (subtract_mean, scale_constant, pack_scalars, convolve_phases, normalize_rows)
 }
 
 

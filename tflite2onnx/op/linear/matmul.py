@@ -25,7 +25,7 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType, Shape, axis_name
 from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, require_number
 
 _MATRIX = 2  # axes
@@ -209,7 +209,7 @@ class FullyConnected(DynamicShape):
         )
         if y.rank == _MATRIX:
             return product
-        return NeedsReshape(g.annotate(product, y.dtype, (rows, out)))
+        return NeedsReshape(g.annotate(product, y.dtype, (rows, out)), like=x)
 
     def _emit_matmul(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return the product of float x and weights in columns, [features, out]."""
@@ -242,7 +242,7 @@ class FullyConnected(DynamicShape):
             bias = g.constant(np.zeros(out, np.float32))
         product = multiply_rows(g, quantized, w, columns, bias)
         product = apply_unbounded_activation(g, self.activation, product)
-        return product if y.rank == _MATRIX or keeps_axes else NeedsReshape(product)
+        return product if y.rank == _MATRIX or keeps_axes else NeedsReshape(product, like=x)
 
     @property
     def _has_zero_points(self) -> bool:
@@ -293,7 +293,7 @@ def _count_rows(y: View) -> int | str:
     fixed = [size for size in sizes if isinstance(size, int)]
     if len(fixed) == len(sizes):
         return prod(fixed)
-    return sizes[0] if len(sizes) == 1 else f"{y.tensor.name}_rows"
+    return sizes[0] if len(sizes) == 1 else axis_name(y.tensor, "rows")
 
 
 def _has_rows_first(label: Axes) -> bool:

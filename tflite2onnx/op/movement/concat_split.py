@@ -40,6 +40,7 @@ class Concatenation(DynamicShape, Foldable):
     """CONCATENATION: joins tensors along an axis; tensors without axes are joined to a list."""
 
     codes = ("CONCATENATION",)
+    joins_elements = True
     evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE
@@ -86,6 +87,7 @@ class Pack(DynamicShape, Foldable):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
+    joins_elements = True
     evaluates_dimensions = True
     dynamic_axes = "..."
     category = Category.ATTRIBUTE

@@ -39,6 +39,7 @@ from tflite2onnx.utils.dimension import (
     Dimension,
     array_of,
     depends_on_inputs,
+    evaluate,
     has_dimensions,
     is_known,
     require_equal,
@@ -123,6 +124,7 @@ class Reshape(DynamicShape, Foldable):
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
     keeps_sequence = True
+    joins_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
     quantization = Moves()
@@ -139,7 +141,7 @@ class Reshape(DynamicShape, Foldable):
         elif (x.elements, x.dtype) != (y.elements, y.dtype):
             source, target = (f"{t.dtype.label}{list(t.shape)}" for t in (x, y))
             raise OperatorError(
-                f"{y.name} must be {x.elements} elements of {x.dtype.label}, "
+                f"{y.name} must be {x.elements!r} elements of {x.dtype.label}, "
                 f"as {x.name} is {source}, got {target}"
             )
 
@@ -180,19 +182,41 @@ class Reshape(DynamicShape, Foldable):
 
     @property
     def has_data_dependent_shape(self) -> bool:
-        return self.op.code != "SQUEEZE" and super().has_data_dependent_shape
+        reads = self._adds_axis or self._reads_shape
+        return reads and super().has_data_dependent_shape
+
+    def find_listed_sizes(self) -> int | None:
+        return 1 if self._reads_shape else None
+
+    @property
+    def _reads_shape(self) -> bool:
+        """Whether input 1 of RESHAPE has the new shape.
+
+        The kernel reads a vector of int32. For any other input it reads the option `new_shape`
+        (GetOutputShape in reshape.cc). int64 is read here if the file lacks the option, which
+        LiteRT refuses.
+        """
+        shape = self.op.inputs[1] if self.op.code == "RESHAPE" and len(self.op.inputs) > 1 else None
+        if shape is None or shape.rank != 1:
+            return False
+        return shape.dtype is DType.INT32 or (
+            shape.dtype is DType.INT64 and not self.options.get("new_shape")
+        )
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         if self.has_data_dependent_shape:
             return [self._infer_computed_shape()]
         x, shape = self.input(0), list(self._find_requested_shape())
         message = (
-            f"its new shape must have {x.elements} elements, "
+            f"its new shape must have {x.elements!r} elements, "
             f"as {x.name} is {list(x.shape)}, got {shape}"
         )
         if shape.count(-1) > 1:
             raise OperatorError(message)
         known = prod(size for size in shape if size != -1)
+        is_dynamic = x.symbols or not is_known(x.elements)
+        if is_dynamic and -1 not in shape and evaluate(x.elements) != evaluate(known):
+            return [shape]  # not the declared sizes: the kernel compares at run time
         rest = x.elements // known if known != 0 else 0
         resolved = [rest if size == -1 else size for size in shape]
         if is_known(x.elements) or -1 not in shape:  # else the kernel divides at run time
@@ -228,7 +252,7 @@ class Reshape(DynamicShape, Foldable):
                 )
             dropped = dropped or {axis for axis, size in enumerate(x.shape) if size == 1}
             return tuple(size for axis, size in enumerate(x.shape) if axis not in dropped)
-        if len(self.op.inputs) > 1 and self.input(1).rank == 1:
+        if self._reads_shape:
             return ints(self, 1)
         shape = self.options.new_shape or ()
         return () if list(shape) == [0] else shape  # old converters write a scalar as [0]

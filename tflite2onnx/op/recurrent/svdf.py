@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.layout import identity
-from tflite2onnx.op.base import Operator, OperatorError, OutputShape
+from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_symmetric, expect_type
 from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
@@ -20,15 +20,16 @@ from tflite2onnx.op.recurrent.base import (
     scale_of,
     stack_matrices,
 )
+from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
-from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import require_number
 
 _BIAS, _STATE = 3, 4  # inputs
 
 
-class Svdf(Operator):
+class Svdf(DynamicShape):
     """SVDF: a filter over features, then a weighted sum over the last times (svdf.h).
 
     Inputs are x [batch, features], weights [filters, features] and [filters, times], a bias
@@ -95,6 +96,9 @@ class Svdf(Operator):
             for tensor in (features, times, *([state] if state.dtype is DType.INT16 else ())):
                 expect_symmetric(tensor)
 
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return axis == 0 and operand in (0, _STATE, ~0, ~1)
+
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return (1,) if operand in (0, _STATE) else None
 
@@ -112,35 +116,35 @@ class Svdf(Operator):
         state: View,
     ) -> tuple[Value | NeedsReshape, Value]:
         """Return the output, and the next state as stored."""
-        shape = x.shape[0], *times.tensor.shape
+        shape = x.sizes[0], *times.tensor.shape
         storage, last = state.storage, g.ints([2])
         now = g.MatMul(x, stack_matrices(g, x.tensor, [features.tensor], np.transpose))
         if storage.quantization is not None:
             now = g.quantize(now, storage, identity(2))
-        recent = g.Slice(state.reshape(shape), g.ints([1]), g.ints(shape[2:]), last)
+        recent = g.Slice(state.reshape(shape), g.ints([1]), g.ints(times.tensor.shape[1:]), last)
         memory = g.Concat(recent, g.Unsqueeze(now, last), axis=2)
-        next_state = g.reshape(memory, state.shape)
+        next_state = g.reshape(memory, state.sizes)
         if storage.quantization is not None:
             memory = g.dequantize(memory, storage, identity(3))
-        output = self._sum_over_time(g, memory, shape)
+        output = self._sum_over_time(g, memory, shape[0])
         if x.tensor.dtype is DType.FLOAT32 and isinstance(output, Value):
             output = apply_activation(g, self.options.fused_activation_function, output)
         return output, next_state
 
-    def _sum_over_time(self, g: Builder, memory: Value, shape: Shape) -> Value | NeedsReshape:
+    def _sum_over_time(self, g: Builder, memory: Value, batch: int | str) -> Value | NeedsReshape:
         """Return the output, [batch, units], of the memory, [batch, filters, times].
 
         For int8 this is a grouped convolution over all times, for which ONNX Runtime has an integer
         kernel. For other types a convolution takes 1.5 to 20 times as long as a product and a sum.
         """
         x, times, b, state = self.input(0), self.input(2), self.op.inputs[_BIAS], self.input(_STATE)
-        rank = self.options.rank
-        units = shape[1] // rank
+        rank, (filters, steps) = self.options.rank, times.shape
+        units = filters // rank
         biases = None if b is None else bias(b, scale_of(state), scale_of(times))
         if state.dtype is DType.INT8:
-            rows = stack_matrices(g, x, [times], lambda w: w.reshape(units, rank, shape[2]))
+            rows = stack_matrices(g, x, [times], lambda w: w.reshape(units, rank, steps))
             return NeedsReshape(g.Conv(memory, rows, biases, group=units))
         weighted = g.Mul(memory, stack_matrices(g, x, [times], on_axis_1))
-        parts = g.reshape(weighted, (shape[0], units, rank * shape[2]))
+        parts = g.reshape(weighted, (batch, units, rank * steps))
         output = g.reduce("ReduceSum", parts, [2], keepdims=False)
         return output if biases is None else g.Add(output, biases)

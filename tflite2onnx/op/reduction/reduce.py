@@ -101,12 +101,17 @@ class Reduction(DynamicShape, Foldable):
     def _infer_rank(self) -> int:
         """Return the rank of the output if axes are computed, and reduced axes are dropped.
 
-        An axis may be listed twice. The file then declares the rank.
+        An axis may be listed twice. The file then declares the rank; if the file does not know it,
+        each axis is taken to be listed once.
         """
         rank, count = self.input(0).rank, prod(self.input(1).shape)
         if not is_known(count):
+            if not self.output.has_rank:
+                raise OperatorError(f"the number of axes of {self.output.name} must be known")
             return self.output.rank
         least, most = rank - min(rank, count), rank - min(rank, count, 1)
+        if not self.output.has_rank:
+            return least
         if least < most and not least <= self.output.rank <= most:
             raise OperatorError(
                 f"{self.output.name} must have {least} to {most} axes, got {self.output.rank}"

@@ -18,6 +18,8 @@ from the axes that their operands have in common (`Operator.find_common_axis`).
    size 1, or to the neighbour of their axis. If the axis is not theirs alone, they move to a new
    first axis (`Operator.add_leading_axis`). Otherwise the operator mixes samples, and the graph has
    no batch.
+   If an operator mixes samples behind a RESHAPE that leaves a choice between two axes, the second
+   axis is tried.
 6. Sub-graphs are walked as the graph is. What a loop carries is repeated if the loop makes samples
    of it. A condition must be the same for all samples.
 
@@ -27,13 +29,13 @@ first size of the first input.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op.base import Operator, Unknown
+from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import IndexesAxes
 from tflite2onnx.passes.batch.batch_builder import (
     BatchBuilder,
@@ -42,61 +44,89 @@ from tflite2onnx.passes.batch.batch_builder import (
     make_tensor,
     require_input,
 )
-from tflite2onnx.passes.batch.inputs import add_first_axis, find_shared_states, has_batch_axis
+from tflite2onnx.passes.batch.inputs import (
+    add_first_axis,
+    find_shared_states,
+    has_batch_axis,
+    list_sizes,
+)
+from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.batch.places import (
     SAMPLES,
     Place,
-    Sizes,
     count_before,
     divide,
     find_axis,
-    find_place,
     has_samples,
     join_samples,
-    list_places,
+    rank_places,
     take_sample,
 )
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
-from tflite2onnx.utils.dimension import Dim, evaluate
+from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
 
 _MIXES = "it mixes samples"
-
-
-class MixedSamplesError(OperatorError):
-    """An operator computes one sample from several samples, or may do so."""
 
 
 class _UnalignedError(Exception):
     """The samples of an input cannot be where an operator needs them."""
 
 
-def add_batch(graph: Graph, operator_of: OperatorOf) -> Graph:
+def add_batch(
+    graph: Graph,
+    operator_of: OperatorOf,
+    words: Mapping[str, str],
+    same: Mapping[Dimension, Dim],
+) -> Graph:
     """Return the graph for a batch, whose size is the first size of all inputs and outputs.
 
-    The inputs are declared with the shapes of one sample, and a first size of 1.
+    The inputs are declared with the shapes of one sample, and a first size of 1. `words` are names
+    of their other dynamic sizes, by the name of the axis; `same` has dimensions in place of others.
 
     Raises:
         MixedSamplesError: the samples are not independent, or it is not known whether they are.
     """
-    return _Batching(graph, operator_of).make_graph()
+    moved = set[Tensor]()
+    while True:
+        batching = _Batching(graph, operator_of, words, same, moved)
+        try:
+            return batching.make_graph()
+        except MixedSamplesError:
+            reshaped = batching.find_choice()
+            if reshaped is None or reshaped in moved:
+                raise
+            moved.add(reshaped)
 
 
 class _Batching:
     """A walk over a graph for one sample that makes the operators for a batch."""
 
-    def __init__(self, graph: Graph, operator_of: OperatorOf) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        operator_of: OperatorOf,
+        words: Mapping[str, str],
+        same: Mapping[Dimension, Dim],
+        moved: Collection[Tensor],
+    ) -> None:
         self._graph, self._operator_of = graph, operator_of
         shared = find_shared_states(graph)
         self._following = shared.values()
         self._given = [
             t if t in shared or has_batch_axis(t) else add_first_axis(t) for t in graph.inputs
         ]
-        self._builder = BatchBuilder(graph, self._given, operator_of, shared)
+        opened = list_sizes(self._given, words)
+        self._builder = BatchBuilder(graph, self._given, operator_of, opened, same, shared)
         self._places = self._builder.places
         self._replaced: dict[Tensor, Tensor] = {}
         # Tensors whose elements depend on the number of samples in another way than as dimensions.
         self._counted: set[Tensor] = set()
+        # Outputs of RESHAPE whose samples may be in one of several places, all of them, and those
+        # for which the second place is tried.
+        self._choices: dict[Tensor, Sequence[Place]] = {}
+        self._moved = moved
+        self._last: Op | None = None
 
     def make_graph(self) -> Graph:
         """Return the graph for a batch."""
@@ -121,18 +151,32 @@ class _Batching:
             data is not None and data.dtype == object and any(map(has_samples, data.flat))
         )
 
-    def _reshape(self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor) -> None:
+    def _reshape(
+        self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor, place: Place | None = None
+    ) -> None:
         """Reshape the samples of x to a tensor of the network."""
-        self._builder.reshape(x, sample or (1,), before, self._make_vector(y))
+        self._builder.reshape(x, sample or (1,), before, self._make_vector(y), place)
 
     def _make_vector(self, y: Tensor) -> Tensor:
         """Return a tensor of the network; a scalar, which has no axis for the samples, gets one."""
         return y if y.rank else self._replaced.setdefault(y, replace(y, shape=(1,)))
 
+    def find_choice(self) -> Tensor | None:
+        """Return the RESHAPE's output with several places before the operator that mixes."""
+        made = {y: op for op in self._graph.every_op() for y in op.outputs}
+        op = self._last
+        while op is not None and op.inputs:
+            x = op.inputs[0]
+            if x is None or x in self._choices:
+                return x
+            op = made.get(x)
+        return None
+
     # Operators
 
     def _add_ops(self, ops: Sequence[Op]) -> None:
         for op in ops:
+            self._last = op
             try:
                 with as_operator_error():
                     self._add_op(op.with_inputs(self._replaced))
@@ -140,7 +184,7 @@ class _Batching:
                 if isinstance(error, MixedSamplesError):
                     raise
                 check_one_sample(op, self._operator_of(op))
-                raise MixedSamplesError(error.reason, op.place) from error
+                raise MixedSamplesError(error.reason, op.place, error) from error
 
     def _add_op(self, op: Op) -> None:
         """Add an operator of the network, for a batch."""
@@ -173,42 +217,18 @@ class _Batching:
         before = self._builder.count_before(x)
         if any(map(self._depends_on_count, op.inputs)):
             self._builder.emit(op)
-            self._places[y] = self._find_computed_place(y, before)
+            self._places[y] = self._builder.find_computed_place(y, before)
             return
-        sample = self._infer_shape(op, {x: self._builder.sample_of(x)})
-        place = find_place(sample, before)
-        if place is not None and self._infer_shape(op, {}) == join_samples(sample, place):
+        sample = self._builder.infer_shape(op, {x: self._builder.sample_of(x)})
+        places = rank_places(sample, before)
+        if len(places) > 1:
+            self._choices[y] = places
+        place = next(iter(places[y in self._moved :]), None)
+        if place is not None and self._builder.infer_shape(op, {}) == join_samples(sample, place):
             self._places[y] = place
             self._builder.emit(op)
         else:
-            self._reshape(x, sample, before, y)
-
-    def _find_computed_place(self, y: Tensor, before: Dim) -> Place:
-        """Return the place of the samples in a shape that is computed from their number."""
-        shape = self._builder.shape_of(y)
-        axis = find_axis(shape)
-        if axis is not None:
-            sample = take_sample(shape, Place(axis))
-            outer = divide(before, prod(sample[:axis]))
-            if outer is not None and divide(sample[axis], outer) is not None:
-                return Place(axis, outer)
-        raise OperatorError("its shape must have the samples in one axis")
-
-    def _infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
-        """Return the shape of the output if inputs have these shapes; empty if they contradict."""
-        known = self._builder.walk.known
-        # In a walk the sizes of a tensor may be dimensions.
-        resized = {t: replace(known[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
-        try:
-            with as_operator_error():
-                (shape,) = self._operator_of(op.with_inputs({**known, **resized})).infer_outputs()
-        except OperatorError:
-            if shapes:
-                raise
-            return ()
-        if any(isinstance(size, Unknown) for size in shape):
-            raise OperatorError("its shape depends on elements that are computed")
-        return tuple(shape)
+            self._reshape(x, sample, before, y, place)
 
     # Operators that compute
 
@@ -222,7 +242,7 @@ class _Batching:
         if self._list_vectors(op) and op.outputs[0].rank and not operator.broadcasts:
             self._add_with_leading_axis(op)
             return
-        for first, place in self._list_places(op):
+        for first, place in self._builder.list_places(op):
             try:
                 aligned = self._align_inputs(op, first, place)
             except _UnalignedError:
@@ -236,17 +256,20 @@ class _Batching:
         return set(self._replaced.values()).intersection(t for t in op.inputs if t is not None)
 
     def _align_ranks(self, op: Op, operator: Operator) -> Op:
-        """Give samples of fewer axes, which broadcast, leading axes of size 1."""
+        """Give samples of fewer axes, which broadcast, leading axes of size 1.
+
+        Their samples stay in their axis if those of another input are there.
+        """
         rank = max(t.rank for t in op.inputs if t is not None)
-        changed = {
-            x: self._builder.reshape(
-                x,
-                (1,) * (rank - x.rank) + self._builder.sample_of(x),
-                self._builder.count_before(x),
-            )
-            for x in op.inputs
-            if operator.broadcasts and x is not None and x in self._places and x.rank < rank
-        }
+        wide = [self._places.get(t) for t in op.inputs if t is not None and t.rank == rank]
+        changed = {}
+        for x in op.inputs:
+            if operator.broadcasts and x is not None and x in self._places and x.rank < rank:
+                own = self._places[x]
+                kept = Place(own.axis + rank - x.rank, own.outer)
+                sample = (1,) * (rank - x.rank) + self._builder.sample_of(x)
+                before, place = self._builder.count_before(x), kept if kept in wide else None
+                changed[x] = self._builder.reshape(x, sample, before, place=place)
         return op.with_inputs(changed)
 
     def _flatten_first(self, op: Op, operator: Operator) -> Op:
@@ -257,24 +280,9 @@ class _Batching:
         sample, before = self._builder.sample_of(x), self._builder.count_before(x)
         rows = divide(prod(sample), width)
         if rows is None:
-            raise OperatorError(_MIXES)
+            wrong = f"{list(sample)} must be rows of {width} elements"
+            raise OperatorError(_MIXES if is_known(prod(sample)) else wrong)
         return op.with_inputs({x: self._builder.reshape(x, (rows, width), before)})
-
-    def _list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
-        """Yield where the samples may be while an operator runs, and in which of its inputs."""
-        found = [(i, t) for i, t in enumerate(op.inputs) if t is not None and t in self._places]
-        samples = [self._builder.sample_of(t) for _, t in found]
-        own = [self._places[t] for _, t in found]
-        best = min(range(len(found)), key=lambda i: samples[i][own[i].axis] != 1)
-        first = found[best][0]
-        yield first, own[best]
-        for place in list_places(samples[best], count_before(samples[best], own[best])):
-            # Between two axes the samples may be in either of them.
-            if place != own[best] and place.outer == samples[best][place.axis]:
-                yield first, place
-        for axis, size in enumerate(samples[best]):
-            if size == 1 and axis != own[best].axis:
-                yield first, Place(axis)
 
     def _align_inputs(self, op: Op, first: int, place: Place) -> Op:
         """Return the operator with inputs that have the samples where one input has them.
@@ -479,19 +487,10 @@ class _Batching:
         if self._depends_on_count(x):
             raise MixedSamplesError(f"the output {old.name} depends on the number of samples")
         if x not in self._places:
-            return x if old in self._following else self._repeat_output(x)
+            return x if old in self._following else self._builder.repeat_output(x)
         sample, place = self._builder.sample_of(x), self._places[x]
         shape = sample if sample[:1] == (1,) else (1, *sample)
         if shape == sample and place == Place(0) and x is old:
             return old
         y = replace(old, shape=tuple(map(evaluate, shape)), shape_signature=())
         return self._builder.move_to(x, 1, shape, Place(0), y)
-
-    def _repeat_output(self, x: Tensor) -> Tensor:
-        """Return an output that is the same for all samples, once for each sample."""
-        sample = self._builder.shape_of(x)
-        shape = sample if sample[:1] == (1,) else (1, *sample)
-        single = self._builder.reshape_batch(x, shape, make_tensor(x, shape))
-        y = self._builder.repeat(single, Place(0))
-        named = replace(x, shape=y.shape, data=None, shape_signature=())
-        return self._builder.reshape_batch(y, self._builder.shape_of(y), named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
@@ -11,23 +11,27 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.batch.places import (
     SAMPLES,
     Place,
     Sizes,
     count_before,
+    count_in_sample,
     divide,
-    find_place,
+    find_axis,
     has_samples,
     join_samples,
+    list_places,
+    rank_places,
     take_sample,
 )
 from tflite2onnx.passes.rewriter import int32_constant
 from tflite2onnx.passes.shape_walk import OperatorOf, ShapeWalk
+from tflite2onnx.passes.shape_walk import Place as Axis
 from tflite2onnx.tensor import DType, Tensor
-from tflite2onnx.utils.dimension import Dim, Symbol, evaluate, is_known, new_dimension
+from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
 
 NO_MASKS = dict.fromkeys(
     ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0
@@ -45,6 +49,9 @@ class BatchBuilder:
         places: where the samples are, by tensor; tensors that are the same for all samples have no
             place.
         walk: infers shapes, with a symbol for the number of samples.
+
+    `opened` are the other dynamic sizes of the inputs, `same` are dimensions that replace others.
+    Inputs in `shared` are the same for all samples.
     """
 
     def __init__(
@@ -52,18 +59,16 @@ class BatchBuilder:
         graph: Graph,
         inputs: Sequence[Tensor],
         operator_of: OperatorOf,
-        shared: Collection[Tensor] = (),
+        opened: Mapping[Axis, Dimension],
+        same: Mapping[Dimension, Dim],
+        shared: Collection[Tensor],
     ) -> None:
-        opened = {
-            (t, axis): new_dimension(Symbol(f"{t.name}_{axis}", t.shape[axis]))
-            for t in inputs
-            for axis in sorted(t.dynamic_axes)
-        }
         batched = [t for t in inputs if t not in shared]
-        opened |= {(t, 0): SAMPLES for t in batched}
         empty = replace(graph, inputs=tuple(inputs), ops=())
-        self.walk = ShapeWalk(empty, operator_of, opened, strict=True)
+        sizes = {**opened, **{(t, 0): SAMPLES for t in batched}}
+        self.walk = ShapeWalk(empty, operator_of, sizes, same, strict=True)
         self.walk.walk()
+        self._operator_of = operator_of
         self.ops: list[Op] = []
         self.places = dict.fromkeys(batched, Place(0))
         self._count = self._count_samples(inputs[0])
@@ -81,6 +86,49 @@ class BatchBuilder:
         """Return how many elements of a sample come before the samples."""
         return count_before(self.sample_of(tensor), self.places[tensor])
 
+    def list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
+        """Yield where the samples may be while an operator runs, and in which of its inputs."""
+        found = [(i, t) for i, t in enumerate(op.inputs) if t is not None and t in self.places]
+        samples = [self.sample_of(t) for _, t in found]
+        own = [self.places[t] for _, t in found]
+        best = min(range(len(found)), key=lambda i: samples[i][own[i].axis] != 1)
+        first = found[best][0]
+        yield first, own[best]
+        for place in list_places(samples[best], count_before(samples[best], own[best])):
+            # Between two axes the samples may be in either of them.
+            if place != own[best] and place.outer == samples[best][place.axis]:
+                yield first, place
+        for axis, size in enumerate(samples[best]):
+            if size == 1 and axis != own[best].axis:
+                yield first, Place(axis)
+
+    def infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
+        """Return the shape of the output if inputs have these shapes; empty if they contradict."""
+        known = self.walk.known
+        # In a walk the sizes of a tensor may be dimensions.
+        resized = {t: replace(known[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
+        try:
+            with as_operator_error():
+                (shape,) = self._operator_of(op.with_inputs({**known, **resized})).infer_outputs()
+        except OperatorError:
+            if shapes:
+                raise
+            return ()
+        if any(isinstance(size, Unknown) for size in shape):
+            raise OperatorError("its shape depends on elements that are computed")
+        return tuple(map(self.walk.unify_size, shape))
+
+    def find_computed_place(self, y: Tensor, before: Dim) -> Place:
+        """Return the place of the samples in a shape that is computed from their number."""
+        shape = self.shape_of(y)
+        axis = find_axis(shape)
+        if axis is not None:
+            sample = take_sample(shape, Place(axis))
+            outer = divide(before, prod(sample[:axis]))
+            if outer is not None and divide(sample[axis], outer) is not None:
+                return Place(axis, outer)
+        raise OperatorError("its shape must have the samples in one axis")
+
     def emit(self, op: Op) -> None:
         """Add an operator whose inputs are known."""
         self.walk.walk_ops([op])
@@ -96,10 +144,15 @@ class BatchBuilder:
             self.ops = outer
 
     def reshape(
-        self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor | None = None
+        self,
+        x: Tensor,
+        sample: Sequence[Dim],
+        before: Dim,
+        y: Tensor | None = None,
+        place: Place | None = None,
     ) -> Tensor:
         """Reshape the samples of x; `before` elements of a sample come before the samples."""
-        place = find_place(sample, before)
+        place = place or next(iter(rank_places(sample, before)), None)
         if place is None:
             raise OperatorError(f"its output {list(sample)} has no axis for the samples")
         y = make_tensor(x, sample) if y is None else y
@@ -157,6 +210,15 @@ class BatchBuilder:
         self.places[y] = place
         return y
 
+    def repeat_output(self, x: Tensor) -> Tensor:
+        """Return an output that is the same for all samples, once for each sample."""
+        sample = self.shape_of(x)
+        shape = sample if sample[:1] == (1,) else (1, *sample)
+        single = self.reshape_batch(x, shape, make_tensor(x, shape))
+        y = self.repeat(single, Place(0))
+        named = replace(x, shape=y.shape, data=None, shape_signature=())
+        return self.reshape_batch(y, self.shape_of(y), named)
+
     def list_sizes(self, sizes: Sequence[Dim], *, rest: bool) -> Tensor:
         """Return a list of sizes as a tensor; with `rest` one of the dynamic sizes may be -1."""
         numbers: list[Dim] = list(sizes)
@@ -167,7 +229,7 @@ class BatchBuilder:
         if all(map(is_known, numbers)):
             return make_list(numbers)
         parts = [
-            self._multiply_count(divide(number, SAMPLES)) if has_samples(number) else number
+            self._multiply_count(count_in_sample(number)) if has_samples(number) else number
             for number in numbers
         ]
         lists = [part if isinstance(part, Tensor) else make_list([part]) for part in parts]
@@ -185,16 +247,16 @@ class BatchBuilder:
             self.emit(op)
         return ops[-1].outputs[0]
 
-    def _multiply_count(self, times: Dim | None) -> Tensor:
+    def _multiply_count(self, times: Dim) -> Tensor:
         """Return the number of samples, multiplied by a number, as a list of one."""
         if times == 1:
             return self._count
         y = Tensor("batch", (1,), DType.INT32)
-        return self._add("MUL", [self._count, make_list([times or 0])], y)
+        return self._add("MUL", [self._count, make_list([times])], y)
 
 
 def _drop_samples(shape: Sequence[Dim]) -> Sizes:
-    return tuple(divide(size, SAMPLES) or 0 if has_samples(size) else size for size in shape)
+    return tuple(count_in_sample(size) if has_samples(size) else size for size in shape)
 
 
 def make_op(code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Op:

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.batch.add_batch import MixedSamplesError
 from tflite2onnx.passes.batch.batch_builder import count_samples, make_list, make_op
 from tflite2onnx.passes.batch.inputs import add_first_axis, has_batch_axis
+from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.shape_walk import OperatorOf, ShapeWalk
 from tflite2onnx.tensor import DType, Shape, Tensor
 from tflite2onnx.utils.dimension import has_dimensions

@@ -38,6 +38,12 @@ def divide(number: Dim, divisor: Dim) -> Dim | None:
     return number // divisor
 
 
+def count_in_sample(size: Dim) -> Dim:
+    """Return the part of a size that is of one sample, 0 if it is no multiple of the samples."""
+    part = divide(size, SAMPLES)
+    return 0 if part is None else part
+
+
 def has_samples(size: object) -> bool:
     """Return whether a size depends on the number of samples."""
     return BATCH in symbols_of(size)
@@ -52,7 +58,7 @@ def find_axis(sizes: Sequence[Dim]) -> int | None:
 
 def take_sample(sizes: Sequence[Dim], place: Place) -> Sizes:
     """Return the shape of one sample."""
-    return _replace_size(sizes, place.axis, divide(sizes[place.axis], SAMPLES) or 0)
+    return _replace_size(sizes, place.axis, count_in_sample(sizes[place.axis]))
 
 
 def join_samples(sample: Sequence[Dim], place: Place) -> Sizes:
@@ -70,13 +76,13 @@ def count_before(sample: Sequence[Dim], place: Place) -> Dim:
     return before
 
 
-def find_place(sample: Sequence[Dim], before: Dim) -> Place | None:
-    """Return the place behind `before` elements; an axis of size 1 if possible, else None."""
-    found = list(list_places(sample, before))
+def rank_places(sample: Sequence[Dim], before: Dim) -> list[Place]:
+    """Return the places behind `before` elements; axes of size 1 come first."""
     rank = len(sample)
     # Operators compute along the last axis more often than along others.
-    return min(
-        found, key=lambda place: (sample[place.axis] != 1, place.axis == rank - 1), default=None
+    return sorted(
+        list_places(sample, before),
+        key=lambda place: (sample[place.axis] != 1, place.axis == rank - 1),
     )
 
 

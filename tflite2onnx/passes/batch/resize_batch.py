@@ -10,13 +10,21 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, OptionError
 from tflite2onnx.graph import Graph
-from tflite2onnx.passes.batch.add_batch import MixedSamplesError, add_batch
-from tflite2onnx.passes.batch.inputs import find_shared_states
+from tflite2onnx.passes.batch.add_batch import add_batch
+from tflite2onnx.passes.batch.batch_builder import count_samples, make_list, make_op
+from tflite2onnx.passes.batch.inputs import find_shared_states, list_sizes
 from tflite2onnx.passes.batch.loop_samples import loop_samples
-from tflite2onnx.passes.dynamic_shapes import axis_name, infer_shapes
+from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
+from tflite2onnx.passes.batch.places import has_samples
+from tflite2onnx.passes.dynamic_shapes import (
+    find_equal_sizes,
+    infer_shapes,
+    report_fixed_axes,
+)
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.shape_walk import OperatorOf
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import DType, Tensor, axis_name
+from tflite2onnx.utils.dimension import Dim, Dimension
 
 Size = int | str
 LOOP = "loop:"
@@ -62,45 +70,136 @@ def list_sample_sizes(
 def find_batch_problem(graph: Graph, operator_of: OperatorOf) -> str:
     """Return why a graph has no batch of independent samples, empty if it has one."""
     try:
-        _add_samples(graph, Batch(1), operator_of)
+        _add_samples(graph, Batch(1), operator_of, {})
     except (OptionError, OperatorError) as error:
         return str(error.__cause__ or error)
     return ""
 
 
-def resize_batch(graph: Graph, text: Size, operator_of: OperatorOf) -> tuple[Graph, dict[str, str]]:
-    """Return the graph for a batch, and the names of its size by name of the axis.
+def resize_batch(
+    graph: Graph, text: Size, operator_of: OperatorOf, words: Mapping[str, str]
+) -> tuple[Graph, dict[str, str]]:
+    """Return the graph for a batch, and the names of sizes by name of the axis.
+
+    `words` are the user's names of other dynamic sizes.
 
     Raises:
         OptionError: the graph cannot compute a batch of this size.
     """
     wanted = Batch.from_text(text)
-    batch, size = _add_samples(graph, wanted, operator_of), wanted.size
+    batch, size = _add_samples(graph, wanted, operator_of, words), wanted.size
     shared = () if wanted.loops else find_shared_states(graph)
     resized = {t: _resize_input(t, size) for t in batch.inputs if t not in shared}
-    words = {axis_name(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
-    initial = graph.initial
+    counted = {axis_name(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
+    states = batch.inputs[len(graph.own_inputs) :]
+    batch = batch.replace_tensors(resized)
     if isinstance(size, int):
         initial = tuple(
             x if t in shared else np.repeat(x if t.rank == x.ndim else x[None], size, 0)
-            for x, t in zip(initial, batch.inputs[len(graph.own_inputs) :], strict=True)
+            for x, t in zip(graph.initial, states, strict=True)
         )
-    elif len(shared) < len(initial):
-        raise OptionError("batch must be a number for a model with states")
-    batch = replace(batch.replace_tensors(resized), initial=initial)
-    return infer_shapes(eliminate_dead_operators(batch)), words
+    else:
+        initial = tuple(
+            x if t.rank == x.ndim else x[None] for x, t in zip(graph.initial, states, strict=True)
+        )
+        repeated = [resized[t] for t in states if t in resized]
+        counted |= {axis_name(t, 0): f"{size}_or_1" for t in repeated}
+        batch = _repeat_states(batch, repeated)
+    batch = replace(batch, initial=initial)
+    return infer_shapes(eliminate_dead_operators(batch)), {**words, **counted}
 
 
-def _add_samples(graph: Graph, batch: Batch, operator_of: OperatorOf) -> Graph:
+def _repeat_states(graph: Graph, states: Sequence[Tensor]) -> Graph:
+    """Return the graph that repeats states of one sample for all samples of the batch.
+
+    The number of samples is not known before the first run, so the initial values are those of one
+    sample. The states of all samples, which the first run returns, are not changed.
+    """
+    if not states:
+        return graph
+    ops = count_samples(graph.inputs[0])
+    (count,) = ops[-1].outputs
+    inner = {t: replace(t, name=f"{t.name}/samples", is_variable=False) for t in states}
+    for state, whole in inner.items():
+        rest = make_list(state.shape[1:])
+        sizes = Tensor("sizes", (state.rank,), DType.INT32)
+        ops.append(make_op("CONCATENATION", [count, rest], sizes, axis=0))
+        ops.append(make_op("BROADCAST_TO", [state, sizes], whole))
+    used = [op.with_inputs(inner) for op in graph.ops]
+    outputs = tuple(inner.get(t, t) for t in graph.outputs)
+    return replace(graph, ops=(*ops, *used), outputs=outputs)
+
+
+def _add_samples(
+    graph: Graph, batch: Batch, operator_of: OperatorOf, words: Mapping[str, str]
+) -> Graph:
     if not graph.inputs:
         raise OptionError("batch must be of a model with inputs, got none")
+    if batch.loops:
+        return _loop_or_refuse(graph, batch, operator_of, words)
     try:
-        return (loop_samples if batch.loops else add_batch)(graph, operator_of)
+        return _add_with_equal_sizes(graph, operator_of, words)
     except MixedSamplesError as error:
-        hint = "" if batch.loops else f"; {LOOP}{batch.size} computes sample by sample"
+        fixed = _fix_inner_sizes(graph)
+        if fixed is graph:
+            raise _refuse(batch, error) from error
+        try:
+            added = add_batch(fixed, operator_of, {}, {})
+        except MixedSamplesError as other:
+            raise _refuse(batch, other) from other
+        if words:
+            raise OptionError(
+                f"the size {next(iter(words.values()))} cannot be dynamic because {error}"
+            ) from error
+        axes = [axis_name(t, i) for t in graph.inputs for i in sorted(t.dynamic_axes - {0})]
+        report_fixed_axes(dict.fromkeys(axes, str(error)), graph.inputs)
+        return added
+
+
+def _loop_or_refuse(
+    graph: Graph, batch: Batch, operator_of: OperatorOf, words: Mapping[str, str]
+) -> Graph:
+    if words:
         raise OptionError(
-            f"batch must be 1, because samples are not independent: {error}{hint}"
-        ) from error
+            f"the size {next(iter(words.values()))} must be a number with the batch"
+            f" {LOOP}{batch.size}: a loop computes samples of one size"
+        )
+    try:
+        return loop_samples(graph, operator_of)
+    except MixedSamplesError as error:
+        raise _refuse(batch, error) from error
+
+
+def _refuse(batch: Batch, error: MixedSamplesError) -> OptionError:
+    hint = "" if batch.loops else f"; {LOOP}{batch.size} computes sample by sample"
+    return OptionError(f"batch must be 1, because samples are not independent: {error}{hint}")
+
+
+def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[str, str]) -> Graph:
+    """Return the graph for a batch, in which sizes are equal that operators require to be equal."""
+    same = dict[Dimension, Dim]()
+    sizes = dict.fromkeys(list_sizes(graph.inputs, words).values())
+    order = {size: i for i, size in enumerate(sizes)}
+    while True:
+        try:
+            return add_batch(graph, operator_of, words, same)
+        except MixedSamplesError as error:
+            # The network does not run for one sample either if these sizes differ.
+            replaced = find_equal_sizes(error.dims, order, words, broadcasts=error.broadcasts)
+            both = (*replaced.keys(), *replaced.values())
+            if replaced.keys() <= same.keys() or any(map(has_samples, both)):
+                raise
+            same |= replaced
+
+
+def _fix_inner_sizes(graph: Graph) -> Graph:
+    """Return the graph in which only first sizes are dynamic; the graph itself if they are."""
+    changed = {
+        t: replace(t, shape_signature=(t.shape_signature[0], *t.shape[1:]))
+        for t in graph.inputs
+        if t.dynamic_axes - {0}
+    }
+    return graph.replace_tensors(changed) if changed else graph
 
 
 def _resize_input(tensor: Tensor, size: Size) -> Tensor:

@@ -22,7 +22,11 @@ where the result would be longer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, through
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
@@ -43,11 +47,30 @@ _TAIL: Pattern = (
     ("CONCATENATION", Named("last", _NEXT), 0),
     -1,
 )
+_PARTS: Sequence[Pattern] = (Shared(_HEAD), "item", Shared(_TAIL))
 
 
 def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
-    return apply_rules(RULES, graph)
+    return apply_rules(RULES, _fix_known_rows(graph))
+
+
+def _fix_known_rows(graph: Graph) -> Graph:
+    """Return the graph with items of one row that the file declares as dynamic, but are not."""
+    items = [op.inputs[1] for op in graph.every_op() if _joins_rows(op)]
+    single = [t for t in items if t is not None and t.shape[:1] == (1,) and 0 in t.dynamic_axes]
+    if not single:
+        return graph
+    known = infer_dimensions(graph)
+    rows = [t for t in single if known.get(t, t).shape[:1] == (1,)]
+    return graph.replace_tensors({t: replace(t, shape_signature=()) for t in rows})
+
+
+def _joins_rows(op: Op) -> bool:
+    """Return whether an operator joins as many tensors along the first axis as the pattern has."""
+    rank = op.outputs[0].rank if op.outputs else 0
+    counts = op.is_builtin("CONCATENATION") and len(op.inputs) == len(_PARTS)
+    return counts and op.options.get("axis", 0) in (0, -rank)
 
 
 def _set_item(found: Match) -> list[Op]:
@@ -73,7 +96,7 @@ RULES = (
     Rule(
         "assignment of a list item",
         "DYNAMIC_UPDATE_SLICE",
-        ("CONCATENATION", Shared(_HEAD), "item", Shared(_TAIL)),
+        ("CONCATENATION", *_PARTS),
         _set_item,
         floats=False,
     ),

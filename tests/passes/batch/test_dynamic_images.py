@@ -1,0 +1,125 @@
+"""Batches of networks with other dynamic sizes: heights and widths, or the length of a sequence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.passes.batch.test_add_batch import build, draw
+from tests.support import Build, Tensor
+from tflite2onnx import ConversionError, Result, convert, verify
+
+
+def check_sizes(data: bytes, result: Result) -> None:
+    """Compare a batch with single runs at the declared sizes, and at two more sizes."""
+    report = verify(data, result)
+    assert report.ok
+    assert len(report.other_sizes or ()) == 2
+
+
+def image(m: Build, *, dynamic: bool) -> Tensor:
+    sizes: list[int | None] = [1, None, None, 3] if dynamic else [1, 8, 6, 3]
+    return m.input(sizes, name="x")
+
+
+def ints(*numbers: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    return np.array(numbers, np.int32)
+
+
+def take_every_other(m: Build, x: Tensor, first: int) -> Tensor:
+    bounds = [m.constant(ints(*each)) for each in ([0, first, 0, 0], [0] * 4, [1, 2, 1, 1])]
+    options: dict[str, Any] = {"begin_mask": 13, "end_mask": 15}
+    return m.op("STRIDED_SLICE", [x, *bounds], [m.tensor([1, None, None, 3])], **options)[0]
+
+
+def join_rows(m: Build) -> Sequence[Tensor]:
+    """Return the even and the odd rows as channels: their numbers must be equal."""
+    x = m.input([1, 8, 6, 3], name="x")
+    parts = [take_every_other(m, x, first) for first in (0, 1)]
+    return m.op("CONCATENATION", parts, [m.tensor([1, None, None, 6])], axis=3)
+
+
+def test_sizes_that_must_be_equal() -> None:
+    """LiteRT runs one sample if they are equal, and so the batch may assume it."""
+    data = build(join_rows)
+    result = convert(data, batch="n", shapes={"x": ["n", "h", "w", 3]})
+    assert result.inputs[0].tflite_sizes == ("n", "h", "w", 3)
+    assert result.outputs[0].tflite_sizes[0] == "n"
+    check_sizes(data, result)
+
+
+def add_rows(m: Build, *, dynamic: bool = True) -> Sequence[Tensor]:
+    """Add a constant of 8 rows, and join blocks: other numbers of rows are not possible."""
+    (y,) = m.op("ADD", [image(m, dynamic=dynamic), m.constant(draw(1, 8, 1, 3))], [[1, 8, 6, 3]])
+    shape = m.constant(ints(1, 8, -1, 3))
+    return m.op("RESHAPE", [y, shape], [[1, 8, 6, 3]])
+
+
+@pytest.mark.parametrize("size", [3, "n"])
+def test_sizes_of_the_file(size: int | str, caplog: pytest.LogCaptureFixture) -> None:
+    """Other dynamic sizes of the file are fixed where an operator needs it, in one warning."""
+    m = Build()
+    x = m.input([1, 8, 6, 3], shape_signature=[1, -1, -1, 3], name="x")
+    (y,) = m.op("CONCATENATION", [x, m.constant(draw(1, 8, 6, 3))], [[1, 8, 6, 6]], axis=3)
+    shape = m.constant(ints(1, 48, 6))
+    m.output(*m.op("RESHAPE", [y, shape], [[1, 48, 6]]))
+    data = m.bytes()
+    with caplog.at_level(logging.WARNING):
+        result = convert(data, batch=size)
+    (record,) = caplog.records
+    assert "axes of inputs are fixed as in the file, x_1 because " in record.getMessage()
+    assert result.inputs[0].tflite_sizes == (size, 8, 6, 3)
+    assert verify(data, result).ok
+
+
+def test_names_that_cannot_be() -> None:
+    """The reason is the size, in the user's words, and not that samples were mixed."""
+    data = build(lambda m: add_rows(m, dynamic=False))
+    with pytest.raises(ConversionError, match="the size h cannot be dynamic because ADD") as caught:
+        convert(data, batch="n", shapes={"x": ["n", "h", "w", 3]})
+    assert "not independent" not in str(caught.value)
+    assert "x_1" not in str(caught.value)
+    assert verify(data, convert(data, batch="n", shapes={"x": ["n", 8, "w", 3]})).ok
+
+
+def test_names_in_a_loop() -> None:
+    with pytest.raises(ConversionError, match="the size h must be a number with the batch loop:n"):
+        convert(build(join_rows), batch="loop:n", shapes={"x": ["n", "h", 6, 3]})
+
+
+def test_rows_of_which_a_sample_has_several() -> None:
+    """At other sizes one sample becomes several rows: they get an axis of their own."""
+    m = Build()
+    x = m.input([1, 4, 4, 3], name="x")
+    (y,) = m.op(
+        "AVERAGE_POOL_2D", [x], [[1, 1, 1, 3]], padding="VALID", filter_height=4, filter_width=4,
+        stride_h=4, stride_w=4,
+    )  # fmt: skip
+    (rows,) = m.op("RESHAPE", [y, m.constant(ints(-1, 3))], [[1, 3]])
+    m.output(*m.op("FULLY_CONNECTED", [rows, m.constant(draw(2, 3)), None], [[1, 2]]))
+    result = convert(m.bytes(), batch="n", shapes={"x": ["n", "h", "w", 3]})
+    first, *rest = result.outputs[0].tflite_sizes
+    assert (first, len(rest), rest[-1]) == ("n", 2, 2)
+    check_sizes(m.bytes(), result)
+    assert convert(m.bytes(), batch="n").outputs[0].tflite_sizes == ("n", 2)
+
+
+@pytest.mark.parametrize("kind", ["dynamic range", "int8"])
+def test_products_of_images(kind: str) -> None:
+    """Rows are multiplied as a matrix; the shape of the output has three dynamic sizes."""
+    m = Build()
+    integers = np.random.default_rng(3).integers(-127, 128, (5, 3), np.int8)
+    weights = m.constant(integers, scale=0.01)
+    if kind == "int8":
+        x = m.input([1, 8, 6, 3], name="x", dtype="int8", scale=0.02)
+        y = m.tensor([1, 8, 6, 5], dtype="int8", scale=0.05)
+    else:
+        x, y = m.input([1, 8, 6, 3], name="x"), m.tensor([1, 8, 6, 5])
+    m.output(*m.op("FULLY_CONNECTED", [x, weights, None], [y], keep_num_dims=True))
+    result = convert(m.bytes(), batch="n", shapes={"x": ["n", "h", "w", 3]})
+    assert result.outputs[0].tflite_sizes == ("n", "h", "w", 5)
+    check_sizes(m.bytes(), result)
