@@ -192,6 +192,10 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
+    # A product of an image and one pixel leaves the blocked layout of convolutions.
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
+    # ONNX Runtime adds constants outside of the blocked layout of convolutions.
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.scale_channels"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
