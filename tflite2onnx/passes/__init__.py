@@ -182,6 +182,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
+    # ONNX Runtime has slow kernels for these.
+    apply_if_valid("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
     # Softmax along another axis than the last is slow.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.
