@@ -14,8 +14,9 @@ LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
   which convolutions compute, and out of them;
-- expected: the time that `convolutions/cost.py` of the passes expects of the float convolutions and
-  reorders, divided by the time that they took. Far from 1, the table of factors is wrong;
+- expected: the time that the model in `convolutions/cost.py` of the passes expects of the float
+  convolutions and reorders, divided by the time that they took. The factors are fitted on this
+  processor first (`fit_convolutions.py`). Far from 1, the model is wrong;
 - operators: those that take the most time, each with its share of the time of all nodes.
 
 There is a table for networks of floats (float16 weights included), one for networks of 8-bit
@@ -38,10 +39,10 @@ import multiprocessing
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from itertools import chain
@@ -61,14 +62,14 @@ from benchmark import (
     inferences,
     named_command,
 )
-from fit_convolutions import describe_node
+from fit_convolutions import CHAINS, describe_node, find_block, fit_kernels
 from inference import infer, make_feeds, measure_start
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import scheme
-from tflite2onnx.passes.patterns.convolutions.cost import FACTORS
+from tflite2onnx.passes.patterns.convolutions.cost import Factors
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.utils.processor import describe_processor, instruction_sets
+from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares, profile_nodes
 from tflite2onnx.verification.runtimes import session_of
 
@@ -83,10 +84,14 @@ WEIGHTED = ("Conv", "FusedConv", "Gemm", "FusedGemm", "QLinearConv", "QGemm")
 
 @dataclass(frozen=True)
 class More:
-    """Which further columns the tables have: the nodes of each command, load times and memory."""
+    """Which further columns the tables have: the nodes of each command, load times and memory.
+
+    `factors` are those of the expected times of convolutions on this processor.
+    """
 
     nodes: bool = False
     start: bool = False
+    factors: Mapping[str, Factors] = field(default_factory=dict)
 
     def name_columns(self, names: Sequence[str]) -> Iterator[str]:
         """Yield the names of the columns."""
@@ -107,6 +112,7 @@ class Row:
     nodes: tuple[NodeTime, ...] = ()
     messages: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
+    expected: float = nan
 
     @cached_property
     def top(self) -> str:
@@ -118,7 +124,7 @@ class Row:
         """Return the row of the table as text."""
         ratios = (format_number(ratio, 2) for ratio in self.ratios.values())
         reorders = sum(node.kind in REORDERS for node in self.nodes)
-        expected = format_number(compare_with_expectation(self.nodes), 2)
+        expected = format_number(self.expected, 2)
         numbers = (str(len(self.nodes)), str(reorders), expected)
         return (self.model, format_number(self.litert, 3), *ratios, *self.more, *numbers, self.top)
 
@@ -142,12 +148,11 @@ class Row:
         ]
 
 
-def compare_with_expectation(nodes: Sequence[NodeTime]) -> float:
+def compare_with_expectation(nodes: Sequence[NodeTime], factors: Mapping[str, Factors]) -> float:
     """Return the expected time of float convolutions and reorders divided by the measured time."""
-    block = 16 if instruction_sets().get("AVX-512") else 8
-    described = [(node, describe_node(node, block)) for node in nodes]
+    described = [(node, describe_node(node, find_block())) for node in nodes]
     known = [(node, *each) for node, each in described if each is not None]
-    expected = sum(FACTORS[block][kernel].estimate(*terms) for _, kernel, *terms in known)
+    expected = sum(factors[kernel].estimate(*terms) for _, kernel, *terms in known)
     measured = sum(1e6 * node.seconds for node, *_ in known)
     return expected / measured if measured else nan
 
@@ -237,7 +242,9 @@ def measure(race: Race, model: Path, threads: int, runtime: str, more: More) -> 
                 starts.append(start_model(onnx, threads))
             onnx.unlink()
     counts = [str(len(nodes[each]) or "-") for each in [*race.commands][1:] if more.nodes]
-    return replace(row, nodes=nodes[first], more=(*counts, *format_starts(more, starts)))
+    expected = compare_with_expectation(nodes[first], more.factors)
+    cells = (*counts, *format_starts(more, starts))
+    return replace(row, nodes=nodes[first], more=cells, expected=expected)
 
 
 def start_model(path: Path, threads: int) -> tuple[float, float]:
@@ -376,7 +383,8 @@ def main() -> None:
     if missing := [str(model) for model in models if not model.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
     threads, least, most = options.threads, options.least, options.most
-    more = More(options.nodes, options.start)
+    factors = in_new_process(fit_kernels, CHAINS, find_block()) if models else {}
+    more = More(options.nodes, options.start, factors)
     measured = (
         measure(race, m, threads, runtime, more)
         for m in models
