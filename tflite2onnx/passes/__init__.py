@@ -197,7 +197,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # A product of an image and one pixel leaves the blocked layout of convolutions.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
-    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.scale_channels"),
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
