@@ -178,7 +178,7 @@ def write_models(row: str, kind: str) -> Iterator[str]:
     text, *shapes = (part.strip() for part in row.split("|"))
     made, read = (shape or IMAGE for shape in (*shapes, "", "")[:2])
     for word, options in OPTIONS.items():
-        text = re.sub(f"{word}(?=[,) ])", options, text)
+        text = re.sub(f"(?<!=){word}(?=[,) ])", options, text)
     *before, call = text.replace("T[", f"{kind}[").split("; ")
     lines = [*before, f"y: {kind}[{made}] = {call}"]
     yield "\n".join([f"inputs x: {kind}[{read}]", *lines, "return y"])
