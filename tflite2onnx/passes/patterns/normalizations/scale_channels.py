@@ -48,7 +48,8 @@ def _make_convolution(found: Match) -> list[Op]:
         return []
     factors = _read_vector(found, "factors#", 1)
     offsets = _read_vector(found, "offsets#", 0)
-    if _IMAGE - 1 in y.symbols or y.shape[-1] % _ALIGNMENT or factors is None or offsets is None:
+    fits = min(factors.size, offsets.size) > 0 and y.shape[-1] % _ALIGNMENT == 0
+    if _IMAGE - 1 in y.symbols or not fits:
         return []
     rw = Rewriter(op)
     rw.convolve(
@@ -62,8 +63,8 @@ def _make_convolution(found: Match) -> list[Op]:
     return rw.ops
 
 
-def _read_vector(found: Match, name: str, default: float) -> Array | None:
-    """Return a constant as [C], None if it has other axes; a default if the match has none."""
+def _read_vector(found: Match, name: str, default: float) -> Array:
+    """Return a constant as [C], no elements if it has other axes; a default if there is none."""
     y = found.last.outputs[0]
     if name not in found.tensors:
         return np.full(y.shape[-1], default, np.float32)
