@@ -6,7 +6,7 @@ the squared relative errors is least::
 
     python scripts/fit_convolutions.py 60
 
-The number is that of the chains. `--block 8` is for a processor without AVX-512.
+The number is that of the chains. `--block` is by default that of this processor.
 """
 
 import argparse
@@ -23,13 +23,15 @@ import onnxruntime as ort
 from inference import make_feeds
 from onnx import TensorProto, helper, numpy_helper
 
-from tflite2onnx.passes.patterns.convolutions.cost import find_kernel
+from tflite2onnx.passes.patterns.convolutions.cost import Factors, find_kernel
+from tflite2onnx.utils.processor import instruction_sets
 from tflite2onnx.verification.latency import NodeTime, profile_nodes
 from tflite2onnx.verification.runtimes import session_of
 
 SIZES = (7, 14, 28, 56, 112)
 CHANNELS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 LARGE, MOST = 56, 64  # images of this size have at most so many channels
+CHAINS = 60  # enough for the median error of a kernel to be below 10 %
 LEAST = 0.5  # microseconds: the resolution of the profile
 
 
@@ -99,21 +101,36 @@ def fit_factors(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return factors, np.abs(terms @ factors / times - 1)
 
 
+def find_block() -> int:
+    """Return the channels of a block of ONNX Runtime on this processor."""
+    return 16 if instruction_sets().get("AVX-512") else 8
+
+
+def fit_kernels(chains: int, block: int) -> dict[str, Factors]:
+    """Return the factors of each kernel on this processor."""
+    fitted = fit_chains(chains, block).items()
+    return {kernel: Factors(*map(float, factors)) for kernel, (factors, _) in fitted}
+
+
+def fit_chains(chains: int, block: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the factors of each kernel, and the relative errors of its nodes."""
+    rows = defaultdict(list)
+    for kernel, row in profile_chains(chains, block):
+        rows[kernel].append(row)
+    return {kernel: fit_factors(np.array(each)) for kernel, each in sorted(rows.items())}
+
+
 def main() -> None:
     """Print the factors of each kernel, and the errors."""
     parser = argparse.ArgumentParser(description="Factors of the time of convolutions.")
-    parser.add_argument("chains", type=int, nargs="?", default=60)
-    parser.add_argument("--block", type=int, choices=(8, 16), default=16)
+    parser.add_argument("chains", type=int, nargs="?", default=CHAINS)
+    parser.add_argument("--block", type=int, choices=(8, 16), default=find_block())
     options = parser.parse_args()
-    rows = defaultdict(list)
-    for kernel, row in profile_chains(options.chains, options.block):
-        rows[kernel].append(row)
     print(f"ONNX Runtime {ort.__version__}, {os.cpu_count()} cores, blocks of {options.block}")
-    for kernel, each in sorted(rows.items()):
-        factors, errors = fit_factors(np.array(each))
+    for kernel, (factors, errors) in fit_chains(options.chains, options.block).items():
         numbers = ", ".join(f"{factor:.4g}" for factor in factors)
         quantiles = ", ".join(f"{np.quantile(errors, part):.0%}" for part in (0.5, 0.9))
-        print(f'"{kernel}": Factors({numbers}),  # {len(each)} nodes, errors {quantiles}')
+        print(f'"{kernel}": Factors({numbers}),  # {len(errors)} nodes, errors {quantiles}')
 
 
 if __name__ == "__main__":

@@ -36,6 +36,29 @@ def measure_inferences(runs: Sequence[Inference], turns: int) -> list[float]:
     return [*map(latency.find_quartile, latency.measure_turns(runs, turns, seconds=inf))]
 
 
+def measure_start(path: Path, threads: int) -> tuple[float, float]:
+    """Return the seconds of loading a model, and the MB of 10^6 bytes that a run needs at most.
+
+    The process must be a new one: the memory is the peak of the process after one inference, less
+    the memory before the model is loaded.
+    """
+    litert = path.suffix == ".tflite"
+    import_module("ai_edge_litert.interpreter" if litert else "onnxruntime")
+    import_module("numpy")
+    before, start = read_memory("VmRSS"), time.perf_counter()
+    run = (open_litert if litert else open_onnx_runtime)(path, threads)
+    seconds = time.perf_counter() - start
+    run()
+    return seconds, read_memory("VmHWM") - before
+
+
+def read_memory(field: str) -> float:
+    """Return a field of the memory of this process in MB of 10^6 bytes (Linux only)."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{field}:"))
+    return 1024e-6 * int(line.split()[1])
+
+
 def load_model(path: Path, threads: int, runtime: str) -> Inference | str:
     """Return an inference that has run once, or the last line of the runtime's error."""
     loaders = {"onnxruntime": open_onnx_runtime, "openvino": open_openvino}

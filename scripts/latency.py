@@ -14,8 +14,9 @@ LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
   which convolutions compute, and out of them;
-- expected: the time that `convolutions/cost.py` of the passes expects of the float convolutions and
-  reorders, divided by the time that they took. Far from 1, the table of factors is wrong;
+- expected: the time that the model in `convolutions/cost.py` of the passes expects of the float
+  convolutions and reorders, divided by the time that they took. The factors are fitted on this
+  processor first (`fit_convolutions.py`). Far from 1, the model is wrong;
 - operators: those that take the most time, each with its share of the time of all nodes.
 
 There is a table for networks of floats (float16 weights included), one for networks of 8-bit
@@ -24,6 +25,10 @@ The first line names the processor: a ratio is a ratio of this processor. For mo
 than 1.1 times the time of LiteRT a further table shows where the time goes: the nodes by type and
 window, the share of their time, the mean time of a node, and the multiplications in a second.
 `--html` writes the ratios as a bar chart.
+
+`--nodes` counts the nodes of each command's model, for networks whose time is that of their nodes
+(`--most 0.3`). `--start` measures what an application sees first: the milliseconds until a model
+is loaded, and the MB of 10^6 bytes that the first run needs, each in a process of its own.
 
 With `--target openvino` the package openvino runs the ONNX models of all commands, and no nodes
 are profiled.
@@ -34,17 +39,18 @@ import multiprocessing
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from itertools import chain
-from math import isnan, nan, prod
+from math import inf, isnan, nan, prod
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from benchmark import (
     LITERT,
@@ -56,23 +62,43 @@ from benchmark import (
     inferences,
     named_command,
 )
-from fit_convolutions import describe_node
-from inference import infer, make_feeds
+from fit_convolutions import CHAINS, describe_node, find_block, fit_kernels
+from inference import infer, make_feeds, measure_start
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import scheme
-from tflite2onnx.passes.patterns.convolutions.cost import FACTORS
+from tflite2onnx.passes.patterns.convolutions.cost import Factors
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.utils.processor import describe_processor, instruction_sets
+from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares, profile_nodes
 from tflite2onnx.verification.runtimes import session_of
 
+Result = TypeVar("Result")
 REORDERS = ("ReorderInput", "ReorderOutput")
 TOP = 3  # operators, or groups of nodes, that are shown
 SLOW = 1.1  # the ratio above which the nodes of a model are shown
 COLOURS = ("#1a73e8", "#e8710a", "#9334e6", "#188038")
 FAMILIES = ("floats", "8-bit integers", "dynamic range", "other types")
 WEIGHTED = ("Conv", "FusedConv", "Gemm", "FusedGemm", "QLinearConv", "QGemm")
+
+
+@dataclass(frozen=True)
+class More:
+    """Which further columns the tables have: the nodes of each command, load times and memory.
+
+    `factors` are those of the expected times of convolutions on this processor.
+    """
+
+    nodes: bool = False
+    start: bool = False
+    factors: Mapping[str, Factors] = field(default_factory=dict)
+
+    def name_columns(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield the names of the columns."""
+        if self.nodes:
+            yield from (f"{name} nodes" for name in names[1:])
+        if self.start:
+            yield from ("LiteRT load ms", "load ms", "LiteRT MB", "MB")
 
 
 @dataclass(frozen=True)
@@ -85,6 +111,8 @@ class Row:
     ratios: dict[str, float]
     nodes: tuple[NodeTime, ...] = ()
     messages: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    expected: float = nan
 
     @cached_property
     def top(self) -> str:
@@ -96,9 +124,9 @@ class Row:
         """Return the row of the table as text."""
         ratios = (format_number(ratio, 2) for ratio in self.ratios.values())
         reorders = sum(node.kind in REORDERS for node in self.nodes)
-        expected = format_number(compare_with_expectation(self.nodes), 2)
+        expected = format_number(self.expected, 2)
         numbers = (str(len(self.nodes)), str(reorders), expected)
-        return (self.model, format_number(self.litert, 3), *ratios, *numbers, self.top)
+        return (self.model, format_number(self.litert, 3), *ratios, *self.more, *numbers, self.top)
 
     def groups(self) -> list[tuple[str, ...]]:
         """Return the groups of nodes that take the most time, as rows of text."""
@@ -120,12 +148,11 @@ class Row:
         ]
 
 
-def compare_with_expectation(nodes: Sequence[NodeTime]) -> float:
+def compare_with_expectation(nodes: Sequence[NodeTime], factors: Mapping[str, Factors]) -> float:
     """Return the expected time of float convolutions and reorders divided by the measured time."""
-    block = 16 if instruction_sets().get("AVX-512") else 8
-    described = [(node, describe_node(node, block)) for node in nodes]
+    described = [(node, describe_node(node, find_block())) for node in nodes]
     known = [(node, *each) for node, each in described if each is not None]
-    expected = sum(FACTORS[block][kernel].estimate(*terms) for _, kernel, *terms in known)
+    expected = sum(factors[kernel].estimate(*terms) for _, kernel, *terms in known)
     measured = sum(1e6 * node.seconds for node, *_ in known)
     return expected / measured if measured else nan
 
@@ -173,37 +200,70 @@ def find_family(model: Path) -> str:
     return "other types" if "int16" in types else "8-bit integers"
 
 
-def is_short(model: Path, threads: int, least: float) -> bool:
-    """Return whether LiteRT runs a model in fewer than `least` milliseconds, without a doubt.
+def has_time(model: Path, threads: int, least: float, most: float) -> bool:
+    """Return whether LiteRT may run a model in `least` to `most` milliseconds.
 
     A model that ends the process is left out with a message: it would end the measurement, too.
     """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            ((seconds, _),) = pool.submit(infer, [model], 3, threads).result()
-        except BrokenProcessPool:
-            sys.stderr.write(f"LiteRT ends the process: {model}\n")
-            return True
-    return bool(seconds) and 1e3 * max(seconds) < least
+    try:
+        ((seconds, _),) = in_new_process(infer, [model], 3, threads)
+    except BrokenProcessPool:
+        sys.stderr.write(f"LiteRT ends the process: {model}\n")
+        return False
+    return not seconds or (1e3 * max(seconds) >= least and 1e3 * min(seconds) <= most)
 
 
-def measure(race: Race, model: Path, threads: int, runtime: str) -> Row:
+def measure(race: Race, model: Path, threads: int, runtime: str, more: More) -> Row:
     """Measure a model in LiteRT and with each command, and profile the first command's model."""
-    group = {m.command: m for m in inferences(race, model, threads, runtime)}
+    name = model.stem.rpartition("__")[2]  # published models: the folders are before the last "__"
+    try:
+        group = {m.command: m for m in inferences(race, model, threads, runtime)}
+    except BrokenProcessPool:  # more memory than there is, for example
+        unknown = dict.fromkeys(race.commands, nan)
+        return Row(name, find_family(model), nan, unknown, (), (f"{model}: a runtime ended",))
     litert = group.pop(LITERT)
     time = find_seconds(litert)
     ratios = {name: find_seconds(m) / time for name, m in group.items()}
     messages = tuple(describe_failure(m) for m in (litert, *group.values()) if m.failed)
-    name = model.stem.rpartition("__")[2]  # published models: the folders are before the last "__"
     row = Row(name, find_family(model), 1e3 * time, ratios, (), messages)
-    first = next(iter(race.commands))
-    if group[first].failed or runtime != "onnxruntime":
+    if runtime != "onnxruntime":
         return row
+    nodes: dict[str, tuple[NodeTime, ...]] = dict.fromkeys(race.commands, ())
+    starts = [start_model(model, threads)] if more.start else []
+    first = next(iter(race.commands))
     with TemporaryDirectory() as directory:
-        onnx = Path(directory) / "model.onnx"
-        convert(race.commands[first], model, onnx, race.timeout)
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            return replace(row, nodes=pool.submit(profile_model, onnx).result())
+        for command in race.commands if more.nodes else [first]:
+            if group[command].failed:
+                continue
+            onnx = Path(directory) / "model.onnx"
+            convert(race.commands[command], model, onnx, race.timeout)
+            nodes[command] = in_new_process(profile_model, onnx)
+            if more.start and command == first:
+                starts.append(start_model(onnx, threads))
+            onnx.unlink()
+    counts = [str(len(nodes[each]) or "-") for each in [*race.commands][1:] if more.nodes]
+    expected = compare_with_expectation(nodes[first], more.factors)
+    cells = (*counts, *format_starts(more, starts))
+    return replace(row, nodes=nodes[first], more=cells, expected=expected)
+
+
+def start_model(path: Path, threads: int) -> tuple[float, float]:
+    """Return the seconds until a model is loaded, and the MB that a run needs."""
+    return in_new_process(measure_start, path, threads)
+
+
+def format_starts(more: More, starts: Sequence[tuple[float, float]]) -> Iterator[str]:
+    """Yield milliseconds and MB in LiteRT and in ONNX Runtime; dashes if one did not run."""
+    if more.start:
+        known = [*starts, (nan, nan), (nan, nan)][:2]
+        for factor, numbers in zip((1e3, 1), zip(*known, strict=True), strict=True):
+            yield from (format_number(factor * number, 1) for number in numbers)
+
+
+def in_new_process(function: Callable[..., Result], *arguments: object) -> Result:
+    """Return the result of a function in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def find_seconds(measured: Latency) -> float:
@@ -222,13 +282,14 @@ def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def format_report(rows: Sequence[Row], names: Sequence[str]) -> str:
+def format_report(rows: Sequence[Row], names: Sequence[str], more: More) -> str:
     """Return a table for each family with the median ratios, the slow nodes, and the failures."""
     ours, *_ = names
     columns = (
         "model",
         "LiteRT ms",
         *(f"{name} x" for name in names),
+        *more.name_columns(names),
         "nodes",
         "reorders",
         "expected",
@@ -308,6 +369,9 @@ def main() -> None:
     add("--threads", type=int, default=1, help="of each inference (default 1)")
     add("--timeout", type=float, default=600, help="seconds each conversion may take")
     add("--least", type=float, default=0, help="leave out what LiteRT runs in fewer milliseconds")
+    add("--most", type=float, default=inf, help="leave out what LiteRT runs in more milliseconds")
+    add("--nodes", action="store_true", help="count the nodes of all commands")
+    add("--start", action="store_true", help="measure the load time, and the memory of a run")
     add("--only", choices=FAMILIES, help="measure the models of one table only")
     add("--target", default="onnxruntime", help="the --target of our conversions")
     add("--html", type=Path, help="also write a bar chart of the ratios to this file")
@@ -318,16 +382,18 @@ def main() -> None:
     models = find_models(options.models)
     if missing := [str(model) for model in models if not model.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
-    threads, least = options.threads, options.least
+    threads, least, most = options.threads, options.least, options.most
+    factors = in_new_process(fit_kernels, CHAINS, find_block()) if models else {}
+    more = More(options.nodes, options.start, factors)
     measured = (
-        measure(race, m, threads, runtime)
+        measure(race, m, threads, runtime, more)
         for m in models
-        if options.only in {None, find_family(m)} and not is_short(m, threads, least)
+        if options.only in {None, find_family(m)} and has_time(m, threads, least, most)
     )
-    rows = [row for row in measured if isnan(row.litert) or row.litert >= least]
+    rows = [row for row in measured if isnan(row.litert) or least <= row.litert <= most]
     names = list(race.commands)
     sys.stdout.write(f"Processor: {describe_processor()}; threads: {threads}\n\n")
-    sys.stdout.write(format_report(rows, names))
+    sys.stdout.write(format_report(rows, names, more))
     if options.html:
         options.html.write_text(draw_chart(rows, names))
 

@@ -66,7 +66,7 @@ def test_families_and_slow_nodes() -> None:
 
 
 def test_small_models_and_missing_files(tmp_path: Path) -> None:
-    for options in (("--least", "1000"), ("--only", "8-bit integers")):
+    for options in (("--least", "1000"), ("--most", "0"), ("--only", "8-bit integers")):
         result = run_latency(str(ASSETS / "keywords_float32.tflite"), *options)
         assert result.returncode == 0
         assert result.stdout.splitlines()[1:] == [""]
@@ -85,5 +85,26 @@ def test_a_model_that_ends_the_process_is_left_out(
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     latency = import_module("latency")
     monkeypatch.setattr(latency, "infer", end_process)
-    assert latency.is_short(Path("model.tflite"), 1, 0.3)
+    assert not latency.has_time(Path("model.tflite"), 1, 0.3, 1)
     assert capsys.readouterr().err == "LiteRT ends the process: model.tflite\n"
+
+
+def test_a_runtime_that_ends_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    latency, benchmark = import_module("latency"), import_module("benchmark")
+    monkeypatch.setattr(benchmark, "infer", end_process)
+    race = benchmark.Race({}, 1, 60)
+    row = latency.measure(race, Path("model.tflite"), 1, "onnxruntime", latency.More())
+    assert row.messages == ("model.tflite: a runtime ended",)
+
+
+def test_nodes_and_starts() -> None:
+    again = f"again={sys.executable} -m tflite2onnx -q {{tflite}} {{onnx}}"
+    model = str(ASSETS / "keywords_float32.tflite")
+    result = run_latency(model, "--nodes", "--start", "--command", again)
+    _, _, _, _, head, _, row, *_ = result.stdout.splitlines()
+    names, cells = ([c.strip() for c in line.strip("|").split("|")] for line in (head, row))
+    found = dict(zip(names, cells, strict=True))
+    assert found["again nodes"] == found["nodes"]
+    numbers = ("LiteRT load ms", "load ms", "LiteRT MB", "MB")
+    assert all(float(found[name]) > 0 for name in numbers)

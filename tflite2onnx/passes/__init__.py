@@ -182,6 +182,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
+    # ONNX Runtime has slow kernels for these.
+    apply_if_valid("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
     # Softmax along another axis than the last is slow.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.
@@ -192,6 +194,10 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
+    # A product of an image and one pixel leaves the blocked layout of convolutions.
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
+    # ONNX Runtime adds constants outside of the blocked layout of convolutions.
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.

@@ -12,8 +12,9 @@ RESHAPES = Reshape.codes  # operators that keep the elements in the same sequenc
 ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
 # What networks have between convolutions; others were not measured.
 _KEEPS_AXES = (
-    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC"),
-    *("MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6", "SUB", "TANH"),
+    *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "GELU", "HARD_SIGMOID", "HARD_SWISH"),
+    *("LEAKY_RELU", "LOGISTIC", "MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6"),
+    *("RELU_0_TO_1", "RELU_N1_TO_1", "SUB", "TANH"),
 )
 _IMAGE = 4  # axes
 
@@ -58,3 +59,12 @@ def find_images(graph: Graph) -> set[Tensor]:
         if keeps or find_convolved_input(op) is not None:
             images.update(t for t in op.outputs if t.rank == _IMAGE)
     return images
+
+
+def has_integer_filters(graph: Graph) -> bool:
+    """Return whether a convolution has filters that are no floats.
+
+    Products of integers store images with channels last, outside of the blocks of convolutions.
+    """
+    convolutions = (op for op in graph.ops if find_convolved_input(op) is not None)
+    return any(t is not None and not is_float(t) for op in convolutions for t in op.inputs[1:2])

@@ -48,6 +48,7 @@ class Rewriter:
         code: str,
         x: Tensor,
         filters: Array,
+        biases: Array | None = None,
         *,
         output: Tensor | None = None,
         like: Tensor | None = None,
@@ -56,11 +57,14 @@ class Rewriter:
     ) -> Tensor:
         """Add CONV_2D or DEPTHWISE_CONV_2D with constant filters of one pixel; see `op`."""
         target = output or like or x
-        label = f"{target.name}/{name or code.lower()}/filters"
+        label = f"{target.name}/{name or code.lower()}"
+        constants = [Tensor(f"{label}/filters", filters.shape, x.dtype, filters)]
+        if biases is not None:
+            constants.append(Tensor(f"{label}/biases", biases.shape, x.dtype, biases))
         return self.op(
             code,
             x,
-            Tensor(label, filters.shape, x.dtype, filters),
+            *constants,
             output=output,
             like=like,
             name=name,

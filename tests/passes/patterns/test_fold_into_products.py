@@ -58,8 +58,8 @@ def test_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("code", FILTERS)
-@pytest.mark.parametrize("name", ["ADD", "SUB", "MUL"])
-@pytest.mark.parametrize("constant", [2.5, [[3, -1, 0, 1, 2]]], ids=["one", "each"])
+@pytest.mark.parametrize("name", ["ADD", "SUB", "MUL", "DIV"])
+@pytest.mark.parametrize("constant", [2.5, [[3, -1, 0.5, 1, 2]]], ids=["one", "each"])
 def test_numbers(code: str, name: str, constant: Any) -> None:
     data = model(code, (name, constant))
     assert [op.code for op in fold(read_model(data).graphs[0]).ops] == [code]
@@ -86,10 +86,12 @@ def test_two_operators() -> None:
     [
         model("CONV_2D", ("MUL", 2), options={"fused_activation_function": "RELU"}),
         model("CONV_2D", ("MUL", 2), two=True),
+        model("CONV_2D", ("DIV", [1, 2, 0, 3, 4])),
+        model("CONV_2D", ("DIV", 1e-45)),
         model("CONV_2D", ("ADD", np.ones((4, 6, 5)))),
         model("CONV_2D", ("ADD", np.ones((6, 1)))),
     ],
-    ids=["activation", "two readers", "each pixel", "each column"],
+    ids=["activation", "two readers", "zero", "tiny", "each pixel", "each column"],
 )
 def test_other_operators(data: bytes) -> None:
     graph = read_model(data).graphs[0]

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
+from tests.support.graph_text import (
+    assert_rewritten,
+    check_pass,
+    check_unchanged,
+    eliminate_dead_after,
+    make_model,
+)
 from tflite2onnx.passes.patterns.fuse_activations import fuse_activations
 from tflite2onnx.reader.model import read_model
 
@@ -134,6 +140,26 @@ def test_before_and_after() -> None:
 
     graph = read_model(spell(hard_sigmoid)).graphs[0]
     check_pass(fuse, graph, before, after, "fused_activation_function", "alpha", "beta")
+
+
+@pytest.mark.parametrize(("code", "number"), [("MUL", 0.1666666716337204), ("DIV", 6.0)])
+def test_the_biases_of_a_convolution_have_the_three(code: str, number: float) -> None:
+    words = "padding=SAME, stride_h=1, stride_w=1, fused_activation_function"
+    filters = "float32[5,1,1,4], float32[5]"
+    before = f"""
+        inputs x: float32[1,2,3,4]
+        a: float32[1,2,3,5] = CONV_2D(x, {filters}, {words}=RELU6)
+        y: float32[1,2,3,5] = {code}(a, {number})
+        return y
+    """
+    after = f"""
+        inputs x: float32[1,2,3,4]
+        a: float32[1,2,3,5] = CONV_2D(x, {filters}, {words}=NONE)
+        y: float32[1,2,3,5] = HARD_SIGMOID(a, alpha=0.16666666666666666, beta=0.0)
+        return y
+    """
+    assert_rewritten(fuse_activations, before, after)
+    check(make_model(before), tolerance=1e-5)
 
 
 def other_knee(m: Spelled, x: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
-"""ADD, SUB and MUL by constants behind a convolution or a dense layer go into its constants.
+"""ADD, SUB, MUL and DIV by constants behind a convolution or a dense layer go into its constants.
 
     (x W + b) * m = x (W m) + b m
+    (x W + b) / d = x (W / d) + b / d
     (x W + b) + c = x W + (b + c)
 
 ONNX Runtime does this when it loads a convolution, but not for a dense layer: a cell of an LSTM
@@ -13,7 +14,7 @@ operator is folded if
 2. all tensors are float32; filters and biases are constant;
 3. the constant has one element for each output channel, or only one;
 4. the filters are stored as float32, if they are multiplied: filters that are stored as float16
-   would take twice the bytes.
+   would take twice the bytes. The reciprocals of divisors are finite.
 
 Products of filters are rounded once more, which changes a result by 1e-7 of the range.
 """
@@ -42,7 +43,8 @@ _PRODUCT = Named(
         ("RESHAPE", ("FULLY_CONNECTED", "data", "weights#", ...), ...),
     ),
 )
-_FOLDED = Activated(OneOf(*((code, _PRODUCT, "constant#") for code in ("ADD", "MUL", "SUB"))))
+_CODES = ("ADD", "DIV", "MUL", "SUB")
+_FOLDED = Activated(OneOf(*((code, _PRODUCT, "constant#") for code in _CODES)))
 
 
 def fold_into_products(graph: Graph) -> Graph:
@@ -62,7 +64,7 @@ def _fold_constant(found: Match) -> tuple[Op, ...]:
     if found.tensors["x"].sizes != y.sizes or not all(map(is_float, operands)):
         return ()
     channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
-    vector = _spread_over_channels(constant, y, channels)
+    vector = spread_over_channels(constant, y, channels)
     if not vector.size or (bias is not ABSENT and bias.data is None):
         return ()
     flat = new_tensor(product.outputs[0], op.code.lower()) if between else y
@@ -73,7 +75,7 @@ def _fold_constant(found: Match) -> tuple[Op, ...]:
     return (whole, *moves)
 
 
-def _spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array:
+def spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array:
     """Return a constant as [C], no elements if it varies along another axis than the channels.
 
     The channels are the last axes of y.
@@ -97,7 +99,12 @@ def _combine_constants(
         old = bias.values.astype(np.float32).reshape(-1)
     if len(old) != len(vector):
         return None
-    if op.code == "MUL":
+    if op.code in ("DIV", "MUL"):
+        if op.code == "DIV":
+            with np.errstate(divide="ignore", over="ignore"):
+                vector = 1 / vector
+            if not np.isfinite(vector).all():
+                return None
         axis = _CHANNELS[product.code] % weights.rank
         if data.dtype != np.float32:
             return None
@@ -109,7 +116,7 @@ def _combine_constants(
         old = old + vector if op.code == "ADD" else old - vector
     x, y = product.inputs[0], op.outputs[0]
     biases: tuple[Tensor | None, ...] = (None,)
-    if op.code != "MUL" or bias is not ABSENT:
+    if op.code in ("ADD", "SUB") or bias is not ABSENT:
         biases = (Tensor(f"{y.name}/bias", old.shape, y.dtype, np.asarray(old, np.float32)),)
     whole = replace(product, inputs=(x, weights, *biases), outputs=(output,))
     return whole.with_activation(op.activation)

@@ -1,7 +1,8 @@
 """Recognise activation functions that a model spells out.
 
     RELU6         min(max(x, 0), 6)
-    HARD_SIGMOID  relu6(x + 3) / 6, and a x + b limited to 0 and 1
+    HARD_SIGMOID  relu6(x + 3) / 6, and a x + b limited to 0 and 1; relu6(x) / 6, if a convolution
+                  or a dense layer computes x and applies RELU6, because its biases have the 3
     HARD_SWISH    x relu6(x + 3) / 6
     GELU          0.5 x (1 + erf(x / sqrt 2)), 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
@@ -21,13 +22,14 @@ Add and Log. Swish stays too, because ONNX Runtime fuses Sigmoid and Mul itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import pi, sqrt
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
-from tflite2onnx.passes.rewriter import as_builtin
+from tflite2onnx.passes.rewriter import as_builtin, new_tensor
 
 
 def fuse_activations(graph: Graph) -> Graph:
@@ -59,6 +61,14 @@ def _make_hard_sigmoid(found: Match) -> Op | None:
     return as_builtin(found.last, "HARD_SIGMOID", found.tensors["x"], alpha=alpha, beta=beta)
 
 
+def _bound_product(found: Match) -> list[Op]:
+    """Return a convolution without its activation RELU6, and a sixth of RELU6 as HardSigmoid."""
+    *_, product = found.ops
+    inner = new_tensor(product.outputs[0], "unbounded")
+    plain = replace(product.with_activation("NONE"), outputs=(inner,))
+    return [plain, as_builtin(found.last, "HARD_SIGMOID", inner, alpha=1 / 6, beta=0.0)]
+
+
 def _make_gelu(found: Match) -> Op:
     approximate = any("TANH" in (op.code, op.activation) for op in found.ops)
     return as_builtin(found.last, "GELU", found.tensors["x"], approximate=approximate)
@@ -80,6 +90,9 @@ _HARD_SWISH = OneOf(
     ("DIV", ("MUL", "x", _GATE), 6),
     ("MUL", "x", ("DIV", _GATE, 6)),
 )
+# Converters add the 3 to the biases of a convolution, which applies the RELU6.
+_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+_BOUNDED = OneOf(*(("RELU6", (code, "data", "weights#", ...)) for code in _PRODUCTS))
 _LINE: Pattern = ("ADD", ("MUL", "x", "alpha#"), "beta#")
 _HARD_SIGMOID = OneOf(
     ("MUL", _GATE, 1 / 6),
@@ -98,5 +111,11 @@ RULES = (
     Rule("Relu6", "RELU6", _RELU6, _make_relu6, _keeps_shape),
     Rule("HardSwish", "HARD_SWISH", _HARD_SWISH, _make_hard_swish, _keeps_shape),
     Rule("HardSigmoid", "HARD_SIGMOID", _HARD_SIGMOID, _make_hard_sigmoid, _keeps_shape),
+    Rule(
+        "sixth of the Relu6 of a convolution or dense layer",
+        "the same without Relu6, HARD_SIGMOID",
+        OneOf(("MUL", _BOUNDED, 1 / 6), ("DIV", _BOUNDED, 6)),
+        _bound_product,
+    ),
     Rule("Gelu", "GELU", _GELU, _make_gelu, _keeps_shape),
 )

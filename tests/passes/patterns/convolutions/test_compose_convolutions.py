@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, Tensor, check
-from tests.support.graph_text import check_pass, check_unchanged
+from tests.support.graph_text import check_pass, check_unchanged, make_model, parse_graph
 from tflite2onnx.passes.patterns.convolutions.compose_convolutions import compose_convolutions
 from tflite2onnx.reader.model import read_model
 
@@ -143,3 +143,18 @@ def test_integers() -> None:
         (x,) = m.op("CONV_2D", [x, w], [y], **STEP)
     m.output(x)
     check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
+
+
+def test_three_convolutions() -> None:
+    """The second convolution is composed with the first; the third reads the result."""
+    image, step = "float32[1,32,32,32]", "padding=SAME, stride_h=1, stride_w=1"
+    text = f"""
+        inputs x: {image}
+        a: {image} = CONV_2D(x, float32[32,1,1,32], float32[32], {step})
+        b: {image} = CONV_2D(a, float32[32,1,1,32], float32[32], {step})
+        c: {image} = CONV_2D(b, float32[32,1,1,32], float32[32], {step})
+        return c
+    """
+    (only,) = compose_convolutions(parse_graph(text)).ops
+    assert only.is_builtin("CONV_2D")
+    check(make_model(text), tolerance=1e-5)

@@ -140,6 +140,19 @@ def test_other_numbers_of_channels(channels: int, monkeypatch: pytest.MonkeyPatc
     check_unchanged(pad_channels, graph)
 
 
+@pytest.mark.parametrize(("channels", "padded"), [(33, 33), (18, 18), (22, 24), (27, 32), (50, 56)])
+def test_much_padding_needs_a_depthwise_convolution(channels: int, padded: int) -> None:
+    def convolve(m: Network, x: Tensor) -> Tensor:
+        return m.apply("ABS", m.apply("ABS", x))
+
+    plain, depthwise = bottleneck(convolve, channels), bottleneck(channels=channels)
+    sizes = [
+        pad_channels(read_model(data).graphs[0]).ops[0].outputs[0].shape[-1]
+        for data in (plain, depthwise)
+    ]
+    assert sizes == [padded, -(-channels // 8) * 8]
+
+
 def test_channels_between_blocks() -> None:
     """12 channels are no block, with AVX-512 or AVX2."""
     result = check(bottleneck(channels=12))

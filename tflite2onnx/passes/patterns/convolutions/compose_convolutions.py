@@ -31,12 +31,13 @@ _MOST = 1 << 18  # elements of the filters
 
 def compose_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of two where that is faster."""
-    pairs = [(op, both) for op in graph.ops if (both := _compose(op, graph))]
-    if not pairs:
+    last = [op for op in graph.ops if _compose(op, graph) is not None]
+    if not last:
         return graph
     first = times = estimate_times(graph)
-    for op, both in pairs:
-        ops = tuple(both if each is op else each for each in graph.ops)
+    for op in last:
+        both = _compose(op, graph)  # the convolution before it may be another one by now
+        ops = tuple(both if both and each is op else each for each in graph.ops)
         changed = eliminate_dead_operators(replace(graph, ops=ops))
         if (expected := estimate_times(changed)).is_better(times, first):
             graph, times = changed, expected

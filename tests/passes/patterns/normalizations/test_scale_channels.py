@@ -1,0 +1,69 @@
+"""Products and sums with constants become depthwise convolutions; see scale_channels.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import check
+from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
+from tflite2onnx.passes.patterns.normalizations.scale_channels import scale_channels
+
+STEP = "padding=SAME, stride_h=1, stride_w=1"
+ONES = "[1.0, 1.0, 1.0, 1.0]"
+ZEROS = "[0.0, 0.0, 0.0, 0.0]"
+NUMBERS = "[1.0, 2.0, 3.0, 4.0]"
+
+
+def surround(calls: str, channels: int = 4) -> str:
+    """Return operators on a sum of two images, x, with a result y, between convolutions."""
+    image = f"float32[1,5,6,{channels}]"
+    filters = f"float32[{channels},1,1,{channels}], float32[{channels}]"
+    return f"""
+        inputs i: {image}
+        a: {image} = CONV_2D(i, {filters}, {STEP})
+        x: {image} = ADD(a, a)
+        {calls}
+        z: {image} = CONV_2D(y, {filters}, {STEP})
+        return z
+    """
+
+
+@pytest.mark.parametrize(
+    ("calls", "filters", "biases"),
+    [
+        (f"y: T = MUL(x, {NUMBERS}, ACT)", NUMBERS, ZEROS),
+        ("y: T = MUL(x, 2.0, ACT)", "[2.0, 2.0, 2.0, 2.0]", ZEROS),
+        (f"y: T = ADD(x, {NUMBERS}, ACT)", ONES, NUMBERS),
+        (f"y: T = SUB(x, {NUMBERS}, ACT)", ONES, "[-1.0, -2.0, -3.0, -4.0]"),
+        (f"m: T = MUL(x, [[[{NUMBERS}]]]); y: T = ADD(m, {ONES}, ACT)", NUMBERS, ONES),
+        (f"m: T = MUL({NUMBERS}, x); y: T = SUB(m, 1.0, ACT)", NUMBERS, "[-1.0, -1.0, -1.0, -1.0]"),
+    ],
+)
+@pytest.mark.parametrize("activation", ["NONE", "RELU"])
+def test_before_and_after(calls: str, filters: str, biases: str, activation: str) -> None:
+    act = f"fused_activation_function={activation}"
+    image = "float32[1,5,6,4]"
+    before = calls.replace(": T", f": {image}").replace("ACT", act).replace("; ", "\n        ")
+    step = f"padding=VALID, stride_h=1, stride_w=1, {act}"
+    after = f"y: {image} = DEPTHWISE_CONV_2D(x, [[[{filters}]]], {biases}, {step})"
+    assert_rewritten(scale_channels, surround(before), surround(after))
+    check(make_model(surround(before)), tolerance=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "channels"),
+    [
+        ("y: float32[1,5,6,6] = MUL(x, 2.0)", 6),
+        ("y: float32[1,5,6,4] = MUL(x, float32[1,5,6,1])", 4),
+        ("y: float32[1,5,6,4] = MUL(x, a)", 4),
+        ("y: float32[1,5,6,4] = MUL(i, 2.0)", 4),
+        ("y: float32[1,5,6,4] = SUB(2.0, x)", 4),
+    ],
+)
+def test_other_operators_stay(call: str, channels: int) -> None:
+    check_unchanged(scale_channels, parse_graph(surround(call, channels)))
+
+
+def test_outputs_of_the_graph_stay() -> None:
+    text = surround("y: float32[1,5,6,4] = MUL(x, 2.0)").replace("return z", "return y")
+    check_unchanged(scale_channels, parse_graph(text))

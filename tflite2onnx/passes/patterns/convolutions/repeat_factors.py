@@ -1,0 +1,61 @@
+"""A factor of each channel is repeated for all pixels of an image, for ONNX Runtime.
+
+Squeeze and excitation multiplies an image by a computed factor for each channel. ONNX Runtime
+resizes images, and multiplies images of one shape, in the blocked layout of convolutions. An image
+and a single pixel are multiplied outside of the blocks, between three reorders. With repeated
+factors the bottlenecks of MobileNet v3 with 7x7 to 28x28 pixels take 0.86 to 0.97 of the time, and
+those with 56x56 pixels 0.95 to 0.97 (one thread of an AMD EPYC, family 26). MUL and ADD are changed
+if
+
+1. both inputs are float32 images that depend on convolutions (`find_images`);
+2. one has the shape of the result, whose height and width are known, and the other has one pixel;
+3. no convolution of the graph has integer filters: its products store images with channels last.
+"""
+
+from __future__ import annotations
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import find_images, has_integer_filters
+from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+
+
+def repeat_factors(graph: Graph) -> Graph:
+    """Return the graph with images of one shape in products and sums."""
+    return apply_rules(RULES, graph)
+
+
+def _resize_pixel(found: Match) -> list[Op]:
+    """Return the pixel with the size of the image, and the product; [] unless 1 to 3 hold."""
+    op, x, pixel = found.last, found.tensors["x"], found.tensors["pixel"]
+    images, y = found.analyze(find_images), op.outputs[0]
+    if x not in images or pixel not in images or {1, 2} & set(y.symbols):
+        return []
+    if found.analyze(has_integer_filters):
+        return []
+    (_, *size, _), single = y.shape, (y.sizes[0], 1, 1, y.sizes[-1])
+    if x.sizes != y.sizes or pixel.sizes != single or size == [1, 1]:
+        return []
+    rw = Rewriter(op)
+    repeated = rw.op(
+        "RESIZE_NEAREST_NEIGHBOR",
+        pixel,
+        int32_constant(f"{pixel.name}/size", size),
+        like=y,
+        name="repeated",
+        align_corners=False,
+        half_pixel_centers=False,
+    )
+    rw.op(op.code, x, repeated, output=y, **op.options)
+    return rw.ops
+
+
+RULES = (
+    Rule(
+        "product or sum of an image and one computed pixel, between convolutions",
+        "RESIZE_NEAREST_NEIGHBOR, MUL or ADD",
+        Activated(OneOf(("MUL", "x", "pixel"), ("ADD", "x", "pixel"))),
+        _resize_pixel,
+    ),
+)

@@ -1,0 +1,88 @@
+"""Products and sums with constants of channels become depthwise convolutions, for ONNX Runtime.
+
+    x m + c = the depthwise convolution of x with 1x1 filters m and biases c
+
+Normalizations before a convolution are products and sums with constants of each channel, behind a
+concatenation or a sum (DenseNet, ResNet v2). ONNX Runtime adds them outside of the blocked layout
+of convolutions, and applies the activation there, between two reorders; a convolution does both in
+the blocks. DenseNet121 takes 0.85 of the time (160x160 pixels, one thread of an AMD EPYC, family
+26). A product, a sum, or a sum of a product is replaced if
+
+1. it is a float32 image that depends on a convolution by operators that keep the order of the axes
+   (`find_images`), and no output of the graph;
+2. the constants have one element for each channel, or only one, and the channels are a multiple
+   of 4: ONNX Runtime computes others one by one;
+3. no convolution of the graph has integer filters: its products store images with channels last.
+
+An infinite number times a factor of 0 is NaN in both forms. Products are rounded before sums in the
+one form and not in the other, which changes a result by 1e-7 of the range.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import find_images, has_integer_filters
+from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
+from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.tensor import Array
+
+_ALIGNMENT = 4  # channels
+_IMAGE = 4  # axes
+
+
+def scale_channels(graph: Graph) -> Graph:
+    """Return the graph with depthwise convolutions in place of products and sums with constants."""
+    return apply_rules(RULES, graph)
+
+
+def _make_convolution(found: Match) -> list[Op]:
+    """Return the convolution, [] unless the conditions hold."""
+    op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
+    if x not in found.analyze(find_images) or y in found.graph.outputs or x.sizes != y.sizes:
+        return []
+    if found.analyze(has_integer_filters):
+        return []
+    factors = _read_vector(found, "factors#", 1)
+    offsets = _read_vector(found, "offsets#", 0)
+    fits = min(factors.size, offsets.size) > 0 and y.shape[-1] % _ALIGNMENT == 0
+    if _IMAGE - 1 in y.symbols or not fits:
+        return []
+    rw = Rewriter(op)
+    rw.convolve(
+        "DEPTHWISE_CONV_2D",
+        x,
+        factors.reshape(1, 1, 1, -1),
+        -offsets if op.is_builtin("SUB") else offsets,
+        output=y,
+        activation=op.activation,
+    )
+    return rw.ops
+
+
+def _read_vector(found: Match, name: str, default: float) -> Array:
+    """Return a constant as [C], no elements if it has other axes; a default if there is none."""
+    y = found.last.outputs[0]
+    if name not in found.tensors:
+        return np.full(y.shape[-1], default, np.float32)
+    return spread_over_channels(found.tensors[name], y, y.shape[-1])
+
+
+_PRODUCT: Pattern = ("MUL", "x", "factors#")
+RULES = (
+    Rule(
+        "products and sums with constants between convolutions",
+        "DEPTHWISE_CONV_2D",
+        Activated(
+            OneOf(
+                *((code, _PRODUCT, "offsets#") for code in ("ADD", "SUB")),
+                _PRODUCT,
+                *((code, "x", "offsets#") for code in ("ADD", "SUB")),
+            )
+        ),
+        _make_convolution,
+    ),
+)
