@@ -12,6 +12,9 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.conformance.rows import ROWS
 from tests.conformance.table import Bound
 from tests.support.facts import OPERATORS, TENSOR_TYPES
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.op import operator_for
+from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
     from tests.support.facts import Table
@@ -39,7 +42,17 @@ def bound_of_file(data: bytes, bound: Bound) -> Bound:
         bounds = [bound, *_bounds_of_operators(schema.ModelT.InitFromPackedBuf(data))]
     except (struct.error, ArithmeticError, ValueError, TypeError, IndexError, AttributeError):
         return bound  # LiteRT does not run the file
+    bounds += _bounds_of_classes(data)
     return Bound(max(each.part for each in bounds), max(each.steps for each in bounds))
+
+
+def _bounds_of_classes(data: bytes) -> list[Bound]:
+    """Return the steps that the operators' classes allow, which may depend on their shapes."""
+    try:
+        ops = [op for graph in read_model(data).graphs for op in graph.ops]
+        return [Bound(0, operator_for(op).allowed_steps) for op in ops if op.outputs]
+    except (ConversionError, ArithmeticError, ValueError, IndexError):
+        return []
 
 
 def _bounds_of_operators(model: Table) -> Iterator[Bound]:

@@ -247,9 +247,12 @@ class ShapeWalk:
         """Note the elements of a list of integers that joins lists, some of which are known."""
         if not self._is_open or not isinstance(operator, Foldable) or not operator.joins_elements:
             return
-        (y, *others), inputs = op.outputs, op.inputs[:1] if operator.keeps_sequence else op.inputs
+        inputs = op.inputs[:1] if operator.keeps_sequence else op.inputs
         lists = [self._list_elements(t) for t in inputs if t is not None]
-        if others or self.known[y].rank > 1 or not _is_integer(y) or None in lists:
+        if len(op.outputs) != 1 or None in lists:
+            return
+        y = op.outputs[0]
+        if self.known[y].rank > 1 or not _is_integer(y):
             return
         elements = [element for each in lists if each is not None for element in each]
         if any(element is not None for element in elements):

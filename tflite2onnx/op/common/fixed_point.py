@@ -35,6 +35,7 @@ _NEAR = 2.0**-10
 _SORTED = sorted(product(range(-24, 25), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
 # They are tried in groups, because most sums need a short move.
 _GROUPS = (_SORTED[:1], _SORTED[1:13], _SORTED[13:265], _SORTED[265:])
+_MOST_NUMBERS = 1 << 22  # in memory at a time, for several scales
 _MOVES = [np.array(moves, np.float32).T for moves in _GROUPS]
 
 
@@ -153,9 +154,14 @@ class _Sums(NamedTuple):
 
     def count_errors(self, p: Array, q: Array) -> Array:
         """Return how many results of ONNX Runtime's kernels differ: [n], for n scales of inputs."""
+        rows = max(1, _MOST_NUMBERS // max(len(self.a), 1))
+        parts = [slice(i, i + rows) for i in range(0, len(p), rows)]
+        return np.concatenate([self._count_errors(p[part, None], q[part, None]) for part in parts])
+
+    def _count_errors(self, p: Array, q: Array) -> Array:
         low, high = integer_range(self.dtype)
         errors = np.zeros(len(p), np.int64)
-        for sums in self._round_sums(p[:, None], q[:, None]):
+        for sums in self._round_sums(p, q):
             errors += (np.minimum(np.maximum(sums, low), high) != self.expected).sum(axis=1)
         return errors
 

@@ -18,6 +18,7 @@ from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _RANKS = (3, 4)
+_MOST_ELEMENTS = 1 << 62  # more would not fit into the integers for sizes
 # An axis, whether the part is the position within a block along that axis, and the size.
 _Part = tuple[int, bool, int]
 
@@ -154,7 +155,10 @@ class SpaceToBatch(_Batches):
     def _sizes(self) -> Shape:
         """The batch of the image, the number of blocks along each spatial axis, the channels."""
         block, pairs = self._block, zip(self.input(0).shape, self._edges, strict=True)
-        return tuple(self._divide_sizes([size + sum(pads) for size, pads in pairs], block))
+        padded = [size + sum(pads) for size, pads in pairs]
+        if prod(size for size in padded if is_known(size)) > _MOST_ELEMENTS:
+            raise OperatorError(f"the padded sizes must have at most 2**62 elements, got {padded}")
+        return tuple(self._divide_sizes(padded, block))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         if self.has_data_dependent_shape:

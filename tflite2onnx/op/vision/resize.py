@@ -138,10 +138,11 @@ class ResizeBilinear(Resize):
 
         Two neighbours may be 255 steps apart.
         """
-        if self.input(0).dtype is not DType.INT8 or 0 in self.output.shape:
+        x = self.input(0)
+        if x.dtype is not DType.INT8 or self._has_dynamic_size or 0 in x.shape:
             return super().allowed_steps
-        align = bool(self.options.align_corners)
-        sizes = [(self.input(0).shape[axis], self.output.shape[axis]) for axis in (1, 2)]
+        align, new = bool(self.options.align_corners), ints(self, 1)
+        sizes = zip(x.shape[1:3], new, strict=True)
         return 1 + int(255 * sum(_find_displacement(*pair, align=align) for pair in sizes))
 
     @property

@@ -42,6 +42,7 @@ V = TypeVar("V")
 Pattern: TypeAlias = "str | float | Composite | tuple[Any, ...]"
 _REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")  # the operators with `keep_dims` that patterns have
 _CLOSE = 1e-6  # relative difference of numbers
+_PAIR = 2  # inputs
 
 
 class Composite:
@@ -198,7 +199,9 @@ class PatternMatcher(ABC, Generic[V]):
             here = found
             if op is not None and not found.shared:
                 here = found._replace(ops=(*found.ops, op))
-            for each in permutations(inputs) if commutes(code) else [inputs]:
+            # Operators of a damaged file may have many inputs, whose permutations have no end.
+            swaps = commutes(code) and len(inputs) == _PAIR
+            for each in permutations(inputs) if swaps else [inputs]:
                 yield from self._match_inputs(patterns, each, here)
 
     def _match_inputs(
