@@ -12,6 +12,7 @@ from tflite2onnx.utils.processor import describe_processor
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "latency.py"
 ASSETS = SCRIPT.parent.parent / "assets" / "models"
+SLOW = 1.1  # as in the script: the ratio above which nodes are shown
 
 
 def run_latency(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -55,14 +56,23 @@ def test_families_and_slow_nodes() -> None:
         "Networks of other types:",
         "Above 1.1 times the time of LiteRT:",
     ]
-    for name in names:
-        assert any(line.startswith(f"| {name} | ") for line in lines)
-    (windows,) = (line for line in lines if line.startswith("| keywords_float32 | Conv 1x5 | 1 |"))
-    *_, share, microseconds, products = (cell.strip() for cell in windows.strip("|").split("|"))
-    assert share.endswith("%")
-    assert min(float(microseconds), float(products)) > 0
-    (integers,) = (line for line in lines if line.startswith("| keywords_int8 | QLinearConv"))
-    assert integers.endswith(" - |")  # ONNX Runtime's profile does not have the packed weights
+    first = {name: _find_cells(lines, f"| {name} | ")[0] for name in names}
+    # Beside other programs a small network may be fast now and then.
+    slow = {name for name, cells in first.items() if float(cells[2]) > SLOW}
+    windows = _find_cells(lines, "| keywords_float32 | Conv 1x5 | 1 |")
+    assert len(windows) == ("keywords_float32" in slow)
+    for *_, share, microseconds, products in windows:
+        assert share.endswith("%")
+        assert min(float(microseconds), float(products)) > 0
+    integers = _find_cells(lines, "| keywords_int8 | QLinearConv")
+    assert len(integers) == ("keywords_int8" in slow)
+    # ONNX Runtime's profile does not have the packed weights.
+    assert all(cells[-1] == "-" for cells in integers)
+
+
+def _find_cells(lines: list[str], start: str) -> list[list[str]]:
+    found = [line for line in lines if line.startswith(start)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
 
 
 def test_small_models_and_missing_files(tmp_path: Path) -> None:

@@ -166,8 +166,14 @@ def infer_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
     known, (inputs, outputs) = _Known(), _parse_declaration(declared)
     for operand, tensor in inputs.pair(op.inputs):
         known.add_sizes(operand, tensor)
-    shapes: list[Sequence[Any]] = [t.shape for t in op.outputs]
-    for i, (operand, tensor) in enumerate(outputs.pair(op.outputs)):
-        shape = known.find_shape(operand, tensor)
-        shapes[i] = tensor.shape if any(isinstance(size, str) for size in shape) else shape
-    return shapes
+    # A declared shape is read only where no axes of inputs give the shape.
+    pairs = [*outputs.pair(op.outputs)]
+    found = [known.find_shape(operand, tensor) for operand, tensor in pairs]
+    rest = op.outputs[len(pairs) :]
+    return [
+        *(
+            tensor.shape if any(isinstance(size, str) for size in shape) else shape
+            for shape, (_, tensor) in zip(found, pairs, strict=True)
+        ),
+        *(tensor.shape for tensor in rest),
+    ]

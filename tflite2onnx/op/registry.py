@@ -67,7 +67,8 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
     keys = [_find_key(code, custom=custom) for code in codes]
 
     def register_class(cls: T) -> T:
-        check_class(cls)
+        if check_class(cls).emit is Operator.emit:
+            raise RegistrationError(f"{_find_name(cls)} must have the method emit")
         for key in keys:
             if key in _registered:
                 raise RegistrationError(
@@ -98,13 +99,11 @@ def check_class(cls: object) -> type[Operator]:
     """Return the class if it can be registered.
 
     Raises:
-        RegistrationError: it is not a subclass of Operator, has no `emit`, or has a hook of a trait
-            without the trait: nothing would call the hook.
+        RegistrationError: it is not a subclass of Operator, or has a hook of a trait without the
+            trait: nothing would call the hook.
     """
     if not (isinstance(cls, type) and issubclass(cls, Operator)):
         raise RegistrationError(f"{cls!r} must be a subclass of tflite2onnx.operators.Operator")
-    if cls.emit is Operator.emit:
-        raise RegistrationError(f"{_find_name(cls)} must have the method emit")
     for trait in TRAITS:
         hooks = [name for name in vars(trait) if hasattr(cls, name) and not hasattr(Operator, name)]
         if hooks and not issubclass(cls, trait):

@@ -120,7 +120,7 @@ class MovedZeroPoints:
     def _compute_real(self, op: Op) -> list[Op]:
         """Return an operator on real numbers, and sums with the constants that it needs."""
         result, rw = op.outputs[0], Rewriter(op)
-        reals = [self._read(rw, x, is_sum=op.code in _SUMS) for x in op.inputs]
+        reals = [self._read_real(rw, x, is_sum=op.code in _SUMS) for x in op.inputs]
         shift = self.find_shift(result)
         for sign, x in zip(_SUMS.get(op.code, ()), op.inputs, strict=False):
             shift -= sign * self.find_shift(x)
@@ -136,7 +136,7 @@ class MovedZeroPoints:
             rw.op("QUANTIZE", value, output=result, divides=True)
         return rw.ops
 
-    def _read(self, rw: Rewriter, x: Tensor | None, *, is_sum: bool) -> Tensor | None:
+    def _read_real(self, rw: Rewriter, x: Tensor | None, *, is_sum: bool) -> Tensor | None:
         """Return the real numbers of an input; those of a sum may lack the shift."""
         if x is None or not is_quantized(x):
             return x
@@ -220,17 +220,18 @@ def _has_zero_point(tensor: Tensor) -> bool:
 
 def _find_zero_point(tensor: Tensor) -> int:
     """Return the zero point of a tensor as int8."""
-    return int(_signed(tensor).zero_point[0])
+    return int(_store_as_int8(tensor).zero_point[0])
 
 
-def _signed(tensor: Tensor) -> Quantization:
+def _store_as_int8(tensor: Tensor) -> Quantization:
+    """Return the scales and zero points of a tensor that is stored as int8."""
     storage = move_zero_point(file_storage(tensor), DType.INT8)
     assert storage.quantization is not None  # noqa: S101 - quantized tensors only
     return storage.quantization
 
 
 def _drop_zero_point(tensor: Tensor) -> Tensor:
-    own = _signed(tensor)
+    own = _store_as_int8(tensor)
     plain = replace(own, zero_point=np.zeros_like(own.zero_point))
     return replace(tensor, dtype=DType.INT8, quantization=plain)
 
