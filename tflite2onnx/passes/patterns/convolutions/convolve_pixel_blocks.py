@@ -40,7 +40,7 @@ from tflite2onnx.passes.rewriter import Rewriter, constant, new_tensor
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
-_MOST = 1 << 14  # numbers in the filters, 64 kB: the file must not grow much
+_MOST = 1 << 16  # bytes of the filters: the file must not grow much
 _IMAGE = 4  # axes
 _STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
 
@@ -99,7 +99,7 @@ def _convolve_blocks(found: Match) -> list[Op]:
 def _is_small(w: Tensor, size: int) -> bool:
     outputs, height, width, channels = w.shape
     repeated = outputs * size**2 * channels * (height + size - 1) * (width + size - 1)
-    return size == 1 or repeated <= _MOST
+    return size == 1 or repeated * w.dtype.bits <= 8 * _MOST
 
 
 def _shape_blocks(y: Tensor, size: int) -> tuple[int, ...]:
