@@ -67,8 +67,7 @@ def register(*codes: str, custom: bool | None = None) -> Callable[[T], T]:
     keys = [_find_key(code, custom=custom) for code in codes]
 
     def register_class(cls: T) -> T:
-        if check_class(cls).emit is Operator.emit:
-            raise RegistrationError(f"{_find_name(cls)} must have the method emit")
+        _check_foreign_class(cls)
         for key in keys:
             if key in _registered:
                 raise RegistrationError(
@@ -93,6 +92,14 @@ def unregister(*codes: str, custom: bool | None = None) -> None:
             raise RegistrationError(f"{key.code} is not registered")
     for key in keys:
         _registered.pop(key, None)
+
+
+def _check_foreign_class(cls: object) -> type[Operator]:
+    """Return the class; RegistrationError also if it has no `emit`, which calls do not need."""
+    checked = check_class(cls)
+    if checked.emit is Operator.emit:
+        raise RegistrationError(f"{_find_name(checked)} must have the method emit")
+    return checked
 
 
 def check_class(cls: object) -> type[Operator]:
@@ -148,7 +155,7 @@ def find_class(key: Key) -> type[Operator] | None:
 @cache
 def _load_class(point: EntryPoint) -> type[Operator]:
     try:
-        return check_class(point.load())
+        return _check_foreign_class(point.load())
     except Exception as error:  # an import can raise any exception
         reason = str(error) or type(error).__name__
         raise OperatorError(
