@@ -105,11 +105,6 @@ class Op:
         """The shapes of the inputs of each sub-graph, as declared."""
         return [[t.shape for t in graph.inputs] for graph in self.graphs]
 
-    @cached_property
-    def verified_by(self) -> set[type]:
-        """The classes that have verified the operator, so that they need not do it again."""
-        return set()
-
     def is_builtin(self, *codes: str) -> bool:
         """Return whether this is a built-in operator with one of these codes."""
         return self.code in codes and not self.custom
