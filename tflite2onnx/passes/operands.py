@@ -17,6 +17,7 @@ _KEEPS_AXES = (
     *("RELU_0_TO_1", "RELU_N1_TO_1", "SUB", "TANH"),
 )
 _IMAGE = 4  # axes
+_STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
 
 
 def normalize_axes(axes: Array, rank: int) -> set[int]:
@@ -31,6 +32,11 @@ def normalize_axes(axes: Array, rank: int) -> set[int]:
 def is_float(tensor: Tensor) -> bool:
     """Return whether a tensor has float32 elements that are not quantized."""
     return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
+
+
+def has_unit_steps(op: Op) -> bool:
+    """Return whether the strides and dilations of a convolution are 1."""
+    return all(op.options.get(name, 1) == 1 for name in _STEPS)
 
 
 def find_order(op: Op) -> tuple[int, ...]:

@@ -106,6 +106,12 @@ def new_tensor(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     return new if shape is None else replace(new, shape=shape, shape_signature=())
 
 
+def new_float_tensor(like: Tensor, name: str) -> Tensor:
+    """Return a tensor that is computed, "<like>/<name>", for the real numbers of another."""
+    new = new_tensor(like, name)
+    return replace(new, dtype=DType.FLOAT32, quantization=None, is_variable=False)
+
+
 def constant(name: str, data: Array, like: Tensor) -> Tensor:
     """Return a constant of the dtype of another tensor."""
     return Tensor(name, data.shape, like.dtype, data)

@@ -220,6 +220,10 @@ def require_equal_shapes(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[Dim,
     return tuple(require_equal(a, b, message) for a, b in zip(one, other, strict=True))
 
 
+# Elements of a computed tensor; the product of more sizes would not fit into 64 bits.
+MOST_COMPUTED = 1 << 62
+
+
 def check_element_count(count: float) -> None:
     """Raise OperatorError if a computed constant would have too many elements for the memory.
 

@@ -7,14 +7,12 @@ from functools import cached_property
 from math import prod
 
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import ints
+from tflite2onnx.op.common.checks import MOST_COMPUTED, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.utils.dimension import Dim
-
-_MOST_ELEMENTS = 1 << 62  # more would not fit into the integers for sizes
 
 
 class Dilate(DynamicShape):
@@ -58,9 +56,9 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     split = x.reshape([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
     whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
-    if prod(whole) > _MOST_ELEMENTS:
+    if prod(whole) > MOST_COMPUTED:
         raise OperatorError(
-            f"its output must have at most {_MOST_ELEMENTS:,} elements, got {prod(whole):,}"
+            f"its output must have at most {MOST_COMPUTED:,} elements, got {prod(whole):,}"
         )
     padded = pad_axes(g, split, x.dtype, [0] * len(grow), grow, fill.reshape(()))
     merged = g.reshape(padded, whole)

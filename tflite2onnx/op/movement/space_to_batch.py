@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.layout import Order
 from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import expect, expect_list, expect_type, ints
+from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Moves
@@ -18,7 +18,6 @@ from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _RANKS = (3, 4)
-_MOST_ELEMENTS = 1 << 62  # more would not fit into the integers for sizes
 # An axis, whether the part is the position within a block along that axis, and the size.
 _Part = tuple[int, bool, int]
 
@@ -156,7 +155,7 @@ class SpaceToBatch(_Batches):
         """The batch of the image, the number of blocks along each spatial axis, the channels."""
         block, pairs = self._block, zip(self.input(0).shape, self._edges, strict=True)
         padded = [size + sum(pads) for size, pads in pairs]
-        if prod(size for size in padded if is_known(size)) > _MOST_ELEMENTS:
+        if prod(size for size in padded if is_known(size)) > MOST_COMPUTED:
             raise OperatorError(f"the padded sizes must have at most 2**62 elements, got {padded}")
         return tuple(self._divide_sizes(padded, block))
 

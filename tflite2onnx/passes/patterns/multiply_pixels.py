@@ -27,11 +27,10 @@ from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import find_convolved_input
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.tensor import Tensor
 
 _IMAGE = 4  # axes
-_STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
 
 
 def multiply_pixels(graph: Graph) -> Graph:
@@ -79,7 +78,7 @@ def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
         return op
     if filters.data is None or not is_float(filters):
         return op
-    plain = all(op.options.get(name, 1) == 1 for name in _STEPS)
+    plain = has_unit_steps(op)
     pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))
     fits = filters.shape[1:] == (1, 1, x.shape[-1])
     if not (plain and fits and is_float(x)) or pads:

@@ -31,7 +31,7 @@ from tflite2onnx.layout import identity
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.passes.quantization.move_zero_points import MovedZeroPoints, sum_weights
-from tflite2onnx.passes.rewriter import Rewriter, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, new_float_tensor
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.storage import (
     broadcast_parameters,
@@ -165,7 +165,7 @@ def _dequantize_inputs(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
     """Return a custom operator that reads real numbers: kernels take uint8 or floats."""
     rw = Rewriter(op)
     real = {
-        t: rw.op("DEQUANTIZE", t, output=_as_float(t, "real"))
+        t: rw.op("DEQUANTIZE", t, output=new_float_tensor(t, "real"))
         for t in dict.fromkeys(op.present)
         if t in changed
     }
@@ -180,18 +180,12 @@ def _limit_input(op: Op, result: Tensor) -> list[Op]:
     low, high = (float((i - own.zero_point[0]) * own.scale[0]) for i in integer_range(result.dtype))
     rw = Rewriter(op)
     if low == 0:
-        limited = rw.op("RELU", x, output=_as_float(x, "limited"))
+        limited = rw.op("RELU", x, output=new_float_tensor(x, "limited"))
     else:
         code, bound = ("MAXIMUM", low) if -low < high else ("MINIMUM", high)
         limit = Tensor(f"{x.name}/limit", (), DType.FLOAT32, np.array(bound, np.float32))
-        limited = rw.op(code, x, limit, output=_as_float(x, "limited"))
+        limited = rw.op(code, x, limit, output=new_float_tensor(x, "limited"))
     return [*rw.ops, op.with_inputs({x: limited})]
-
-
-def _as_float(tensor: Tensor, name: str) -> Tensor:
-    """Return a tensor for real numbers in the shape of another."""
-    new = new_tensor(tensor, name)
-    return replace(new, dtype=DType.FLOAT32, quantization=None, is_variable=False)
 
 
 def _check_numbers(operator: Operator) -> None:

@@ -28,14 +28,15 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import ABSENT, Graph, Op, Options
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.vision.conv import Convolution
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_float_tensor, new_tensor
 from tflite2onnx.quantization.declarations import Product, has_one_scale, operands_of
 from tflite2onnx.quantization.rules import file_storage
 from tflite2onnx.quantization.storage import clamp, is_quantized, move_zero_point
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 # Each result is an element of an input, or an average of elements.
@@ -110,9 +111,9 @@ class MovedZeroPoints:
         declared = operator_for(op).quantization
         if not isinstance(declared, Product):
             return False
-        weights, bias = op.inputs[declared.weights], _find_input(op, declared.bias)
-        scales = None if weights is None or weights.data is None else weights.quantization
-        if scales is None or scales.block_size or (bias is not None and bias.data is None):
+        weights, bias = op.operand(declared.weights), op.operand(declared.bias)
+        scales = None if weights.data is None else weights.quantization
+        if not scales or scales.block_size or (bias is not ABSENT and bias.data is None):
             return False
         depends = self._is_dynamic and any(_list_pads(op))
         return operand < 0 or (operand == declared.data and not depends)
@@ -127,9 +128,11 @@ class MovedZeroPoints:
         value = reals[0]
         if op.code not in ("QUANTIZE", "DEQUANTIZE"):
             whole = op.with_activation("NONE") if shift and op.activation != "NONE" else op
-            value = rw.op(op.code, *reals, output=_as_float(result, "alone"), **whole.options)
+            value = rw.op(
+                op.code, *reals, output=new_float_tensor(result, "alone"), **whole.options
+            )
         if shift:
-            output = _as_float(result, "moved") if is_quantized(result) else result
+            output = new_float_tensor(result, "moved") if is_quantized(result) else result
             options = {**_PLAIN, "fused_activation_function": op.activation}
             value = rw.op("ADD", value, _constant(result, shift), output=output, **options)
         if value is not result:
@@ -141,10 +144,10 @@ class MovedZeroPoints:
         if x is None or not is_quantized(x):
             return x
         result = rw.source.outputs[0]
-        real = rw.op("DEQUANTIZE", x, output=_as_float(x, f"real for {result.name}"))
+        real = rw.op("DEQUANTIZE", x, output=new_float_tensor(x, f"real for {result.name}"))
         if is_sum or rw.source.code == "SOFTMAX" or x not in self.tensors:
             return real
-        output = _as_float(x, f"own for {result.name}")
+        output = new_float_tensor(x, f"own for {result.name}")
         return rw.op("ADD", real, _constant(real, -self.find_shift(x)), output=output, **_PLAIN)
 
     def _pad(self, op: Op) -> list[Op]:
@@ -177,29 +180,25 @@ class _Groups:
     """Sets of tensors that lose their zero points together, or not at all."""
 
     def __init__(self) -> None:
-        self._parents: dict[Tensor, Tensor] = {}
+        self._sets = DisjointSets[Tensor]()
+        self._added: dict[Tensor, None] = {}
         self._refused: set[Tensor] = set()
 
     def add(self, tensor: Tensor, *, is_allowed: bool) -> None:
         """Add a tensor, and state whether an operator takes it without its zero point."""
-        self._parents.setdefault(tensor, tensor)
+        self._added[tensor] = None
         if not is_allowed:
             self._refused.add(tensor)
 
     def join(self, tensors: Sequence[Tensor]) -> None:
         """Join the sets of tensors."""
-        for tensor in tensors[1:]:
-            self._parents[self._find(tensor)] = self._find(tensors[0])
+        if tensors:
+            self._sets.join(tensors)
 
     def list_allowed(self) -> list[Tensor]:
         """Return the tensors of the sets in which no tensor is refused."""
-        refused = {self._find(tensor) for tensor in self._refused}
-        return [tensor for tensor in self._parents if self._find(tensor) not in refused]
-
-    def _find(self, tensor: Tensor) -> Tensor:
-        while self._parents[tensor] is not tensor:
-            tensor = self._parents[tensor]
-        return tensor
+        refused = {self._sets.find(tensor) for tensor in self._refused}
+        return [tensor for tensor in self._added if self._sets.find(tensor) not in refused]
 
 
 def sum_weights(weights: Tensor, axis: int) -> Array:
@@ -236,10 +235,6 @@ def _drop_zero_point(tensor: Tensor) -> Tensor:
     return replace(tensor, dtype=DType.INT8, quantization=plain)
 
 
-def _find_input(op: Op, place: int) -> Tensor | None:
-    return op.inputs[place] if place < len(op.inputs) else None
-
-
 def _list_pads(op: Op) -> Sequence[int]:
     """Return the rows and columns that a convolution pads: top, left, bottom, right."""
     operator = operator_for(op)
@@ -252,9 +247,3 @@ def _list_pads(op: Op) -> Sequence[int]:
 
 def _constant(result: Tensor, number: float) -> Tensor:
     return Tensor(f"{result.name}/shift", (), DType.FLOAT32, np.array(number, np.float32))
-
-
-def _as_float(tensor: Tensor, name: str) -> Tensor:
-    """Return a tensor for real numbers in the shape of another."""
-    new = new_tensor(tensor, name)
-    return replace(new, dtype=DType.FLOAT32, quantization=None, is_variable=False)

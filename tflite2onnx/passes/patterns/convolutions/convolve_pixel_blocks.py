@@ -32,7 +32,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.common.windows import window_of
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import FACTORS, Times, estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
@@ -42,7 +42,6 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 _SIZES = (2, 4)  # of a block, in pixels
 _MOST = 1 << 16  # bytes of the filters: the file must not grow much
 _IMAGE = 4  # axes
-_STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
 
 
 def convolve_pixel_blocks(graph: Graph) -> Graph:
@@ -55,7 +54,7 @@ def _is_plain(found: Match) -> bool:
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     images = is_float(x) and (x.rank, w.rank) == (_IMAGE, _IMAGE)
     constants = w.data is not None and all(t is None or t.data is not None for t in op.inputs[2:])
-    plain = all(op.options.get(name, 1) == 1 for name in _STEPS)
+    plain = has_unit_steps(op)
     static = x.symbols.keys() <= {0} and op.outputs[0].symbols.keys() <= {0}
     read = w.shape[-1:] == x.shape[-1:]
     return images and _has_zeros(w) and constants and plain and static and read

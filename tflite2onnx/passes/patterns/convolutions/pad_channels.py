@@ -28,7 +28,7 @@ This is no rule (`rules.py`): the channels of all images that correspond change 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -38,6 +38,7 @@ from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.passes.operands import is_float, normalize_axes
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_times
 from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _ALIGNMENT = 4
 _BLOCK = 8
@@ -59,31 +60,11 @@ _ENOUGH = 3  # operators
 _MORE = 2.7
 
 
-class _Channels:
-    """Images whose channels correspond: a union-find structure."""
-
-    def __init__(self) -> None:
-        self._parents: dict[Tensor, Tensor] = {}
-
-    def find(self, tensor: Tensor) -> Tensor:
-        """Return the image that stands for all images whose channels correspond."""
-        while (parent := self._parents.setdefault(tensor, tensor)) is not tensor:
-            self._parents[tensor] = self._parents[parent]
-            tensor = parent
-        return tensor
-
-    def join(self, tensors: Iterable[Tensor]) -> None:
-        """Record that the channels of some images correspond."""
-        first, *others = tensors
-        for other in others:
-            self._parents[self.find(other)] = self.find(first)
-
-
 def pad_channels(graph: Graph) -> Graph:
     """Return the graph with padded channels where that keeps blocks."""
     if not any(map(_needs_padding, (t for op in graph.ops for t in op.outputs))):
         return graph
-    channels = _Channels()
+    channels = DisjointSets[Tensor]()  # images whose channels correspond
     for op in graph.ops:
         if _computes_by_channel(op):
             channels.join([t for t in (*op.present, *op.outputs) if _is_image(t)])
@@ -100,7 +81,9 @@ def pad_channels(graph: Graph) -> Graph:
     return changed
 
 
-def _pad_groups(graph: Graph, channels: _Channels, blocks: Mapping[Tensor, int]) -> Graph:
+def _pad_groups(
+    graph: Graph, channels: DisjointSets[Tensor], blocks: Mapping[Tensor, int]
+) -> Graph:
     """Return the graph with padded channels: multiples of the blocks of groups."""
     images = [t for op in graph.ops for t in op.outputs]
     roots = {t: channels.find(t) for t in images}
@@ -166,7 +149,7 @@ def _is_convolution(op: Op) -> bool:
     return fixed and filters.rank == x.rank == _IMAGE and filters.shape[-1] == x.shape[-1]
 
 
-def _find_groups(graph: Graph, channels: _Channels) -> list[Tensor]:
+def _find_groups(graph: Graph, channels: DisjointSets[Tensor]) -> list[Tensor]:
     """Return the images that stand for those whose channels may be padded: conditions 1 to 4."""
     ops: dict[Tensor, int] = {}
     depthwise: set[Tensor] = set()
