@@ -84,7 +84,7 @@ def _list_tensors(graph: Graph) -> Iterator[Tensor]:
     yield from graph.tensors
     yield from (*graph.inputs, *graph.outputs)
     for op in graph.ops:
-        yield from (t for t in (*op.present, *op.outputs))
+        yield from (*op.present, *op.outputs)
 
 
 def _pair(tensor: Tensor) -> Tensor:

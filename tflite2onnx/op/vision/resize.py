@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from math import floor
 
@@ -25,6 +26,7 @@ _MODES = {
 # The types for which ONNX Runtime has a Resize kernel, of the types that TFLite resizes.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
 _BYTES = (DType.INT8, DType.UINT8)
+_HALF = Fraction(1, 2)
 # The kernels compute positions in float32, which is exact for integers below this limit.
 _MOST = 1 << 24
 
@@ -167,17 +169,21 @@ class ResizeBilinear(Resize):
         return value
 
 
+def _find_distance(size: int, output_size: int, *, align: bool) -> Fraction:
+    """Return the distance of output elements, in 1 / 1024 of that of input elements."""
+    spans = align and output_size > 1
+    return Fraction((size - spans) * 1024, output_size - spans)
+
+
 def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
     """Return by how many elements the last one moves if their distance is rounded to 1 / 1024."""
-    spans = align and output_size > 1
-    distance = (size - spans) * 1024 / (output_size - spans)
-    return (output_size - 1) * abs(floor(distance + 0.5) - distance) / 1024
+    distance = _find_distance(size, output_size, align=align)
+    return float((output_size - 1) * abs(floor(distance + _HALF) - distance) / 1024)
 
 
 def _rounds_distances(size: int, output_size: int, *, align: bool) -> bool:
     """Return whether the distance of output elements is not a multiple of 1 / 1024."""
-    spans = align and output_size > 1
-    return (size - spans) * 1024 % (output_size - spans) != 0
+    return _find_distance(size, output_size, align=align).denominator != 1
 
 
 def kernel_weights(
@@ -192,8 +198,7 @@ def kernel_weights(
     Returns:
         The indices below and above, int64 [output_size], and the weights, float32 [output_size].
     """
-    spans = align and output_size > 1
-    step = ((size - spans) * 1024 + (output_size - spans) // 2) // (output_size - spans)
+    step = floor(_find_distance(size, output_size, align=align) + _HALF)
     position = np.arange(output_size) * step + (step // 2 - 512 if half else 0)
     below = _clip_indices(np.maximum(position, 0) // 1024, size)
     above = _clip_indices((np.maximum(position, -1023) + 1023) // 1024, size)

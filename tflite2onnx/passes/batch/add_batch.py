@@ -163,13 +163,12 @@ class _Batching:
 
     def find_choice(self) -> Tensor | None:
         """Return the RESHAPE's output with several places before the operator that mixes."""
-        made = {y: op for op in self._graph.every_op() for y in op.outputs}
         op = self._last
         while op is not None and op.inputs:
             x = op.inputs[0]
             if x is None or x in self._choices:
                 return x
-            op = made.get(x)
+            op = self._graph.producers.get(x)
         return None
 
     # Operators

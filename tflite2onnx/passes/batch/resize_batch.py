@@ -93,19 +93,16 @@ def resize_batch(
     counted = {axis_name(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
     states = batch.inputs[len(graph.own_inputs) :]
     batch = batch.replace_tensors(resized)
+    pairs = zip(graph.initial, states, strict=True)
+    initial = [x if t.rank == x.ndim else x[None] for x, t in pairs]
     if isinstance(size, int):
-        initial = tuple(
-            x if t in shared else np.repeat(x if t.rank == x.ndim else x[None], size, 0)
-            for x, t in zip(graph.initial, states, strict=True)
-        )
+        singles = zip(initial, states, strict=True)
+        initial = [x if t in shared else np.repeat(x, size, 0) for x, t in singles]
     else:
-        initial = tuple(
-            x if t.rank == x.ndim else x[None] for x, t in zip(graph.initial, states, strict=True)
-        )
         repeated = [resized[t] for t in states if t in resized]
         counted |= {axis_name(t, 0): f"{size}_or_1" for t in repeated}
         batch = _repeat_states(batch, repeated)
-    batch = replace(batch, initial=initial)
+    batch = replace(batch, initial=tuple(initial))
     return infer_shapes(eliminate_dead_operators(batch)), {**words, **counted}
 
 

@@ -53,12 +53,17 @@ class _Quantizer:
         return _find_positive(self._graph)
 
     @cached_property
+    def _converters(self) -> dict[Op, Convolution]:
+        """The converters of convolutions with float data and integer weights."""
+        found = {op: _find_converter(op) for op in self._graph.every_op()}
+        return {op: converter for op, converter in found.items() if converter}
+
+    @cached_property
     def _reads_real_pixels(self) -> bool:
         """Whether the data of a convolution of single pixels stay as they are."""
-        found = (_find_converter(op) for op in self._graph.every_op())
         return any(
             isinstance(each, Conv2D) and each.quantizes_pixels and not self._gains(each)
-            for each in found
+            for each in self._converters.values()
         )
 
     def _gains(self, converter: Convolution) -> bool:
@@ -66,7 +71,7 @@ class _Quantizer:
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
-        converter = _find_converter(op)
+        converter = self._converters.get(op)
         if converter is None:
             return [op]
         gains = self._gains(converter)
