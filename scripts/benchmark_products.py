@@ -66,15 +66,15 @@ def build_pixels(height: int, width: int, channels: int, filters: int) -> bytes:
         options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
         return m.op(code, [x, w, b], y, fused_activation_function="RELU6", **options)[0]
 
-    def find_filters(count: int) -> Tensor:
+    def make_filters(count: int) -> Tensor:
         return m.constant(generator.standard_normal((1, 3, 3, count)).astype(np.float32))
 
     x = m.input([1, height, width, channels])
-    x = convolve(x, "DEPTHWISE_CONV_2D", find_filters(channels), channels)
+    x = convolve(x, "DEPTHWISE_CONV_2D", make_filters(channels), channels)
     integers = generator.integers(-127, 128, (filters, 1, 1, channels)).astype(np.int8)
     w = m.constant(integers, scale=generator.uniform(0.001, 0.002, filters).tolist())
     x = convolve(x, "CONV_2D", w, filters)
-    m.output(convolve(x, "DEPTHWISE_CONV_2D", find_filters(filters), filters))
+    m.output(convolve(x, "DEPTHWISE_CONV_2D", make_filters(filters), filters))
     return m.bytes()
 
 

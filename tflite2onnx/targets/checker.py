@@ -34,7 +34,7 @@ class BrokenRule(NamedTuple):
 
 
 def check_file(path: str | os.PathLike[str], target: str) -> list[BrokenRule]:
-    """Check an ONNX file; files with its weights are not read. Its functions are inlined.
+    """Check an ONNX file: its functions are inlined, and external weights are not read.
 
     Raises:
         ModelFileError: the file cannot be read, or is not an ONNX model.

@@ -93,7 +93,7 @@ def add_batch(
         try:
             return batching.make_graph()
         except MixedSamplesError:
-            reshaped = batching.find_choice()
+            reshaped = batching.find_ambiguous_reshape()
             if reshaped is None or reshaped in moved:
                 raise
             moved.add(reshaped)
@@ -161,8 +161,11 @@ class _Batching:
         """Return a tensor of the network; a scalar, which has no axis for the samples, gets one."""
         return y if y.rank else self._replaced.setdefault(y, replace(y, shape=(1,)))
 
-    def find_choice(self) -> Tensor | None:
-        """Return the RESHAPE's output with several places before the operator that mixes."""
+    def find_ambiguous_reshape(self) -> Tensor | None:
+        """Return the nearest output of a RESHAPE whose samples may be in several places.
+
+        It is computed before the last operator, which mixes samples.
+        """
         op = self._last
         while op is not None and op.inputs:
             x = op.inputs[0]

@@ -59,7 +59,7 @@ class MovedZeroPoints:
     def __init__(self, graph: Graph) -> None:
         self._ends = {t for each in graph.every_graph() for t in (*each.inputs, *each.outputs)}
         self._is_dynamic = any(t.dynamic_axes - {0} for t in graph.inputs)
-        self.tensors = {t: _drop_zero_point(t) for t in self._find_tensors(graph)}
+        self.tensors = {t: _drop_zero_point(t) for t in self._list_allowed_tensors(graph)}
 
     def __contains__(self, tensor: Tensor | None) -> bool:
         return tensor in self.tensors
@@ -81,7 +81,8 @@ class MovedZeroPoints:
             op = op.with_activation("NONE")  # the range of the integers implies it
         return self._compute_real(op) if op.is_builtin(*_SUMS, *_REAL) else self._pad(op)
 
-    def _find_tensors(self, graph: Graph) -> list[Tensor]:
+    def _list_allowed_tensors(self, graph: Graph) -> list[Tensor]:
+        """Return the tensors that all their operators can read and write without a zero point."""
         groups = _Groups()
         for op in graph.every_op():
             moved = {i: t for i, t in operands_of(op).items() if _has_zero_point(t)}

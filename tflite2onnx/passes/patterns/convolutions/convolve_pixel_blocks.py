@@ -49,7 +49,7 @@ def convolve_pixel_blocks(graph: Graph) -> Graph:
     return apply_rules(RULES, graph)
 
 
-def _is_plain(found: Match) -> bool:
+def _meets_conditions(found: Match) -> bool:
     """Return whether conditions 1 and 2 hold, but for the size of a block."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     images = is_float(x) and (x.rank, w.rank) == (_IMAGE, _IMAGE)
@@ -141,7 +141,7 @@ RULES = (
         "CONV_2D of blocks of pixels, DEPTH_TO_SPACE",
         Activated(("CONV_2D", "x", "filters#", ...)),
         _convolve_blocks,
-        _is_plain,
+        _meets_conditions,
         floats=False,
     ),
 )
