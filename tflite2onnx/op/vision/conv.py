@@ -92,7 +92,7 @@ class Convolution(ImageOperator):
         """Return images, NCHW, as the real numbers that the kernel multiplies."""
         if self._quantized != "images":
             return x
-        rows = self._quantize(g, x)
+        rows = self._quantize(g, x, x.value)
         first = channels_first(x.rank)
         moved = tuple(x.order.index(axis) for axis in first)
         if moved != identity(x.rank):
@@ -102,10 +102,11 @@ class Convolution(ImageOperator):
             rows = replace(rows, integers=g.annotate(turned, DType.UINT8, sizes))
         return rows.dequantize(g)
 
-    def _quantize(self, g: Builder, x: View) -> QuantizedRows:
+    def _quantize(self, g: Builder, x: View, value: Value) -> QuantizedRows:
+        """Return the integers of a value with the images of x."""
         if self.has_zero_points:
-            return asymmetric(g, x.value, x.rank, is_one=x.sizes[0] == 1)
-        return symmetric(g, x.value, x.shape)
+            return asymmetric(g, value, x.rank, is_one=x.sizes[0] == 1)
+        return symmetric(g, value, x.shape)
 
     def require_channels(self) -> None:
         """Require that an input with an unknown number of channels has those of the filters."""
@@ -182,16 +183,22 @@ class Conv2D(Convolution):
 
     def _multiply_integers(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return the product of integers, of windows in channels-last order and of filters."""
-        rows, outputs = self._quantize(g, x), w.tensor.shape[0]
-        axes = None if rows.is_one else g.ints([1, 2])
-        zero = rows.zero_point if axes is None else g.Unsqueeze(rows.zero_point, axes)
-        channels = w.size("I")
-        filler = g.Expand(zero, g.ints([1, 1, channels]))
-        image = (x.size("H"), x.size("W"), channels)
-        windows = self.window().gather(g, rows.integers, image, y.tensor.shape[1:3], filler)
+        window, image, outputs = self.window(), (x.size("H"), x.size("W")), w.tensor.shape[0]
+        size = (*window.pad_size(image), x.size("C"))
+        if x.sizes[0] == 1:
+            rows = self._quantize(g, x, x.value)
+            zero = rows.zero_point or g.scalar(0, DType.UINT8)
+            padded = window.pad(g, rows.integers, image, zero)
+        else:  # Zero points differ, but each stands for 0.
+            filled = window.pad(g, x.value, image, g.scalar(0, DType.FLOAT32))
+            rows = self._quantize(g, x, g.annotate(filled, DType.FLOAT32, (x.sizes[0], *size)))
+            padded = rows.integers
+        windows = window.gather(g, padded, size, y.tensor.shape[1:3])
         columns = w.in_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
         images = replace(rows, integers=windows)
-        return multiply_images(g, images, w, columns, None if b is None else b.value)
+        return multiply_images(
+            g, images, w, columns, None if b is None else b.value, y.tensor.shape[2]
+        )
 
     @cached_property
     def quantization(self) -> Product:
