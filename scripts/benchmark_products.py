@@ -83,7 +83,7 @@ def convert_form(model: bytes, form: str) -> bytes:
     threshold, quantization = FORMS[form]
     with (
         patch.object(rules, "WORTHWHILE", threshold),
-        patch.object(conv, "LEAST_PER_CHANNEL", ALWAYS),
+        patch.object(conv, "LEAST_PER_NUMBER", ALWAYS),
     ):
         return tflite2onnx.convert(model, quantization=quantization).skeleton.serialize()
 

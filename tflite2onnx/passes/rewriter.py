@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 
 class Rewriter:
@@ -115,6 +115,14 @@ def new_float_tensor(like: Tensor, name: str) -> Tensor:
 def constant(name: str, data: Array, like: Tensor) -> Tensor:
     """Return a constant of the dtype of another tensor."""
     return Tensor(name, data.shape, like.dtype, data)
+
+
+def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:
+    """Return filters, which repeat the channels of others so many times, with their scales."""
+    scales = w.quantization
+    if scales is not None and scales.per_axis:
+        scales = Quantization(np.tile(scales.scale, count), np.tile(scales.zero_point, count))
+    return replace(filters, quantization=scales)
 
 
 def int32_constant(name: str, numbers: int | Sequence[int] | Array) -> Tensor:

@@ -140,6 +140,12 @@ class Window(NamedTuple):
         top, left, bottom, right = self.attributes(image)["pads"]
         return (image[0] + top + bottom, image[1] + left + right)
 
+    def count_joined(self, width: int) -> int:
+        """Return how many pixels of a padded row `gather` copies at once."""
+        stride = self.strides[1]
+        fits = not (self.kernel[1] % stride or width % stride)
+        return stride if fits and self.dilations[1] == 1 else 1
+
     def gather(self, g: Builder, data: Value, image: Shape, steps: Shape) -> Value:
         """Return the elements of each window of padded images in place of their channels.
 
@@ -149,8 +155,15 @@ class Window(NamedTuple):
 
         The first Gather joins the pixels of a row that a window reads, the second the rows. With up
         to 64 channels this takes less time than one Gather of all pixels, because Gather copies one
-        piece of memory for each index. With more channels both take the same time.
+        piece of memory for each index. With more channels both take the same time. Windows that
+        move by whole pieces of several pixels copy these.
         """
+        joined = self.count_joined(image[1])
+        if joined > 1:
+            image = (image[0], image[1] // joined, image[2] * joined)
+            kernel, strides = ((pair[0], pair[1] // joined) for pair in (self.kernel, self.strides))
+            pieces = self._replace(kernel=kernel, strides=strides)
+            return pieces.gather(g, g.reshape(data, (-1, *image)), image, steps)
         height, width = self.kernel
         rows, columns = (self._list_places(axis, steps[axis]) for axis in (0, 1))
         if height == 1:

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflite2onnx.builder.builder import Builder, Value, View
+from tflite2onnx.layout import Axes, Frame, identity
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType
 
+_CHANNELS_LAST = "DCR"  # the channels of a pixel are consecutive
+
 
 class Blocks(ImageOperator):
     """Base of both directions.
 
     The channels of one pixel of a block are consecutive, ONNX's mode DCR. ONNX Runtime implements
-    the nodes for few types besides float32. For other types the axes are split, transposed and
-    merged with the channels last, where whole rows of pixels move: 6 axes of NCHW take ten times as
-    long, and ONNX Runtime stores the channels of quantized networks last.
+    the nodes for few types besides float32, and with channels first. For other types, and with
+    channels last, the axes are split, transposed and merged with the channels last, where whole
+    rows of pixels move: 6 axes of NCHW take ten times as long, and ONNX Runtime stores the channels
+    of quantized networks last.
     """
 
     quantization = Moves()
@@ -27,12 +31,22 @@ class Blocks(ImageOperator):
         # Where axes are split, Reshape can infer one size: that of the batch.
         return self.input(0).dtype is DType.FLOAT32 or super().supports_dynamic_axis(operand, axis)
 
+    def frames(self) -> Sequence[Frame]:
+        """Return a frame for either order of float32 images: neither is faster everywhere."""
+        static = self.input(0).symbols.keys() <= {0} and self.output.symbols.keys() <= {0}
+        plain = static and self.options.get("mode", _CHANNELS_LAST) == _CHANNELS_LAST
+        if self.input(0).dtype is not DType.FLOAT32 or not plain:
+            return super().frames()
+        names = tuple(self.axis_letters(0))
+        return [Frame({0: names, ~0: names}, names, legal=_is_image)]
+
     def _swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
         """Return the pixels [rows, a, b, c] as [rows, b, a, c]; `split` is (a, b, c)."""
-        rows = g.reshape(g.Transpose(x, perm=[0, 2, 3, 1]), [-1, *split])
-        n, c, *image = y.sizes
-        made = g.reshape(g.Transpose(rows, perm=[0, 2, 1, 3]), [n, *image, c])
-        return g.Transpose(made, perm=[0, 3, 1, 2])
+        last = identity(x.rank)
+        pixels = x if x.order == last else g.Transpose(x, perm=[0, 2, 3, 1])
+        rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
+        made = g.reshape(rows, y.in_order(last).sizes)
+        return made if y.order == last else g.Transpose(made, perm=[0, 3, 1, 2])
 
     def block(self) -> int:
         """Return the height and width of a block, in pixels."""
@@ -40,6 +54,11 @@ class Blocks(ImageOperator):
         if size < 1:
             raise OperatorError(f"block_size must be at least 1, got {size}")
         return size
+
+
+def _is_image(label: Axes) -> bool:
+    """Return whether the channels are before or behind the image."""
+    return label in (("N", "C", "H", "W"), ("N", "H", "W", "C"))
 
 
 class DepthToSpace(Blocks):
@@ -62,8 +81,8 @@ class DepthToSpace(Blocks):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()
-        if x.dtype is DType.FLOAT32:
-            mode = self.options.get("mode", "DCR")
+        if x.dtype is DType.FLOAT32 and x.order != identity(x.rank):
+            mode = self.options.get("mode", _CHANNELS_LAST)
             return g.DepthToSpace(x, blocksize=size, mode=mode)
         return self._swap_rows(g, y, x, (x.size("W"), size, size * y.size("C")))
 
@@ -87,6 +106,6 @@ class SpaceToDepth(Blocks):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()
-        if x.dtype is DType.FLOAT32:
+        if x.dtype is DType.FLOAT32 and x.order != identity(x.rank):
             return g.SpaceToDepth(x, blocksize=size)
         return self._swap_rows(g, y, x, (size, y.size("W"), size * x.size("C")))

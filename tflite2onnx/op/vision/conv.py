@@ -39,11 +39,12 @@ from tflite2onnx.utils.dimension import (
 )
 
 _BIAS = 2  # index of the input of CONV_2D
-# Integers are faster than floats with at least so many channels and filters.
-_FEWEST_CHANNELS, _FEWEST_OUTPUTS, _BYTE = 16, 32, 8
-# The same for single pixels: multiplications for each number that is read or written. With fewer,
-# the passes that quantize pixels and scale sums take longer than integers save.
-LEAST_PER_CHANNEL = 80
+# Integers are faster than floats with so many multiplications for each number that a pixel reads or
+# writes. With fewer, the passes that quantize pixels and scale sums take longer than integers save.
+LEAST_PER_NUMBER = 80
+_BLOCK = 16  # filters that a processor computes together
+_FEWEST_BYTES = 8  # that Gather copies at once
+_BYTE = 8  # bits
 
 
 class Convolution(ImageOperator):
@@ -233,15 +234,15 @@ class Conv2D(Convolution):
         docs/quantization.md has the measured times.
         """
         x, filters = self.input(0), self.sizes(1)
-        channels, outputs = filters["I"], filters["O"]
+        channels, outputs = filters["I"], -(-filters["O"] // _BLOCK) * _BLOCK
+        products = filters["H"] * filters["W"] * channels * outputs
+        if products < LEAST_PER_NUMBER * (channels + outputs):
+            return False
         if self.quantizes_pixels:
-            return channels * outputs >= LEAST_PER_CHANNEL * (channels + outputs)
-        fits = (
-            x.symbols.keys() <= {0}
-            and x.shape[-1] == channels
-            and self.input(1).dtype.bits == _BYTE
-        )
-        return fits and channels >= _FEWEST_CHANNELS and outputs >= _FEWEST_OUTPUTS
+            return True
+        static = x.symbols.keys() <= {0} and x.shape[-1] == channels
+        is_wide = self.window().count_joined(x.shape[2]) * channels >= _FEWEST_BYTES
+        return static and is_wide and self.input(1).dtype.bits == _BYTE
 
     @property
     def has_zero_points(self) -> bool:

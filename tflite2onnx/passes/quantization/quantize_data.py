@@ -6,14 +6,15 @@ Which data have one scale follows from the kernel (docs/quantization.md, "Dynami
    becomes FULLY_CONNECTED that keeps the axes, if a product of integers is faster than a
    convolution of floats (`Conv2D.gains_from_integers`);
 2. CONV_2D of one image gets the option `quantizes_data` "integers" on the same condition;
-3. other convolutions get "images" if the graph has no other convolution of single pixels: they
+3. TRANSPOSE_CONV becomes such a convolution of blocks, if that gains (convolve_transposed.py);
+4. other convolutions get "images" if the graph has no other convolution of single pixels: they
    multiply the numbers that the integers stand for.
 
 The data of other convolutions of single pixels stay as they are, because the passes over the data
 that would round them take longer than the convolution. A network with one of them differs from
 LiteRT's by the rounding of data anyway, so its cheap convolutions are not rounded either.
 
-With `--forms canonical` only 3 applies, because 1 and 2 are no Conv in ONNX.
+With `--forms canonical` only 4 applies, because 1 to 3 are no convolutions in ONNX.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import rules_for
-from tflite2onnx.op.vision.conv import Conv2D, Convolution
+from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
+from tflite2onnx.passes.quantization.convolve_transposed import convolve_transposed
 from tflite2onnx.tensor import Tensor
 
 # Operators whose outputs are never negative, and operators that make no negative number of others.
@@ -74,6 +76,10 @@ class _Quantizer:
         converter = self._converters.get(op)
         if converter is None:
             return [op]
+        if isinstance(converter, TransposeConv) and self._fastest:
+            made = convolve_transposed(op, converter)
+            if made:
+                return made
         gains = self._gains(converter)
         if gains and isinstance(converter, Conv2D) and converter.quantizes_pixels:
             return [self._multiply_pixels(op)]

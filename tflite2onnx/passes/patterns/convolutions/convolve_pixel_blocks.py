@@ -25,7 +25,6 @@ An infinite number gives NaN in other pixels of the block.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -36,8 +35,8 @@ from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import FACTORS, Times, estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
-from tflite2onnx.passes.rewriter import Rewriter, constant, new_tensor
-from tflite2onnx.tensor import DType, Quantization, Tensor
+from tflite2onnx.passes.rewriter import Rewriter, constant, new_tensor, repeat_channels
+from tflite2onnx.tensor import DType, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
 _MOST = 1 << 16  # bytes of the filters: the file must not grow much
@@ -128,11 +127,7 @@ def _repeat_filters(w: Tensor, size: int) -> Tensor:
     for row, column in product(range(size), repeat=2):
         filters[row, column, :, row : row + height, column : column + width] = w.data
     made = constant(f"{w.name}/blocks", filters.reshape(-1, *shape[3:]), w)
-    scales = w.quantization
-    if scales is not None and scales.per_axis:
-        count = size**2
-        scales = Quantization(np.tile(scales.scale, count), np.tile(scales.zero_point, count))
-    return replace(made, quantization=scales)
+    return repeat_channels(made, w, size**2)
 
 
 RULES = (
