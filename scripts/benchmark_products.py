@@ -8,9 +8,10 @@ row as LiteRT does, and integers by integers::
     python scripts/benchmark_products.py 1x512x512 64x64x64
 
 A size is rows x features x outputs of FULLY_CONNECTED, or height x width x channels x filters of a
-convolution of single pixels between two depthwise convolutions, which are measured with it::
+convolution of single pixels between two depthwise convolutions, which are measured with it. A fifth
+number is the height and width of the filters::
 
-    python scripts/benchmark_products.py 28x28x128x128
+    python scripts/benchmark_products.py 28x28x128x128 80x80x32x16x3
 
 The forms run in turn in one process, on one thread. The
 lower quartile of the processor times counts.
@@ -36,6 +37,10 @@ PIXELS = (
     "112x112x16x96 56x56x24x144 56x56x96x24 28x28x64x128 28x28x128x128 14x14x384x96 14x14x96x576"
     " 14x14x256x256 14x14x512x512 7x7x576x160 7x7x160x960"
 )
+WINDOWS = (
+    "80x80x16x16x3 80x80x16x32x3 80x80x32x16x3 80x80x32x32x3 80x80x64x64x3 40x40x128x8x3"
+    " 40x40x128x32x3 40x40x128x128x3 20x20x64x64x3 20x20x256x256x3"
+)
 ALWAYS, NEVER = 0, 1 << 62
 # The threshold `rules.WORTHWHILE` with which each form is chosen, and the option `quantization`.
 FORMS = {
@@ -56,8 +61,8 @@ def build_model(rows: int, features: int, outputs: int) -> bytes:
     return m.bytes()
 
 
-def build_pixels(height: int, width: int, channels: int, filters: int) -> bytes:
-    """Return a model of a convolution of single pixels between two of each channel."""
+def build_images(height: int, width: int, channels: int, filters: int, window: int = 1) -> bytes:
+    """Return a model of a convolution between two of each channel."""
     generator, m = np.random.default_rng(0), Build()
 
     def convolve(x: Tensor, code: str, w: Tensor, outputs: int) -> Tensor:
@@ -71,19 +76,19 @@ def build_pixels(height: int, width: int, channels: int, filters: int) -> bytes:
 
     x = m.input([1, height, width, channels])
     x = convolve(x, "DEPTHWISE_CONV_2D", make_filters(channels), channels)
-    integers = generator.integers(-127, 128, (filters, 1, 1, channels)).astype(np.int8)
+    integers = generator.integers(-127, 128, (filters, window, window, channels)).astype(np.int8)
     w = m.constant(integers, scale=generator.uniform(0.001, 0.002, filters).tolist())
     x = convolve(x, "CONV_2D", w, filters)
     m.output(convolve(x, "DEPTHWISE_CONV_2D", make_filters(filters), filters))
     return m.bytes()
 
 
-def convert_form(model: bytes, form: str) -> bytes:
-    """Convert a model in a form."""
+def convert_form(model: bytes, form: str, *, has_windows: bool) -> bytes:
+    """Convert a model in a form; single pixels are rounded as matrices."""
     threshold, quantization = FORMS[form]
     with (
         patch.object(rules, "WORTHWHILE", threshold),
-        patch.object(conv, "LEAST_PER_NUMBER", ALWAYS),
+        patch.object(conv, "LEAST_PER_NUMBER", threshold if has_windows else ALWAYS),
     ):
         return tflite2onnx.convert(model, quantization=quantization).skeleton.serialize()
 
@@ -91,10 +96,11 @@ def convert_form(model: bytes, form: str) -> bytes:
 def main() -> None:
     """Print a row of the table for each size: microseconds, and the ratio to float weights."""
     print(f"ONNX Runtime {ort.__version__}", *FORMS, sep=" | ")
-    for size in sys.argv[1:] or [*SIZES.split(), *PIXELS.split()]:
+    for size in sys.argv[1:] or f"{SIZES} {PIXELS} {WINDOWS}".split():
         numbers = [*map(int, size.split("x"))]
-        model = (build_pixels if len(numbers) == len("HWIO") else build_model)(*numbers)
-        runs = [open_onnx_runtime(convert_form(model, form), 1) for form in FORMS]
+        model = (build_images if len(numbers) >= len("HWIO") else build_model)(*numbers)
+        forms = [convert_form(model, f, has_windows=len(numbers) > len("HWIO")) for f in FORMS]
+        runs = [open_onnx_runtime(form, 1) for form in forms]
         times = measure_inferences(runs, TURNS)
         cells = (f"{t * 1e6:.1f} us, {t / times[0]:.2f} x" for t in times)
         print(size, *cells, sep=" | ", flush=True)
