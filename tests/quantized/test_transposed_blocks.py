@@ -75,7 +75,7 @@ def test_bias_is_optional_and_activation_is_kept() -> None:
 
 
 def test_rows_without_window_have_the_bias() -> None:
-    shape = layer((3, 3), (2, 2), (7, 7), channels=160, padding="VALID")
+    shape = layer((5, 7), (2, 2), (11, 15), channels=160, padding="VALID")
     data = hybrid(shape, "int8", per_channel=True)
     inputs = [np.asarray(x) for x in extremes(shape, asymmetric=True)]
     result = check(data, inputs=inputs, default_kernels=True)

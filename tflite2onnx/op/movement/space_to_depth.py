@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.layout import Axes, Frame, identity
+from tflite2onnx.layout import Frame, identity
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType
-
-_CHANNELS_LAST = "DCR"  # the channels of a pixel are consecutive
 
 
 class Blocks(ImageOperator):
@@ -31,15 +29,6 @@ class Blocks(ImageOperator):
         # Where axes are split, Reshape can infer one size: that of the batch.
         return self.input(0).dtype is DType.FLOAT32 or super().supports_dynamic_axis(operand, axis)
 
-    def frames(self) -> Sequence[Frame]:
-        """Return a frame for either order of float32 images: neither is faster everywhere."""
-        static = self.input(0).symbols.keys() <= {0} and self.output.symbols.keys() <= {0}
-        plain = static and self.options.get("mode", _CHANNELS_LAST) == _CHANNELS_LAST
-        if self.input(0).dtype is not DType.FLOAT32 or not plain:
-            return super().frames()
-        names = tuple(self.axis_letters(0))
-        return [Frame({0: names, ~0: names}, names, legal=_is_image)]
-
     def _swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
         """Return the pixels [rows, a, b, c] as [rows, b, a, c]; `split` is (a, b, c)."""
         last = identity(x.rank)
@@ -56,18 +45,20 @@ class Blocks(ImageOperator):
         return size
 
 
-def _is_image(label: Axes) -> bool:
-    """Return whether the channels are before or behind the image."""
-    return label in (("N", "C", "H", "W"), ("N", "H", "W", "C"))
-
-
 class DepthToSpace(Blocks):
     """DEPTH_TO_SPACE: channels become the pixels of blocks.
 
-    Passes set the option `mode` to ONNX's other sequence of channels, of float32 elements.
+    Passes set the option `mode` to ONNX's other sequence of channels, of float32 elements, and the
+    option `channels_last` behind an operator that computes images with channels last.
     """
 
     codes = ("DEPTH_TO_SPACE",)
+
+    def frames(self) -> Sequence[Frame]:
+        if not self.options.get("channels_last"):
+            return super().frames()
+        names = tuple(self.axis_letters(0))
+        return [Frame({0: names, ~0: names}, names, names)]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, size = self.sizes(0), self.block()
@@ -81,9 +72,8 @@ class DepthToSpace(Blocks):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()
-        if x.dtype is DType.FLOAT32 and x.order != identity(x.rank):
-            mode = self.options.get("mode", _CHANNELS_LAST)
-            return g.DepthToSpace(x, blocksize=size, mode=mode)
+        if x.dtype is DType.FLOAT32 and not self.options.get("channels_last"):
+            return g.DepthToSpace(x, blocksize=size, mode=self.options.get("mode", "DCR"))
         return self._swap_rows(g, y, x, (x.size("W"), size, size * y.size("C")))
 
 
@@ -106,6 +96,6 @@ class SpaceToDepth(Blocks):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()
-        if x.dtype is DType.FLOAT32 and x.order != identity(x.rank):
+        if x.dtype is DType.FLOAT32:
             return g.SpaceToDepth(x, blocksize=size)
         return self._swap_rows(g, y, x, (size, y.size("W"), size * x.size("C")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -44,6 +45,7 @@ _BIAS = 2  # index of the input of CONV_2D
 LEAST_PER_NUMBER = 80
 _BLOCK = 16  # filters that a processor computes together
 _FEWEST_BYTES = 8  # that Gather copies at once
+_FEWEST_PRODUCTS = 1 << 20  # about 10 us; with fewer, the time of the nodes counts
 _BYTE = 8  # bits
 
 
@@ -242,7 +244,9 @@ class Conv2D(Convolution):
             return True
         static = x.symbols.keys() <= {0} and x.shape[-1] == channels
         is_wide = self.window().count_joined(x.shape[2]) * channels >= _FEWEST_BYTES
-        return static and is_wide and self.input(1).dtype.bits == _BYTE
+        pixels = prod(self.output.shape[1:3])
+        is_large = pixels * products >= _FEWEST_PRODUCTS
+        return static and is_wide and is_large and self.input(1).dtype.bits == _BYTE
 
     @property
     def has_zero_points(self) -> bool:

@@ -111,9 +111,10 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         return []
     whole = (batch, *(n * stride for n in size), outputs)
     if whole == y.shape:
-        rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=stride)
+        rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=stride, channels_last=True)
         return rw.ops
-    pixels = rw.op("DEPTH_TO_SPACE", blocks, like=y, name="pixels", shape=whole, block_size=stride)
+    pixels = new_tensor(y, "pixels", whole)
+    rw.op("DEPTH_TO_SPACE", blocks, output=pixels, block_size=stride, channels_last=True)
     begin = int32_constant(f"{y.name}/begin", [0, *(axis.skipped for axis in axes), 0])
     rw.op("SLICE", pixels, begin, int32_constant(f"{y.name}/size", [-1, *image, outputs]), output=y)
     return rw.ops

@@ -69,8 +69,7 @@ def test_dynamic_batch() -> None:
     images = np.random.default_rng(1).standard_normal((3, 48, 64, 32)).astype(np.float32)
     shapes = {"tensor_1": ["batch", 48, 64, 32]}
     result: Any = check(data, inputs=[images], shapes=shapes, random_layouts=())
-    stored = {i.data_type: tuple(i.dims) for i in result.model.graph.initializer}
-    assert stored[TensorProto.INT8] == (4 * 4 * 32, 2 * 2 * 3)
+    assert "DepthToSpace" in [node.op_type for node in result.model.graph.node]
 
 
 @pytest.mark.parametrize(
