@@ -172,6 +172,22 @@ def test_keep_axes() -> None:
     assert_rewritten(keep_axes, before, after)
 
 
+def test_reductions_keep_axes() -> None:
+    """A mean keeps the axes that a RESHAPE restores after it."""
+    before = """
+        inputs %0: float32[1,2,5,3]
+        %1: float32[1,3] = MEAN(%0, int32[1, 2], keep_dims=False)
+        %2: float32[1,1,1,3] = RESHAPE(%1)
+        return %2
+    """
+    after = """
+        inputs %0: float32[1,2,5,3]
+        %1: float32[1,1,1,3] = MEAN(%0, int32[1, 2], keep_dims=True)
+        return %1
+    """
+    assert_rewritten(keep_axes, before, after)
+
+
 def test_absorb_flatten() -> None:
     before = """
         inputs %0: float32[1,2,2,3]

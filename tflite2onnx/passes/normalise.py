@@ -2,7 +2,7 @@
 
 1. `densify_constants`: sparse constants become dense, and DENSIFY is removed.
 2. `align_axes`: inputs of lower rank get leading axes of size 1, so that axes correspond.
-3. `keep_axes`: FULLY_CONNECTED on each pixel of an image keeps the axes of the image, if the only
+3. `keep_axes`: FULLY_CONNECTED on each pixel of an image, and reductions, keep the axes if the only
    reader is a RESHAPE that restores the axes.
 4. `absorb_flatten`: FULLY_CONNECTED reads the input of a flattening RESHAPE; its weights get the
    axes of that input, so that the planner can permute constants in place of activations.
@@ -19,6 +19,7 @@ from tflite2onnx.graph import Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.passes.fold_constants import is_replacement
+from tflite2onnx.passes.operands import normalize_axes
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
@@ -102,10 +103,11 @@ def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
 
 
 def keep_axes(graph: Graph) -> Graph:
-    """Let FULLY_CONNECTED keep the axes of an image, if a RESHAPE restores the axes after it.
+    """Let FULLY_CONNECTED and reductions keep axes, if a RESHAPE restores the axes after them.
 
     Keras flattens the pixels of an image for a dense layer and restores the axes after it. Between
-    flattened tensors and channels-first convolutions the ONNX model would need Transposes.
+    flattened tensors and channels-first convolutions the ONNX model would need Transposes. A mean
+    of an image that keeps its axes stays in ONNX Runtime's blocked layout.
     """
     every = list(graph.every_op())
     reshapes = [op for op in every if op.is_builtin("RESHAPE")]
@@ -114,6 +116,8 @@ def keep_axes(graph: Graph) -> Graph:
     for op in every:
         if op.is_builtin("FULLY_CONNECTED") and op.outputs:
             changed |= _keep_axes_of(op, sources, graph.readers.find_only_reader(op.outputs[0]))
+        elif op.options.get("keep_dims") is False:
+            changed |= _keep_reduced_axes(op, graph.readers.find_only_reader(op.outputs[0]))
     absorbed = {graph.readers.find_only_reader(op.outputs[0]) for op in changed}
     return graph.rewrite(lambda op: () if op in absorbed else (changed.get(op, op),))
 
@@ -132,6 +136,18 @@ def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor], after: Op) -> dict[O
     options = Options({**op.options, "keep_num_dims": True})
     inputs = (source, *op.inputs[1:])
     return {op: replace(op, inputs=inputs, outputs=(image,), options=options)}
+
+
+def _keep_reduced_axes(op: Op, after: Op) -> dict[Op, Op]:
+    """Return the reduction with axes of one element, if the operator after it restores them."""
+    x, axes = op.operand(0), normalize_axes(op.operand(1).values, max(op.operand(0).rank, 1))
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.sizes))
+    if not axes or not after.is_builtin("RESHAPE") or after.outputs[0].sizes != kept:
+        return {}
+    if not _same_numbers(op.outputs[0], after.outputs[0]):
+        return {}
+    options = Options({**op.options, "keep_dims": True})
+    return {op: replace(op, outputs=after.outputs, options=options)}
 
 
 def absorb_flatten(graph: Graph) -> Graph:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.op import find_convolved_input
+from tflite2onnx.op import find_convolved_input, rules_for
 from tflite2onnx.op.movement.reshape_transpose import Reshape
+from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.tensor import Array, DType, Tensor
 
 RESHAPES = Reshape.codes  # operators that keep the elements in the same sequence
@@ -67,10 +68,11 @@ def find_images(graph: Graph) -> set[Tensor]:
     return images
 
 
-def has_integer_filters(graph: Graph) -> bool:
-    """Return whether a convolution has filters that are no floats.
-
-    Products of integers store images with channels last, outside of the blocks of convolutions.
-    """
-    convolutions = (op for op in graph.ops if find_convolved_input(op) is not None)
-    return any(t is not None and not is_float(t) for op in convolutions for t in op.inputs[1:2])
+def find_integer_images(graph: Graph) -> set[Tensor]:
+    """Return the float images that products of integers read or write, with channels last."""
+    images: set[Tensor] = set()
+    for op in graph.every_op():
+        converter = rules_for(op) if op.is_builtin("CONV_2D") else None
+        if isinstance(converter, Conv2D) and converter.is_hybrid and converter.gains_from_integers:
+            images.update((op.operand(0), *op.outputs))
+    return images

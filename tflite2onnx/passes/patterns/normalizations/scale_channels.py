@@ -12,7 +12,7 @@ the blocks. DenseNet121 takes 0.85 of the time (160x160 pixels, one thread of an
    (`find_images`), and no output of the graph;
 2. the constants have one element for each channel, or only one, and the channels are a multiple
    of 4: ONNX Runtime computes others one by one;
-3. no convolution of the graph has integer filters: its products store images with channels last.
+3. the graph has no products of integers, which store images with channels last.
 
 An infinite number times a factor of 0 is NaN in both forms. Products are rounded before sums in the
 one form and not in the other, which changes a result by 1e-7 of the range.
@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import find_images, has_integer_filters
+from tflite2onnx.passes.operands import find_images, find_integer_images
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
@@ -44,7 +44,7 @@ def _make_convolution(found: Match) -> list[Op]:
     op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
     if x not in found.analyze(find_images) or y in found.graph.outputs or x.sizes != y.sizes:
         return []
-    if found.analyze(has_integer_filters):
+    if found.analyze(find_integer_images):
         return []
     factors = _read_vector(found, "factors#", 1)
     offsets = _read_vector(found, "offsets#", 0)
