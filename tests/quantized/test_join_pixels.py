@@ -1,0 +1,93 @@
+"""8-bit convolutions of few channels read pieces of several pixels; see join_pixels.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.quantized.layers import Layer, Shape
+from tests.quantized.test_products import SCHEMES, check_layer, run_model
+from tests.support import Build, check
+from tests.support.fusions import count_optimized_nodes
+from tflite2onnx import convert
+
+
+def layer(
+    image: tuple[int, int],
+    filters: tuple[int, int, int, int],
+    out: tuple[int, int],
+    *,
+    stride: tuple[int, int] = (2, 2),
+    batch: int = 1,
+    **options: Any,
+) -> Shape:
+    steps = {"stride_h": stride[0], "stride_w": stride[1], "padding": "SAME", **options}
+    x, y = [batch, *image, filters[3]], [batch, *out, filters[0]]
+    return Shape("CONV_2D", x, filters, y, 0, steps)
+
+
+JOINED = [
+    layer((9, 16), (16, 3, 3, 3), (5, 8)),
+    layer((9, 16), (8, 3, 3, 1), (5, 8), batch=2),
+    layer((8, 32), (16, 5, 5, 1), (4, 16)),
+    layer((6, 16), (16, 3, 3, 3), (6, 16), stride=(1, 1)),
+    layer((6, 17), (16, 3, 3, 3), (3, 9)),
+    layer((9, 19), (16, 3, 3, 3), (4, 9), padding="VALID"),
+    layer((9, 20), (16, 2, 4, 3), (8, 17), stride=(1, 1), padding="VALID"),
+    layer((6, 16), (8, 1, 1, 16), (6, 16), stride=(1, 1)),
+    layer((6, 21), (16, 1, 2, 3), (3, 7), stride=(2, 3)),
+]
+
+
+@pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel"])
+@pytest.mark.parametrize("shape", JOINED, ids=lambda s: f"{s.x} {s.w} {s.y}")
+def test_pieces_are_equal(shape: Shape, scheme: str) -> None:
+    """The integers are those of the convolution of single pixels, which LiteRT rounds as well."""
+    checked = Layer(shape, SCHEMES[scheme])
+    result: Any = check_layer(checked)
+    assert count_optimized_nodes(result.model)["QLinearConv"] == 1
+    for x in checked.inputs:
+        single = run_model(checked.model(), x, forms="canonical")
+        for made, expected in zip(run_model(checked.model(), x), single, strict=True):
+            np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("shape", JOINED[:-1], ids=lambda s: f"{s.x} {s.w} {s.y}")
+def test_int8_filters_of_one_scale_are_read_in_pieces(shape: Shape) -> None:
+    weights = [
+        d.dims for d in convert(Layer(shape, SCHEMES["int8"]).model()).model.graph.initializer
+    ]
+    assert list(shape.w) not in [[w[0], *w[2:], w[1]] for w in weights if len(w) == len("OIHW")]
+
+
+@pytest.mark.parametrize("activation", ["RELU", "RELU6"])
+def test_activation_and_zero_points_are_kept(activation: str) -> None:
+    check_layer(Layer(JOINED[0], SCHEMES["int8"], activation))
+
+
+def test_dynamic_batch() -> None:
+    m, generator = Build(), np.random.default_rng(0)
+    x = m.input([1, 8, 16, 3], dtype="int8", scale=0.05, zero_point=3)
+    w = m.constant(generator.integers(-127, 128, (16, 3, 3, 3)).astype(np.int8), scale=0.01)
+    b = m.constant(np.arange(16, dtype=np.int32) * 50, scale=0.0005)
+    y = m.op("CONV_2D", [x, w, b], [[1, 4, 8, 16]], dtype="int8", scale=0.2, stride_h=2, stride_w=2)
+    m.output(*y)
+    images = generator.integers(-128, 128, (3, 8, 16, 3)).astype(np.int8)
+    shapes = {"tensor_0": ["batch", 8, 16, 3]}
+    check(m.bytes(), inputs=[images], shapes=shapes, steps=1, random_layouts=())
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        layer((9, 16), (16, 3, 3, 16), (5, 8)),
+        layer((9, 16), (64, 3, 3, 32), (9, 16), stride=(1, 1)),
+        layer((9, 16), (16, 3, 3, 3), (9, 16), stride=(1, 1), dilation_w_factor=2),
+    ],
+    ids=lambda s: f"{s.x} {s.w} {s.y}",
+)
+def test_other_convolutions_stay(shape: Shape) -> None:
+    nodes = convert(Layer(shape, SCHEMES["int8"]).model()).model.graph.node
+    assert "Reshape" not in {node.op_type for node in nodes}

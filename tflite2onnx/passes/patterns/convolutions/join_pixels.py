@@ -1,0 +1,228 @@
+"""An 8-bit convolution reads pieces of several pixels and makes several pixels, for its kernel.
+
+ONNX Runtime has a direct kernel for convolutions of int8 filters with the zero point 0
+(MlasConvSymPackWSize in convsym.cpp). It takes multiples of 4 channels, and multiples of 4 filters
+with AVX-512 and of 8 with AVX2, at least 16. For others QLinearConv copies each window into a row
+of a matrix, and scales the sums of a row in a pass of its own, which together take longer than the
+product of a small window. The first convolution of a network, of 1 or 3 channels, is one of them.
+
+The columns of an image with channels last are pieces of any size without a copy: RESHAPE from
+[height, width, channels] to [height, width / n, n * channels]. A convolution of pieces has filters
+for each of the pixels that it makes, which are 0 where a piece is wider than the window. RESHAPE
+makes an image of its output. Columns that do not fill a piece are added by PAD, and columns of the
+output removed by SLICE.
+
+Time of QLinearConv with VNNI, us on one thread (AMD EPYC, Zen 5), by the pixels it makes at once:
+
+    image, channels to filters, window, stride      1      2      4      8
+    320x320, 3 to 32, 3x3, 2                      492    208    284    485
+    640x640, 3 to 16, 3x3, 2                     1738    557    628    997
+    224x224, 3 to 64, 7x7, 2                      678    467    814   1572
+    96x96, 1 to 8, 3x3, 2                          41     13     10      9
+    224x224, 3 to 32, 3x3, 1                      946    739    450    740
+    112x112, 16 to 8, 1x1, 1                       55     18     21     31
+
+A convolution is replaced if
+
+1. its data, filters and output are integers of 8 bits, and the filters and the bias are constant;
+2. its dilations are 1, it has no groups, and its image has a known size;
+3. `_estimate_time` expects a shorter time, in the geometric mean of processors with and without
+   VNNI. Without VNNI the filters are uint8, for which there is no direct kernel, and the larger
+   windows take more of what the pieces save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op.common.windows import window_of
+from tflite2onnx.passes.patterns.matching import Activated, Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import (
+    Rewriter,
+    constant,
+    int32_constant,
+    new_tensor,
+    repeat_channels,
+)
+from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.tensor import DType, Tensor
+
+_IMAGE, _BYTE = 4, 8  # axes, bits
+_BLOCKS = (1, 2, 4, 8)  # pixels that are made at once
+_FILTERS = 16  # are computed together
+_LEAST_GAIN = 0.9
+_COPIED = 0.05  # ns for each byte of PAD and SLICE
+
+
+class _Kernel(NamedTuple):
+    """The ns of a kernel for a pixel, a piece, an output, and its products in a ns."""
+
+    pixel: float
+    piece: float
+    output: float
+    products: float
+
+
+# Fitted to the times above and to those of images of 56x56 pixels with 14 to 64 channels.
+_DIRECT = _Kernel(2.0, 0.8, 0.02, 576)
+_MATRIX = _Kernel(3.5, 0.6, 0.15, 400)
+_NO_VNNI = _MATRIX._replace(products=85)
+
+
+class _Pieces(NamedTuple):
+    """How a convolution reads pieces; `offset` are the pixels before the first window."""
+
+    made: int  # pixels at once
+    joined: int  # pixels of a piece
+    read: int  # pieces in a window
+    offset: int
+    width: int  # pieces of an image
+    pads: tuple[int, int]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of pixels a row of the output has."""
+        return self.width + sum(self.pads) - self.read + 1
+
+
+def join_pixels(graph: Graph) -> Graph:
+    """Return the graph in which 8-bit convolutions of few channels read pieces of pixels."""
+    return apply_rules(RULES, graph)
+
+
+def _meets_conditions(found: Match) -> bool:
+    """Return whether conditions 1 and 2 hold."""
+    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
+    y = op.outputs[0]
+    integers = all(is_quantized(t) and t.dtype.bits == _BYTE for t in (x, w, y))
+    constants = w.data is not None and all(t is None or t.data is not None for t in op.inputs[2:])
+    dilations = {op.options.get(f"dilation_{axis}_factor", 1) for axis in "hw"}
+    static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
+    images = (x.rank, w.rank, y.rank) == (_IMAGE, _IMAGE, _IMAGE)
+    return integers and constants and dilations == {1} and static and images
+
+
+def _read_pieces(found: Match) -> list[Op]:
+    """Return the convolution of pieces between two RESHAPEs; nothing if no piece is faster."""
+    op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
+    y = op.outputs[0]
+    if w.shape[-1] != x.shape[-1]:
+        return []
+    window = window_of(op.options, *w.shape[1:3])
+    pads = window.attributes(x.shape[1:3])["pads"]
+    single, *several = (_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS)
+    single = single._replace(joined=1, read=w.shape[2])
+    times = {each: _estimate_time(each, x, w, y) for each in several}
+    best = min(several, key=lambda each: times[each])
+    if times[best] > _LEAST_GAIN * _estimate_time(single, x, w, y):
+        return []
+    return _convolve_pieces(op, best, pads, window.strides[1])
+
+
+def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) -> list[Op]:
+    rw, x, w, y = Rewriter(op), op.operand(0), op.operand(1), op.outputs[0]
+    bias = op.inputs[2] if op.inputs[2:] else None
+    n, height, width, channels = x.shape
+    missing = pieces.width * pieces.joined - width
+    if missing:
+        columns = int32_constant(
+            f"{x.name}/columns", np.array([0, 0, 0, 0, 0, missing, 0, 0]).reshape(4, 2)
+        )
+        shape = (n, height, width + missing, channels)
+        x = rw.op("PAD", x, columns, like=x, name="padded", shape=shape)
+    shape = (n, height, pieces.width, pieces.joined * channels)
+    data = rw.reshape(x, shape, like=x, name="pieces")
+    n, height, width, outputs = y.shape
+    blocks = rw.op(
+        "CONV_2D",
+        data,
+        _arrange_filters(w, pieces, stride),
+        bias and _repeat_bias(bias, pieces.made),
+        output=new_tensor(y, "blocks", (n, height, pieces.blocks, outputs * pieces.made)),
+        **{**op.options, "padding": "EXPLICIT", "stride_w": 1},
+        pads=(pads[0], pieces.pads[0], pads[2], pieces.pads[1]),
+    )
+    whole = (n, height, pieces.blocks * pieces.made, outputs)
+    if whole == y.shape:
+        rw.reshape(blocks, output=y)
+        return rw.ops
+    pixels = rw.reshape(blocks, whole, like=y, name="pixels")
+    begin = int32_constant(f"{y.name}/begin", [0, 0, 0, 0])
+    size = int32_constant(f"{y.name}/size", [-1, height, width, outputs])
+    rw.op("SLICE", pixels, begin, size, output=y)
+    return rw.ops
+
+
+def _place_pieces(made: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: int) -> _Pieces:
+    """Return the pieces of blocks of so many pixels; `pad` are the columns of padding before."""
+    joined = made * stride
+    width, blocks, before = (
+        -(-n // m) for n, m in ((x.shape[2], joined), (y.shape[2], made), (pad, joined))
+    )
+    read = before + ((made - 1) * stride + w.shape[2] - 1 - pad) // joined + 1
+    after = max(blocks - 1 + read - width - before, 0)
+    return _Pieces(made, joined, read, before * joined - pad, width, (before, after))
+
+
+def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
+    """Return the expected ns for each pixel of the output, the mean of two kinds of processors."""
+    outputs, height, _, channels = w.shape
+    made, size = pieces.made * outputs, channels * pieces.joined
+    has_direct_kernel = not (_get_zero(w) or size % 4 or made % 8) and made >= _FILTERS
+    first, second = (
+        kernel.pixel
+        + kernel.piece * height * pieces.read
+        + kernel.output * made
+        + height * pieces.read * size * -(-made // _FILTERS) * _FILTERS / kernel.products
+        for kernel in (_DIRECT if has_direct_kernel else _MATRIX, _NO_VNNI)
+    )
+    copied = 0
+    if pieces.made > 1 and pieces.width * pieces.joined != x.shape[2]:
+        copied += prod(x.shape[1:])
+    if pieces.made > 1 and pieces.blocks * pieces.made != y.shape[2]:
+        copied += prod(y.shape[1:])
+    copies = _COPIED * copied / prod(y.shape[1:3])
+    return sqrt((first / pieces.made + copies) * (second / pieces.made + copies))
+
+
+def _get_zero(w: Tensor) -> int:
+    """Return the zero point of filters as int8; the first that is not 0, if there are several."""
+    points = w.quantization.zero_point.astype(np.int64) if w.quantization else np.zeros(1, np.int64)
+    points = points - (128 if w.dtype is DType.UINT8 else 0)
+    return int(points[np.argmax(points != 0)])
+
+
+def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
+    """Return the filters of each pixel of a block."""
+    outputs, height, width, channels = w.shape
+    shape = (pieces.made, outputs, height, pieces.read * pieces.joined, channels)
+    unsigned = 128 if w.dtype is DType.UINT8 else 0
+    filters = np.full(shape, _get_zero(w) + unsigned, w.dtype.numpy)
+    for pixel in range(pieces.made):
+        first = pieces.offset + pixel * stride
+        filters[pixel, :, :, first : first + width] = w.values
+    arranged = filters.reshape(-1, height, pieces.read, pieces.joined * channels)
+    return repeat_channels(constant(f"{w.name}/pieces", arranged, w), w, pieces.made)
+
+
+def _repeat_bias(bias: Tensor, count: int) -> Tensor:
+    values = np.tile(bias.values.reshape(-1), count)
+    return repeat_channels(constant(f"{bias.name}/pieces", values, bias), bias, count)
+
+
+RULES = (
+    Rule(
+        "convolution of few channels of 8 bits",
+        "CONV_2D of pieces of several pixels, between two RESHAPEs",
+        Activated(("CONV_2D", "x", "filters#", ...)),
+        _read_pieces,
+        _meets_conditions,
+        floats=False,
+    ),
+)
