@@ -79,6 +79,20 @@ def test_dynamic_batch() -> None:
     check(m.bytes(), inputs=[images], shapes=shapes, steps=1, random_layouts=())
 
 
+def test_padding_of_an_operator_before_is_kept() -> None:
+    m, generator = Build(), np.random.default_rng(0)
+    x = m.input([1, 8, 15, 3], dtype="int8", scale=0.05, zero_point=3)
+    pads = m.constant(np.array([[0, 0], [1, 2], [1, 0], [0, 0]], np.int32))
+    padded = m.op("PAD", [x, pads], [[1, 11, 16, 3]], dtype="int8", scale=0.05, zero_point=3)
+    w = m.constant(generator.integers(-127, 128, (16, 3, 3, 3)).astype(np.int8), scale=0.01)
+    b = m.constant(np.arange(16, dtype=np.int32) * 50, scale=0.0005)
+    words: dict[str, Any] = {"stride_h": 2, "stride_w": 2, "padding": "VALID"}
+    m.output(*m.op("CONV_2D", [*padded, w, b], [[1, 5, 7, 16]], dtype="int8", scale=0.2, **words))
+    result: Any = check(m.bytes(), steps=1)
+    assert count_optimized_nodes(result.model)["QLinearConv"] == 1
+    assert "Reshape" in {node.op_type for node in result.model.graph.node}
+
+
 @pytest.mark.parametrize(
     "shape",
     [

@@ -139,14 +139,15 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
     shape = (n, height, pieces.width, pieces.joined * channels)
     data = rw.reshape(x, shape, like=x, name="pieces")
     n, height, width, outputs = y.shape
+    options = {**op.options, "padding": "EXPLICIT", "stride_w": 1}
+    options["pads"] = (pads[0], pieces.pads[0], pads[2], pieces.pads[1])
     blocks = rw.op(
         "CONV_2D",
         data,
         _arrange_filters(w, pieces, stride),
         bias and _repeat_bias(bias, pieces.made),
         output=new_tensor(y, "blocks", (n, height, pieces.blocks, outputs * pieces.made)),
-        **{**op.options, "padding": "EXPLICIT", "stride_w": 1},
-        pads=(pads[0], pieces.pads[0], pads[2], pieces.pads[1]),
+        **options,
     )
     whole = (n, height, pieces.blocks * pieces.made, outputs)
     if whole == y.shape:
