@@ -24,7 +24,8 @@ Time of QLinearConv with VNNI, us on one thread (AMD EPYC, Zen 5), by the pixels
 
 A convolution is replaced if
 
-1. its data, filters and output are integers of 8 bits, and the filters and the bias are constant;
+1. its data, filters and output are integers of 8 bits, the filters and the bias are constant, and
+   the filters have the zero point 0 as int8;
 2. its dilations are 1, it has no groups, and its image has a known size;
 3. `_estimate_time` expects a shorter time, in the geometric mean of processors with and without
    VNNI. Without VNNI the filters are uint8, for which there is no direct kernel, and the larger
@@ -53,7 +54,9 @@ from tflite2onnx.passes.rewriter import (
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
-_IMAGE, _BYTE = 4, 8  # axes, bits
+_IMAGE = 4  # axes
+# The zero points of filters whose integers are int8 with the zero point 0 in the model.
+_ZEROS = {DType.INT8: 0, DType.UINT8: 128}
 _BLOCKS = (1, 2, 4, 8)  # pixels that are made at once
 _FILTERS = 16  # are computed together
 _LEAST_GAIN = 0.9
@@ -100,12 +103,15 @@ def _meets_conditions(found: Match) -> bool:
     """Return whether conditions 1 and 2 hold."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     y = op.outputs[0]
-    integers = all(is_quantized(t) and t.dtype.bits == _BYTE for t in (x, w, y))
+    integers = all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y))
     constants = w.data is not None and all(t is None or t.data is not None for t in op.inputs[2:])
     dilations = {op.options.get(f"dilation_{axis}_factor", 1) for axis in "hw"}
     static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     images = (x.rank, w.rank, y.rank) == (_IMAGE, _IMAGE, _IMAGE)
-    return integers and constants and dilations == {1} and static and images
+    if not (integers and constants and dilations == {1} and static and images):
+        return False
+    scales = w.quantization
+    return scales is not None and bool((scales.zero_point == _ZEROS[w.dtype]).all())
 
 
 def _read_pieces(found: Match) -> list[Op]:
@@ -175,7 +181,7 @@ def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
     """Return the expected ns for each pixel of the output, the mean of two kinds of processors."""
     outputs, height, _, channels = w.shape
     made, size = pieces.made * outputs, channels * pieces.joined
-    has_direct_kernel = not (_get_zero(w) or size % 4 or made % 8) and made >= _FILTERS
+    has_direct_kernel = not (size % 4 or made % 8) and made >= _FILTERS
     first, second = (
         kernel.pixel
         + kernel.piece * height * pieces.read
@@ -192,19 +198,11 @@ def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
     return sqrt((first / pieces.made + copies) * (second / pieces.made + copies))
 
 
-def _get_zero(w: Tensor) -> int:
-    """Return the zero point of filters as int8; the first that is not 0, if there are several."""
-    points = w.quantization.zero_point.astype(np.int64) if w.quantization else np.zeros(1, np.int64)
-    points = points - (128 if w.dtype is DType.UINT8 else 0)
-    return int(points[np.argmax(points != 0)])
-
-
 def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
     """Return the filters of each pixel of a block."""
     outputs, height, width, channels = w.shape
     shape = (pieces.made, outputs, height, pieces.read * pieces.joined, channels)
-    unsigned = 128 if w.dtype is DType.UINT8 else 0
-    filters = np.full(shape, _get_zero(w) + unsigned, w.dtype.numpy)
+    filters = np.full(shape, _ZEROS[w.dtype], w.dtype.numpy)
     for pixel in range(pieces.made):
         first = pieces.offset + pixel * stride
         filters[pixel, :, :, first : first + width] = w.values
