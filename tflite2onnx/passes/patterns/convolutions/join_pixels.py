@@ -27,15 +27,15 @@ A convolution is replaced if
 1. its data, filters and output are integers of 8 bits, the filters and the bias are constant, and
    the filters have the zero point 0 as int8;
 2. its dilations are 1, it has no groups, and its image has a known size;
-3. `_estimate_time` expects a shorter time, in the geometric mean of processors with and without
-   VNNI. Without VNNI the filters are uint8, for which there is no direct kernel, and the larger
-   windows take more of what the pieces save.
+3. `_estimate_time` expects a shorter time on the whole. On processors without VNNI the filters are
+   uint8, for which there is no direct kernel, and the larger windows may take more time than the
+   pieces save.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import cbrt, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +59,7 @@ _IMAGE = 4  # axes
 _ZEROS = {DType.INT8: 0, DType.UINT8: 128}
 _BLOCKS = (1, 2, 4, 8)  # pixels that are made at once
 _FILTERS = 16  # are computed together
-_LEAST_GAIN = 0.9
+_LEAST_GAIN, _LEAST_SAVED = 0.9, 5000  # of the time, and ns
 _COPIED = 0.05  # ns for each byte of PAD and SLICE
 
 
@@ -126,7 +126,8 @@ def _read_pieces(found: Match) -> list[Op]:
     single = single._replace(joined=1, read=w.shape[2])
     times = {each: _estimate_time(each, x, w, y) for each in several}
     best = min(several, key=lambda each: times[each])
-    if times[best] > _LEAST_GAIN * _estimate_time(single, x, w, y):
+    saved = (_estimate_time(single, x, w, y) - times[best]) * prod(y.shape[1:3])
+    if saved < _LEAST_SAVED or times[best] > _LEAST_GAIN * _estimate_time(single, x, w, y):
         return []
     return _convolve_pieces(op, best, pads, window.strides[1])
 
@@ -178,7 +179,10 @@ def _place_pieces(made: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: 
 
 
 def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
-    """Return the expected ns for each pixel of the output, the mean of two kinds of processors."""
+    """Return the expected ns for each pixel of the output.
+
+    It is the geometric mean of processors with VNNI, which count twice, and without.
+    """
     outputs, height, _, channels = w.shape
     made, size = pieces.made * outputs, channels * pieces.joined
     has_direct_kernel = not (size % 4 or made % 8) and made >= _FILTERS
@@ -195,7 +199,7 @@ def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
     if pieces.made > 1 and pieces.blocks * pieces.made != y.shape[2]:
         copied += prod(y.shape[1:])
     copies = _COPIED * copied / prod(y.shape[1:3])
-    return sqrt((first / pieces.made + copies) * (second / pieces.made + copies))
+    return cbrt((first / pieces.made + copies) ** 2 * (second / pieces.made + copies))
 
 
 def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
