@@ -12,6 +12,7 @@ from tests.quantized.test_products import SCHEMES, check_layer, run_model
 from tests.support import Build, check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
+from tflite2onnx.passes.patterns.convolutions import join_pixels
 
 
 def layer(
@@ -26,6 +27,12 @@ def layer(
     steps = {"stride_h": stride[0], "stride_w": stride[1], "padding": "SAME", **options}
     x, y = [batch, *image, filters[3]], [batch, *out, filters[0]]
     return Shape("CONV_2D", x, filters, y, 0, steps)
+
+
+@pytest.fixture(autouse=True)
+def join_small_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Join pixels whatever it saves."""
+    monkeypatch.setattr(join_pixels, "LEAST_SAVED", 0)
 
 
 JOINED = [

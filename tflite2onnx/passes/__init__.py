@@ -200,10 +200,10 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
-    # QLinearConv copies pieces of few bytes slowly.
-    apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.join_pixels"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
+    # ONNX Runtime has a direct kernel for some numbers of channels only; after they are padded.
+    apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.join_pixels"),
 )
 
 

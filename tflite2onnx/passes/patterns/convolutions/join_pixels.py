@@ -59,7 +59,8 @@ _IMAGE = 4  # axes
 _ZEROS = {DType.INT8: 0, DType.UINT8: 128}
 _BLOCKS = (1, 2, 4, 8)  # pixels that are made at once
 _FILTERS = 16  # are computed together
-_LEAST_GAIN, _LEAST_SAVED = 0.9, 5000  # of the time, and ns
+_LEAST_GAIN = 0.9
+LEAST_SAVED = 5000  # ns: smaller convolutions stay as they are
 _COPIED = 0.05  # ns for each byte of PAD and SLICE
 
 
@@ -127,7 +128,7 @@ def _read_pieces(found: Match) -> list[Op]:
     times = {each: _estimate_time(each, x, w, y) for each in several}
     best = min(several, key=lambda each: times[each])
     saved = (_estimate_time(single, x, w, y) - times[best]) * prod(y.shape[1:3])
-    if saved < _LEAST_SAVED or times[best] > _LEAST_GAIN * _estimate_time(single, x, w, y):
+    if saved < LEAST_SAVED or times[best] > _LEAST_GAIN * _estimate_time(single, x, w, y):
         return []
     return _convolve_pieces(op, best, pads, window.strides[1])
 
