@@ -119,8 +119,15 @@ def _count_common(a: Sizes, b: Sizes) -> int:
     return len(list(pairs))
 
 
+_IMAGE, _CHANNELS_FIRST = ("N", "H", "W", "C"), ("N", "C", "H", "W")
+
+
 class Reshape(DynamicShape, Foldable):
-    """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes."""
+    """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes.
+
+    The option `joins_columns` is set by a pass: columns of an image become channels, or channels
+    columns. The images are stored with channels first, as convolutions store them.
+    """
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
     keeps_sequence = True
@@ -161,11 +168,16 @@ class Reshape(DynamicShape, Foldable):
         return self.input(0).rank + 1 if self._adds_axis else count_listed_axes(self, 1)
 
     def frames(self) -> Sequence[Frame]:
+        if self.options.get("joins_columns"):
+            return [Frame({i: _IMAGE}, _IMAGE, _CHANNELS_FIRST, semantic=True) for i in (0, ~0)]
         source, target = match_dynamic_reshape_axes(self.input(0).sizes, self.output.sizes)
         names = tuple(dict.fromkeys(_merge_names(source, target)))
         return [Frame({0: source, ~0: target}, names)]
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
+        if self.options.get("joins_columns"):
+            image = g.reshape(g.Transpose(x, perm=[0, 2, 3, 1]), y.in_order(identity(y.rank)).sizes)
+            return g.Transpose(image, perm=[0, 3, 1, 2])
         if x.sizes == y.sizes:
             return x.value
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())

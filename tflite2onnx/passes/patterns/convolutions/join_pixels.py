@@ -145,7 +145,7 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
         shape = (n, height, width + missing, channels)
         x = rw.op("PAD", x, columns, like=x, name="padded", shape=shape)
     shape = (n, height, pieces.width, pieces.joined * channels)
-    data = rw.reshape(x, shape, like=x, name="pieces")
+    data = _join_columns(rw, x, new_tensor(x, "pieces", shape))
     n, height, width, outputs = y.shape
     options = {**op.options, "padding": "EXPLICIT", "stride_w": 1}
     options["pads"] = (pads[0], pieces.pads[0], pads[2], pieces.pads[1])
@@ -159,13 +159,19 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
     )
     whole = (n, height, pieces.blocks * pieces.made, outputs)
     if whole == y.shape:
-        rw.reshape(blocks, output=y)
+        _join_columns(rw, blocks, y)
         return rw.ops
-    pixels = rw.reshape(blocks, whole, like=y, name="pixels")
+    pixels = _join_columns(rw, blocks, new_tensor(y, "pixels", whole))
     begin = int32_constant(f"{y.name}/begin", [0, 0, 0, 0])
     size = int32_constant(f"{y.name}/size", [-1, height, width, outputs])
     rw.op("SLICE", pixels, begin, size, output=y)
     return rw.ops
+
+
+def _join_columns(rw: Rewriter, x: Tensor, y: Tensor) -> Tensor:
+    """Return an image whose columns are channels, or the other way round."""
+    sizes = (-1, *y.shape[1:])  # the batch may be dynamic
+    return rw.op("RESHAPE", x, output=y, new_shape=sizes, joins_columns=True)
 
 
 def _place_pieces(made: int, x: Tensor, w: Tensor, y: Tensor, stride: int, pad: int) -> _Pieces:
