@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +42,7 @@ _UNIONS = schema.UNIONS | metadata_schema.UNIONS | litertlm_schema.UNIONS
 _KINDS = schema.TABLES | metadata_schema.TABLES | litertlm_schema.TABLES
 _KINDS |= {kind: fields for union in _UNIONS.values() for kind, fields in union.items()}
 _SLOT, _BACK, _AHEAD = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
+_FIRST = 2  # slots before that of the first field: the sizes of the list and of the table
 
 
 class Table(Mapping[str, Any]):
@@ -52,31 +53,26 @@ class Table(Mapping[str, Any]):
     if its type is not in the schema.
     """
 
-    __slots__ = ("_end", "_fields", "_slots", "data", "kind", "position")
+    __slots__ = ("_fields", "data", "kind", "position")
 
     def __init__(self, data: memoryview, position: int, kind: str) -> None:
         self.data = data
         self.position = position
         self.kind = kind
-        self._fields = _fields(kind)
-        self._slots = position - _BACK.unpack_from(data, position)[0]
-        if self._slots < 0:  # Python counts negative offsets from the end
+        start = position - _BACK.unpack_from(data, position)[0]
+        if start < 0:  # Python counts negative offsets from the end
             raise struct.error("the vtable of a table lies before the start of the file")
-        self._end = self._slots + _SLOT.unpack_from(data, self._slots)[0]
+        count = min(_SLOT.unpack_from(data, start)[0] // _SLOT.size, _count_slots(kind))
+        self._fields = _locate_fields(kind, struct.unpack_from(f"<{count}H", data, start))
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - depends on the schema
-        field = self._fields[name]
-        offset = self._offset(field)
+        offset, field = self._fields[name]
         return field.read(self, self.position + offset) if offset else field.default
 
     def offset_of(self, name: str) -> int | None:
         """Return the position of a field in the bytes, None if the file does not have the field."""
-        offset = self._offset(self._fields[name])
+        offset, _ = self._fields[name]
         return self.position + offset if offset else None
-
-    def _offset(self, field: _Field) -> int:
-        slot = self._slots + field.slot
-        return int(_SLOT.unpack_from(self.data, slot)[0]) if slot < self._end else 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -123,7 +119,7 @@ def zero_fields(kind: str) -> dict[str, Any]:
 
 
 class _Field(NamedTuple):
-    slot: int  # byte offset in the list of slots
+    slot: int  # index in the list of slots
     read: Callable[[Table, int], Any]
     default: Any
 
@@ -131,11 +127,26 @@ class _Field(NamedTuple):
 @cache
 def _fields(kind: str) -> dict[str, _Field]:
     fields = {}
-    for i, field in enumerate(_KINDS[kind].split()):
+    for i, field in enumerate(_KINDS[kind].split(), _FIRST):
         name, _, rest = field.partition(":")
         if name != "-":
-            fields[name] = _Field(4 + 2 * i, *_reader(name, *rest.partition("=")[::2]))
+            fields[name] = _Field(i, *_reader(name, *rest.partition("=")[::2]))
     return fields
+
+
+@cache
+def _count_slots(kind: str) -> int:
+    return _FIRST + len(_KINDS[kind].split())
+
+
+@lru_cache(maxsize=1024)
+def _locate_fields(kind: str, slots: tuple[int, ...]) -> dict[str, tuple[int, _Field]]:
+    """Return each field with its offset in a table, 0 if the table does not have the field.
+
+    The tables of a file have few lists of slots.
+    """
+    offsets = dict(enumerate(slots))
+    return {name: (offsets.get(field.slot, 0), field) for name, field in _fields(kind).items()}
 
 
 def _reader(name: str, kind: str, default: str) -> tuple[Callable[[Table, int], Any], Any]:

@@ -183,16 +183,13 @@ class _Reader:
         writes = [self._read_numbers(op["outputs"]) for op in ops]
         names = _unique([self._text(t["name"]) for t in tables], (*inputs, *outputs))
         computed = {*inputs, *(i for each in writes for i in each)}
+        # Files of before 2021 have the field has_rank for no tensor.
+        ranks = [t["has_rank"] for t in tables]
+        ranks = ranks if any(ranks) else [True] * len(ranks)
         tensors = tuple(
-            self._tensor(tables, i, name, computed=i in computed) for i, name in enumerate(names)
+            self._tensor(tables, i, name, computed=i in computed, has_rank=ranks[i])
+            for i, name in enumerate(names)
         )
-        # Files of before 2021 have this field for no tensor.
-        if any(t["has_rank"] for t in tables):
-            ranks = (t["has_rank"] for t in tables)
-            tensors = tuple(
-                t if has_rank else replace(t, has_rank=False)
-                for t, has_rank in zip(tensors, ranks, strict=True)
-            )
         # Inputs may have elements in the file; LiteRT overwrites them.
         fed = {*inputs}
         tensors = tuple(replace(t, data=None) if i in fed else t for i, t in enumerate(tensors))
@@ -238,7 +235,7 @@ class _Reader:
         if kind is None:
             return Options()
         if found is not None and found.kind == kind:
-            return Options({name: self._option(name, value) for name, value in found.items()})
+            return Options({name: self._option(name, found[name]) for name in found})
         return Options(
             {
                 name: value
@@ -266,7 +263,9 @@ class _Reader:
         place = table["large_custom_options_offset"], table["large_custom_options_size"]
         return self._bytes(self._stored.at(*place))
 
-    def _tensor(self, tables: Sequence[Table], index: int, name: str, *, computed: bool) -> Tensor:
+    def _tensor(
+        self, tables: Sequence[Table], index: int, name: str, *, computed: bool, has_rank: bool
+    ) -> Tensor:
         table = tables[index]
         shape, kind = self._read_numbers(table["shape"]), table["type"]
         if kind not in _TYPES:
@@ -302,6 +301,7 @@ class _Reader:
             self._read_numbers(table["shape_signature"]),
             table["is_variable"],
             sparsity,
+            has_rank=has_rank,
         )
 
     def _read_elements(
