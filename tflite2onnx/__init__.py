@@ -16,7 +16,6 @@ if is_program():
     # Garbage collection takes longer than a small conversion, and frees no imported modules.
     gc.disable()
 
-from tflite2onnx.bundle import convert_bundle
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.interface import Endpoint, State
@@ -26,6 +25,7 @@ from tflite2onnx.result import Result
 from tflite2onnx.stateful import Stateful
 
 if TYPE_CHECKING:
+    from tflite2onnx.bundle import convert_bundle
     from tflite2onnx.verification import Report, verify
 
 __version__ = VERSION
@@ -61,8 +61,12 @@ def enableDebugLog() -> None:  # noqa: N802 - its name since 0.x
     logging.getLogger("tflite2onnx").setLevel(logging.DEBUG)
 
 
+# Conversions of single models start faster without these modules.
+_IMPORTED_LATER = {"Report": "verification", "convert_bundle": "bundle", "verify": "verification"}
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - attributes of the module have any type
-    """Import the verification on first use, because conversions start faster without it."""
-    if name in ("Report", "verify"):
-        return getattr(import_module("tflite2onnx.verification"), name)
+    """Import what few programs need on first use."""
+    if name in _IMPORTED_LATER:
+        return getattr(import_module(f"{__name__}.{_IMPORTED_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

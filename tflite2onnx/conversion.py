@@ -20,7 +20,7 @@ import gc
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from tflite2onnx import quantize
@@ -65,6 +65,7 @@ from tflite2onnx.passes.quantization.change_io_types import change_io_types
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
+from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.reader.metadata import associated_files, describe_face_detector, describe_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
@@ -170,14 +171,15 @@ def convert_model(
     graph, words = resize_inputs(graph, shapes)
     if options.io_type is not None:
         graph = change_io_types(graph, options.io_type)
-    graph = apply_passes(list_entry_point_passes(model, index), graph)
+    operator_of = _remember_operators(options)
+    graph = apply_passes(list_entry_point_passes(model, index, operator_of), graph)
     if options.quantization == "symmetric":
         graph = make_symmetric(graph)
     if options.batch is not None:
-        graph, words = resize_batch(graph, options.batch, _operators(options), words)
+        graph, words = resize_batch(graph, options.batch, operator_of, words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
-    emitted = _convert_with_dynamic_axes(graph, words, options, planner)
+    emitted = _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
     float32_nodes: tuple[Float32Node, ...] = ()
     if options.float16:
         emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
@@ -243,7 +245,11 @@ def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[s
 
 
 def _convert_with_dynamic_axes(
-    graph: Graph, words: Mapping[str, str], options: ConversionOptions, planner: Planner
+    graph: Graph,
+    words: Mapping[str, str],
+    options: ConversionOptions,
+    operator_of: OperatorOf,
+    planner: Planner,
 ) -> Emitted:
     """Emit a graph whose sizes are dynamic as far as all operators support that.
 
@@ -256,8 +262,8 @@ def _convert_with_dynamic_axes(
     axes: frozenset[str]
     while not options.static:
         try:
-            opened = name_dynamic_axes(graph, _operators(options), fixed, words)
-            emitted = _normalise_plan_emit(opened, options, planner)
+            opened = name_dynamic_axes(graph, operator_of, fixed, words)
+            emitted = _normalise_plan_emit(opened, options, operator_of, planner)
         except (FixedSizeError, UnsupportedOperators) as error:
             axes = getattr(error, "axes", frozenset()) - fixed.keys()
             # The error itself would keep all intermediate results in memory.
@@ -273,7 +279,8 @@ def _convert_with_dynamic_axes(
             break
         fixed |= dict.fromkeys(sorted(axes), reason)
     # An error that does not depend on sizes is raised again here.
-    emitted = _normalise_plan_emit(_with_file_sizes(graph, options), options, planner)
+    opened = _with_file_sizes(graph, operator_of)
+    emitted = _normalise_plan_emit(opened, options, operator_of, planner)
     if not options.static:
         _logger.warning("all sizes are fixed as in the file because %s", reason)
     return emitted
@@ -292,9 +299,10 @@ def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> li
     index, _ = find_signature(model, options.signature)
     model = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(model, index)
-    passes = list_entry_point_passes(model, index)
+    operator_of = _remember_operators(options)
+    passes = list_entry_point_passes(model, index, operator_of)
     return [
-        InputAxis(tensor, axis, _find_fixing_reason(graph, passes, tensor, axis, options))
+        InputAxis(tensor, axis, _find_fixing_reason(graph, passes, tensor, axis, operator_of))
         for tensor in graph.inputs
         for axis in range(tensor.rank)
     ]
@@ -305,16 +313,16 @@ def _find_fixing_reason(
     passes: Sequence[Callable[[Graph], Graph]],
     tensor: Tensor,
     axis: int,
-    options: ConversionOptions,
+    operator_of: OperatorOf,
 ) -> str:
     """Return why an axis of an input cannot be dynamic, empty if it can."""
     sizes: list[int | str] = [*tensor.shape]
     sizes[axis] = "size"
     try:
         resized, words = resize_inputs(graph, {tensor.name: sizes})
-        named = name_dynamic_axes(apply_passes(passes, resized), _operators(options), (), words)
+        named = name_dynamic_axes(apply_passes(passes, resized), operator_of, (), words)
         normal = apply_passes(NORMALISING_PASSES, named.graph)
-        operators = [*map(_operators(options), normal.every_op())]
+        operators = [*map(operator_of, normal.every_op())]
         sites(operators)
         check_dynamic_axes(operators, named.axes)
     except FixedSizeError as error:
@@ -324,18 +332,21 @@ def _find_fixing_reason(
     return ""
 
 
-def _with_file_sizes(graph: Graph, options: ConversionOptions) -> OpenGraph:
+def _with_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
     """Return a graph in which only data-dependent sizes are dynamic."""
-    operator_of = _operators(options)
     try:
         return name_dynamic_axes(graph, operator_of, None)
     except FixedSizeError as error:
         raise UnsupportedOperators([error]) from error
 
 
-def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
-    """Return a function from an operator of the file to its converter."""
+def _remember_operators(options: ConversionOptions) -> OperatorOf:
+    """Return a function from an operator of the file to its converter, one for each operator.
 
+    Converters keep what they have computed. Most operators are the same from stage to stage.
+    """
+
+    @lru_cache(maxsize=1 << 16)
     def operator_of(op: Op) -> Operator:
         return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
 
@@ -343,7 +354,7 @@ def _operators(options: ConversionOptions) -> Callable[[Op], Operator]:
 
 
 def _normalise_plan_emit(
-    opened: OpenGraph, options: ConversionOptions, planner: Planner
+    opened: OpenGraph, options: ConversionOptions, operator_of: OperatorOf, planner: Planner
 ) -> Emitted:
     """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
     graph, axes = opened
@@ -361,7 +372,7 @@ def _normalise_plan_emit(
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes)
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
-    operators = [*map(_operators(options), graph.every_op())]
+    operators = [*map(operator_of, graph.every_op())]
     operator_sites = sites(operators)
     check_dynamic_axes(operators, axes)
     chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])

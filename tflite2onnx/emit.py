@@ -88,8 +88,7 @@ def _check_shapes(operator: Operator) -> None:
 
     A size that is known at run time only may be any size.
     """
-    shapes = operator.infer_outputs() or ()
-    for tensor, shape in zip(operator.op.outputs, shapes, strict=False):
+    for tensor, shape in zip(operator.op.outputs, operator.output_shapes, strict=False):
         if not all(0 <= size <= _LARGEST for size in tensor.shape):
             raise OperatorError(
                 f"the sizes of {tensor.name} must be 0 to {_LARGEST}, got {list(tensor.shape)}"

@@ -85,7 +85,7 @@ class Op:
         """The inputs without those that are absent."""
         return tuple(t for t in self.inputs if t is not None)
 
-    @property
+    @cached_property
     def activation(self) -> str:
         """The fused activation function, "NONE" if there is none."""
         return str(self.options.get("fused_activation_function", "NONE"))
@@ -198,19 +198,18 @@ class Graph:
         def replace_in(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
             return tuple(replacements.get(t, t) for t in tensors)
 
-        ops = [
-            replace(
-                op.with_inputs(replacements),
-                outputs=replace_in(op.outputs),
-                graphs=tuple(inner.replace_tensors(replacements) for inner in op.graphs),
-            )
-            for op in self.ops
-        ]
+        def replace_in_op(op: Op) -> Op:
+            if replacements.keys().isdisjoint(op.outputs) and not op.graphs:
+                return op.with_inputs(replacements)
+            graphs = tuple(inner.replace_tensors(replacements) for inner in op.graphs)
+            here = op.with_inputs(replacements)
+            return replace(here, outputs=replace_in(op.outputs), graphs=graphs)
+
         return replace(
             self,
             inputs=replace_in(self.inputs),
             outputs=replace_in(self.outputs),
-            ops=tuple(ops),
+            ops=tuple(map(replace_in_op, self.ops)),
             tensors=replace_in(self.tensors),
         )
 

@@ -145,7 +145,8 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         options.quantization == "symmetric",
         options.quantization if options.quantization.startswith("qoperator") else "",
     )
-    tensors = {t: chosen.tensor(t) for o in operators for t in operands_of(o.op).values()}
+    every = dict.fromkeys(t for o in operators for t in operands_of(o.op).values())
+    tensors = {t: chosen.tensor(t) for t in every}
     chosen = replace(chosen, tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands: dict[Op, Mapping[int, OperandStorage]] = {}

@@ -66,7 +66,8 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
             raise OptionError(f"{option} must be given once for each tensor, got {[*given]}")
         return named
 
-    if not isinstance(options.layouts, Mapping):
+    given = (options.layouts, options.shapes, options.io_type, options.inputs, options.outputs)
+    if not any(given) or not isinstance(options.layouts, Mapping):
         return options
     return replace(
         options,

@@ -10,7 +10,6 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +53,8 @@ class DType(enum.Enum):
     STRING = ("string", None, 0)
     RESOURCE = ("resource", None, 0)
     VARIANT = ("variant", None, 0)
+
+    __hash__ = object.__hash__  # Enum's hash is a function of Python, and types are keys everywhere
 
     def __init__(self, label: str, numpy: type[Any] | None, bits: int) -> None:
         self.label = label
@@ -230,5 +231,7 @@ def axis_name(tensor: Tensor, axis: int | str) -> str:
     name = f"{tensor.name}_{axis}"
     if len(name) <= _LONGEST_NAME:
         return name
+    from hashlib import sha256  # noqa: PLC0415 - slow to import, and few names are long
+
     end = f"~{sha256(tensor.name.encode()).hexdigest()[:8]}_{axis}"
     return name[: _LONGEST_NAME - len(end)] + end

@@ -8,7 +8,6 @@ weights of a larger model, and on demand those of any model, go to a second file
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -132,8 +131,8 @@ def assemble(
     graph = onnx.GraphProto(name=name)
     graph.node.extend(_nodes(emitted.nodes, names, emitted.types))
     headers = _initializers(emitted, names, with_states=not required_states)
-    graph.input.extend(_info(p) for p in emitted.inputs)
-    graph.output.extend(_info(p) for p in emitted.outputs)
+    graph.input.extend(map(_describe_port, emitted.inputs))
+    graph.output.extend(map(_describe_port, emitted.outputs))
     for header, data in headers:
         if data.nbytes <= _SMALL:
             if data.nbytes:
@@ -240,12 +239,25 @@ def _describe_values(
     for value in values:
         if value in types:
             dtype, shape = types[value]
-            yield helper.make_tensor_value_info(names.name_of(value), onnx_type(dtype), shape)
+            yield _make_info(names.name_of(value), dtype, shape)
 
 
-def _info(port: Port) -> onnx.ValueInfoProto:
-    shape = [port.tensor.sizes[i] for i in port.order]
-    return helper.make_tensor_value_info(port.name, onnx_type(port.dtype), shape)
+def _describe_port(port: Port) -> onnx.ValueInfoProto:
+    return _make_info(port.name, port.dtype, [port.tensor.sizes[i] for i in port.order])
+
+
+def _make_info(name: str, dtype: DType, sizes: Iterable[int | str]) -> onnx.ValueInfoProto:
+    """Return the description of a value, in half the time of onnx.helper."""
+    info = onnx.ValueInfoProto(name=name)
+    info.type.tensor_type.elem_type = onnx_type(dtype)
+    shape = info.type.tensor_type.shape
+    shape.SetInParent()  # a scalar has a shape, too
+    for size in sizes:
+        if isinstance(size, str):
+            shape.dim.add(dim_param=size)
+        else:
+            shape.dim.add(dim_value=size)
+    return info
 
 
 def _describe(
@@ -400,7 +412,9 @@ def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
 
 
 def _digest(data: Array) -> bytes:
-    digest = hashlib.blake2b()
+    from hashlib import blake2b  # noqa: PLC0415 - slow to import
+
+    digest = blake2b()
     for piece in read_elements(data):
         digest.update(piece)
     return digest.digest()

@@ -55,7 +55,7 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
             "else_branch": _dequantize(g, "uint8_weights", weights.values(), as_uint8=True),
         }
         nodes = [Node("If", (g.int8_is_exact,), tuple(weights), branches), *nodes]
-    if not g.is_nested and any(g.int8_is_exact in node.inputs for node in every_node(nodes)):
+    if not g.is_nested and (weights or any(g.int8_is_exact in n.inputs for n in every_node(nodes))):
         nodes = [*_compare_products(g), *nodes]
     return tuple(nodes)
 

@@ -408,7 +408,7 @@ def eliminate_dead_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tup
     for node in reversed(nodes):
         if not read.isdisjoint(node.outputs):
             live.append(node)
-            for inner in every_node([node]):
+            for inner in every_node([node]) if bodies_of(node) else (node,):
                 read.update(inner.inputs, *(body.outputs for body in bodies_of(inner).values()))
     return tuple(reversed(live))
 

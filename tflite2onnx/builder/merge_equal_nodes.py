@@ -6,25 +6,21 @@ products quantize, or a Reshape to a shape that ONNX wants.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from tflite2onnx.builder.builder import Body, Port, bodies_of
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.opsets import DOMAINS
 
-# Operators that may return another result each time, as may operators of domains of the user.
-_RANDOM = frozenset(
+# Operators that may return another result each time, as may operators of domains of the user, and
+# operators with graphs inside.
+_KEPT = frozenset(
     {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
+        *("RandomUniform", "RandomUniformLike", "If", "Loop", "Scan"),
     }
 )
-
 _KNOWN = ("", *DOMAINS)
 
 Merged = Mapping[Value, Value]
@@ -42,14 +38,18 @@ def merge_equal_nodes(
     themselves; `known` are the values that were removed around it.
     """
     merged = dict(known)
-    first: dict[Hashable, Node] = {}
+    alike: dict[tuple[object, ...], list[Node]] = {}
     kept = []
     for node in nodes:
         current = _read_merged(node, merged)
-        same = first.setdefault(_key(current), current)
-        if same is not current and not any(value in outputs for value in node.outputs):
+        key = (node.op_type, node.domain, current.inputs, len(node.outputs))
+        may_go = node.op_type not in _KEPT and node.domain in _KNOWN
+        others = alike.setdefault(key, []) if may_go else []
+        same = next((each for each in others if each.attributes == node.attributes), None)
+        if same and not any(value in outputs for value in node.outputs):
             merged.update(zip(node.outputs, same.outputs, strict=True))
         else:
+            others.append(current)
             kept.append(current)
     return tuple(kept), merged
 
@@ -71,18 +71,3 @@ def _merge_inside(body: Body, known: Merged) -> Body:
 def rename_ports(ports: Sequence[Port], merged: Merged) -> tuple[Port, ...]:
     """Return tensors with the values that stay."""
     return tuple(port._replace(value=merged.get(port.value, port.value)) for port in ports)
-
-
-def _key(node: Node) -> Hashable:
-    """Return a key that equal nodes share; a node that stays has a key of its own."""
-    if node.op_type in _RANDOM or node.domain not in _KNOWN or bodies_of(node):
-        return node.outputs
-    attributes = tuple((key, _freeze(value)) for key, value in sorted(node.attributes.items()))
-    return node.op_type, node.domain, node.inputs, attributes, len(node.outputs)
-
-
-def _freeze(value: object) -> Hashable:
-    """Return an attribute as a hashable value; lists of numbers and text become tuples."""
-    if isinstance(value, Hashable):
-        return value
-    return tuple(value) if isinstance(value, Iterable) else id(value)

@@ -7,7 +7,6 @@ constant when they load the model.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
@@ -37,10 +36,12 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     made: dict[Value, Value] = {}
     added = []
     for value, data in large:
+        if data.flags.c_contiguous:
+            continue
         # The axes from the widest step in memory to the narrowest are those in the file.
         order = np.argsort([-step for step in data.strides], kind="stable")
         plain = data.transpose(order)
-        if data.flags.c_contiguous or not plain.flags.c_contiguous:
+        if not plain.flags.c_contiguous:
             continue
         source = stored.get(_place(value, plain))
         if source is None and _has_bytes(digests, value, plain):
@@ -71,7 +72,9 @@ def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
 
 def _digest(data: Array) -> bytes:
     """Return a digest of bytes: a comparison of all pairs would have no limit."""
-    return hashlib.sha256(np.ascontiguousarray(data)).digest()
+    from hashlib import sha256  # noqa: PLC0415 - slow to import
+
+    return sha256(np.ascontiguousarray(data)).digest()
 
 
 def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -127,6 +127,11 @@ class Operator:
         if self.keeps_shape:
             return [self.input(0).shape for _ in self.op.outputs]
         return infer_shapes(self.operands, self.op)
+
+    @cached_property
+    def output_shapes(self) -> Sequence[OutputShape]:
+        """The result of `infer_outputs`; operators of other packages may return none."""
+        return self.infer_outputs() or ()
 
     def frames(self) -> Sequence[Frame]:
         """Return the frames of the operands; operands without a frame keep the TFLite order."""

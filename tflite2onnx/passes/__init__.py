@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeVar
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Model
+from tflite2onnx.op import operator_for
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
@@ -25,6 +26,7 @@ from tflite2onnx.passes.normalise import (
     keep_axes,
 )
 from tflite2onnx.passes.patterns.convolutions.flip_negative_scales import flip_negative_scales
+from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
 
 T = TypeVar("T", Model, Graph)
@@ -88,7 +90,9 @@ MODEL_PASSES: tuple[ModelPass, ...] = (
 )
 
 
-def list_entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
+def list_entry_point_passes(
+    model: Model, index: int, operator_of: OperatorOf = operator_for
+) -> tuple[GraphPass, ...]:
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     lowerings: Sequence[GraphPass] = (
         partial(lift_variables, model=model, index=index),  # ONNX has no variables
@@ -99,20 +103,22 @@ def list_entry_point_passes(model: Model, index: int) -> tuple[GraphPass, ...]:
         apply_if_valid("CONCATENATION", "tensor_lists.fuse_list_assignment"),
     )
     return (
-        partial(_infer_shapes_around, lowerings),
+        partial(_infer_shapes_around, lowerings, operator_of),
         eliminate_dead_operators,  # else the sizes of the slices would become dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
     )
 
 
-def _infer_shapes_around(lowerings: Sequence[GraphPass], graph: Graph) -> Graph:
+def _infer_shapes_around(
+    lowerings: Sequence[GraphPass], operator_of: OperatorOf, graph: Graph
+) -> Graph:
     """Return the graph after passes that read shapes, with the shapes of what the passes made.
 
     The shapes that the file declares for computed tensors are not read after this pass.
     """
-    inferred = infer_shapes(graph)
+    inferred = infer_shapes(graph, operator_of)
     lowered = apply_passes(lowerings, inferred)
-    return lowered if lowered is inferred else infer_shapes(lowered)
+    return lowered if lowered is inferred else infer_shapes(lowered, operator_of)
 
 
 # The graph of the entry point, after dynamic axes have names.

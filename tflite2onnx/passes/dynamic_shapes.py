@@ -24,6 +24,7 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Options
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify_constants
@@ -58,7 +59,7 @@ class OpenGraph(NamedTuple):
     axes: Mapping[str, frozenset[str]]
 
 
-def infer_shapes(graph: Graph) -> Graph:
+def infer_shapes(graph: Graph, operator_of: OperatorOf = operator_for) -> Graph:
     """Return the graph with the shapes that the operators infer from the declared input shapes.
 
     A file declares a dynamic size as 1, also in inner tensors: a tensor that is flattened with a
@@ -66,7 +67,7 @@ def infer_shapes(graph: Graph) -> Graph:
     asks the kernels for the shapes. Errors of operators at these sizes are ignored here; the
     conversion of the operator raises them again.
     """
-    walk = ShapeWalk(graph)
+    walk = ShapeWalk(graph, operator_of)
     walk.walk()
     changed = {t: shaped for t, shaped in walk.shapes.items() if shaped.shape != t.shape}
     return graph.replace_tensors(changed) if changed else graph
@@ -115,8 +116,8 @@ def _has_unknown_size(operator: Operator) -> bool:
     """Return whether a size of an output is known at run time only."""
     try:
         with as_operator_error():
-            shapes = operator.infer_outputs() or ()
-            return any(isinstance(size, Unknown) for shape in shapes for size in shape)
+            sizes = (size for shape in operator.output_shapes for size in shape)
+            return any(isinstance(size, Unknown) for size in sizes)
     except OperatorError:  # the conversion of the operator raises it again
         return False
 

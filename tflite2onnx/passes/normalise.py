@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
-from tflite2onnx.errors import OperatorError, as_unsupported
+from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op, Options, copy_op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.passes.fold_constants import is_replacement
 from tflite2onnx.passes.operands import normalize_axes
@@ -64,11 +64,9 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
     ops: list[Op] = []
     aligned = dict(around or {})
     for op in graph.ops:
-        shapes = _broadcast_shapes(op)
         inputs = list(op.inputs)
-        for i, (tensor, shape) in enumerate(zip(op.inputs, shapes, strict=True)):
-            if tensor is None or shape is None or shape == tensor.shape:
-                continue
+        for i, shape in _broadcast_shapes(op).items():
+            tensor = op.operand(i)
             key = (tensor, shape)
             if key not in aligned:
                 aligned[key] = _with_shape(tensor, shape)
@@ -76,17 +74,27 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
                     ops.append(copy_op(op, tensor, aligned[key]))
             inputs[i] = aligned[key]
         graphs = tuple(align_axes(inner, aligned) for inner in op.graphs)
-        ops.append(replace(op, inputs=tuple(inputs), graphs=graphs))
+        same = (*inputs,) == op.inputs and not graphs
+        ops.append(op if same else replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
 
 
-def _broadcast_shapes(op: Op) -> Sequence[Shape | None]:
-    operator = rules_for(op)
-    with as_unsupported(op.place):
-        shapes = operator.broadcast_shapes() if operator else [None] * len(op.inputs)
-        if len(shapes) != len(op.inputs):
-            raise OperatorError(f"it must have {len(shapes)} inputs, got {len(op.inputs)}")
-        return shapes
+def _broadcast_shapes(op: Op) -> dict[int, Shape]:
+    """Return the shapes to which inputs of an operator are reshaped; none of an invalid operator.
+
+    Few operators broadcast, so the others are not verified.
+    """
+    operator = operator_for(op)
+    try:
+        with as_operator_error():
+            shapes = operator.broadcast_shapes()
+            pairs = list(zip(op.inputs, shapes, strict=True))
+            changed = {i: s for i, (t, s) in enumerate(pairs) if t and s and s != t.shape}
+            if changed:
+                operator.verify()
+    except OperatorError:
+        return {}
+    return changed
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
@@ -196,7 +204,7 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor,
 def eliminate_dead_operators(graph: Graph) -> Graph:
     """Return the graph without the operators whose outputs nothing reads."""
     ops, _ = find_live_ops(graph)
-    return replace(graph, ops=ops)
+    return graph if ops == graph.ops else replace(graph, ops=ops)
 
 
 def find_live_ops(graph: Graph) -> tuple[tuple[Op, ...], set[Tensor]]:

@@ -169,10 +169,9 @@ class ShapeWalk:
 
     def _infer_outputs(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
         here = operator.op
-        inferred = operator.infer_outputs()
         # Operators that were registered for an earlier version return None; the next values of
         # internal states, which are the last outputs, have the declared shapes.
-        shapes: Sequence[OutputShape | None] = (inferred or ())[: len(here.outputs)]
+        shapes: Sequence[OutputShape | None] = operator.output_shapes[: len(here.outputs)]
         listed = self._find_listed_sizes(op, operator)
         if listed and len(shapes) == 1 and shapes[0] and len(shapes[0]) == len(listed):
             pairs = zip(shapes[0], listed, strict=True)

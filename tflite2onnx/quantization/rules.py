@@ -309,8 +309,10 @@ def _gains(case: _WeightCase) -> bool:
 
 def choose(table: Sequence[Rule], case: object) -> tuple[Any, Rule]:
     """Return what the first rule that applies to a case chooses, and the rule."""
-    rule = next(rule for rule in table if rule.applies(case))
-    return rule.choose(case), rule
+    for rule in table:  # a generator takes twice the time
+        if rule.applies(case):
+            return rule.choose(case), rule
+    raise AssertionError("the last rule of a table must apply to every case")
 
 
 def file_storage(tensor: Tensor) -> Storage:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from tflite2onnx.targets.rules import Rule
+if TYPE_CHECKING:
+    from tflite2onnx.targets.rules import Rule
 
 # The targets that have a table, which is the module of this name.
 TABLES = (

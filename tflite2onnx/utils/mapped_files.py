@@ -36,10 +36,10 @@ def read_elements(array: Array) -> Iterator[memoryview]:
             yield from read_elements(np.ascontiguousarray(array[start : start + rows]))
     else:
         yield from read_pieces(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    owner = _mapping(array)
-    source = array.transpose(np.argsort(array.strides)[::-1])
-    if owner is not None and source.flags.c_contiguous:  # copied, if its axes were permuted
-        _release_pages(owner, source)
+    if not array.flags.c_contiguous:  # it was copied
+        owner, source = _mapping(array), array.transpose(np.argsort(array.strides)[::-1])
+        if owner is not None and source.flags.c_contiguous:  # its axes are permuted
+            _release_pages(owner, source)
 
 
 def read_rows(array: Array) -> Iterator[Array]:

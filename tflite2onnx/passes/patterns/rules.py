@@ -80,11 +80,12 @@ class _Round:
 
     def change(self, op: Op) -> Sequence[Op]:
         """Return the operators that replace an operator; none if another computes its outputs."""
-        if not op.outputs or op in self._built:
+        rules = self._list_rules(op)
+        if not (rules or self._computed) or not op.outputs or op in self._built:
             return (op,)
         if self._computed.issuperset(op.outputs):
             return ()
-        for rule in self._list_rules(op):
+        for rule in rules:
             for match in self._matcher[rule.floats].find_all(op, rule.pattern):
                 made = rule.build(match) if rule.condition(match) else None
                 if made:

@@ -27,6 +27,7 @@ from tflite2onnx.op import rules_for
 from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
 from tflite2onnx.passes.quantization.convolve_transposed import convolve_transposed
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Tensor
 
 # Operators whose outputs are never negative, and operators that make no negative number of others.
@@ -100,6 +101,8 @@ class _Quantizer:
 def _find_converter(op: Op) -> Convolution | None:
     """Return the converter of a convolution with float data and integer weights, else None."""
     if not op.is_builtin("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
+        return None
+    if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
         return None
     converter = rules_for(op)
     return converter if isinstance(converter, Convolution) and converter.is_hybrid else None
