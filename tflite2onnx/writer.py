@@ -268,22 +268,30 @@ def _describe(
     inner = [v for node in emitted.nodes for v in node.outputs if v not in outputs]
     known = {info.name: info for info in _describe_values(inner, names, emitted.types)}
     if len(known) < len(inner):
-        known = _infer_types(model, weights, known.values())
+        known |= _infer_types(model, weights, known)
     model.graph.value_info.extend(
         known[names.name_of(v)] for v in inner if names.name_of(v) in known
     )
 
 
 def _infer_types(
-    model: onnx.ModelProto, weights: Sequence[TensorProto], known: Iterable[onnx.ValueInfoProto]
+    model: onnx.ModelProto, weights: Sequence[TensorProto], known: Mapping[str, onnx.ValueInfoProto]
 ) -> dict[str, onnx.ValueInfoProto]:
-    """Return the inferred types and shapes; of large weights only the type and shape are passed."""
-    probe = onnx.ModelProto()
-    probe.CopyFrom(model)
+    """Return the types and shapes that are not known; of large weights only these are passed.
+
+    Most are known, and inference is slow, so it gets the other nodes only.
+    """
+    whole, probe = model.graph, onnx.ModelProto(opset_import=model.opset_import)
+    probe.ir_version = model.ir_version
+    given = {**known, **{info.name: info for info in whole.output}}
+    probe.graph.node.extend(n for n in whole.node if not given.keys() >= {*n.output})
+    probe.graph.input.extend(whole.input)
+    probe.graph.initializer.extend(whole.initializer)
     for h in weights:
         probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(known)
-    return {info.name: info for info in shape_inference.infer_shapes(probe).graph.value_info}
+    probe.graph.value_info.extend(given.values())
+    found = shape_inference.infer_shapes(probe).graph.value_info
+    return {info.name: info for info in found if info.name not in given}
 
 
 class _Names:

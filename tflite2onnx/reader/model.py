@@ -369,7 +369,9 @@ class _Reader:
                     f"its zero points must be in the range of {dtype.label}"
                 )
         return Quantization(
-            scale, np.broadcast_to(zero, scale.shape), axis if scale.size > 1 else 0
+            scale,
+            zero if zero.shape == scale.shape else np.broadcast_to(zero, scale.shape),
+            axis if scale.size > 1 else 0,
         )
 
     def _blockwise(self, details: Table, shape: Shape, tensors: Sequence[Table]) -> Quantization:
@@ -413,7 +415,7 @@ class _Reader:
 
 
 def _are_scales(scale: Array) -> bool:
-    return bool(np.isfinite(scale).all() and scale.min(initial=0) >= 0)
+    return bool(scale.min(initial=0) >= 0 and scale.max(initial=0) < np.inf)  # NaN is neither
 
 
 def _check_scales(scale: Array) -> None:
