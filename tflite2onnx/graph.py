@@ -224,8 +224,10 @@ class Graph:
         known = {} if known is None else known
         ops = []
         for op in (each for old in self.ops for each in change(old)):
-            graphs = tuple(graph.rewrite(change, known) for graph in op.graphs)
-            ops.append(op if graphs == op.graphs else replace(op, graphs=graphs))
+            ops.append(op)
+            graphs = op.graphs and tuple(graph.rewrite(change, known) for graph in op.graphs)
+            if graphs != op.graphs:
+                ops[-1] = replace(op, graphs=graphs)
         outputs = tuple(known.get(t, t) for t in self.outputs)
         if (*ops,) == self.ops and outputs == self.outputs:
             return self

@@ -21,6 +21,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.utils.mapped_files import find_address
 
 # Operators that only change the storage of a tensor, and so are not evidence of a scheme.
 _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
@@ -274,7 +275,7 @@ def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
 
 
 def _buffer_address(data: Array) -> Any:  # noqa: ANN401 - an address, or the array that has none
-    return data.__array_interface__["data"][0] if data.size else id(data)
+    return find_address(data) if data.size else id(data)
 
 
 def _converts(model: Model, ops: Sequence[Op], whole: _Whole) -> tuple[int | None, tuple[str, ...]]:

@@ -30,7 +30,7 @@ from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, target_path
-from tflite2onnx.utils.mapped_files import read_elements, write_elements
+from tflite2onnx.utils.mapped_files import find_address, read_elements, write_elements
 from tflite2onnx.utils.unique_names import Names
 
 PRODUCER = "tflite2onnx"
@@ -409,7 +409,7 @@ def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
     arrays = [data for skeleton in models for _, data in skeleton.weights]
     places: dict[int, dict[Hashable, list[Array]]] = {}
     for data in arrays:
-        place = (data.__array_interface__["data"][0], data.shape, data.strides, data.dtype.str)
+        place = (find_address(data), data.shape, data.strides, data.dtype.str)
         places.setdefault(data.nbytes, {}).setdefault(place, []).append(data)
     keys: dict[int, Hashable] = {}
     for same_size in places.values():

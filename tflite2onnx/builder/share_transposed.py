@@ -15,6 +15,7 @@ from tflite2onnx.builder.builder import bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.mapped_files import find_address
 
 _LEAST = 1024  # bytes; smaller constants are not worth a node
 _BYTE = 8
@@ -55,7 +56,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 def _place(value: Value, data: Array) -> Hashable:
     """Return where the elements of a constant are, and how they are read."""
-    return data.__array_interface__["data"][0], data.shape, data.strides, data.dtype, value.dtype
+    return find_address(data), data.shape, data.strides, data.dtype, value.dtype
 
 
 def _is_narrow(constant: tuple[Value, Array]) -> bool:

@@ -130,8 +130,9 @@ def _reads_packed_elements(op: Op) -> bool:
 
     TensorFlow lacks these types.
     """
-    operands = (t for t in (*op.present, *op.outputs))
-    return op.code.startswith("Flex") and any(0 < t.dtype.bits < 8 for t in operands)
+    if not op.code.startswith("Flex"):
+        return False
+    return any(0 < t.dtype.bits < 8 for t in (*op.present, *op.outputs))
 
 
 def has_converter(op: Op) -> bool:

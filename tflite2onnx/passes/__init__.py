@@ -18,13 +18,7 @@ from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.lower_complex import lower_complex
-from tflite2onnx.passes.normalise import (
-    absorb_flatten,
-    align_axes,
-    densify_constants,
-    eliminate_dead_operators,
-    keep_axes,
-)
+from tflite2onnx.passes.normalise import align_axes, densify_constants, eliminate_dead_operators
 from tflite2onnx.passes.patterns.convolutions.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
@@ -162,8 +156,10 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     # Sigmoid of ONNX Runtime is inaccurate for small scores.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     align_axes,  # the layout planner needs operands with corresponding axes
-    keep_axes,  # a RESHAPE between images would need Transposes around it
-    absorb_flatten,  # as above, between an image and a dense layer
+    # A RESHAPE between images would need Transposes around it.
+    apply_if_present("FULLY_CONNECTED", "normalise:keep_axes"),
+    # As above, between an image and a dense layer.
+    apply_if_present("FULLY_CONNECTED", "normalise:absorb_flatten"),
     # ONNX Runtime does not do it for quantized convolutions.
     apply_if_present("PAD", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
     eliminate_dead_operators,  # the passes above leave operators whose outputs nothing reads

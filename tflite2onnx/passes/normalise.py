@@ -36,6 +36,8 @@ def densify_constants(graph: Graph) -> Graph:
     """
     read = dict.fromkeys(t for op in graph.every_op() for t in op.present)
     sparse = [t for t in read if t.sparsity and t.data is not None]
+    if not sparse and "DENSIFY" not in graph.codes:
+        return graph
     known = {
         t: replace(t, data=data, sparsity=None)
         for t, data in zip(sparse, densify_all(sparse), strict=True)

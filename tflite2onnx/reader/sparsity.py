@@ -17,6 +17,7 @@ import numpy as np
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.tensor import Array, SparseAxis, Sparsity, Tensor
 from tflite2onnx.utils.constant_budget import SizeLimit
+from tflite2onnx.utils.mapped_files import find_address
 
 # The bytes of all dense arrays: sparse weights of real models have at most 99 % zeros.
 _LIMIT = SizeLimit(times=256, more=1 << 24)
@@ -40,7 +41,7 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
 def count_memory(arrays: Sequence[Array]) -> int:
     """Return the number of bytes of memory of arrays; shared bytes count once."""
     total = end = 0
-    for start, size in sorted((a.ctypes.data, a.nbytes) for a in arrays):
+    for start, size in sorted((find_address(a), a.nbytes) for a in arrays):
         total += max(start + size - max(start, end), 0)
         end = max(end, start + size)
     return total

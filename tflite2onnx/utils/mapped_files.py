@@ -86,10 +86,11 @@ def _mapping(array: Array) -> mmap.mmap | None:
 
 def _release_pages(owner: mmap.mmap, piece: Array) -> None:
     """Tell the system that a piece of a mapped file is not needed soon; reading it reloads it."""
-    start = _address(piece) - _address(np.frombuffer(owner, np.uint8))
+    start = find_address(piece) - find_address(np.frombuffer(owner, np.uint8))
     first = start // mmap.PAGESIZE * mmap.PAGESIZE
     owner.madvise(mmap.MADV_DONTNEED, first, start + piece.nbytes - first)
 
 
-def _address(array: Array) -> int:
+def find_address(array: Array) -> int:
+    """Return where in memory an array begins; `array.ctypes.data` takes several times as long."""
     return int(array.__array_interface__["data"][0])
