@@ -268,10 +268,10 @@ class ShapeWalk:
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
         """Return the sizes of the output that are elements of an input; none that may be -1."""
-        if not isinstance(operator, DynamicShape) or not operator.has_data_dependent_shape:
+        index = operator.find_listed_sizes() if isinstance(operator, DynamicShape) else None
+        if index is None or not operator.has_data_dependent_shape:
             return ()
-        index = operator.find_listed_sizes()
-        sizes = None if index is None else op.inputs[index]
+        sizes = op.inputs[index]
         found = () if sizes is None else self._elements.get(sizes, ())
         return [size if size is None or is_no_less(size, 0) else None for size in found]
 
