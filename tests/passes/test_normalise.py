@@ -62,9 +62,11 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
         cls = table.get(op.code)
         return None if cls is None else cls(op)
 
+    monkeypatch.setattr(folding, "rules_for", find_operator)
     for module in (folding, normalising):
-        monkeypatch.setattr(module, "rules_for", find_operator)
-    monkeypatch.setattr(folding, "operator_for", lambda op: find_operator(op) or operator_for(op))
+        monkeypatch.setattr(
+            module, "operator_for", lambda op: find_operator(op) or operator_for(op)
+        )
     return table
 
 
