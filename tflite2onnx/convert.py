@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from types import NoneType
+from typing import Any
 
 from tflite2onnx.conversion import OUT_OF_MEMORY, convert_read_model, suspend_gc
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.options import (
+    OPTION_TYPES,
     ActivationType,
     ConversionOptions,
     Forms,
@@ -62,71 +64,72 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
 ) -> Result:
     """Convert a TFLite model to ONNX.
 
+    A word in parentheses is the value of an option that has the meaning before it.
+
     Args:
         model: the path of the TFLite file, or its bytes.
         output: the path of the ONNX file; None writes no file.
-        layouts: the layout of single tensors in TFLite and in ONNX, by the name of the tensor:
-            {"input": ("NHWC", "NCHW")}.
-        io_layout: the layout of inputs and outputs: "auto" (channels first wherever that saves a
-            Transpose), "tflite" (as in the TFLite file), or "onnx" (channels first wherever an
-            operator gives the axes a meaning).
-        opset: the ONNX opset; None chooses the smallest opset from 17 up that has all operators
-            that the model needs.
-        io_type: the element type of inputs and outputs, for all or by the name of the tensor:
-            {"input": "uint8"}. "float" is float32 on a quantized network; "int8" and "uint8" are
-            integers where the network itself quantizes its inputs and dequantizes its outputs.
-            None keeps the types of the file.
-        quantization: how quantized tensors are stored: "qdq" (integers, which operators read
-            through DequantizeLinear and write through QuantizeLinear), "symmetric" (likewise, in
-            int8 with the zero point 0 throughout; inputs and outputs have other scales than in the
-            file, see `Endpoint.scale`), "qoperator" (products are QLinearConv and QLinearMatMul;
-            other computations with quantized tensors are refused), "qoperator-mixed" (likewise,
-            but other computations read and write as with "qdq") or "float" (float32 throughout,
-            weights, inputs and outputs included).
-        activations: how int8 activations inside the model are stored: "int8", "uint8" (the same
-            real numbers with a zero point that is 128 higher), or "auto" (the type with which ONNX
-            Runtime is faster on x86-64). Inputs and outputs always have the file's type.
-        weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, but
-            right only on processors with VNNI or ARM's dot product), "adaptive" (int8, which the
-            model reads as uint8 where products of int8 saturate; it finds that out when it is
-            loaded), or "auto" (as the target needs them, right on every processor).
-        forms: the form of a computation that has several forms in ONNX: "fastest" (in ONNX
-            Runtime's CPU provider), "canonical" (ONNX's own operator for the computation, which
-            other runtimes expect), or "auto" (the form of the target).
-        states: whether a run may omit the inputs for the states of a model: "optional" (it then
-            starts from the initial values), "required" (for runtimes that treat an input with
-            an initial value as a constant), or "auto" (as the target needs them).
-        target: the runtime for which options that are left at their defaults are chosen; see
-            `options.TARGETS`.
+        layouts: the layout of single tensors, inner tensors too, in TFLite and in ONNX, by the name
+            of the tensor: {"input": ("NHWC", "NCHW")}.
+        io_layout: layout of inputs and outputs: channels first wherever that saves a Transpose
+            (auto); as in the TFLite file (tflite); channels first wherever an operator such as a
+            convolution gives the axes a meaning (onnx).
+        opset: ONNX opset, at least 9 (default: the smallest opset from 17 up that has all operators
+            that the model needs).
+        io_type: element type of inputs and outputs, or of one by its name: float32 on a quantized
+            network (float), or integers where the network itself quantizes its inputs and
+            dequantizes its outputs (int8, uint8) (default: as in the file).
+        quantization: quantized tensors: integers, read through DequantizeLinear and written through
+            QuantizeLinear (qdq); likewise with int8 and the zero point 0 throughout, in scales that
+            are computed from those of the file (symmetric); products as QLinearConv and
+            QLinearMatMul, from opset 10, where other computations are refused (qoperator) or read
+            and write as with qdq (qoperator-mixed); or floats throughout (float).
+        activations: int8 activations inside the model: int8 as in the file (int8); uint8 with a
+            zero point that is 128 higher, which stands for the same real numbers (uint8); whichever
+            is faster on x86-64 (auto).
+        weights: 8-bit weights of integer products: uint8; int8, which is up to four times as fast
+            on processors with VNNI or ARM's dot product, but wrong on other x86-64 processors,
+            where ONNX Runtime's products of uint8 and int8 saturate; int8, read as uint8 where
+            products saturate, which the model finds out when it is loaded (adaptive); or as the
+            target needs them, right on every processor (auto).
+        forms: where ONNX has several forms of one computation: the form that ONNX Runtime's CPU
+            provider runs fastest (fastest); ONNX's own operator for the computation, which other
+            runtimes expect (canonical); or the form of the target (auto).
+        states: inputs for the states of a model: a run may omit them and then starts from the
+            initial values (optional); every run must have them, for runtimes that treat an input
+            with an initial value as a constant (required); or as the target needs them (auto).
+        target: the runtime for which options that are not given are chosen.
         allow_custom: keep custom operators that cannot be converted as nodes of the domain
-            "tflite.custom", with their options as attributes.
-        static: fix all sizes as in the file. Otherwise the dynamic axes of inputs stay dynamic if
-            all operators support that.
+            tflite.custom, with their options as attributes, for a runtime that has their kernels.
+        static: fix all sizes as in the file (default: dynamic axes of inputs stay dynamic if all
+            operators support that).
         shapes: the shapes of inputs, by the name of the tensor or of the signature's input. A word
             is the name of a dynamic size, also where the file has a number:
             {"audio": ["batch", 16000]}.
-        batch: the number of samples of a batch, or the name of its dynamic size. It is the first
-            size of all inputs and outputs. Each sample is computed as if it ran alone; a model
-            whose samples are not independent is refused; "loop:4" computes one after another. An
-            input or output whose first size is neither dynamic nor 1 gets a new first axis.
-        signature: the entry point to convert; None converts the main one.
-        names: the source of the names of inputs and outputs: "tensor" or "signature".
-        inputs: the names of the tensors that become the inputs, to cut the model at inner tensors;
-            None keeps the inputs of the model that the outputs need.
-        outputs: the names of the tensors that become the outputs; None keeps the model's outputs.
-            The operators that compute the outputs from the inputs are converted, and no others.
-        rename: other names for inputs and outputs, {"old": "new"}; the old names are those that
-            they have otherwise.
-        float16: compute in half precision. Operators that may overflow, or that exist for float32
-            only, stay in float32; `Result.float32_nodes` lists them.
-        float16_io: with `float16`, the inputs, outputs and states are float16 too.
-        preprocess: take a picture as the input, uint8[height, width, 3] in RGB, of any size. True
-            resizes and normalizes it as the metadata of the model, or MediaPipe's options for this
-            model, say. A mapping, {"mean": 127.5, "std": 127.5}, or a text, "mean=127.5,std=127.5",
-            says it otherwise; docs/pictures.md lists all keys.
-        postprocess: return boxes, scores, classes, labels and key points in place of the model's
-            outputs. True decodes them as the shapes and the metadata of the model say; a mapping,
-            {"threshold": 0.4}, or a text, "threshold=0.4", changes this.
+        batch: a batch of independent samples, each as if it ran alone: the first size of all inputs
+            and outputs, a number, or a word, which makes it dynamic; loop:N and loop:NAME compute
+            sample by sample, also if an operator mixes samples; an input or output whose first size
+            is neither dynamic nor 1 gets a new first axis.
+        signature: the entry point to convert, if the model has several (default: the main one).
+        names: names of inputs and outputs: as in the TFLite graph (tensor), or in the signature
+            (signature).
+        inputs: cut the model: tensors that become its inputs, inner tensors too; operators before
+            them are left out (default: the inputs of the model that the outputs need).
+        outputs: cut the model: tensors that become its outputs, inner tensors too; operators after
+            them are left out (default: the outputs of the model).
+        rename: another name for an input or an output, by the name that it has otherwise.
+        float16: compute in half precision, with weights of half the size; operators that float16
+            cannot hold stay in float32, and are listed.
+        float16_io: with `float16`, inputs, outputs and states are float16 too (default: float32).
+        preprocess: take a picture, uint8[height, width, 3] of any size, and resize and normalize it
+            as the metadata of the model say; or with mean=, std=, channels=rgb|bgr|gray,
+            resize=stretch|letterbox|center, pad=, layout=HWC|CHW|NHWC|NCHW, size=HxW and
+            type=uint8|float32.
+        postprocess: return boxes, scores, classes, labels and key points, decoded as the shapes and
+            the metadata of the model say; or with
+            decoder=mediapipe|yolov5|yolov8|ssd|detections|scores, scores=sigmoid|softmax|none,
+            threshold=, iou=, max=, units=pixels|fractions, coordinates=fractions|pixels and
+            labels=FILE.
         external_data: the size in bytes from which on weights are written to a second file; see
             `Result.save`.
 
@@ -137,32 +140,11 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         ConversionError: the model cannot be converted; the message gives the reason.
         TypeError: `model` or `output` has a wrong type.
     """
+    given: dict[str, Any] = {name: v for name, v in locals().items() if name in OPTION_TYPES}
     _check_arguments(model, output)
-    options = ConversionOptions(
-        layouts={} if layouts is None else layouts,
-        io_layout=io_layout,
-        io_type=io_type,
-        opset=opset,
-        quantization=quantization,
-        activations=activations,
-        weights=weights,
-        forms=forms,
-        states=states,
-        target=target,
-        allow_custom=allow_custom,
-        static=static,
-        shapes={} if shapes is None else shapes,
-        batch=batch,
-        signature=signature,
-        names=names,
-        inputs=inputs,
-        outputs=outputs,
-        rename={} if rename is None else rename,
-        float16=float16,
-        float16_io=float16_io,
-        preprocess=preprocess,
-        postprocess=postprocess,
-    )
+    for name in ("layouts", "shapes", "rename"):
+        given[name] = {} if given[name] is None else given[name]
+    options = ConversionOptions(**given)
     result = _read_and_convert(model, options)
     if output is not None:
         result.save(output, external_data)

@@ -1,4 +1,4 @@
-"""The options of a conversion: the name, type, default and help text of each."""
+"""The options of a conversion: the name, type and default of each; `convert` describes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import (
 import numpy as np
 import onnx
 
-from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
+from tflite2onnx.builder.opsets import MIN_OPSET
 from tflite2onnx.errors import OptionError
 from tflite2onnx.pictures.settings import (
     POSTPROCESS_KEYS,
@@ -101,185 +101,38 @@ def describe_target(target: Target) -> str:
 _MOST = 1 << 31
 
 
-def _help(text: str) -> dict[str, str]:
-    return {"help": text}
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConversionOptions:
-    """The options of `convert`, whose docstring explains them.
+    """The options of `convert`, whose docstring describes them.
 
     Raises:
         OptionError: an option has a value that it cannot have. The names of tensors and signatures
             are looked up in the model later.
     """
 
-    io_layout: IoLayout = field(
-        default="auto",
-        metadata=_help(
-            "layout of inputs and outputs: channels first wherever that saves a Transpose (auto);"
-            " as in the TFLite file (tflite); channels first wherever an operator such as a"
-            " convolution gives the axes a meaning (onnx)"
-        ),
-    )
-    layouts: Mapping[str, Sequence[str]] = field(
-        default_factory=dict,
-        metadata=_help('layouts of single tensors, inner tensors too: {"input": ["NHWC", "NCHW"]}'),
-    )
-    io_type: IoType | Mapping[str, IoType] | None = field(
-        default=None,
-        metadata=_help(
-            "element type of inputs and outputs, or of one by its name: float32 on a quantized"
-            " network (float), or integers where the network itself quantizes its inputs and"
-            " dequantizes its outputs (int8, uint8); may be repeated (default: as in the file)"
-        ),
-    )
-    opset: int | None = field(
-        default=None,
-        metadata=_help(
-            f"ONNX opset, at least {MIN_OPSET} (default: the smallest opset from {DEFAULT_OPSET}"
-            " up that has all operators that the model needs)"
-        ),
-    )
-    quantization: QuantizationMode = field(
-        default="qdq",
-        metadata=_help(
-            "quantized tensors: integers, read through DequantizeLinear and written through"
-            " QuantizeLinear (qdq); likewise with int8 and the zero point 0 throughout, in scales"
-            " that are computed from those of the file (symmetric); products as QLinearConv and"
-            " QLinearMatMul, from opset 10, where other computations are refused (qoperator) or"
-            " read and write as with qdq (qoperator-mixed); or floats throughout (float)"
-        ),
-    )
-    activations: ActivationType = field(
-        default="auto",
-        metadata=_help(
-            "int8 activations inside the model: int8 as in the file (int8); uint8 with a zero"
-            " point that is 128 higher, which stands for the same real numbers (uint8); whichever"
-            " is faster on x86-64 (auto)"
-        ),
-    )
-    weights: WeightType = field(
-        default="auto",
-        metadata=_help(
-            "8-bit weights of integer products: uint8; int8, which is up to four times as fast on"
-            " processors with VNNI or ARM's dot product, but wrong on other x86-64 processors,"
-            " where ONNX Runtime's products of uint8 and int8 saturate; int8, read as uint8 where"
-            " products saturate, which the model finds out when it is loaded (adaptive); or as the"
-            " target needs them, right on every processor (auto)"
-        ),
-    )
-    forms: Forms = field(
-        default="auto",
-        metadata=_help(
-            "where ONNX has several forms of one computation: the form that ONNX Runtime's CPU"
-            " provider runs fastest (fastest); ONNX's own operator for the computation, which other"
-            " runtimes expect (canonical); or the form of the target (auto)"
-        ),
-    )
-    states: StateInputs = field(
-        default="auto",
-        metadata=_help(
-            "inputs for the states of a model: a run may omit them and then starts from the initial"
-            " values (optional); every run must have them, for runtimes that treat an input"
-            " with an initial value as a constant (required); or as the target needs them (auto)"
-        ),
-    )
-    target: Target = field(
-        default="onnxruntime",
-        metadata=_help(
-            "the runtime for which options that are not given are chosen: "
-            + "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
-        ),
-    )
-    allow_custom: bool = field(
-        default=False,
-        metadata=_help(
-            "keep custom operators that cannot be converted as nodes of the domain tflite.custom,"
-            " for a runtime that has their kernels"
-        ),
-    )
-    static: bool = field(
-        default=False,
-        metadata=_help(
-            "fix all sizes as in the file (default: dynamic axes of inputs stay dynamic if all"
-            " operators support that)"
-        ),
-    )
-    shapes: Mapping[str, Sequence[int | str]] = field(
-        default_factory=dict,
-        metadata=_help('shapes of inputs; a word is a dynamic size: {"input": ["batch", 224, 3]}'),
-    )
-    batch: int | str | None = field(
-        default=None,
-        metadata=_help(
-            "a batch of independent samples, each as if it ran alone: the first size of all inputs"
-            " and outputs, a number, or a word, which makes it dynamic; loop:N and loop:NAME"
-            " compute sample by sample, also if an operator mixes samples"
-        ),
-    )
-    signature: str | None = field(
-        default=None,
-        metadata=_help(
-            "the entry point to convert, if the model has several (default: the main one)"
-        ),
-    )
-    names: NameSource = field(
-        default="tensor",
-        metadata=_help("names of inputs and outputs: as in the TFLite graph, or in the signature"),
-    )
-
-    inputs: Sequence[str] | None = field(
-        default=None,
-        metadata=_help(
-            "cut the model: tensors that become its inputs, inner tensors too; operators before"
-            " them are left out (default: the inputs of the model that the outputs need)"
-        ),
-    )
-    outputs: Sequence[str] | None = field(
-        default=None,
-        metadata=_help(
-            "cut the model: tensors that become its outputs, inner tensors too; operators after"
-            " them are left out (default: the outputs of the model)"
-        ),
-    )
-    rename: Mapping[str, str] = field(
-        default_factory=dict,
-        metadata=_help(
-            "another name for an input or an output, which otherwise has the name OLD; may be"
-            " repeated"
-        ),
-    )
-    float16: bool = field(
-        default=False,
-        metadata=_help(
-            "compute in half precision, with weights of half the size; operators that float16"
-            " cannot hold stay in float32, and are listed"
-        ),
-    )
-    float16_io: bool = field(
-        default=False,
-        metadata=_help("with --float16, inputs and outputs are float16 too (default: float32)"),
-    )
-    preprocess: Settings = field(
-        default=False,
-        metadata=_help(
-            "take a picture, uint8[height, width, 3] of any size, and resize and normalize it as"
-            " the metadata of the model say; or with mean=, std=, channels=rgb|bgr|gray,"
-            " resize=stretch|letterbox|center, pad=, layout=HWC|CHW|NHWC|NCHW, size=HxW and"
-            " type=uint8|float32"
-        ),
-    )
-    postprocess: Settings = field(
-        default=False,
-        metadata=_help(
-            "return boxes, scores, classes, labels and key points, decoded as the shapes and the"
-            " metadata of the model say; or with"
-            " decoder=mediapipe|yolov5|yolov8|ssd|detections|scores, scores=sigmoid|softmax|none,"
-            " threshold=, iou=, max=, units=pixels|fractions, coordinates=fractions|pixels and"
-            " labels=FILE"
-        ),
-    )
+    io_layout: IoLayout = "auto"
+    layouts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    io_type: IoType | Mapping[str, IoType] | None = None
+    opset: int | None = None
+    quantization: QuantizationMode = "qdq"
+    activations: ActivationType = "auto"
+    weights: WeightType = "auto"
+    forms: Forms = "auto"
+    states: StateInputs = "auto"
+    target: Target = "onnxruntime"
+    allow_custom: bool = False
+    static: bool = False
+    shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
+    batch: int | str | None = None
+    signature: str | None = None
+    names: NameSource = "tensor"
+    inputs: Sequence[str] | None = None
+    outputs: Sequence[str] | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    float16: bool = False
+    float16_io: bool = False
+    preprocess: Settings = False
+    postprocess: Settings = False
 
     def __post_init__(self) -> None:
         _check_values(self)

@@ -268,7 +268,9 @@ class ShapeWalk:
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
         """Return the sizes of the output that are elements of an input; none that may be -1."""
-        index = operator.find_listed_sizes() if isinstance(operator, DynamicShape) else None
+        if not isinstance(operator, DynamicShape):
+            return ()
+        index = operator.find_listed_sizes()
         if index is None or not operator.has_data_dependent_shape:
             return ()
         sizes = op.inputs[index]

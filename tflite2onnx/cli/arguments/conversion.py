@@ -7,13 +7,20 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
+from functools import cache
+from inspect import getdoc
 from typing import Any
 
 from tflite2onnx.cli.arguments.tensors import read_size
-from tflite2onnx.cli.arguments.verification import (
-    add_verification_options,
+from tflite2onnx.cli.arguments.verification import add_verification_options, spell_option
+from tflite2onnx.convert import convert
+from tflite2onnx.options import (
+    CHOICES,
+    OPTION_TYPES,
+    TARGETS,
+    ConversionOptions,
+    describe_target,
 )
-from tflite2onnx.options import CHOICES, OPTION_TYPES, ConversionOptions
 from tflite2onnx.pictures.settings import Settings
 
 _SMALLEST = 1024  # bytes of a weight; smaller weights cost more to find in a separate file
@@ -87,7 +94,7 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add an option of the conversion from its declaration in `ConversionOptions`."""
+    """Add an option of the conversion from its declaration and its description."""
     option = ConversionOptions.__dataclass_fields__[name]
     kind: dict[str, Any] = {"metavar": "NAME"}
     if OPTION_TYPES[name] is bool:
@@ -106,9 +113,23 @@ def _add_option(parser: argparse.ArgumentParser, name: str) -> None:
         kind = {"type": _split_names, "action": "extend", "metavar": "NAME,..."}
     elif OPTION_TYPES[name] == Mapping[str, str]:
         kind = {"action": "append", "metavar": "OLD=NEW"}
-    flag = f"--{name.replace('_', '-')}"
+    repeated = "; may be repeated" if kind.get("action") == "append" else ""
+    text = _describe_options().get(name, "") + repeated
     default = None if option.default is MISSING else option.default
-    parser.add_argument(flag, default=default, help=option.metadata["help"], **kind)
+    parser.add_argument(spell_option(name), default=default, help=text, **kind)
+
+
+@cache
+def _describe_options() -> dict[str, str]:
+    """Return what the docstring of `convert` says about each option, as a help text.
+
+    With -OO Python has no docstrings.
+    """
+    found = re.findall(r"\n {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(convert) or "")
+    texts = {name: " ".join(text.split()).removesuffix(".") for name, text in found}
+    every = "; ".join(f"{name} ({describe_target(name)})" for name in TARGETS)
+    texts["target"] = f"{texts.get('target', '')}: {every}"
+    return {n: re.sub("`(.*?)`", lambda m: spell_option(m[1]), text) for n, text in texts.items()}
 
 
 def _split_names(text: str) -> list[str]:
