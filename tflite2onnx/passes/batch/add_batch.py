@@ -255,15 +255,15 @@ class _Batching:
 
     def _list_vectors(self, op: Op) -> Collection[Tensor]:
         """Return the inputs that are scalars for one sample, and vectors for the batch."""
-        return set(self._replaced.values()).intersection(t for t in op.inputs if t is not None)
+        return set(self._replaced.values()).intersection(t for t in op.present)
 
     def _align_ranks(self, op: Op, operator: Operator) -> Op:
         """Give samples of fewer axes, which broadcast, leading axes of size 1.
 
         Their samples stay in their axis if those of another input are there.
         """
-        rank = max(t.rank for t in op.inputs if t is not None)
-        wide = [self._places.get(t) for t in op.inputs if t is not None and t.rank == rank]
+        rank = max(t.rank for t in op.present)
+        wide = [self._places.get(t) for t in op.present if t.rank == rank]
         changed = {}
         for x in op.inputs:
             if operator.broadcasts and x is not None and x in self._places and x.rank < rank:
@@ -387,7 +387,7 @@ class _Batching:
 
     def _add_with_leading_axis(self, op: Op) -> None:
         """Add an operator whose operands get a first axis, which has the samples."""
-        given = [t for t in op.inputs if t is not None and t in self._places]
+        given = [t for t in op.present if t in self._places]
         vectors = self._list_vectors(op)
         has_axis = all(
             t not in vectors and self._builder.sample_of(t)[self._places[t].axis] == 1
@@ -461,7 +461,7 @@ class _Batching:
 
     def _add_loop(self, op: Op) -> None:
         (body,) = op.graphs
-        _, *first = (t for t in op.inputs if t is not None)
+        _, *first = (t for t in op.present)
         places = [self._places.get(t) for t in first]
         while True:
             inputs = [self._put_at(t, p) for t, p in zip(first, places, strict=True)]

@@ -104,7 +104,7 @@ class MovedZeroPoints:
         if op.code in _PRODUCTS:
             return self._allows_product(op, operand)
         if op.code in _SELECTING:
-            constants = [t for t in op.inputs if t is not None and t.data is not None]
+            constants = [t for t in op.present if t.data is not None]
             return has_one_scale(op) and not any(map(is_quantized, constants))
         return op.code in _SUMS or op.code in _REAL
 

@@ -113,7 +113,7 @@ def _find_positive(graph: Graph) -> set[Tensor]:
     positive: set[Tensor] = set()
     for op in graph.every_op():
         kinds = {t.dtype for t in op.outputs}
-        data = [t for t in op.inputs if t is not None and t.dtype in kinds]
+        data = [t for t in op.present if t.dtype in kinds]
         keeps = op.is_builtin(*_KEEPING) or (
             op.is_builtin("ADD", "MUL") and op.activation == "NONE"
         )
