@@ -58,15 +58,13 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
     """Return the table in which passes look up operator classes; it is empty at first."""
     table: Classes = {}
 
-    def find_operator(op: Op) -> Operator | None:
+    def find_stub(op: Op) -> Operator | None:
         cls = table.get(op.code)
         return None if cls is None else cls(op)
 
-    monkeypatch.setattr(folding, "rules_for", find_operator)
+    monkeypatch.setattr(folding, "rules_for", find_stub)
     for module in (folding, normalising):
-        monkeypatch.setattr(
-            module, "operator_for", lambda op: find_operator(op) or operator_for(op)
-        )
+        monkeypatch.setattr(module, "operator_for", lambda op: find_stub(op) or operator_for(op))
     return table
 
 
