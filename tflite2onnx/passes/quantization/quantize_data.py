@@ -27,16 +27,16 @@ from tflite2onnx.op import rules_for
 from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
 from tflite2onnx.passes.quantization.convolve_transposed import convolve_transposed
-from tflite2onnx.quantization.storage import is_quantized
+from tflite2onnx.quantization.storage import BOUNDS, is_quantized
 from tflite2onnx.tensor import Tensor
 
 # Operators whose outputs are never negative, and operators that make no negative number of others.
-_POSITIVE = ("ABS", "EXP", "LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "SOFTMAX")
+_POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]
+_POSITIVE = ("ABS", "EXP", "LOGISTIC", "SOFTMAX", *_POSITIVE_ACTIVATIONS)
 _KEEPING = (
     *("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "RESHAPE"),
     *("RESIZE_NEAREST_NEIGHBOR", "TRANSPOSE"),
 )
-_POSITIVE_ACTIVATIONS = ("RELU", "RELU6", "RELU_0_TO_1")
 
 
 def quantize_data(graph: Graph, *, fastest: bool) -> Graph:
