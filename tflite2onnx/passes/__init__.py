@@ -157,7 +157,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     align_axes,  # the layout planner needs operands with corresponding axes
     # A RESHAPE between images would need Transposes around it.
-    apply_if_present("FULLY_CONNECTED", "normalise:keep_axes"),
+    apply_if_present("RESHAPE", "normalise:keep_axes"),
     # As above, between an image and a dense layer.
     apply_if_present("FULLY_CONNECTED", "normalise:absorb_flatten"),
     # ONNX Runtime does not do it for quantized convolutions.
