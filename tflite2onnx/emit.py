@@ -28,6 +28,7 @@ from tflite2onnx.builder.keep_softmax_rows import keep_softmax_rows
 from tflite2onnx.builder.merge_equal_nodes import merge_equal_nodes, rename_ports
 from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
+from tflite2onnx.builder.omit_zero_states import omit_zero_states
 from tflite2onnx.builder.qoperators import find_pairs, join_products
 from tflite2onnx.builder.share_transposed import share_transposed
 from tflite2onnx.errors import (
@@ -168,6 +169,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     distinct, merged = merge_equal_nodes(joined, ends_of_graph)
     if not g.canonical:
         distinct = keep_softmax_rows(distinct, g.types, g.ints)
+    distinct = omit_zero_states(distinct)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
     live = share_transposed(live)
     ports = rename_ports(_list_ports(g), merged)

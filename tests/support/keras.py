@@ -52,13 +52,16 @@ class Keras:
     tiled: bool = False  # the mask is repeated for all units
     int8: bool = False  # weights are integers
     rows: bool = False  # each row of the weights has a scale
+    gates: str = "LOGISTIC"  # their function; "hard": a x + b limited to 0 and 1
+    squash: str = "TANH"  # the function of the candidate; "" for none
+    ending: str = "TANH"  # what the output gate of an LSTM multiplies
+    joined: bool = False  # x and h are joined, and have one matrix
+    dropout: bool = False  # x is multiplied by 1
 
     first: int = 0
     step: int = 1
     bounded: bool = False  # the index into the sequence is at most 1
     more: int = 0  # items of the sequence in excess of the rounds
-    squash: str = "TANH"
-    ending: str = "TANH"  # what the output gate of an LSTM multiplies
     one: float = 1
     extra: bool = False  # an additional, unrelated variable
     activation: str = "NONE"
@@ -157,6 +160,10 @@ class Keras:
         masked = self.mask_of(m, most[-2], counts[0]) if self.mask else None
         shape = [self.batch, FEATURES]
         (x,) = m.op("GATHER", [sequence, counts[0]], [shape], axis=self.axis)
+        if self.dropout:
+            (sizes,) = m.op("SHAPE", [x], [[2]], dtype="int32", out_type="int32")
+            (ones,) = m.op("FILL", [sizes, m.constant(np.array(1, np.float32))], [shape])
+            x = op(m, "MUL", x, ones)
         made, *rest = Cell(self, m).step(x, h, others)
         stored, result = made, made
         if masked is not None:
@@ -215,18 +222,18 @@ class Cell:
         if self.form.cell == "LSTM":
             made = self.lstm(x, h, others[0])
         elif self.form.cell == "RNN":
-            made = [self.apply(self.form.squash, self.add(self.sums(x, 1), self.sums(h, 1)))]
+            made = [self.apply(self.form.squash, self.both(x, h, 1))]
         else:
             made = [self.gru(x, h)]
         return [*made, *(self.add(made[0], t) for t in others[-1:] if self.form.extra)]
 
     def lstm(self, x: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
         """Return h and c."""
-        sums = self.add(self.sums(x, 4), self.sums(h, 4, bias=False))
+        sums = self.both(x, h, 4)
         if self.form.added_biases:
             sums = self.op("ADD", sums, self.constant(4 * UNITS))
         i, f, g, o = self.split(sums, 4)
-        i, f, o = (self.apply("LOGISTIC", gate) for gate in (i, f, o))
+        i, f, o = (self.apply(self.form.gates, gate) for gate in (i, f, o))
         kept, new = self.op("MUL", f, c), self.op("MUL", i, self.apply(self.form.squash, g))
         c = self.add(kept, new)
         return [self.op("MUL", o, self.apply(self.form.ending, c)), c]
@@ -234,11 +241,18 @@ class Cell:
     def gru(self, x: Tensor, h: Tensor) -> Tensor:
         """Return h."""
         before = self.form.cell == "GRU-before"
+        if self.form.joined:  # one matrix of both gates, whose function is applied before the split
+            r, z = self.split(self.apply(self.form.gates, self.both(x, h, 2)), 2)
+            g = self.apply(self.form.squash, self.both(x, self.op("MUL", r, h), 1))
+            return self.update(h, z, g)
         xz, xr, xg = self.split(self.sums(x, 3), 3)
         hz, hr, *hg = self.split(self.sums(h, 2 if before else 3), 2 if before else 3)
-        z, r = (self.apply("LOGISTIC", self.add(*pair)) for pair in ((xz, hz), (xr, hr)))
+        z, r = (self.apply(self.form.gates, self.add(*pair)) for pair in ((xz, hz), (xr, hr)))
         inner = self.sums(self.op("MUL", r, h), 1, bias=False) if before else self.op("MUL", r, *hg)
-        g = self.apply(self.form.squash, self.add(xg, inner))
+        return self.update(h, z, self.apply(self.form.squash, self.add(xg, inner)))
+
+    def update(self, h: Tensor, z: Tensor, g: Tensor) -> Tensor:
+        """Return the next h of a GRU, for its update gate and candidate."""
         one = self.m.constant(np.array(self.form.one, np.float32))
         (rest,) = self.m.op("SUB", [one, z], [z.shape])
         old, new = (rest, z) if self.form.other else (z, rest)
@@ -248,13 +262,25 @@ class Cell:
         return op(self.m, code, *inputs, **options)
 
     def apply(self, code: str, x: Tensor) -> Tensor:
-        return self.op(code, x)
+        """Return a function of x."""
+        if code == "hard":
+            a, b, one, zero = (self.m.constant(np.array(n, np.float32)) for n in (0.2, 0.5, 1, 0))
+            line = self.op("ADD", self.op("MUL", x, a), b)
+            return self.op("MAXIMUM", self.op("MINIMUM", line, one), zero)
+        return self.op(code, x) if code else x
 
     def add(self, *terms: Tensor) -> Tensor:
         return self.op("ADD", *terms, fused_activation_function=self.form.activation)
 
     def constant(self, *shape: int) -> Tensor:
         return self.m.constant(self.generator.uniform(-0.5, 0.5, shape).astype(np.float32))
+
+    def both(self, x: Tensor, h: Tensor, gates: int) -> Tensor:
+        """Return the sums of the products of x and h."""
+        if self.form.joined:
+            shape = [x.shape[0], x.shape[1] + h.shape[1]]
+            return self.sums(self.m.op("CONCATENATION", [x, h], [shape], axis=1)[0], gates)
+        return self.add(self.sums(x, gates), self.sums(h, gates, bias=self.form.cell == "RNN"))
 
     def sums(self, x: Tensor, gates: int, *, bias: bool = True) -> Tensor:
         """Return the products of x and the weights of all gates."""

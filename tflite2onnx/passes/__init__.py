@@ -119,6 +119,8 @@ def _infer_shapes_around(
 NORMALISING_PASSES: tuple[GraphPass, ...] = (
     densify_constants,  # the passes below read the elements of constants
     fold_operators,  # fewer operators for the passes below
+    # ONNX has operators for activations, which recurrent layers apply, too.
+    apply_if_valid("FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # As above, where the iterations are unrolled.
@@ -129,11 +131,6 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("TRANSPOSE", "patterns.fuse_rearrangements"),
     # Keras repeats rows and columns of images, which ONNX resizes.
     apply_if_valid("BROADCAST_TO TILE", "patterns.fuse_repeats"),
-    # ONNX has operators for activations and normalizations.
-    apply_if_valid(
-        "FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH",
-        "patterns.fuse_activations",
-    ),
     # Behind the activations that contain rectifiers.
     apply_if_valid(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"

@@ -172,7 +172,7 @@ def test_different_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [Keras(squash="RELU"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
+    "form", [Keras(squash="ABS"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
 )
 def test_other_cells(form: Keras) -> None:
     graph = read_model(model(form)).graphs[0]

@@ -22,6 +22,7 @@ from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.layout import Frame, identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
+from tflite2onnx.op.recurrent.activations import Activation
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.rules import Reading, weight_storage
@@ -271,6 +272,12 @@ class Recurrent(DynamicShape):
     def activation_function(self) -> str:
         """The activation function that the kernel applies within a step."""
         return self.options.get("fused_activation_function") or "NONE"
+
+    @property
+    def activations(self) -> Sequence[Activation]:
+        """The activations of the gates, then those within a step; see `activations.py`."""
+        function = Activation(self.activation_function)
+        return self.options.get("activations", (Activation("LOGISTIC"), function, function))
 
     def frames(self) -> Sequence[Frame]:
         """Return frames that read and write sequences as [time, batch, features]."""

@@ -9,6 +9,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect
+from tflite2onnx.op.recurrent.activations import list_attributes
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
@@ -57,6 +58,7 @@ class Gru(DynamicShape):
             h.reshape((1, *h.sizes)),
             hidden_size=h.shape[-1],
             linear_before_reset=int(self.options.reset_after),
+            **list_attributes(self.options.activations),
         )
         # The node has an axis for directions.
         dynamic = len(y[0].tensor.symbols) > 1

@@ -154,6 +154,7 @@ class UnidirectionalLstm(Recurrent):
                 projected=projection is not None,
             ),
             self.shares_state,
+            self.activations,
         )
 
     def _read_gate(self, slots: Slots, letter: str) -> Gate | None:

@@ -26,6 +26,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.elementwise.activation import apply_activation
+from tflite2onnx.op.recurrent.activations import Activation, list_attributes
 from tflite2onnx.op.recurrent.base import (
     bias,
     clip_to_limits,
@@ -45,8 +46,7 @@ ORDER = "iofc"
 
 # MeanStddevNormalization in portable_tensor_utils.cc.
 _EPSILON = 1e-8
-# The activations that ONNX's LSTM supports, with ONNX's names.
-_ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu"}
+_ACTIVATIONS = ("TANH", "RELU")  # those of TFLite that ONNX's LSTM supports
 
 
 class Gate(NamedTuple):
@@ -106,6 +106,7 @@ class Cell:
     output_limits: tuple[float, float] | None
     grids: Grids
     shares_state: bool = False
+    activations: Sequence[Activation] = ()
 
     @property
     def cells(self) -> int:
@@ -159,7 +160,6 @@ class Cell:
             for s, gate in zip(signs, gates, strict=True)
             if gate.peephole
         ]
-        name = _ACTIVATIONS[self.activation]
         return g.node_outputs(
             "LSTM",
             3,
@@ -172,7 +172,7 @@ class Cell:
             np.concatenate(p)[None] if p else None,
             hidden_size=self.cells,
             direction="reverse" if reverse else None,
-            activations=None if name == "Tanh" else ["Sigmoid", name, name],
+            **list_attributes(self.activations),
         )
 
     def _make_bias(self, gate: Gate) -> Array:

@@ -12,6 +12,7 @@ from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_type
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.elementwise.activation import apply_activation
+from tflite2onnx.op.recurrent.activations import list_attributes
 from tflite2onnx.op.recurrent.base import (
     Recurrent,
     bias,
@@ -23,8 +24,7 @@ from tflite2onnx.op.recurrent.base import (
 )
 from tflite2onnx.tensor import DType
 
-# The activations that ONNX's RNN supports, with its attribute `activations`.
-_ONNX = {"TANH": None, "RELU": ["Relu"]}
+_ONNX = ("TANH", "RELU")  # the activations that ONNX's RNN supports
 _SEQUENCE = 3  # axes
 
 
@@ -95,7 +95,7 @@ class UnidirectionalRnn(Recurrent):
                 states[0].reshape((1, self.batch, units)),
                 hidden_size=units,
                 direction="reverse" if reverse else None,
-                activations=_ONNX[self.activation_function],
+                **list_attributes(self.activations[-1:]),
             )
             return g.Squeeze(y, g.ints([1])), (g.Squeeze(h, g.ints([0])),)
         recurrent = stack_matrices(g, data, [r], np.transpose)

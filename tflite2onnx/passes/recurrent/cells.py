@@ -1,11 +1,12 @@
 """Cells of recurrent layers, as formulas of their next states.
 
-    LSTM: c' = sigmoid(f) * c + sigmoid(i) * a(g), h' = sigmoid(o) * a(c')
-    GRU:  h' = sigmoid(z) * h + (1 - sigmoid(z)) * tanh(g),
-          where g is x W + (sigmoid(r) * h) R + b, or x W + b + sigmoid(r) * (h R + b')
+    LSTM: c' = s(f) * c + s(i) * a(g), h' = s(o) * b(c')
+    GRU:  h' = s(z) * h + (1 - s(z)) * a(g),
+          where g is x W + (s(r) * h) R + b, or x W + b + s(r) * (h R + b')
     RNN:  h' = a(x W + h R + b)
 
-a is tanh or relu. f, i, g, o, z, r are sums x W + h R + b, each with its own matrices.
+f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. s is mostly the sigmoid, a and
+b tanh. They may be any `Activation`.
 """
 
 from __future__ import annotations
@@ -15,24 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.passes.patterns.matching import Named, Pattern
-from tflite2onnx.passes.recurrent.formulas import Formula, FormulaMatcher, Matrix, Sum
+from tflite2onnx.op.recurrent.activations import Activation
+from tflite2onnx.passes.patterns.matching import Pattern
+from tflite2onnx.passes.recurrent.formulas import Applied, Formula, FormulaMatcher, Matrix, Sum
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 
-
-def _make_lstm_pattern(activation: str) -> Pattern:
-    added: Pattern = ("MUL", ("LOGISTIC", "i"), (activation, "g"))
-    cell: Pattern = ("ADD", ("MUL", ("LOGISTIC", "f"), "c"), added)
-    return ("MUL", ("LOGISTIC", "o"), (activation, Named("c'", cell)))
-
-
-_ACTIVATIONS = ("TANH", "RELU")  # of LSTM and RNN
-_LSTM = {activation: _make_lstm_pattern(activation) for activation in _ACTIVATIONS}
-_RNN: Mapping[str, Pattern] = {activation: (activation, "g") for activation in _ACTIVATIONS}
-_UPDATE: Pattern = Named("z'", ("LOGISTIC", "z"))
-_GRU: Pattern = ("ADD", ("MUL", _UPDATE, "h"), ("MUL", ("ONE_MINUS", "z'"), ("TANH", "g")))
-_RESET: Pattern = ("MUL", ("LOGISTIC", "r"), "h")
-_RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", ("LOGISTIC", "r"), "gh"))
+# The functions of gates: what a recurrent operator can apply.
+_ACTIVATIONS = ("LOGISTIC", "TANH", "RELU", "ELU", "HARD_SIGMOID", "LEAKY_RELU")
+_LSTM: Pattern = ("MUL", "o", "ending")
+_CELL: Pattern = ("ADD", ("MUL", "f", "c"), ("MUL", "i", "g"))
+_GRU: Pattern = ("ADD", ("MUL", "z", "h"), ("MUL", ("ONE_MINUS", "z"), "g"))
+_RESET: Pattern = ("MUL", "r", "h")
+_RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", "r", "gh"))
 _MATCHER = FormulaMatcher()
 
 
@@ -70,62 +65,58 @@ class RecurrentCell(NamedTuple):
 
 
 class _Gate(NamedTuple):
-    """x W + h R + b; the matrices are [units, columns]."""
+    """activation(x W + h R + b); the matrices are [units, columns]."""
 
     x: Formula
     weights: Matrix
     recurrent: Matrix
     bias: Array
+    activation: Activation
 
 
 def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
     """Yield the cells that compute a result as the next value of a state h."""
     known = {"h": h}
-    for activation, pattern in _LSTM.items():
-        for parts in _MATCHER.match(pattern, result, known):
-            yield from _find_lstm(result, parts, activation)
+    for parts in _MATCHER.match(_LSTM, result, known):
+        yield from _find_lstm(result, parts)
     for parts in _MATCHER.match(_GRU, result, known):
         yield from _find_gru(result, parts)
-    for activation, pattern in _RNN.items():
-        for parts in _MATCHER.match(pattern, result, known):
-            yield from _find_rnn(result, parts, activation)
+    gate = _find_gate(result, h)
+    if gate and gate.activation.name != "NONE":
+        yield _make_rnn(Change(h, result), gate)
 
 
-def _find_rnn(
-    result: Formula, parts: Mapping[str, Formula], activation: str
-) -> Iterator[RecurrentCell]:
-    gate = _find_gate(parts["g"], parts["h"])
-    if gate:
-        options = {"fused_activation_function": activation, "time_major": True}
-        parameters = (gate.weights, gate.recurrent, gate.bias)
-        changes = [Change(parts["h"], result)]
-        yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, changes, options)
+def _make_rnn(change: Change, gate: _Gate) -> RecurrentCell:
+    options = _list_options(gate.activation)
+    parameters = (gate.weights, gate.recurrent, gate.bias)
+    return RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [change], options)
 
 
-def _find_lstm(
-    result: Formula, parts: Mapping[str, Formula], activation: str
-) -> Iterator[RecurrentCell]:
-    h = parts["h"]
-    gates = _find_gates([parts[letter] for letter in "ifgo"], h)
-    if gates:
-        options = {
-            "fused_activation_function": activation,
-            "time_major": True,
-            "cell_clip": 0.0,
-            "proj_clip": 0.0,
-        }
-        columns = list(zip(*gates, strict=True))[1:]
-        weights, recurrent, biases = columns
-        parameters = (*weights, *recurrent, *[None] * 3, *biases, None, None)
-        changes = [Change(h, result), Change(parts["c"], parts["c'"])]
+def _list_options(*activations: Activation) -> dict[str, object]:
+    """Return the options of TFLite's recurrent operators."""
+    options = {"time_major": True, "cell_clip": 0.0, "proj_clip": 0.0}
+    return {**options, "fused_activation_function": "TANH", "activations": activations}
+
+
+def _find_lstm(result: Formula, known: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
+    h, (ending, c) = known["h"], _split_activation(known["ending"])
+    for parts in _MATCHER.match(_CELL, c, known):
+        gates = _find_gates([parts[letter] for letter in "ifgo"], h)
+        if not gates or len({gates[i].activation for i in (0, 1, 3)}) > 1:
+            continue
+        options = _list_options(gates[0].activation, gates[2].activation, ending)
+        matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
+        biases = [gate.bias for gate in gates]
+        parameters = (*matrices, *[None] * 3, *biases, None, None)
+        changes = [Change(h, result), Change(parts["c"], c)]
         yield RecurrentCell(
             "UNIDIRECTIONAL_SEQUENCE_LSTM", gates[0].x, parameters, changes, options
         )
 
 
 def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
-    h, candidate = parts["h"], parts["g"]
-    change = Change(h, result)
+    h, change = parts["h"], Change(parts["h"], result)
+    activation, candidate = _split_activation(parts["g"])
     for after in _MATCHER.match(_RESET_AFTER, candidate, parts):
         gates = _find_gates([after["z"], after["r"]], h)
         of_x, of_h = after["gx"], after["gh"]
@@ -133,24 +124,30 @@ def _find_gru(result: Formula, parts: Mapping[str, Formula]) -> Iterator[Recurre
             continue
         inner = _find_gate(Sum({**of_h.products, **of_x.products}, of_x.bias), h)
         if gates and inner and list(of_x.products) == [gates[0].x]:
-            yield _make_gru(change, [*gates, inner], [of_x.bias, of_h.bias], after=True)
+            gates.append(inner._replace(activation=activation))
+            yield from _make_gru(change, gates, [of_x.bias, of_h.bias], after=True)
     for source in candidate.products if isinstance(candidate, Sum) else ():
         for before in _MATCHER.match(_RESET, source, parts):
             gates = _find_gates([before["z"], before["r"]], h)
-            inner = _find_gate(candidate, source)
+            inner = _find_gate(parts["g"], source)
             if gates and inner and inner.x is gates[0].x:
-                yield _make_gru(change, [*gates, inner], [inner.bias, 0 * inner.bias], after=False)
+                biases = [inner.bias, 0 * inner.bias]
+                yield from _make_gru(change, [*gates, inner], biases, after=False)
 
 
 def _make_gru(
     change: Change, gates: Sequence[_Gate], biases: Sequence[Array], *, after: bool
-) -> RecurrentCell:
+) -> Iterator[RecurrentCell]:
     update, reset, inner = gates
+    if update.activation != reset.activation:
+        return
+    activations = update.activation, inner.activation
+    options = {"reset_after": after, "activations": activations}
     both = [update.bias, reset.bias]
     matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
     added = np.concatenate([*both, biases[0], *(0 * bias for bias in both), biases[1]])
     parameters: list[Matrix | Array] = [*matrices, added]
-    return RecurrentCell("GRU", inner.x, parameters, [change], {"reset_after": after})
+    yield RecurrentCell("GRU", inner.x, parameters, [change], options)
 
 
 def _make_constant(name: str, parameter: Matrix | Array | None) -> Tensor | None:
@@ -169,8 +166,16 @@ def _find_gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
     return gates if same else []
 
 
+def _split_activation(formula: Formula) -> tuple[Activation, Formula]:
+    """Return the activation that a formula applies, and what it applies it to."""
+    if isinstance(formula, Applied) and formula.code in _ACTIVATIONS:
+        return Activation(formula.code, *formula.numbers), formula.arguments[0]
+    return Activation("NONE"), formula
+
+
 def _find_gate(formula: Formula, h: Formula) -> _Gate | None:
+    activation, formula = _split_activation(formula)
     if not isinstance(formula, Sum) or len(formula.products) != 2 or h not in formula.products:
         return None
     (x,) = formula.products.keys() - {h}
-    return _Gate(x, formula.products[x], formula.products[h], formula.bias)
+    return _Gate(x, formula.products[x], formula.products[h], formula.bias, activation)

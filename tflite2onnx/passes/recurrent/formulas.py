@@ -1,8 +1,9 @@
 """Formulas: the values that operators compute, in a form that can be compared.
 
 1. A `Sum` is a bias and products of formulas with constant matrices.
-2. `Applied` is an elementwise operator on formulas.
-3. An `Atom` is any other tensor.
+2. `Applied` is an elementwise operator on formulas, or the activation that an operator applies.
+3. `Joined` formulas have one matrix. The product is a sum with a part of the matrix for each.
+4. An `Atom` is any other tensor.
 
 Columns that are cut out of a sum are a sum with fewer rows of the matrices. Operators that move
 elements but leave the columns in place do not change the formula.
@@ -13,9 +14,9 @@ quantize the float inputs of products is no part of a formula.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -38,10 +39,14 @@ class Atom:
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """An elementwise operator on formulas; "ONE_MINUS" is a SUB from 1."""
+    """An elementwise operator on formulas; "ONE_MINUS" is a SUB from 1.
+
+    `numbers` are those of the operator's options.
+    """
 
     code: str
     arguments: tuple[Formula, ...]
+    numbers: tuple[float, ...] = ()
 
 
 class Matrix(NamedTuple):
@@ -53,6 +58,11 @@ class Matrix(NamedTuple):
     data: Array
     dtype: DType
     quantization: Quantization | None = None
+
+    def split_columns(self, widths: Sequence[int]) -> list[Matrix]:
+        """Return the matrix as matrices of fewer columns."""
+        parts = np.split(self.data, np.cumsum(widths[:-1]), axis=1)
+        return [self._replace(data=part) for part in parts]
 
     def select_rows(self, indices: Array) -> Matrix:
         """Return some of the rows."""
@@ -77,16 +87,28 @@ class Sum:
         )
 
 
-Formula: TypeAlias = Atom | Applied | Sum
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """The columns of several formulas, one after another, and how many columns each has."""
+
+    parts: tuple[Formula, ...]
+    widths: tuple[int, ...]
+
+
+Formula: TypeAlias = Atom | Applied | Sum | Joined
 
 # What the formulas of cells have; an operator of another kind is an atom.
 _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-_ELEMENTWISE = ("LOGISTIC", "RELU", "TANH", "MUL", "ADD")
+_ELEMENTWISE = ("LOGISTIC", "RELU", "TANH", "ELU", "HARD_SIGMOID", "LEAKY_RELU", "MUL", "ADD")
+_NUMBERS = ("alpha", "beta")  # the options of activations
 _MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
 _RANK = 2  # of a matrix
 _MOST_PRODUCTS = 4  # of a sum; a gate has two
 # The budget of elements that are computed; recurrent layers need far fewer.
 _MOST = 1 << 24
+
+
+_Maker: TypeAlias = Callable[["Formulas", Op, Sequence[Tensor], Tensor], "Formula | None"]
 
 
 class Formulas:
@@ -120,19 +142,25 @@ class Formulas:
         inputs = op.present
         product = op.code in _PRODUCTS
         real = is_float(output) and (product or not any(t.quantization for t in inputs))
-        if op.custom or op.activation != "NONE" or not real or not inputs:
+        if op.custom or not real or not inputs:
             return None
-        if product:
-            return self._make_product_formula(op, inputs)
-        if op.code == "CAST" and inputs[0].dtype is output.dtype:
-            return self.formula_of(inputs[0])
-        if op.code == "SUB" and _is_one(inputs[0]) and inputs[1].elements == output.elements:
-            return Applied("ONE_MINUS", (self.formula_of(inputs[1]),))
-        if op.code in _ELEMENTWISE:
-            return self._make_elementwise_formula(op, inputs, output)
-        return self._make_columns_formula(op, inputs, output) if op.code in _MOVES else None
+        if op.activation != "NONE":
+            plain = self._make_formula(op.with_activation("NONE"), output)
+            return Applied(op.activation, (plain,)) if plain else None
+        make = self._makers.get(op.code)
+        return make(self, op, inputs, output) if make else None
 
-    def _make_product_formula(self, op: Op, inputs: Sequence[Tensor]) -> Formula | None:
+    def _make_cast_formula(self, _: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
+        return self.formula_of(inputs[0]) if inputs[0].dtype is output.dtype else None
+
+    def _make_difference_formula(
+        self, _: Op, inputs: Sequence[Tensor], output: Tensor
+    ) -> Formula | None:
+        one, x = inputs[0], inputs[-1]
+        fits = self._is_one(one) and x.elements == output.elements
+        return Applied("ONE_MINUS", (self.formula_of(x),)) if fits else None
+
+    def _make_product_formula(self, op: Op, inputs: Sequence[Tensor], _: Tensor) -> Formula | None:
         x, weights = inputs[:2]
         matrix = None if op.options.get("adj_x") else self._make_matrix(op, weights)
         if not matrix or not is_float(x) or x.shape[-1:] != matrix.data.shape[1:]:
@@ -143,7 +171,10 @@ class Formulas:
                 return None
             bias = inputs[2].data.astype(np.float32, copy=False).reshape(-1)
         source = self.formula_of(x)
-        return None if isinstance(source, Sum) else Sum({source: matrix}, bias)
+        if isinstance(source, Joined) and len({*source.parts}) == len(source.parts):
+            matrices = matrix.split_columns(source.widths)
+            return Sum(dict(zip(source.parts, matrices, strict=True)), bias)
+        return None if isinstance(source, (Sum, Joined)) else Sum({source: matrix}, bias)
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Matrix | None:
         """Return constant weights as a matrix, None if they are computed or have other scales."""
@@ -171,11 +202,29 @@ class Formulas:
             for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
                 if isinstance(a, Sum) and constant.data is not None:
                     return _with_bias(a, constant.data)
+        if op.code == "MUL" and len(inputs) == 2:  # a layer with dropout multiplies by 1
+            for x, factor in (inputs, inputs[::-1]):
+                if self._is_one(factor) and x.elements == output.elements:
+                    return self.formula_of(x)
         if any(t.elements != output.elements for t in inputs):
             return None
+        numbers = tuple(float(op.options[name]) for name in _NUMBERS if name in op.options)
         return (_add_sums(*formulas) if op.code == "ADD" else None) or Applied(
-            op.code, (*formulas,)
+            op.code, (*formulas,), numbers
         )
+
+    def _is_one(self, tensor: Tensor) -> bool:
+        """Return whether all elements are 1."""
+        maker = self.producers.find(tensor)
+        data = (maker.operand(1) if maker.is_builtin("FILL") else tensor).data
+        return data is not None and bool((data == 1).all())
+
+    def _join_columns(self, op: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
+        """Return the formula of parts that are joined along the last axis."""
+        if op.options.get("axis", 0) not in (-1, output.rank - 1) or not output.rank:
+            return None
+        widths = tuple(t.shape[-1] for t in inputs)
+        return Joined(tuple(map(self.formula_of, inputs)), widths)
 
     def _make_columns_formula(
         self, op: Op, inputs: Sequence[Tensor], output: Tensor
@@ -186,7 +235,8 @@ class Formulas:
         if operator is None or len(moving) != 1 or not self._take_budget(moving[0].elements):
             return None
         formula, shape = self.formula_of(moving[0]), moving[0].shape
-        columns = formula.bias.size if isinstance(formula, Sum) else (shape or (1,))[-1]
+        total = _find_sum(formula)
+        columns = total.bias.size if total else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
         results = evaluate_op(operator, [places if t.data is None else t.data for t in inputs])
         if len(results) != len(op.outputs) or not columns or not places.size:
@@ -198,10 +248,20 @@ class Formulas:
             return None
         if np.array_equal(first, np.arange(columns)):
             return formula
-        if not isinstance(formula, Sum) or not first.size or first.max() >= columns:
+        if not total or not first.size or first.max() >= columns:
             return None
-        cut = sum(len(first) * matrix.data.shape[1] for matrix in formula.products.values())
-        return formula.select_columns(first) if self._take_budget(cut) else None
+        cut = sum(len(first) * matrix.data.shape[1] for matrix in total.products.values())
+        return _select_columns(formula, first) if self._take_budget(cut) else None
+
+    # How a formula follows from the operator that computes a tensor.
+    _makers: ClassVar[Mapping[str, _Maker]] = {
+        "CAST": _make_cast_formula,
+        "CONCATENATION": _join_columns,
+        "SUB": _make_difference_formula,
+        **dict.fromkeys(_PRODUCTS, _make_product_formula),
+        **dict.fromkeys(_ELEMENTWISE, _make_elementwise_formula),
+        **dict.fromkeys(_MOVES, _make_columns_formula),
+    }
 
 
 def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -213,8 +273,18 @@ def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
         return ()
 
 
-def _is_one(tensor: Tensor) -> bool:
-    return tensor.data is not None and bool((tensor.data == 1).all())
+def _find_sum(formula: Formula) -> Sum | None:
+    """Return the sum that a formula is, or of which it is a function of one argument."""
+    while isinstance(formula, Applied) and len(formula.arguments) == 1:
+        (formula,) = formula.arguments
+    return formula if isinstance(formula, Sum) else None
+
+
+def _select_columns(formula: Formula, indices: Array) -> Formula:
+    """Return some of the columns of a formula for which `_find_sum` returns a sum."""
+    if isinstance(formula, Applied):
+        return replace(formula, arguments=(_select_columns(formula.arguments[0], indices),))
+    return formula.select_columns(indices) if isinstance(formula, Sum) else formula
 
 
 def _add_sums(a: Formula, b: Formula) -> Formula | None:

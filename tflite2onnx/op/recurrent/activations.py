@@ -1,0 +1,48 @@
+"""Activations of the gates of ONNX's LSTM, GRU and RNN.
+
+A recurrent layer that `passes/recurrent` recognises lists them in the option `activations`: one for
+each function of the node, such as those of gates and candidate of a GRU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+_USUAL = (["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"])  # of RNN, GRU and LSTM
+_LINE = 1.0, 0.0  # alpha x + beta
+# ONNX's names, with the numbers that a node needs if TFLite's operator has none.
+_ONNX: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    "ELU": ("Elu", (1.0,)),
+    "HARD_SIGMOID": ("HardSigmoid", ()),
+    "LEAKY_RELU": ("LeakyRelu", ()),
+    "LOGISTIC": ("Sigmoid", ()),
+    "NONE": ("Affine", _LINE),
+    "RELU": ("Relu", ()),
+    "TANH": ("Tanh", ()),
+}
+
+
+class Activation(NamedTuple):
+    """The function of a gate: an operator's code, or NONE, and the numbers of its options."""
+
+    name: str
+    alpha: float | None = None
+    beta: float | None = None
+
+
+def list_attributes(activations: Sequence[Activation]) -> dict[str, Any]:
+    """Return the attributes of a recurrent node with these activations."""
+    names, numbers = [], []
+    for name, *given in activations:
+        onnx, needed = _ONNX[name]
+        names.append(onnx)
+        numbers.append([*(each for each in given if each is not None), *needed])
+    if names in _USUAL:
+        return {}
+    alpha, beta = ([row[i] for row in numbers if row[i:]] for i in (0, 1))
+    return {
+        "activations": names,
+        "activation_alpha": alpha or None,
+        "activation_beta": beta or None,
+    }
