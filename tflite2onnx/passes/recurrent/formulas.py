@@ -157,7 +157,7 @@ class Formulas:
         self, _: Op, inputs: Sequence[Tensor], output: Tensor
     ) -> Formula | None:
         one, x = inputs[0], inputs[-1]
-        fits = self._is_one(one) and x.elements == output.elements
+        fits = has_number(self.producers, one, 1) and x.elements == output.elements
         return Applied("ONE_MINUS", (self.formula_of(x),)) if fits else None
 
     def _make_product_formula(self, op: Op, inputs: Sequence[Tensor], _: Tensor) -> Formula | None:
@@ -204,7 +204,7 @@ class Formulas:
                     return _with_bias(a, constant.data)
         if op.code == "MUL" and len(inputs) == 2:  # a layer with dropout multiplies by 1
             for x, factor in (inputs, inputs[::-1]):
-                if self._is_one(factor) and x.elements == output.elements:
+                if has_number(self.producers, factor, 1) and x.elements == output.elements:
                     return self.formula_of(x)
         if any(t.elements != output.elements for t in inputs):
             return None
@@ -212,12 +212,6 @@ class Formulas:
         return (_add_sums(*formulas) if op.code == "ADD" else None) or Applied(
             op.code, (*formulas,), numbers
         )
-
-    def _is_one(self, tensor: Tensor) -> bool:
-        """Return whether all elements are 1."""
-        maker = self.producers.find(tensor)
-        data = (maker.operand(1) if maker.is_builtin("FILL") else tensor).data
-        return data is not None and bool((data == 1).all())
 
     def _join_columns(self, op: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
         """Return the formula of parts that are joined along the last axis."""
@@ -271,6 +265,15 @@ def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
             return (operator.evaluate(*arrays) or ()) if isinstance(operator, Foldable) else ()
     except OperatorError:
         return ()
+
+
+def has_number(producers: Producers, tensor: Tensor, number: float) -> bool:
+    """Return whether all elements of a tensor are a number, also if its shape is computed."""
+    maker = producers.find(tensor)
+    if maker.is_builtin("ZEROS_LIKE"):
+        return number == 0
+    data = (maker.operand(1) if maker.is_builtin("FILL") else tensor).data
+    return data is not None and bool((data == number).all())
 
 
 def _find_sum(formula: Formula) -> Sum | None:

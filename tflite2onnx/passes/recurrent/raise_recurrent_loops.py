@@ -31,7 +31,13 @@ from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import rules_for
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
-from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op
+from tflite2onnx.passes.recurrent.formulas import (
+    Atom,
+    Formula,
+    Formulas,
+    evaluate_op,
+    has_number,
+)
 from tflite2onnx.passes.recurrent.masked_loops import (
     Choice,
     MaskedSequence,
@@ -185,6 +191,10 @@ class _Loop:
         fits = sequence.rank == 3 and sequence.sizes[0] == self.rounds
         return sequence if fits and not inside and axis == 0 else None
 
+    def starts_at_zero(self, variable: _Variable) -> bool:
+        """Return whether the first value of a variable is 0."""
+        return has_number(self._graph.producers, variable.first, 0)
+
     def find_written_item(self, variable: _Variable) -> Formula | None:
         """Return the item that each iteration writes to a list, None for other variables."""
         op = self.formulas.find_producer(variable.next)
@@ -334,8 +344,7 @@ def _keeps_value(
     kept = next((v for v in loop.variables if v.now is choice.old), None)
     if not kept or loop.formula_of(kept) is not result:
         return False
-    a, b = kept.first, h.first
-    same = a is b or (a.values.size > 0 and np.array_equal(a.values, b.values))
+    same = kept.first is h.first or (loop.starts_at_zero(kept) and loop.starts_at_zero(h))
     return same and choices[kept.now].old is kept.now
 
 
