@@ -57,6 +57,8 @@ class Keras:
     ending: str = "TANH"  # what the output gate of an LSTM multiplies
     joined: bool = False  # x and h are joined, and have one matrix
     dropout: bool = False  # x is multiplied by 1
+    peepholes: bool = False  # i and f of an LSTM read c, o reads the next c
+    layers: int = 1  # in the same loop
 
     first: int = 0
     step: int = 1
@@ -145,7 +147,7 @@ class Keras:
     @property
     def states(self) -> int:
         """The number of states."""
-        return (2 if self.cell == "LSTM" else 1) + self.extra
+        return (2 if self.cell == "LSTM" else 1) * self.layers + self.extra
 
     def condition(self, m: Subgraph, xs: Sequence[Tensor]) -> Tensor:
         """Return the condition: Keras has two counters."""
@@ -166,6 +168,10 @@ class Keras:
             x = op(m, "MUL", x, ones)
         made, *rest = Cell(self, m).step(x, h, others)
         stored, result = made, made
+        if self.layers > 1:
+            half = self.states // 2
+            top = Cell(self, m, 1).step(made, others[half - 1], others[half:])
+            stored, rest = top[0], [*rest[: half - 1], *top]
         if masked is not None:
             zero = m.constant(np.array(0, np.float32))
             before = {"zero": zero, "state": h, "kept": most[-1]}[self.mask]
@@ -213,9 +219,9 @@ class Keras:
 class Cell:
     """The operators of a cell with random parameters."""
 
-    def __init__(self, form: Keras, m: Subgraph) -> None:
+    def __init__(self, form: Keras, m: Subgraph, seed: int = 0) -> None:
         self.form, self.m = form, m
-        self.generator = np.random.default_rng(0)
+        self.generator = np.random.default_rng(seed)
 
     def step(self, x: Tensor, h: Tensor, others: Sequence[Tensor]) -> list[Tensor]:
         """Return the next states."""
@@ -233,9 +239,14 @@ class Cell:
         if self.form.added_biases:
             sums = self.op("ADD", sums, self.constant(4 * UNITS))
         i, f, g, o = self.split(sums, 4)
-        i, f, o = (self.apply(self.form.gates, gate) for gate in (i, f, o))
+        if self.form.peepholes:
+            i, f = (self.add(gate, self.op("MUL", c, self.constant(UNITS))) for gate in (i, f))
+        i, f = (self.apply(self.form.gates, gate) for gate in (i, f))
         kept, new = self.op("MUL", f, c), self.op("MUL", i, self.apply(self.form.squash, g))
         c = self.add(kept, new)
+        if self.form.peepholes:
+            o = self.add(o, self.op("MUL", c, self.constant(UNITS)))
+        o = self.apply(self.form.gates, o)
         return [self.op("MUL", o, self.apply(self.form.ending, c)), c]
 
     def gru(self, x: Tensor, h: Tensor) -> Tensor:

@@ -53,6 +53,8 @@ def checked_node_types(form: Keras) -> set[str]:
         Keras(gates="hard", squash="ELU", ending="ELU", batch=None),
         Keras(gates="TANH", squash="LOGISTIC"),
         Keras(joined=True),
+        Keras(peepholes=True),
+        Keras(peepholes=True, gates="hard", batch=None),
         Keras("GRU", gates="hard"),
         Keras("GRU", squash="LOGISTIC", dropout=True),
         Keras("GRU-before", gates="hard", squash="", batch=None, dropout=True),
@@ -64,6 +66,14 @@ def checked_node_types(form: Keras) -> set[str]:
 )
 def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
     assert checked_node_types(form) == {form.cell.partition("-")[0]}
+
+
+@pytest.mark.parametrize(
+    "form", [Keras(layers=2), Keras("GRU", layers=2, last=True), Keras("RNN", layers=2)], ids=str
+)
+def test_layers_in_one_loop(form: Keras) -> None:
+    result: Any = check(form.model().bytes(), ranges={"float32": (-1, 1)}, random_layouts=[0])
+    assert [n.op_type for n in result.model.graph.node].count(form.cell) == 2
 
 
 @pytest.mark.parametrize(

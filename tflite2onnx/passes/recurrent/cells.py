@@ -5,7 +5,8 @@
           where g is x W + (s(r) * h) R + b, or x W + b + s(r) * (h R + b')
     RNN:  h' = a(x W + h R + b)
 
-f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. s is mostly the sigmoid, a and
+f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. Peepholes of an LSTM add c * p
+to f and i, and c' * p to o. s is mostly the sigmoid, a and
 b tanh. They may be any `Activation`.
 """
 
@@ -28,6 +29,7 @@ _CELL: Pattern = ("ADD", ("MUL", "f", "c"), ("MUL", "i", "g"))
 _GRU: Pattern = ("ADD", ("MUL", "z", "h"), ("MUL", ("ONE_MINUS", "z"), "g"))
 _RESET: Pattern = ("MUL", "r", "h")
 _RESET_AFTER: Pattern = ("ADD", "gx", ("MUL", "r", "gh"))
+_MATRIX = 2  # axes
 _MATCHER = FormulaMatcher()
 
 
@@ -72,6 +74,7 @@ class _Gate(NamedTuple):
     recurrent: Matrix
     bias: Array
     activation: Activation
+    peephole: Array | None
 
 
 def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
@@ -101,13 +104,17 @@ def _list_options(*activations: Activation) -> dict[str, object]:
 def _find_lstm(result: Formula, known: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
     h, (ending, c) = known["h"], _split_activation(known["ending"])
     for parts in _MATCHER.match(_CELL, c, known):
-        gates = _find_gates([parts[letter] for letter in "ifgo"], h)
+        cells = parts["c"], parts["c"], None, c
+        gates = _find_gates([parts[letter] for letter in "ifgo"], h, cells)
         if not gates or len({gates[i].activation for i in (0, 1, 3)}) > 1:
+            continue
+        peepholes = [gates[i].peephole for i in (0, 1, 3)]
+        if len({each is None for each in peepholes}) > 1:
             continue
         options = _list_options(gates[0].activation, gates[2].activation, ending)
         matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
         biases = [gate.bias for gate in gates]
-        parameters = (*matrices, *[None] * 3, *biases, None, None)
+        parameters = (*matrices, *peepholes, *biases, None, None)
         changes = [Change(h, result), Change(parts["c"], c)]
         yield RecurrentCell(
             "UNIDIRECTIONAL_SEQUENCE_LSTM", gates[0].x, parameters, changes, options
@@ -159,9 +166,15 @@ def _make_constant(name: str, parameter: Matrix | Array | None) -> Tensor | None
     return Tensor(name, parameter.shape, DType.FLOAT32, parameter)
 
 
-def _find_gates(formulas: Sequence[Formula], h: Formula) -> list[_Gate]:
-    """Return gates that all read the same item; empty if a formula is not a gate."""
-    gates = [gate for gate in (_find_gate(formula, h) for formula in formulas) if gate]
+def _find_gates(
+    formulas: Sequence[Formula], h: Formula, cells: Sequence[Formula | None] = (None, None)
+) -> list[_Gate]:
+    """Return gates that all read the same item; empty if a formula is not a gate.
+
+    `cells` are the states c that peepholes of the gates may read.
+    """
+    pairs = zip(formulas, cells, strict=True)
+    gates = [gate for gate in (_find_gate(formula, h, c) for formula, c in pairs) if gate]
     same = len(gates) == len(formulas) and all(gate.x is gates[0].x for gate in gates)
     return gates if same else []
 
@@ -173,9 +186,17 @@ def _split_activation(formula: Formula) -> tuple[Activation, Formula]:
     return Activation("NONE"), formula
 
 
-def _find_gate(formula: Formula, h: Formula) -> _Gate | None:
+def _find_gate(formula: Formula, h: Formula, c: Formula | None = None) -> _Gate | None:
     activation, formula = _split_activation(formula)
-    if not isinstance(formula, Sum) or len(formula.products) != 2 or h not in formula.products:
+    products = dict(formula.products) if isinstance(formula, Sum) else {}
+    peephole = products.pop(c, None) if c else None
+    recurrent = products.pop(h, None)
+    if not isinstance(formula, Sum) or not recurrent or len(products) != 1:
         return None
-    (x,) = formula.products.keys() - {h}
-    return _Gate(x, formula.products[x], formula.products[h], formula.bias, activation)
+    ((x, weights),) = products.items()
+    if any(each.data.ndim < _MATRIX for each in (weights, recurrent)):
+        return None
+    vector = peephole and peephole.data
+    if vector is not None and vector.ndim == _MATRIX:
+        return None
+    return _Gate(x, weights, recurrent, formula.bias, activation, vector)

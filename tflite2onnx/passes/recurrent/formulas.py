@@ -3,7 +3,8 @@
 1. A `Sum` is a bias and products of formulas with constant matrices.
 2. `Applied` is an elementwise operator on formulas, or the activation that an operator applies.
 3. `Joined` formulas have one matrix. The product is a sum with a part of the matrix for each.
-4. An `Atom` is any other tensor.
+4. `Scaled` columns in a sum are a product with the diagonal of a matrix.
+5. An `Atom` is any other tensor.
 
 Columns that are cut out of a sum are a sum with fewer rows of the matrices. Operators that move
 elements but leave the columns in place do not change the formula.
@@ -27,7 +28,7 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
-from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.tensor import Array, DType, Quantization, Sizes, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Applied:
 class Matrix(NamedTuple):
     """Weights as they are stored, [columns, columns of the source].
 
-    There are no scales, or one scale, or one for each row.
+    There are no scales, or one scale, or one for each row. A vector is the diagonal of a matrix.
     """
 
     data: Array
@@ -95,7 +96,15 @@ class Joined:
     widths: tuple[int, ...]
 
 
-Formula: TypeAlias = Atom | Applied | Sum | Joined
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """The product of each column of a formula with a constant."""
+
+    source: Formula
+    factors: Array
+
+
+Formula: TypeAlias = Atom | Applied | Sum | Joined | Scaled
 
 # What the formulas of cells have; an operator of another kind is an atom.
 _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
@@ -206,6 +215,8 @@ class Formulas:
             for x, factor in (inputs, inputs[::-1]):
                 if has_number(self.producers, factor, 1) and x.elements == output.elements:
                     return self.formula_of(x)
+                if _is_row(factor, x.shape[-1:]) and x.elements == output.elements:
+                    return Scaled(self.formula_of(x), factor.values.reshape(-1))
         if any(t.elements != output.elements for t in inputs):
             return None
         numbers = tuple(float(op.options[name]) for name in _NUMBERS if name in op.options)
@@ -242,7 +253,8 @@ class Formulas:
             return None
         if np.array_equal(first, np.arange(columns)):
             return formula
-        if not total or not first.size or first.max() >= columns:
+        vectors = total and any(m.data.ndim < _RANK for m in total.products.values())
+        if not total or vectors or not first.size or first.max() >= columns:
             return None
         cut = sum(len(first) * matrix.data.shape[1] for matrix in total.products.values())
         return _select_columns(formula, first) if self._take_budget(cut) else None
@@ -290,8 +302,23 @@ def _select_columns(formula: Formula, indices: Array) -> Formula:
     return formula.select_columns(indices) if isinstance(formula, Sum) else formula
 
 
+def _is_row(tensor: Tensor, columns: Sizes) -> bool:
+    """Return whether a tensor is one constant number for each column."""
+    data = tensor.data
+    return data is not None and is_float(tensor) and data.shape[-1:] == columns == (data.size,)
+
+
+def _as_sum(formula: Formula) -> Formula:
+    """Return what multiplies columns as a sum of one product."""
+    if not isinstance(formula, Scaled) or isinstance(formula.source, Sum):
+        return formula
+    factors = formula.factors.astype(np.float32, copy=False)
+    return Sum({formula.source: Matrix(factors, DType.FLOAT32)}, 0 * factors)
+
+
 def _add_sums(a: Formula, b: Formula) -> Formula | None:
     """Return the sum of two sums of different products."""
+    a, b = _as_sum(a), _as_sum(b)
     if not isinstance(a, Sum) or not isinstance(b, Sum) or a.bias.shape != b.bias.shape:
         return None
     if not a.products.keys().isdisjoint(b.products) or len(a.products) > _MOST_PRODUCTS:

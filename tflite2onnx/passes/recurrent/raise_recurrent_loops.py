@@ -7,7 +7,8 @@ A loop is replaced if:
 2. each iteration reads the next item of one sequence;
 3. the next values of the states are those of a cell (`cells`). Formulas are compared
    (`formulas`), not operators, because converters write the same formula in many ways;
-4. each variable of the loop is a counter, a state, a list of the outputs, or the last output;
+4. each variable of the loop is a counter, a state, a list of the outputs, or the last output, of
+   one layer or of several, each of which reads the outputs of the layer before it;
 5. constant integer weights are dequantized, as the recurrent operators do. Hybrid kernels quantize
    the data too, which only a Loop could do: it takes 18 to 23 times as long as LSTM.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +81,15 @@ class _Layer(NamedTuple):
 
     cell: RecurrentCell
     states: Sequence[_Variable]
+
+
+class _Outputs(NamedTuple):
+    """What a layer computes: the sequence of all h, the last states, and the next h in the loop."""
+
+    states: Sequence[_Variable]
+    every: Tensor
+    ends: Sequence[Tensor]
+    result: Formula
 
 
 class _Loop:
@@ -231,46 +242,51 @@ def _read_start(counter: _Variable) -> int:
 
 
 def _replace_loop(loop: _Loop) -> list[Op]:
-    """Return the operators that replace a loop; empty if it is not a recurrent layer."""
+    """Return the operators that replace a loop; empty if it has other variables than layers."""
     states = [v for v in loop.variables if v.now not in loop.counters] if loop.rounds else []
-    layers = (layer for state in states for layer in _find_layers(loop, state))
-    return next(filter(None, (_build_layer(loop, layer) for layer in layers)), [])
+    waiting = [layer for state in states for layer in _find_layers(loop, state)]
+    layers: list[_Outputs] = []
+    ops: list[Op] = []
+    while waiting:  # a layer may read what another one computes
+        sequences = {made.result: made.every for made in layers}
+        found = ((each, _find_layer_sequence(loop, each, sequences)) for each in waiting)
+        layer, sequence = next((pair for pair in found if pair[1]), (None, None))
+        if not layer or not sequence:
+            break
+        layers.append(_make_outputs(loop, sequence, layer))
+        ops.append(_make_recurrent(loop, layer, sequence, layers[-1]))
+        waiting = [each for each in waiting if each.states[0] is not layer.states[0]]
+    sources = [_find_source(loop, layers, variable) for variable in loop.variables]
+    return _add_copies(ops, loop, sources, {v.last for v in loop.variables}) if ops else []
 
 
-def _build_layer(loop: _Loop, layer: _Layer) -> list[Op]:
-    """Return the layer and copies to the outputs of the loop; empty if an output is missing."""
-    sequence = _find_layer_sequence(loop, layer)
-    if not sequence:
-        return []
-    every, ends = _make_outputs(sequence, layer)
-    sources = [_find_source(loop, layer, variable, every, ends) for variable in loop.variables]
-    recurrent = _make_recurrent(loop, layer, sequence, (every, *ends))
-    return _add_copies([recurrent], loop, sources, {v.last for v in loop.variables})
+def _find_layer_sequence(
+    loop: _Loop, layer: _Layer, sequences: Mapping[Formula, Tensor] = MappingProxyType({})
+) -> Tensor | None:
+    """Return the sequence that a layer reads, None if its matrices do not fit.
 
-
-def _find_layer_sequence(loop: _Loop, layer: _Layer) -> Tensor | None:
-    """Return the sequence that a layer reads, None if its matrices do not fit."""
-    sequence = loop.find_sequence(layer.cell.item)
+    `sequences` are those of values that the loop computes.
+    """
+    item = layer.cell.item
+    sequence = sequences.get(item) or loop.find_sequence(item)
     states = [each.now.sizes for each in layer.states]
     fits = sequence and layer.cell.fits(sequence.sizes[1:], states)
     return sequence if fits else None
 
 
-def _make_outputs(sequence: Tensor, layer: _Layer) -> tuple[Tensor, list[Tensor]]:
-    """Return the sequence of all outputs of a layer, and the last states."""
+def _make_outputs(loop: _Loop, sequence: Tensor, layer: _Layer) -> _Outputs:
     h = layer.states[0]
     name = f"{h.last.name}/sequence"
     every = make_tensor(name, (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
-    return every, [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
+    ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
+    return _Outputs(layer.states, every, ends, loop.formula_of(h))
 
 
-def _make_recurrent(
-    loop: _Loop, layer: _Layer, sequence: Tensor, outputs: tuple[Tensor, ...]
-) -> Op:
+def _make_recurrent(loop: _Loop, layer: _Layer, sequence: Tensor, made: _Outputs) -> Op:
     cell, index = layer.cell, loop.op.index
     parameters = cell.make_parameters(layer.states[0].last.name)
     inputs = (sequence, *parameters, *(each.first for each in layer.states))
-    return Op(cell.code, index, inputs, outputs, Options(cell.options))
+    return Op(cell.code, index, inputs, (made.every, *made.ends), Options(cell.options))
 
 
 def _add_copies(
@@ -317,18 +333,19 @@ def _build_masked_layer(
         return []
     rw = Rewriter(loop.op)
     masked = MaskedSequence(rw, mask, h.last.name)
-    every, ends = _make_outputs(sequence, layer)
+    made = _make_outputs(loop, sequence, layer)
     first = masked.put_unmasked_first(sequence)
-    rw.ops.append(_make_recurrent(loop, layer, first, (every, *ends)))
-    kept = masked.find_states(h.first, every)
+    rw.ops.append(_make_recurrent(loop, layer, first, made))
+    kept = masked.find_states(h.first, made.every)
     outputs = {False: kept, True: masked.clear_masked(kept)}
     lasts = {zero: masked.take_last(each) for zero, each in outputs.items()}
     sources: list[Tensor | None] = []
     for variable in loop.variables:
         zero = variable.now in choices and choices[variable.now].is_zero
-        source = _find_source(loop, layer, variable, outputs[zero], [lasts[zero], *ends[1:]])
+        shown = made._replace(every=outputs[zero], ends=[lasts[zero], *made.ends[1:]])
+        source = _find_source(loop, [shown], variable)
         # The last c of the layer is that behind all items, masked ones included.
-        sources.append(None if source in ends else source)
+        sources.append(None if source in made.ends else source)
     read = {v.last for v in loop.variables if not graph.readers.are_among((), v.last)}
     return _add_copies(rw.ops, loop, sources, read)
 
@@ -348,18 +365,17 @@ def _keeps_value(
     return same and choices[kept.now].old is kept.now
 
 
-def _find_source(
-    loop: _Loop, layer: _Layer, variable: _Variable, every: Tensor, ends: Sequence[Tensor]
-) -> Tensor | None:
-    """Return the last value of a variable, None if the layer does not compute it."""
+def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _Variable) -> Tensor | None:
+    """Return the last value of a variable, None if no layer computes it."""
     if variable.now in loop.counters:
         return loop.find_last_count(_read_start(variable))
-    if variable in layer.states:
-        return ends[layer.states.index(variable)]
-    result = loop.formula_of(layer.states[0])
-    if loop.find_written_item(variable) is result:
-        return every
-    return ends[0] if loop.formula_of(variable) is result else None
+    stored, value = loop.find_written_item(variable), loop.formula_of(variable)
+    for states, every, ends, result in layers:
+        if variable in states:
+            return ends[states.index(variable)]
+        if result in (stored, value):
+            return every if stored is result else ends[0]
+    return None
 
 
 def _find_layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
