@@ -31,6 +31,15 @@ def test_blocks(size: int, dtype: str) -> None:
     check(blocks("SPACE_TO_DEPTH", pixels, channels, size, dtype=dtype))
 
 
+@pytest.mark.parametrize(("channels", "forms"), [(7, "fastest"), (8, "canonical"), (8, "fastest")])
+def test_depth_to_space_of_many_channels(channels: int, forms: str) -> None:
+    """Rows of pixels move with the channels last if there are many."""
+    shapes = [2, 3, 7, 9 * channels], [2, 9, 21, channels]
+    result: Any = check(blocks("DEPTH_TO_SPACE", *shapes, 3), forms=forms)
+    nodes = {node.op_type for node in result.model.graph.node}
+    assert ("DepthToSpace" in nodes) == (channels < 8 or forms == "canonical")
+
+
 @pytest.mark.parametrize("opset", [13, 18, 22])
 def test_opsets(opset: int) -> None:
     for dtype in ("float32", "int32"):

@@ -22,13 +22,18 @@ TYPES = ("float32", "float16", "int32", "uint8", "bool", "int16", "int8", "uint3
 
 
 def build_resize(
-    code: str, size: Sequence[int], made: Sequence[int], options: dict[str, Any], **fields: Any
+    code: str,
+    size: Sequence[int],
+    made: Sequence[int],
+    options: dict[str, Any],
+    channels: int = 3,
+    **fields: Any,
 ) -> bytes:
     """Return a model that resizes images of a size, (height, width), to another."""
     m = Build()
-    x = m.input([2, *size, 3], **fields)
+    x = m.input([2, *size, channels], **fields)
     wanted = m.constant(np.array(made, np.int32))
-    m.output(*m.op(code, [x, wanted], [[2, *made, 3]], **options))
+    m.output(*m.op(code, [x, wanted], [[2, *made, channels]], **options))
     return m.bytes()
 
 
@@ -43,6 +48,19 @@ def test_bilinear(options: dict[str, Any]) -> None:
     """Larger, smaller, and one axis larger while the other is smaller."""
     for size, made in random_sizes(0, 40, 80):
         check(build_resize(BILINEAR, size, made, options), seeds=[0], random_layouts=[0])
+
+
+@pytest.mark.parametrize("options", MODES[:3])
+def test_bilinear_of_many_channels(options: dict[str, Any]) -> None:
+    """The channels are stored last; a multiple has a kernel in the blocks of convolutions."""
+    for size, made in [*random_sizes(1, 20, 20), ((5, 7), (10, 21)), ((9, 7), (1, 14))]:
+        data = build_resize(BILINEAR, size, made, options, channels=9)
+        multiple = made[0] % size[0] == 0 == made[1] % size[1]
+        for forms in ("fastest", "canonical"):
+            result: Any = check(data, seeds=[0], random_layouts=[0], forms=forms)
+            nodes = [node.op_type for node in result.model.graph.node]
+            moved = 0 if multiple or forms == "canonical" else 2
+            assert (nodes.count("Resize"), nodes.count("Reshape")) == (1, moved)
 
 
 @pytest.mark.parametrize("options", MODES[:3])

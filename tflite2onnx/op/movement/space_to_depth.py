@@ -12,6 +12,8 @@ from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType
 
+_WIDE = 8  # channels
+
 
 class Blocks(ImageOperator):
     """Base of both directions.
@@ -20,7 +22,9 @@ class Blocks(ImageOperator):
     the nodes for few types besides float32, and with channels first. For other types, and with
     channels last, the axes are split, transposed and merged with the channels last, where whole
     rows of pixels move: 6 axes of NCHW take ten times as long, and ONNX Runtime stores the channels
-    of quantized networks last.
+    of quantized networks last. DEPTH_TO_SPACE of float32 has this form, too, if it makes 8 channels
+    or more: 64 to 16 channels between two convolutions take 0.57 of the time, 16 to 4 channels
+    0.87, 12 to 3 channels 1.05 (AMD EPYC, family 26).
     """
 
     quantization = Moves()
@@ -72,8 +76,12 @@ class DepthToSpace(Blocks):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()
-        if x.dtype is DType.FLOAT32 and not self.options.get("channels_last"):
-            return g.DepthToSpace(x, blocksize=size, mode=self.options.get("mode", "DCR"))
+        mode = self.options.get("mode", "DCR")
+        static = all(isinstance(each, int) for each in y.sizes)
+        is_wide = static and y.size("C") >= _WIDE and mode == "DCR" and not g.canonical
+        moves_rows = is_wide or self.options.get("channels_last")
+        if x.dtype is DType.FLOAT32 and not moves_rows:
+            return g.DepthToSpace(x, blocksize=size, mode=mode)
         return self._swap_rows(g, y, x, (x.size("W"), size, size * y.size("C")))
 
 
