@@ -124,7 +124,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # As above, where the iterations are unrolled.
-    apply_if_valid("TANH", "recurrent.raise_recurrent_steps"),
+    apply_if_valid("HARD_SIGMOID TANH", "recurrent.raise_recurrent_steps"),
     # Unrolled layers unpack sequences and pack them again.
     apply_if_valid("UNPACK SPLIT", "patterns.join_parts"),
     # Images with axes split and merged again would need Transposes.

@@ -172,6 +172,22 @@ def test_different_parameters() -> None:
 
 
 @pytest.mark.parametrize(
+    "form",
+    [
+        Keras(gates="hard", joined=True),
+        Keras(gates="hard", squash="", ending=""),
+        Keras("GRU", gates="hard", squash="RELU"),
+        Keras("GRU-before", gates="hard", squash=""),
+        Keras(peepholes=True),
+    ],
+    ids=str,
+)
+def test_cells_with_other_activations(form: Keras) -> None:
+    types = proved_node_types(model(form))
+    assert types.count(form.cell.partition("-")[0]) == 1
+
+
+@pytest.mark.parametrize(
     "form", [Keras(squash="ABS"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
 )
 def test_other_cells(form: Keras) -> None:

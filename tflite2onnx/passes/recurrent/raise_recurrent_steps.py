@@ -37,7 +37,7 @@ from tflite2onnx.tensor import Array, Tensor
 
 _STATE = 2  # axes
 _LAST = ("MUL", "ADD")  # the operators that compute h: of an LSTM, of a GRU
-_CODES = {"LOGISTIC", "TANH", "MUL"}  # that all cells have
+_GATES = ("LOGISTIC", "HARD_SIGMOID")  # their functions
 _MOST_ROWS = 8  # of a single step
 _PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL"}  # one of which all cells have
 
@@ -52,7 +52,9 @@ class _Step(NamedTuple):
 def raise_recurrent_steps(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of steps of recurrent layers."""
     codes = graph.codes
-    if not codes >= _CODES or codes.isdisjoint(_PRODUCTS) or any(op.graphs for op in graph.ops):
+    functions = "HARD_SIGMOID" in codes or codes >= {"LOGISTIC", "TANH"}
+    cells = functions and "MUL" in codes and not codes.isdisjoint(_PRODUCTS)
+    if not cells or any(op.graphs for op in graph.ops):
         return graph
     with np.errstate(all="ignore"):  # parameters may be infinite
         formulas = Formulas(graph.ops)
@@ -82,7 +84,7 @@ def _list_states(formula: Formula, depth: int) -> Iterator[Formula]:
     if not isinstance(formula, Applied):
         return
     for argument in formula.arguments:
-        if formula.code == "LOGISTIC" and isinstance(argument, Sum):
+        if formula.code in _GATES and isinstance(argument, Sum):
             yield from reversed(list(argument.products))
         elif depth:
             yield from _list_states(argument, depth - 1)
