@@ -22,15 +22,10 @@ TYPES = ("float32", "float16", "int32", "uint8", "bool", "int16", "int8", "uint3
 
 
 def build_resize(
-    code: str,
-    size: Sequence[int],
-    made: Sequence[int],
-    options: dict[str, Any],
-    channels: int = 3,
-    **fields: Any,
+    code: str, size: Sequence[int], made: Sequence[int], options: dict[str, Any], **fields: Any
 ) -> bytes:
     """Return a model that resizes images of a size, (height, width), to another."""
-    m = Build()
+    m, channels = Build(), fields.pop("channels", 3)
     x = m.input([2, *size, channels], **fields)
     wanted = m.constant(np.array(made, np.int32))
     m.output(*m.op(code, [x, wanted], [[2, *made, channels]], **options))

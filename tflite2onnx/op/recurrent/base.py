@@ -277,7 +277,9 @@ class Recurrent(DynamicShape):
     def activations(self) -> Sequence[Activation]:
         """The activations of the gates, then those within a step; see `activations.py`."""
         function = Activation(self.activation_function)
-        return self.options.get("activations", (Activation("LOGISTIC"), function, function))
+        usual = Activation("LOGISTIC"), function, function
+        found: Sequence[Activation] = self.options.get("activations", usual)
+        return found
 
     def frames(self) -> Sequence[Frame]:
         """Return frames that read and write sequences as [time, batch, features]."""
