@@ -99,6 +99,7 @@ def test_layers_in_one_loop(form: Keras) -> None:
         Keras("RNN", squash=""),
         Keras("RNN", more=2),
         Keras("RNN", activation="RELU6"),
+        Keras("RNN", squash="", activation="TANH"),
         Keras("RNN", stale=True),
     ],
     ids=str,

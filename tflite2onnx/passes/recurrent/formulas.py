@@ -28,6 +28,7 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Found, Pattern, PatternMatcher, Step
+from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Quantization, Sizes, Tensor
 
 
@@ -153,9 +154,9 @@ class Formulas:
         real = is_float(output) and (product or not any(t.quantization for t in inputs))
         if op.custom or not real or not inputs:
             return None
-        if op.activation != "NONE":
+        if op.activation != "NONE":  # kernels apply bounds alone
             plain = self._make_formula(op.with_activation("NONE"), output)
-            return Applied(op.activation, (plain,)) if plain else None
+            return Applied(op.activation, (plain,)) if plain and op.activation in BOUNDS else None
         make = self._makers.get(op.code)
         return make(self, op, inputs, output) if make else None
 
