@@ -32,6 +32,29 @@ def add_list_operator(
     return m.custom(f"FlexTensorList{name}", inputs, made, options)
 
 
+def set_between_slices(
+    m: Subgraph, items: Tensor, item: Tensor, count: Tensor, following: Tensor
+) -> Tensor:
+    """Return the list with an item, between the slices of the items before and after it."""
+    (rank,) = m.op("RANK", [item], [[]], dtype="int32")
+    dims, head, tail = (
+        m.op("EXPAND_DIMS", [each, number(m, 0)], [[1]], dtype="int32")[0]
+        for each in (rank, count, following)
+    )
+
+    def entries(first: Tensor, rest: int) -> Tensor:
+        (others,) = m.op("FILL", [dims, number(m, rest)], [[2]], dtype="int32")
+        return m.op("CONCATENATION", [first, others], [[3]], dtype="int32")[0]
+
+    bounds = [
+        (entries(m.constant([0]), 0), entries(head, -1)),
+        (entries(tail, 0), entries(m.constant([-1]), -1)),
+    ]
+    before, after = (m.op("SLICE", [items, *pair], [[None, *item.shape]])[0] for pair in bounds)
+    (row,) = m.op("EXPAND_DIMS", [item, number(m, 0)], [[1, *item.shape]])
+    return m.op("CONCATENATION", [before, row, after], [items.shape])[0]
+
+
 @dataclass(frozen=True)
 class Keras:
     """The form of a recurrent Keras layer in the file; `cell` is LSTM, GRU, RNN or GRU-before.
@@ -44,6 +67,7 @@ class Keras:
     added_biases: bool = False  # biases are added by separate ADD operators
     last: bool = False  # the list has room only for the last item
     listed: bool = False  # items are stored in TensorFlow's lists
+    ranked: bool = False  # items are stored between slices of computed axes, as TensorFlow 2.2 does
     turned: bool = False  # the sequence is an input with the batch as its first axis
     batch: int | None = BATCH
     times: int = TIMES
@@ -191,10 +215,12 @@ class Keras:
         if self.listed:
             place = number(m, 0) if self.last else counts[0]
             (item,) = add_list_operator(m, "SetItem", [items, place, stored])
+        elif self.ranked:
+            item = set_between_slices(m, items, stored, counts[0], following[0])
         else:
             sizes = m.constant([1, self.batch or -1, UNITS])
             (item,) = m.op("RESHAPE", [stored, sizes], [[1, *made.shape]])
-        if not self.last and not self.listed:
+        if not self.last and not self.listed and not self.ranked:
             (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
             (place,) = m.op("CONCATENATION", [first, m.constant([0, 0])], [[3]], axis=0)
             (item,) = m.op("DYNAMIC_UPDATE_SLICE", [items, item, place], [items.shape])

@@ -32,6 +32,7 @@ def checked_node_types(form: Keras) -> set[str]:
         Keras(batch=1),
         Keras(batch=None),  # the list has room for one sample
         Keras(times=1),
+        Keras(ranked=True),
         Keras(batch=1, matmul=True, last=True),
         Keras(times=1, last=True),
         Keras(squash="RELU", ending="RELU"),
@@ -39,6 +40,7 @@ def checked_node_types(form: Keras) -> set[str]:
         Keras("GRU", matmul=True),
         Keras("GRU", last=True),
         Keras("GRU", batch=1),
+        Keras("GRU", ranked=True),
         Keras("GRU-before"),
         Keras("GRU-before", last=True),
         Keras("RNN"),

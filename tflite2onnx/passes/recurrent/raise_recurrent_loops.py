@@ -50,6 +50,8 @@ from tflite2onnx.passes.recurrent.masked_loops import (
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
+_ADDS_AXIS = ("RESHAPE", "EXPAND_DIMS")  # the converter's, and TensorFlow 2.2's
+
 
 def raise_recurrent_loops(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of loops that are recurrent layers."""
@@ -226,7 +228,7 @@ class _Loop:
         if not op.is_builtin("CONCATENATION") or len(op.inputs) != 2:
             return False
         first, zeros = op.operand(0), op.operand(1)
-        while self.producers.find(first).is_builtin("RESHAPE") and first not in self.counters:
+        while first not in self.counters and self.producers.find(first).is_builtin(*_ADDS_AXIS):
             first = self.producers.find(first).operand(0)
         if first not in self.counters or zeros.data is None or zeros.data.any():
             return False

@@ -6,8 +6,9 @@ TFLite's converter writes the assignment as CONCATENATION along the first axis o
 - the item;
 - SLICE(list, [i + 1, 0, ...], [-1, ...]): the items after the item.
 
-The slices have data-dependent shapes; in loops often even the size of the items is dynamic. The
-assignment is replaced if:
+The slices have data-dependent shapes; in loops often even the size of the items is dynamic.
+TensorFlow 2.2 computes [0, ...] and [-1, ...] of the RANK of the item. The assignment is replaced
+if:
 
 1. both slices read the same list, and the index of the second is the index of the first plus 1;
 2. all tensors have the same dtype and scale, and there is no activation;
@@ -26,15 +27,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import rules_for
 from tflite2onnx.passes.dynamic_shapes import infer_dimensions
+from tflite2onnx.passes.fold_constants import fold_operator
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, through
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
-_INDEX = through(through("index"))
-_NEXT = through(through(("ADD", _INDEX, 1)))
+_ADDS_AXIS = ("RESHAPE", "EXPAND_DIMS")
+_INDEX = through(through("index", *_ADDS_AXIS), *_ADDS_AXIS)
+_NEXT = through(through(("ADD", _INDEX, 1), *_ADDS_AXIS), *_ADDS_AXIS)
 _HEAD: Pattern = (
     "SLICE",
     "list",
@@ -48,11 +52,31 @@ _TAIL: Pattern = (
     -1,
 )
 _PARTS: Sequence[Pattern] = (Shared(_HEAD), "item", Shared(_TAIL))
+_LIST_BYTES = 64  # of a number for each axis
 
 
 def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
-    return apply_rules(RULES, _fix_known_rows(graph))
+    if not any(_joins_rows(op) for op in graph.every_op()):
+        return graph
+    return apply_rules(RULES, _fold_lists_of_axes(_fix_known_rows(graph)))
+
+
+def _fold_lists_of_axes(graph: Graph) -> Graph:
+    """Return the graph with constants in place of what is computed of ranks.
+
+    A SHAPE stays: sizes that are dynamic have no names yet.
+    """
+    known: dict[Tensor, Tensor] = {}
+
+    def fold(op: Op) -> list[Op]:
+        op = op.with_inputs(known)
+        folds = op.is_builtin("CONCATENATION", "EXPAND_DIMS", "FILL", "RANK")
+        results = fold_operator(op, rules_for(op), _LIST_BYTES) if folds else []
+        known.update(zip(op.outputs, results, strict=False))
+        return [] if results else [op]
+
+    return graph.rewrite(fold, known) if "RANK" in graph.codes else graph
 
 
 def _fix_known_rows(graph: Graph) -> Graph:
