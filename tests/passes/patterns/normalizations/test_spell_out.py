@@ -25,8 +25,7 @@ def test_elu_before_and_after() -> None:
         a: float32[2,512] = MINIMUM(x, 0.0)
         b: float32[2,512] = EXP(a)
         c: float32[2,512] = SUB(b, 1.0)
-        d: float32[2,512] = RELU(x)
-        y: float32[2,512] = ADD(d, c)
+        y: float32[2,512] = MAXIMUM(x, c)
         return y
     """
     assert_rewritten(spell_out, spell("ELU(x)", "2,512"), after)
