@@ -9,7 +9,7 @@ from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.fold_hash_tables import fold_hash_tables
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.lower_complex import lower_complex
-from tflite2onnx.passes.normalise import absorb_flatten, align_axes, keep_axes
+from tflite2onnx.passes.normalise import absorb_flatten, align_axes, keep_axes, remove_copies
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
     fuse_dilated_convolutions,
     fuse_pads_into_convolutions,
@@ -154,6 +154,27 @@ def test_align() -> None:
         return %4
     """
     assert_rewritten(align_axes, before, after)
+
+
+def test_remove_copies() -> None:
+    before = """
+        inputs x: float32[2,3]
+        absolute: float32[2,3] = ABS(x)
+        copy: float32[2,3] = RESHAPE(absolute, [-1, 3])
+        power: float32[2,3] = EXP(copy)
+        turned: float32[3,2] = RESHAPE(power, [3, 2])
+        result: float32[3,2] = RESHAPE(turned, [3, 2])
+        return result
+    """
+    after = """
+        inputs x: float32[2,3]
+        absolute: float32[2,3] = ABS(x)
+        power: float32[2,3] = EXP(absolute)
+        turned: float32[3,2] = RESHAPE(power, [3, 2])
+        result: float32[3,2] = RESHAPE(turned, [3, 2])
+        return result
+    """
+    assert_rewritten(remove_copies, before, after)
 
 
 def test_keep_axes() -> None:

@@ -18,7 +18,12 @@ from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.lower_complex import lower_complex
-from tflite2onnx.passes.normalise import align_axes, densify_constants, eliminate_dead_operators
+from tflite2onnx.passes.normalise import (
+    align_axes,
+    densify_constants,
+    eliminate_dead_operators,
+    remove_copies,
+)
 from tflite2onnx.passes.patterns.convolutions.flip_negative_scales import flip_negative_scales
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.passes.state.lift_variables import lift_variables
@@ -119,6 +124,7 @@ def _infer_shapes_around(
 NORMALISING_PASSES: tuple[GraphPass, ...] = (
     densify_constants,  # the passes below read the elements of constants
     fold_operators,  # fewer operators for the passes below
+    remove_copies,  # as above
     # ONNX has operators for activations, which recurrent layers apply, too.
     apply_if_valid("FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
@@ -181,6 +187,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
+    # Functions of fewer elements; before ELU is spelled out.
+    apply_if_valid("MAX_POOL_2D", "patterns.pool_before_functions"),
     # ONNX Runtime has slow kernels for these.
     apply_if_valid("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
     # Softmax along another axis than the last is slow.

@@ -1,12 +1,14 @@
 """Bring operators into fewer forms, before layouts are planned (see `NORMALISING_PASSES`).
 
 1. `densify_constants`: sparse constants become dense, and DENSIFY is removed.
-2. `align_axes`: inputs of lower rank get leading axes of size 1, so that axes correspond.
-3. `keep_axes`: FULLY_CONNECTED on each pixel of an image, and reductions, keep the axes if the only
+2. `remove_copies`: a RESHAPE to the sizes that a tensor has is removed. Keras writes one around
+   each layer of TimeDistributed, between operators that patterns look for.
+3. `align_axes`: inputs of lower rank get leading axes of size 1, so that axes correspond.
+4. `keep_axes`: FULLY_CONNECTED on each pixel of an image, and reductions, keep the axes if the only
    reader is a RESHAPE that restores the axes.
-4. `absorb_flatten`: FULLY_CONNECTED reads the input of a flattening RESHAPE; its weights get the
+5. `absorb_flatten`: FULLY_CONNECTED reads the input of a flattening RESHAPE; its weights get the
    axes of that input, so that the planner can permute constants in place of activations.
-5. `eliminate_dead_operators`: operators whose outputs nothing reads are removed.
+6. `eliminate_dead_operators`: operators whose outputs nothing reads are removed.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op, Options, copy_op
+from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.passes.fold_constants import is_replacement
 from tflite2onnx.passes.operands import normalize_axes
-from tflite2onnx.quantization.storage import same_scale
+from tflite2onnx.quantization.storage import same_quantization, same_scale
 from tflite2onnx.reader.sparsity import densify_all
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -52,6 +54,22 @@ def densify_constants(graph: Graph) -> Graph:
         return []
 
     return graph.rewrite(dense, known)
+
+
+def remove_copies(graph: Graph) -> Graph:
+    """Return the graph without RESHAPE to equal sizes, unless a graph returns the result."""
+    outputs, known = {*graph.every_output()}, dict[Tensor, Tensor]()
+
+    def keep(op: Op) -> list[Op]:
+        here = op.with_inputs(known)
+        x, y = here.operand(0), next(iter(op.outputs), ABSENT)
+        same = op.is_builtin("RESHAPE") and x.sizes == y.sizes and x.dtype is y.dtype
+        if not same or y in outputs or not same_quantization(x.quantization, y.quantization):
+            return [here]
+        known[y] = x
+        return []
+
+    return graph.rewrite(keep, known)
 
 
 _Shaped = dict[tuple[Tensor, Shape], Tensor]

@@ -1,0 +1,73 @@
+"""Functions of single elements move from the input of a MAX_POOL_2D to its output.
+
+    the maximum of f(x) = f(the maximum of x), for a function f that never falls
+
+Each function then computes as many elements as the pool has outputs: a quarter for windows of 2x2
+pixels. The results are the same bits where f rounds without falling. The functions are
+
+- ELU, EXP, LOGISTIC, TANH;
+- sums with constants, products with constants of at least 0, and sums of products: normalizations
+  behind an activation, which no convolution can absorb.
+
+They move if
+
+1. all tensors are float32, and nothing else reads the functions;
+2. the constants have one element for each channel, or only one;
+3. the pool has at most half as many elements as its input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
+from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import new_tensor
+
+_LEAST = 2  # elements of the input for each of the pool
+
+_PRODUCT: Pattern = ("MUL", "x", "factors#")
+_FUNCTION = OneOf(
+    *((code, "x") for code in ("ELU", "EXP", "LOGISTIC", "TANH")),
+    ("ADD", _PRODUCT, "offsets#"),
+    ("ADD", "x", "offsets#"),
+    _PRODUCT,
+)
+
+
+def pool_before_functions(graph: Graph) -> Graph:
+    """Return the graph with functions that never fall behind the pools that read them."""
+    return apply_rules(RULES, graph)
+
+
+def _pool_first(found: Match) -> list[Op]:
+    """Return the pool and the functions of its output, [] unless the conditions hold."""
+    (pool, *functions), x, y = found.ops, found.tensors["x"], found.last.outputs[0]
+    if x.elements < _LEAST * y.elements or any(f.outputs[0].sizes != x.sizes for f in functions):
+        return []
+    constants = [found.tensors[name] for name in ("factors#", "offsets#") if name in found.tensors]
+    if not all(spread_over_channels(each, x, x.shape[-1]).size for each in constants):
+        return []
+    if "factors#" in found.tensors and not (found.tensors["factors#"].values >= 0).all():
+        return []
+    pooled = new_tensor(y, "pooled")
+    ops = [replace(pool, inputs=(x,), outputs=(pooled,))]
+    places = {x: pooled}
+    for op in reversed(functions):
+        output = y if op is functions[0] else new_tensor(y, op.code.lower())
+        inputs = tuple(places.get(t, t) if t else None for t in op.inputs)
+        ops.append(replace(op, inputs=inputs, outputs=(output,)))
+        places = {op.outputs[0]: output}
+    return ops
+
+
+RULES = (
+    Rule(
+        "functions that never fall, between a convolution and a pool",
+        "MAX_POOL_2D, then the functions",
+        ("MAX_POOL_2D", _FUNCTION),
+        _pool_first,
+    ),
+)
