@@ -191,6 +191,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("MAX_POOL_2D", "patterns.pool_before_functions"),
     # ONNX Runtime has slow kernels for these.
     apply_if_valid("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
+    # Resize computes pixel by pixel; behind the passes that rearrange products.
+    apply_if_valid("RESIZE_BILINEAR", "patterns.multiply_resizes"),
     # Softmax along another axis than the last is slow.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.

@@ -1,0 +1,104 @@
+"""RESIZE_BILINEAR of an image with channels first becomes two products, for ONNX Runtime.
+
+    resize(x) = R x C, where each row of R and each column of C has two numbers other than 0
+
+ONNX Runtime computes Resize pixel by pixel, 1.1 ns for each of a channel; a product of matrices
+computes 8 or 16 columns at once. 21 classes of 33 x 33 pixels that become 257 x 257 take 0.32 of
+the time (one thread of an AMD EPYC, family 26). A RESIZE_BILINEAR is replaced if
+
+1. its input is a float32 image that depends on a convolution by operators that keep the order of
+   the axes (`find_images`); the sizes are known, the batch may be dynamic;
+2. the products have at most 40 multiplications for each element of the output. Processors with AVX2
+   alone need about twice the time for a product, and as much for Resize;
+3. ONNX Runtime does not compute it in the blocks of convolutions, as for multiples of 8 channels
+   whose rows and columns are multiplied by an integer.
+
+The products add the same two or four terms in another sequence, and zeros: the results differ by
+1e-7 of the range. An infinite or NaN element makes its rows and columns NaN.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
+from tflite2onnx.tensor import Array, Shape, Tensor
+
+_MOST = 40  # multiplications
+_BLOCK = 8  # channels
+
+
+def multiply_resizes(graph: Graph) -> Graph:
+    """Return the graph with products in place of RESIZE_BILINEAR."""
+    return apply_rules(RULES, graph)
+
+
+def _make_products(found: Match) -> list[Op]:
+    """Return the products, [] unless the conditions hold."""
+    op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
+    if not _is_image(found, x) or not is_float(x) or {*x.symbols, *y.symbols} - {0}:
+        return []
+    (batch, *old, channels), new = x.shape, list(y.shape[1:3])
+    if old == new or not all(old + new) or old[1] + old[0] * old[1] / new[1] > _MOST:
+        return []
+    steps = [b % a for a, b in zip(old, new, strict=True)]
+    if channels % _BLOCK == 0 and not any(steps):
+        return []
+    align, half = (bool(op.options.get(key)) for key in ("align_corners", "half_pixel_centers"))
+    rows, columns = (
+        _make_weights(a, b, align=align, half=half) for a, b in zip(old, new, strict=True)
+    )
+    rw = Rewriter(op)
+    planes = (batch, channels, *old)
+    value = rw.op("TRANSPOSE", x, int32_constant("first", [0, 3, 1, 2]), like=x, shape=planes)
+    matrices = (rows, columns.T)
+    first, second = (
+        constant(f"{y.name}/{name}", matrix[None, None], y)
+        for name, matrix in zip(("rows", "columns"), matrices, strict=True)
+    )
+    value = _multiply(rw, first, value, (batch, channels, new[0], old[1]))
+    value = _multiply(rw, value, second, (batch, channels, *new))
+    rw.op("TRANSPOSE", value, int32_constant("last", [0, 2, 3, 1]), output=y)
+    return rw.ops
+
+
+def _multiply(rw: Rewriter, a: Tensor, b: Tensor, shape: Shape) -> Tensor:
+    """Return the product of the last two axes."""
+    y = rw.source.outputs[0]
+    return rw.op("BATCH_MATMUL", a, b, like=y, shape=shape, adj_x=False, adj_y=False)
+
+
+def _is_image(found: Match, x: Tensor) -> bool:
+    """Return whether a tensor, or what is resized to it, depends on a convolution."""
+    while found.graph.producers.find(x).is_builtin("RESIZE_BILINEAR"):
+        x = found.graph.producers.find(x).operand(0)
+    return x in found.analyze(find_images)
+
+
+def _make_weights(size: int, new: int, *, align: bool, half: bool) -> Array:
+    """Return the weights of the elements of a row or column, [new, size], as LiteRT's kernel."""
+    spans = align and new > 1
+    step = np.float32((size - spans) / (new - spans))
+    shift = np.float32(half / 2)
+    position = (np.arange(new, dtype=np.float32) + shift) * step - shift
+    below = np.clip(np.floor(position), 0, size - 1).astype(np.int64)
+    above = np.minimum(below + 1, size - 1)
+    part = np.clip(position - below, 0, 1)
+    weights = np.zeros((new, size), np.float32)
+    np.add.at(weights, (np.arange(new), below), 1 - part)
+    np.add.at(weights, (np.arange(new), above), part)
+    return weights
+
+
+RULES = (
+    Rule(
+        "RESIZE_BILINEAR of small images behind convolutions",
+        "TRANSPOSE, two BATCH_MATMUL, TRANSPOSE",
+        ("RESIZE_BILINEAR", "x", ...),
+        _make_products,
+    ),
+)
