@@ -188,11 +188,11 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Transpose is slow if the last axis and another one move.
     apply_if_valid("BATCH_MATMUL", "patterns.swap_products"),
     # Functions of fewer elements; before ELU is spelled out.
-    apply_if_valid("MAX_POOL_2D", "patterns.pool_before_functions"),
+    apply_if_valid("MAX_POOL_2D", "patterns.normalizations.pool_before_functions"),
     # ONNX Runtime has slow kernels for these.
     apply_if_valid("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
     # Resize computes pixel by pixel; behind the passes that rearrange products.
-    apply_if_valid("RESIZE_BILINEAR", "patterns.multiply_resizes"),
+    apply_if_valid("RESIZE_BILINEAR", "patterns.normalizations.multiply_resizes"),
     # Softmax along another axis than the last is slow.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.

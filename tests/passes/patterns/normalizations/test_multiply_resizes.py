@@ -1,4 +1,4 @@
-"""passes/patterns/multiply_resizes.py: RESIZE_BILINEAR as products of matrices."""
+"""passes.patterns.normalizations.multiply_resizes.py: RESIZE_BILINEAR as products of matrices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check
-from tflite2onnx.passes.patterns.multiply_resizes import multiply_resizes
+from tflite2onnx.passes.patterns.normalizations.multiply_resizes import multiply_resizes
 from tflite2onnx.reader.model import read_model
 
 

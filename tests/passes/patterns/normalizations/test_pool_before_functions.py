@@ -1,4 +1,4 @@
-"""passes/patterns/pool_before_functions.py: functions of the inputs of pools."""
+"""passes.patterns.normalizations.pool_before_functions.py: functions of the inputs of pools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import Build, check
 from tests.support.graph_text import assert_rewritten
-from tflite2onnx.passes.patterns.pool_before_functions import pool_before_functions
+from tflite2onnx.passes.patterns.normalizations.pool_before_functions import pool_before_functions
 from tflite2onnx.reader.model import read_model
 
 SHAPE, POOLED = [2, 6, 8, 4], [2, 3, 4, 4]
