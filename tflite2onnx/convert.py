@@ -89,7 +89,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         weights: how 8-bit weights of integer products are stored: "uint8", "int8" (faster, but
             right only on processors with VNNI or ARM's dot product), "adaptive" (int8, which the
             model reads as uint8 where products of int8 saturate; it finds that out when it is
-            loaded), or "auto" (as the target needs them, right on every processor).
+            loaded), "float" (integers that are dequantized at load: products of real numbers), or
+            "auto" (as the target needs them, right on every processor).
         forms: the form of a computation that has several forms in ONNX: "fastest" (in ONNX
             Runtime's CPU provider), "canonical" (ONNX's own operator for the computation, which
             other runtimes expect), or "auto" (the form of the target).

@@ -33,7 +33,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "symmetric", "qoperator", "qoperator-mixed", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
-WeightType = Literal["auto", "adaptive", "int8", "uint8"]
+WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
 StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
 Target = Literal[
@@ -68,8 +68,8 @@ _FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
     "portable": _PORTABLE,
-    # OpenVINO computes with integers only for uint8 data, and refuses Conv of int8 in bfloat16.
-    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "int8"},
+    # OpenVINO's products of integers saturate without VNNI; it refuses Conv of int8 in bfloat16.
+    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "float"},
     # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8.
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8"},
     "tvm": _PORTABLE,
@@ -165,8 +165,9 @@ class ConversionOptions:
             "8-bit weights of integer products: uint8; int8, which is up to four times as fast on"
             " processors with VNNI or ARM's dot product, but wrong on other x86-64 processors,"
             " where ONNX Runtime's products of uint8 and int8 saturate; int8, read as uint8 where"
-            " products saturate, which the model finds out when it is loaded (adaptive); or as the"
-            " target needs them, right on every processor (auto)"
+            " products saturate, which the model finds out when it is loaded (adaptive); integers"
+            " that are dequantized at load for products of real numbers (float); or as the target"
+            " needs them, right on every processor (auto)"
         ),
     )
     forms: Forms = field(

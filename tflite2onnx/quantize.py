@@ -207,7 +207,7 @@ class _Planner:
         role = _role(declared, operand)
         storage, reason = self._storage(operand, role, tensor)
         # The bias of QLinearConv is int32.
-        canonical = chosen.canonical and not chosen.qoperator
+        canonical = (chosen.canonical or chosen.weights == "float") and not chosen.qoperator
         case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, canonical)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))

@@ -82,8 +82,46 @@ NETWORKS: dict[str, tuple[str, int]] = {
         ),
         5,
     ),
+    "activations": (
+        enclose(
+            f"""a: {TWO} = LEAKY_RELU(x, alpha=0.25)
+        b: int8(0.0078125, 0)[1,6,6,4] = TANH(a)
+        c: {TWO} = HARD_SWISH(b)
+        y: {ONE} = RELU(c)"""
+        ),
+        4,
+    ),
+    "several scales": (
+        enclose(
+            f"""a: {TWO} = CONV_2D(x, {WEIGHTS}, {PADDED})
+        c: int8(0.05, -7)[1,6,6,8] = CONCATENATION(x, a, axis=3)
+        y: int8(0.03, 5)[1,8] = MEAN(c, [1, 2])""",
+            "1,8",
+        ),
+        4,
+    ),
+    "transposed convolution": (
+        enclose(
+            f"""y: int8(0.06, -30)[1,12,12,4] = TRANSPOSE_CONV([1, 12, 12, 4],
+            int8(0.01, 0)[4,2,2,4], x, padding=VALID, stride_h=2, stride_w=2)""",
+            "1,12,12,4",
+        ),
+        1,
+    ),
+    "largest elements": (
+        f"""
+        inputs r: float32[1,6,6,4]
+        x: {ONE} = QUANTIZE(r)
+        a: {TWO} = CONV_2D(x, {WEIGHTS}, {PADDED})
+        y: int64[1,6,6] = ARG_MAX(a, 3, output_type=INT64)
+        z: float32[1,6,6] = CAST(y)
+        s: float32[1,6,6,4] = DEQUANTIZE(a)
+        return s, z
+        """,
+        2,
+    ),
     "an operator that needs the zero point": (
-        enclose(f"a: {ONE} = MAX_POOL_2D(x, padding=SAME, {POOL})\n        y: {TWO} = TANH(a)"),
+        enclose(f"a: {ONE} = MAX_POOL_2D(x, padding=SAME, {POOL})\n        y: {TWO} = ABS(a)"),
         0,
     ),
     "constants beside data": (
