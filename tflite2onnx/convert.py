@@ -11,6 +11,7 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.options import (
     ActivationType,
     ConversionOptions,
+    DynamicRange,
     Forms,
     IoLayout,
     IoType,
@@ -42,6 +43,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     quantization: QuantizationMode = "qdq",
     activations: ActivationType = "auto",
     weights: WeightType = "auto",
+    dynamic_range: DynamicRange = "quantized",
     forms: Forms = "auto",
     states: StateInputs = "auto",
     target: Target = "onnxruntime",
@@ -91,6 +93,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             model reads as uint8 where products of int8 saturate; it finds that out when it is
             loaded), "float" (integers that are dequantized at load: products of real numbers), or
             "auto" (as the target needs them, right on every processor).
+        dynamic_range: what becomes of float data that LiteRT quantizes at run time, beside integer
+            weights: "quantized" (likewise) or "float" (left as they are).
         forms: the form of a computation that has several forms in ONNX: "fastest" (in ONNX
             Runtime's CPU provider), "canonical" (ONNX's own operator for the computation, which
             other runtimes expect), or "auto" (the form of the target).
@@ -147,6 +151,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         quantization=quantization,
         activations=activations,
         weights=weights,
+        dynamic_range=dynamic_range,
         forms=forms,
         states=states,
         target=target,

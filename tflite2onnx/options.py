@@ -34,6 +34,7 @@ IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "symmetric", "qoperator", "qoperator-mixed", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
+DynamicRange = Literal["quantized", "float"]
 StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
 Target = Literal[
@@ -68,10 +69,11 @@ _FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
     "portable": _PORTABLE,
-    # OpenVINO's products of integers saturate without VNNI; it refuses Conv of int8 in bfloat16.
-    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "float"},
-    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8.
-    "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8"},
+    # OpenVINO computes with integers only for uint8 data, and refuses Conv of int8 in bfloat16.
+    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "int8"},
+    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8, and has no
+    # DynamicQuantizeLinear.
+    "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8", "dynamic_range": "float"},
     "tvm": _PORTABLE,
     "web": {"forms": "fastest", "states": "required", "weights": "adaptive"},
     "genai": {"forms": "fastest", "states": "required", "weights": "adaptive"},
@@ -168,6 +170,13 @@ class ConversionOptions:
             " products saturate, which the model finds out when it is loaded (adaptive); integers"
             " that are dequantized at load for products of real numbers (float); or as the target"
             " needs them, right on every processor (auto)"
+        ),
+    )
+    dynamic_range: DynamicRange = field(
+        default="quantized",
+        metadata=_help(
+            "float data that LiteRT quantizes at run time, beside integer weights: likewise"
+            " (quantized), or left as they are, for runtimes without DynamicQuantizeLinear (float)"
         ),
     )
     forms: Forms = field(

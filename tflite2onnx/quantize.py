@@ -69,6 +69,8 @@ class Options(Protocol):
     @property
     def weights(self) -> str: ...
     @property
+    def dynamic_range(self) -> str: ...
+    @property
     def forms(self) -> str: ...
 
 
@@ -84,6 +86,7 @@ class StoragePlan:
     weights: str = "auto"
     canonical: bool = False
     symmetric: bool = False
+    keeps_data: bool = False  # float data that LiteRT quantizes at run time
     qoperator: str = ""  # the option `quantization`, if it asks for QLinear products
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
@@ -137,13 +140,16 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
     """
     wish = options.activations
     uint8 = wish == "uint8" or (wish == "auto" and _prefers_uint8(operators))
+    stored = options.quantization
     chosen = StoragePlan(
-        options.quantization == "float",
+        stored == "float",
         uint8,
         options.weights,
         options.forms == "canonical",
-        options.quantization == "symmetric",
-        options.quantization if options.quantization.startswith("qoperator") else "",
+        stored == "symmetric",
+        # Data that are quantized at run time have a zero point.
+        stored in ("float", "symmetric") or options.dynamic_range == "float",
+        stored if stored.startswith("qoperator") else "",
     )
     tensors = {t: chosen.tensor(t) for o in operators for t in operands_of(o.op).values()}
     chosen = replace(chosen, tensors=tensors)
@@ -186,9 +192,7 @@ class _Planner:
         is_portable = chosen.symmetric and chosen.canonical and not operator.op.graphs
         every = chosen.float_only or is_portable
         self.real = _computes_real_numbers(operator, every=every)
-        # Data that are quantized at run time have a zero point.
-        keeps_data = chosen.float_only or chosen.symmetric
-        self.dynamic = "" if keeps_data else quantizes_data(operator)
+        self.dynamic = "" if chosen.keeps_data else quantizes_data(operator)
         # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
         # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
         self.is_nested = is_nested

@@ -92,17 +92,20 @@ NETWORKS: dict[str, tuple[str, int]] = {
         4,
     ),
     "several scales": (
-        enclose(
-            f"""a: {TWO} = CONV_2D(x, {WEIGHTS}, {PADDED})
-        c: int8(0.05, -7)[1,6,6,8] = CONCATENATION(x, a, axis=3)
-        y: int8(0.03, 5)[1,8] = MEAN(c, [1, 2])""",
-            "1,8",
-        ),
+        """
+        inputs r: float32[1,6,6,4]
+        a: uint8(0.04, 0)[1,6,6,4] = QUANTIZE(r)
+        b: uint8(0.06, 98)[1,6,6,4] = QUANTIZE(r)
+        c: uint8(0.05, 121)[1,6,6,8] = CONCATENATION(a, b, axis=3)
+        y: uint8(0.03, 133)[1,8] = MEAN(c, [1, 2])
+        z: float32[1,8] = DEQUANTIZE(y)
+        return z
+        """,
         4,
     ),
     "transposed convolution": (
         enclose(
-            f"""y: int8(0.06, -30)[1,12,12,4] = TRANSPOSE_CONV([1, 12, 12, 4],
+            """y: int8(0.01, -30)[1,12,12,4] = TRANSPOSE_CONV([1, 12, 12, 4],
             int8(0.01, 0)[4,2,2,4], x, padding=VALID, stride_h=2, stride_w=2)""",
             "1,12,12,4",
         ),

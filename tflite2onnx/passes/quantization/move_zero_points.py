@@ -134,7 +134,7 @@ class MovedZeroPoints:
         """Return an operator on real numbers, and sums with the constants that it needs."""
         result, rw = op.outputs[0], Rewriter(op)
         is_shifted = op.code in _SUMS or op.code == "SOFTMAX"
-        reals = [self.read_real(rw, x, is_shifted=is_shifted) for x in op.inputs]
+        reals = [x and self.read_real(rw, x, is_shifted=is_shifted) for x in op.inputs]
         shift = self.find_shift(result)
         for sign, x in zip(_SUMS.get(op.code, ()), op.inputs, strict=False):
             shift -= sign * self.find_shift(x)
@@ -152,9 +152,9 @@ class MovedZeroPoints:
             rw.op("QUANTIZE", value, output=result, divides=True)
         return rw.ops
 
-    def read_real(self, rw: Rewriter, x: Tensor | None, *, is_shifted: bool) -> Tensor | None:
+    def read_real(self, rw: Rewriter, x: Tensor, *, is_shifted: bool) -> Tensor:
         """Return the real numbers of an input; with `is_shifted` they may lack the shift."""
-        if x is None or not is_quantized(x):
+        if not is_quantized(x):
             return x
         result = rw.source.outputs[0]
         real = rw.op("DEQUANTIZE", x, output=new_float_tensor(x, f"real for {result.name}"))
