@@ -64,6 +64,8 @@ IO_TYPES = get_args(IoType)
 _PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
 # For compilers that read floats only, or quantize a model of floats themselves.
 _FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "static": True}
+# For drivers of NPUs, which have no DynamicQuantizeLinear.
+_NPU = {**_PORTABLE, "weights": "int8", "dynamic_range": "float", "static": True}
 # A target is a set of options: the values of options that the user leaves at their defaults.
 # `tflite2onnx.targets` has the rules of the targets for models.
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
@@ -86,11 +88,11 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
         "io_type": "float",
     },
     # Integers of activations must be uint8; scales for each channel need zero points of 0.
-    "qnn": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
-    "nnapi": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
+    "qnn": {**_NPU, "activations": "uint8"},
+    "nnapi": {**_NPU, "activations": "uint8"},
     "coreml": _FLOAT,
     "hailo": _FLOAT,
-    "rknn": {**_PORTABLE, "activations": "int8", "weights": "int8", "static": True},
+    "rknn": {**_NPU, "activations": "int8"},
 }
 
 
