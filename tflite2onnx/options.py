@@ -58,6 +58,7 @@ IoType = Literal["float", "int8", "uint8"]
 IO_LAYOUTS = get_args(IoLayout)
 ACTIVATIONS = get_args(ActivationType)
 WEIGHTS = get_args(WeightType)
+DYNAMIC_RANGES = get_args(DynamicRange)
 IO_TYPES = get_args(IoType)
 
 # onnx.reference has DequantizeLinear from opset 19 on; ONNX Runtime 1.17 has opsets up to 20.
