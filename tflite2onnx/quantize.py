@@ -15,6 +15,7 @@ from tflite2onnx.quantization.declarations import (
     Moves,
     Product,
     Real,
+    drop_common_zero_point,
     has_one_scale,
     operands_of,
     reads_integers,
@@ -188,6 +189,8 @@ class _Planner:
         if in_file_types or tensor_without_scale(self.op) is not None:
             chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
+        if chosen.symmetric and isinstance(self.declared, Real):
+            self.declared = drop_common_zero_point(self.declared)
         # TensorRT's Split, Tile, Resize and ArgMax take no int8. Sub-graphs pass on what is stored.
         is_portable = chosen.symmetric and chosen.canonical and not operator.op.graphs
         every = chosen.float_only or is_portable

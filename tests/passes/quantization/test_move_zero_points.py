@@ -111,6 +111,14 @@ NETWORKS: dict[str, tuple[str, int]] = {
         ),
         1,
     ),
+    "resized image": (
+        enclose(
+            f"y: {ONE.replace('6,6', '12,12')} ="
+            " RESIZE_BILINEAR(x, [12, 12], half_pixel_centers=True)",
+            "1,12,12,4",
+        ),
+        2,
+    ),
     "largest elements": (
         f"""
         inputs r: float32[1,6,6,4]
