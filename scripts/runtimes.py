@@ -11,8 +11,9 @@ variable TFLITE2ONNX_ZOO names, the smallest first. Each model is converted with
 the runtime (or the options of --options), and runs in its own process. Results are appended to a
 file (--results), a line of JSON for each model, runtime and processor. What has a line in the file
 is not run again. With --emulate Haswell the runtimes of Python run on an emulated processor with
-AVX2 and without VNNI (qemu-user), and LiteRT on this one. --seconds ends the script after a time,
-so that a later call can continue. --table prints the file as Markdown tables.
+AVX2 and without VNNI (qemu-user 10; 7.2 gathers wrong elements), and LiteRT on this one. --seconds
+ends the script after a time, so that a later call can continue. --table prints the file as Markdown
+tables.
 """
 
 import argparse

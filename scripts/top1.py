@@ -2,8 +2,10 @@
 
 FOLDER has pictures (PNG, JPEG), such as those of scikit-image's package. 100 seeded samples are cut
 from them: a random part of a picture, mirrored or not, brighter or darker. The models are 8-bit
-classifiers with one image input; their ONNX models get inputs and outputs of float32. The first
-count is that of LiteRT's own default kernels (XNNPACK) beside its plain kernels. Needs Pillow.
+classifiers with one image input; their ONNX models get inputs and outputs of float32. The columns
+are the number of classes, the samples for which LiteRT's plain and default kernels (XNNPACK) agree,
+and for the file's zero points and for 0 the samples that agree with plain kernels and with default
+kernels. Needs Pillow.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def sample(
 
 
 def count_equal(path: Path, pictures: list[Image.Image]) -> dict[str, int]:
-    """Return how many of the samples have the class that LiteRT chooses, by quantization."""
+    """Return how many of the samples have the class that LiteRT chooses, by quantization.
+
+    For "qdq" and "symmetric" the second count, "default", is that beside LiteRT's default kernels.
+    """
     interpreter = open_interpreter(str(path))
     (detail,), outputs = interpreter.get_input_details(), interpreter.get_output_details()
     _, height, width, channels = map(int, detail["shape"])
@@ -50,18 +55,20 @@ def count_equal(path: Path, pictures: list[Image.Image]) -> dict[str, int]:
     wanted = [run_litert(interpreter, [array])[0] for array in arrays]
     found = {"classes": len({int(each.argmax()) for each in wanted})}
     other = open_interpreter(str(path), "AUTO")
-    chosen = [run_litert(other, [array])[0].argmax() for array in arrays]
-    found["LiteRT"] = sum(w.flat[i] == w.max() for i, w in zip(chosen, wanted, strict=True))
+    chosen = [run_litert(other, [array])[0] for array in arrays]
+    pairs = zip(chosen, wanted, strict=True)
+    found["LiteRT"] = sum(w.flat[c.argmax()] == w.max() for c, w in pairs)
     for quantization in ("qdq", "symmetric"):
         ends = open_model(convert(path, quantization=quantization, io_type="float"))
-        same = 0
-        for array, want in zip(arrays, wanted, strict=True):
+        same = [0, 0]
+        for array, *both in zip(arrays, wanted, chosen, strict=True):
             feeds = store_inputs(ends.inputs, [array], [detail])
             (have,) = restore_layouts(ends.outputs, run_onnx(ends.session, feeds))
-            # Integers of the file may have several largest elements.
-            largest = convert_for_onnx(ends.outputs[0], want, outputs[0])
-            same += int(largest.flat[have.argmax()] == largest.max())
-        found[quantization] = same
+            for i, want in enumerate(both):
+                # Integers of the file may have several largest elements.
+                largest = convert_for_onnx(ends.outputs[0], want, outputs[0])
+                same[i] += int(largest.flat[have.argmax()] == largest.max())
+        found[quantization], found[f"{quantization} default"] = same
     return found
 
 

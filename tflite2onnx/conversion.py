@@ -366,7 +366,7 @@ def _normalise_plan_emit(
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
     if options.forms == "fastest":
         normal = _choose_fastest_forms(normal, wanted)
-    if options.quantization == "qdq":
+    if options.quantization == "qdq" and options.dynamic_range == "quantized":
         # Scales for rows and for channels need opset 13.
         has_axes = options.opset is None or options.opset >= _AXES
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes)

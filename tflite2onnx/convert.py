@@ -13,6 +13,7 @@ from tflite2onnx.options import (
     OPTION_TYPES,
     ActivationType,
     ConversionOptions,
+    DynamicRange,
     Forms,
     IoLayout,
     IoType,
@@ -44,6 +45,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     quantization: QuantizationMode = "qdq",
     activations: ActivationType = "auto",
     weights: WeightType = "auto",
+    dynamic_range: DynamicRange = "quantized",
     forms: Forms = "auto",
     states: StateInputs = "auto",
     target: Target = "onnxruntime",
@@ -90,8 +92,12 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         weights: 8-bit weights of integer products: uint8; int8, which is up to four times as fast
             on processors with VNNI or ARM's dot product, but wrong on other x86-64 processors,
             where ONNX Runtime's products of uint8 and int8 saturate; int8, read as uint8 where
-            products saturate, which the model finds out when it is loaded (adaptive); or as the
-            target needs them, right on every processor (auto).
+            products saturate, which the model finds out when it is loaded (adaptive); integers that
+            are dequantized at load for products of real numbers (float); or as the target needs
+            them, right on every processor (auto).
+        dynamic_range: float data that LiteRT quantizes at run time, beside integer weights:
+            likewise (quantized), or left as they are, for runtimes without DynamicQuantizeLinear
+            (float).
         forms: where ONNX has several forms of one computation: the form that ONNX Runtime's CPU
             provider runs fastest (fastest); ONNX's own operator for the computation, which other
             runtimes expect (canonical); or the form of the target (auto).

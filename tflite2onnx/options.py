@@ -33,7 +33,8 @@ from tflite2onnx.utils.suggestions import join_alternatives
 IoLayout = Literal["auto", "tflite", "onnx"]
 QuantizationMode = Literal["qdq", "symmetric", "qoperator", "qoperator-mixed", "float"]
 ActivationType = Literal["auto", "int8", "uint8"]
-WeightType = Literal["auto", "adaptive", "int8", "uint8"]
+WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
+DynamicRange = Literal["quantized", "float"]
 StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
 Target = Literal[
@@ -57,12 +58,15 @@ IoType = Literal["float", "int8", "uint8"]
 IO_LAYOUTS = get_args(IoLayout)
 ACTIVATIONS = get_args(ActivationType)
 WEIGHTS = get_args(WeightType)
+DYNAMIC_RANGES = get_args(DynamicRange)
 IO_TYPES = get_args(IoType)
 
 # onnx.reference has DequantizeLinear from opset 19 on; ONNX Runtime 1.17 has opsets up to 20.
 _PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
 # For compilers that read floats only, or quantize a model of floats themselves.
 _FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "static": True}
+# For drivers of NPUs, which have no DynamicQuantizeLinear.
+_NPU = {**_PORTABLE, "weights": "int8", "dynamic_range": "float", "static": True}
 # A target is a set of options: the values of options that the user leaves at their defaults.
 # `tflite2onnx.targets` has the rules of the targets for models.
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
@@ -70,8 +74,9 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "portable": _PORTABLE,
     # OpenVINO computes with integers only for uint8 data, and refuses Conv of int8 in bfloat16.
     "openvino": {**_PORTABLE, "activations": "uint8", "weights": "int8"},
-    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8.
-    "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8"},
+    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8, and has no
+    # DynamicQuantizeLinear.
+    "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8", "dynamic_range": "float"},
     "tvm": _PORTABLE,
     "web": {"forms": "fastest", "states": "required", "weights": "adaptive"},
     "genai": {"forms": "fastest", "states": "required", "weights": "adaptive"},
@@ -84,11 +89,11 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
         "io_type": "float",
     },
     # Integers of activations must be uint8; scales for each channel need zero points of 0.
-    "qnn": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
-    "nnapi": {**_PORTABLE, "activations": "uint8", "weights": "int8", "static": True},
+    "qnn": {**_NPU, "activations": "uint8"},
+    "nnapi": {**_NPU, "activations": "uint8"},
     "coreml": _FLOAT,
     "hailo": _FLOAT,
-    "rknn": {**_PORTABLE, "activations": "int8", "weights": "int8", "static": True},
+    "rknn": {**_NPU, "activations": "int8"},
 }
 
 
@@ -117,6 +122,7 @@ class ConversionOptions:
     quantization: QuantizationMode = "qdq"
     activations: ActivationType = "auto"
     weights: WeightType = "auto"
+    dynamic_range: DynamicRange = "quantized"
     forms: Forms = "auto"
     states: StateInputs = "auto"
     target: Target = "onnxruntime"

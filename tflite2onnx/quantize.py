@@ -15,6 +15,7 @@ from tflite2onnx.quantization.declarations import (
     Moves,
     Product,
     Real,
+    drop_common_zero_point,
     has_one_scale,
     operands_of,
     reads_integers,
@@ -69,6 +70,8 @@ class Options(Protocol):
     @property
     def weights(self) -> str: ...
     @property
+    def dynamic_range(self) -> str: ...
+    @property
     def forms(self) -> str: ...
 
 
@@ -84,6 +87,7 @@ class StoragePlan:
     weights: str = "auto"
     canonical: bool = False
     symmetric: bool = False
+    keeps_data: bool = False  # float data that LiteRT quantizes at run time
     qoperator: str = ""  # the option `quantization`, if it asks for QLinear products
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
@@ -137,13 +141,16 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
     """
     wish = options.activations
     uint8 = wish == "uint8" or (wish == "auto" and _prefers_uint8(operators))
+    stored = options.quantization
     chosen = StoragePlan(
-        options.quantization == "float",
+        stored == "float",
         uint8,
         options.weights,
         options.forms == "canonical",
-        options.quantization == "symmetric",
-        options.quantization if options.quantization.startswith("qoperator") else "",
+        stored == "symmetric",
+        # Data that are quantized at run time have a zero point.
+        stored in ("float", "symmetric") or options.dynamic_range == "float",
+        stored if stored.startswith("qoperator") else "",
     )
     every = dict.fromkeys(t for o in operators for t in operands_of(o.op).values())
     tensors = {t: chosen.tensor(t) for t in every}
@@ -183,13 +190,13 @@ class _Planner:
         if in_file_types or tensor_without_scale(self.op) is not None:
             chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
+        if chosen.symmetric and isinstance(self.declared, Real):
+            self.declared = drop_common_zero_point(self.declared)
         # TensorRT's Split, Tile, Resize and ArgMax take no int8. Sub-graphs pass on what is stored.
         is_portable = chosen.symmetric and chosen.canonical and not operator.op.graphs
         every = chosen.float_only or is_portable
         self.real = _computes_real_numbers(operator, every=every)
-        # Data that are quantized at run time have a zero point.
-        keeps_data = chosen.float_only or chosen.symmetric
-        self.dynamic = "" if keeps_data else quantizes_data(operator)
+        self.dynamic = "" if chosen.keeps_data else quantizes_data(operator)
         # ONNX Runtime 1.31 does not find the weights of a product of float data and integers in a
         # nested graph (TransposeDQWeightsForMatMulNBits), and rejects the model.
         self.is_nested = is_nested
@@ -208,7 +215,7 @@ class _Planner:
         role = _role(declared, operand)
         storage, reason = self._storage(operand, role, tensor)
         # The bias of QLinearConv is int32.
-        canonical = chosen.canonical and not chosen.qoperator
+        canonical = (chosen.canonical or chosen.weights == "float") and not chosen.qoperator
         case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, canonical)
         reading, reading_rule = choose(READINGS, case)
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))

@@ -103,6 +103,7 @@ RUNTIMES = {
         WEB,
         OPENVINO,
         replace(OPENVINO, name="openvino-default", loader="openvino-default"),
+        replace(OPENVINO, name="openvino-floats", loader="openvino-floats"),
         REFERENCE,
         Runtime("opencv-4", "opencv", ("opencv-python-headless==4.14.0.94",), "opencv"),
         Runtime("opencv-5", "opencv", ("opencv-python-headless==5.0.0.93",), "opencv"),

@@ -92,6 +92,9 @@ LOADERS: dict[str, Callable[[str], Run]] = {
     "opencv": load_opencv,
     "openvino": partial(load_openvino, INFERENCE_PRECISION_HINT="f32"),
     "openvino-default": load_openvino,
+    "openvino-floats": partial(
+        load_openvino, INFERENCE_PRECISION_HINT="f32", LP_TRANSFORMS_MODE="NO"
+    ),
     "reference": load_reference,
     "tvm": load_tvm,
 }

@@ -58,6 +58,8 @@ class QdqNodes(Nodes):
         first = first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
         if storage.folds or not self.supports(first, "a scale for each block"):
             real = self._emit_scaled(x, quantization, order)
+            # OpenVINO makes integer products of data and weights that Mul scales, not of these.
+            real = self.Clip(real) if storage.hides else real
         else:
             real = self._emit_qdq("DequantizeLinear", x, storage, order)
         return self.annotate_like(x, real, DType.FLOAT32)

@@ -129,6 +129,20 @@ def averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Rea
     return Real((numbers,), rounding, x.quantization)
 
 
+def drop_common_zero_point(declared: Real) -> Real:
+    """Return averages that round halves away from 0, whatever the direction of the kernel.
+
+    Integers are read and written with the same zero point, so that the averages are the same.
+    """
+    if len(declared.reads) != 1 or declared.reads[0] is None or declared.writes is None:
+        return declared
+    read, written = declared.reads[0], declared.writes
+    if not np.array_equal(read.zero_point, written.zero_point):
+        return declared
+    read, written = (replace(q, zero_point=np.zeros_like(q.zero_point)) for q in (read, written))
+    return replace(declared, reads=(read,), writes=written)
+
+
 def has_one_scale(op: Op) -> bool:
     """Return whether all quantized operands have the same scale and zero point."""
     scales = [t.quantization for t in operands_of(op).values() if is_quantized(t)]

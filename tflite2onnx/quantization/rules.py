@@ -202,6 +202,13 @@ WEIGHTS = (
         lambda case: move_zero_point(case.own, DType.INT8)._replace(adapts=True),
     ),
     Rule(
+        "quantized data; `--weights float`",
+        "the file's type, dequantized at load",
+        "products of real numbers saturate nowhere",
+        lambda case: case.data is not None and case.choice == "float",
+        lambda case: case.own._replace(folds=True, hides=True),
+    ),
+    Rule(
         "quantized data; `--weights int8`",
         "int8",
         "faster with VNNI and ARM's dot product",
@@ -272,7 +279,7 @@ READINGS = (
         lambda _: Reading.FLOAT,
     ),
     Rule(
-        "biases of quantized data and weights; `--forms canonical`",
+        "biases of quantized data and weights; `--forms canonical` or `--weights float`",
         "float32 in the file",
         "OpenCV 5 refuses a bias of int32 with int8 weights; ONNX Runtime converts it to int32",
         lambda case: case.canonical and case.role == "bias",
@@ -286,7 +293,7 @@ READINGS = (
         lambda _: Reading.FLOAT,
     ),
     Rule(
-        "weights of float data that no kernel multiplies",
+        "weights of float data that no kernel multiplies; `--weights float`",
         "dequantized at load",
         "Cast and Mul of constants are folded",
         lambda case: case.storage.folds,

@@ -29,6 +29,7 @@ class Storage(NamedTuple):
 
     If `folds` is set, a constant is dequantized by nodes that runtimes fold at load; a
     DequantizeLinear would stay in the graph for the sake of integer kernels, and run each time.
+    If `hides` is set, too, runtimes do not recognize the nodes as a DequantizeLinear.
     `dropped` is the number of low bits of each element that are not stored; the scale includes
     their factor. `moved` is set if int8 elements are stored as uint8 by adding 128, or uint8
     elements as int8 by subtracting 128. If `adapts` is set, the file has int8 weights, and the
@@ -39,6 +40,7 @@ class Storage(NamedTuple):
     dtype: DType
     quantization: Quantization | None = None
     folds: bool = False
+    hides: bool = False
     dropped: int = 0
     moved: bool = False
     adapts: bool = False

@@ -7,8 +7,8 @@ _MEASURED = "docs/runtimes.md"
 RULES = (
     NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
     Operators(
-        refused=frozenset(("Scan", "MatMulInteger")),
-        advice="convert with --quantization float, or cut the model before it",
+        refused=frozenset(("DynamicQuantizeLinear", "MatMulInteger", "Scan")),
+        advice="convert with --dynamic-range float, or cut the model before it",
         source=_MEASURED,
     ),
     DequantizedInputs(

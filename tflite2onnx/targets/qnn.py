@@ -33,7 +33,7 @@ RULES = (
     QuantizedTypes(
         data=("uint8", "uint16"),
         weights=("uint8", "int8", "uint16", "int16"),
-        advice="convert with --activations uint8",
+        advice="convert with --activations uint8 --io-type uint8",
         source=_DOCUMENT,
     ),
     PerChannelWeights(advice=_CPU, source=_DOCUMENT),

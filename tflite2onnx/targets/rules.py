@@ -226,7 +226,7 @@ class NoDefaultInputs(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantInputs(Rule):
-    """Some inputs of operators must be constants, or constants behind a DequantizeLinear."""
+    """Some inputs of operators must be constants, or follow from constants, which runtimes fold."""
 
     inputs: Mapping[str, Sequence[int]]
 
@@ -234,7 +234,8 @@ class ConstantInputs(Rule):
         """Yield every node that computes such an input."""
         constants = {*model.constants}
         for node in model.nodes:
-            if node.operator in ("Constant", *QDQ) and constants.issuperset(node.inputs):
+            is_known = bool(node.inputs) and constants.issuperset(filter(None, node.inputs))
+            if node.operator == "Constant" or is_known:
                 constants.update(node.outputs)
         for node in model.nodes:
             for place in self.inputs.get(node.operator, ()):

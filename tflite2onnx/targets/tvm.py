@@ -7,7 +7,7 @@ _MEASURED = "docs/runtimes.md"
 RULES = (
     NoDefaultInputs(advice="convert with --states required", source=_MEASURED),
     Operators(
-        refused=frozenset(("LSTM",)),
+        refused=frozenset(("LSTM", "Scan")),
         advice="cut the model before it",
         source=_MEASURED,
     ),

@@ -18,7 +18,7 @@ from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
-from tflite2onnx.options import ACTIVATIONS, IO_LAYOUTS, WEIGHTS, Forms, IoType
+from tflite2onnx.options import ACTIVATIONS, DYNAMIC_RANGES, IO_LAYOUTS, WEIGHTS, Forms, IoType
 from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.pictures.network import find_network
 from tflite2onnx.reader.model import read_model
@@ -218,10 +218,10 @@ def _try_conversions(
     inputs, outputs = _pair_tensors(model, ends)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", {tensor.name: end.layout for tensor, end in (*inputs, *outputs)}))
-    for forms, (signature, names), (quantization, activations, weights), (
+    for dynamic_range, forms, (signature, names), (quantization, activations, weights), (
         io_layout,
         layouts,
-    ) in product(_FORMS, _list_candidate_namings(ends), kinds, ways):
+    ) in product(DYNAMIC_RANGES, _FORMS, _list_candidate_namings(ends), kinds, ways):
         try:
             result = convert(
                 model,
@@ -233,6 +233,7 @@ def _try_conversions(
                 quantization=quantization,
                 activations=activations,
                 weights=weights,
+                dynamic_range=dynamic_range,
                 forms=forms,
                 names=names,
                 static=static,

@@ -82,8 +82,57 @@ NETWORKS: dict[str, tuple[str, int]] = {
         ),
         5,
     ),
+    "activations": (
+        enclose(
+            f"""a: {TWO} = LEAKY_RELU(x, alpha=0.25)
+        b: int8(0.0078125, 0)[1,6,6,4] = TANH(a)
+        c: {TWO} = HARD_SWISH(b)
+        y: {ONE} = RELU(c)"""
+        ),
+        4,
+    ),
+    "several scales": (
+        """
+        inputs r: float32[1,6,6,4]
+        a: uint8(0.04, 0)[1,6,6,4] = QUANTIZE(r)
+        b: uint8(0.06, 98)[1,6,6,4] = QUANTIZE(r)
+        c: uint8(0.05, 121)[1,6,6,8] = CONCATENATION(a, b, axis=3)
+        y: uint8(0.03, 133)[1,8] = MEAN(c, [1, 2])
+        z: float32[1,8] = DEQUANTIZE(y)
+        return z
+        """,
+        4,
+    ),
+    "transposed convolution": (
+        enclose(
+            """y: int8(0.01, -30)[1,12,12,4] = TRANSPOSE_CONV([1, 12, 12, 4],
+            int8(0.01, 0)[4,2,2,4], x, padding=VALID, stride_h=2, stride_w=2)""",
+            "1,12,12,4",
+        ),
+        1,
+    ),
+    "resized image": (
+        enclose(
+            f"y: {ONE.replace('6,6', '12,12')} ="
+            " RESIZE_BILINEAR(x, [12, 12], half_pixel_centers=True)",
+            "1,12,12,4",
+        ),
+        2,
+    ),
+    "largest elements": (
+        f"""
+        inputs r: float32[1,6,6,4]
+        x: {ONE} = QUANTIZE(r)
+        a: {TWO} = CONV_2D(x, {WEIGHTS}, {PADDED})
+        y: int64[1,6,6] = ARG_MAX(a, 3, output_type=INT64)
+        z: float32[1,6,6] = CAST(y)
+        s: float32[1,6,6,4] = DEQUANTIZE(a)
+        return s, z
+        """,
+        2,
+    ),
     "an operator that needs the zero point": (
-        enclose(f"a: {ONE} = MAX_POOL_2D(x, padding=SAME, {POOL})\n        y: {TWO} = TANH(a)"),
+        enclose(f"a: {ONE} = MAX_POOL_2D(x, padding=SAME, {POOL})\n        y: {TWO} = ABS(a)"),
         0,
     ),
     "constants beside data": (

@@ -148,7 +148,7 @@ def _requantize_operands(
     operator, result = operator_for(op), op.outputs[0]
     _check_numbers(operator)
     if op.custom:
-        return _dequantize_inputs(op, changed)
+        return _dequantize_inputs(op, changed, moved)
     if result in changed and result not in moved:
         if op.is_builtin("QUANTIZE") and op.inputs[0] not in moved:
             return _limit_input(op, result)
@@ -161,14 +161,13 @@ def _requantize_operands(
     return ops
 
 
-def _dequantize_inputs(op: Op, changed: Mapping[Tensor, Tensor]) -> list[Op]:
+def _dequantize_inputs(
+    op: Op, changed: Mapping[Tensor, Tensor], moved: MovedZeroPoints
+) -> list[Op]:
     """Return a custom operator that reads real numbers: kernels take uint8 or floats."""
     rw = Rewriter(op)
-    real = {
-        t: rw.op("DEQUANTIZE", t, output=new_float_tensor(t, "real"))
-        for t in dict.fromkeys(op.present)
-        if t in changed
-    }
+    read = [t for t in dict.fromkeys(op.present) if t in changed]
+    real = {t: moved.read_real(rw, t, is_shifted=False) for t in read}
     return [*rw.ops, op.with_inputs(real)]
 
 

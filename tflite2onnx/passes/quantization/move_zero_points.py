@@ -8,11 +8,13 @@ bit. A range that began at 0 now begins at -128 steps, where QuantizeLinear satu
 needed.
 
 1. CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED with constant weights read and write such tensors.
-   Their padding is not 0, so that PADV2 pads before the convolution.
+   Their padding is not 0, so that PADV2 pads before the convolution. TRANSPOSE_CONV writes them
+   only: its elements read different numbers of weights, so that no bias takes up the zero point.
 2. Operators that move, select or average elements in one scale read and write such tensors. PAD
-   becomes PADV2.
+   becomes PADV2. ARG_MAX and SHAPE do not depend on zero points.
 3. ADD, SUB, QUANTIZE and DEQUANTIZE compute with real numbers, and a sum with a constant follows.
-   Likewise MUL, LOGISTIC and SOFTMAX, with a sum for each operand; the input of SOFTMAX needs none.
+   Likewise products, activations, and operators of 2 with several scales, with a sum for each
+   operand; the input of SOFTMAX needs none. Custom operators read real numbers.
 
 A tensor that any other operator reads or writes keeps its zero point, and so do inputs and outputs
 of the network: their readers know the scale only.
@@ -38,7 +40,7 @@ from tflite2onnx.quantization.storage import clamp, is_quantized, move_zero_poin
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
-_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 # Each result is an element of an input, or an average of elements.
 _SELECTING = (
     *("AVERAGE_POOL_2D", "CONCATENATION", "EXPAND_DIMS", "GATHER", "MAXIMUM", "MAX_POOL_2D"),
@@ -48,7 +50,12 @@ _SELECTING = (
 )
 # The sign with which the inputs count in the sum.
 _SUMS = {"ADD": (1, 1), "SUB": (1, -1), "QUANTIZE": (1,), "DEQUANTIZE": (1,)}
-_REAL = ("MUL", "LOGISTIC", "SOFTMAX")
+_REAL = (
+    *("ELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MUL", "RELU", "RELU6", "RELU_0_TO_1"),
+    *("RELU_N1_TO_1", "SOFTMAX", "TANH"),
+)
+# Operators whose result does not depend on the zero point of what they read.
+_INDIFFERENT = ("ARG_MAX", "ARG_MIN", "RANK", "SHAPE")
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 _PLAIN: Mapping[str, Any] = {"fused_activation_function": "NONE", "pot_scale_int16": True}
 
@@ -79,7 +86,7 @@ class MovedZeroPoints:
             return [op]
         if op.outputs[0] in self.tensors and op.activation != "NONE":
             op = op.with_activation("NONE")  # the range of the integers implies it
-        return self._compute_real(op) if op.is_builtin(*_SUMS, *_REAL) else self._pad(op)
+        return self._compute_real(op) if _is_real(op) else self._pad(op)
 
     def _list_allowed_tensors(self, graph: Graph) -> list[Tensor]:
         """Return the tensors that all their operators can read and write without a zero point."""
@@ -92,21 +99,24 @@ class MovedZeroPoints:
                 with suppress(OperatorError), as_operator_error():
                     is_allowed = tensor not in self._ends and self._allows(op, operand)
                 groups.add(tensor, is_allowed=is_allowed)
-            if op.is_builtin(*_SELECTING):
+            if op.is_builtin(*_SELECTING) and not _is_real(op):
                 groups.join([*moved.values()])
         return groups.list_allowed()
 
     def _allows(self, op: Op, operand: int) -> bool:
         """Return whether an operator can read or write an operand without its zero point."""
         is_clamped = operand < 0 and clamp(op.activation, file_storage(op.outputs[0])) is not None
-        if op.custom or is_clamped:
+        if is_clamped:
             return False
+        if op.custom or op.code in _INDIFFERENT:
+            return operand >= 0
         if op.code in _PRODUCTS:
             return self._allows_product(op, operand)
         if op.code in _SELECTING:
             constants = [t for t in op.present if t.data is not None]
-            return has_one_scale(op) and not any(map(is_quantized, constants))
-        return op.code in _SUMS or op.code in _REAL
+            is_single = has_one_scale(op) or len(op.outputs) == 1
+            return is_single and not any(map(is_quantized, constants))
+        return _is_real(op)
 
     def _allows_product(self, op: Op, operand: int) -> bool:
         declared = operator_for(op).quantization
@@ -117,12 +127,14 @@ class MovedZeroPoints:
         if not scales or scales.block_size or (bias is not ABSENT and bias.data is None):
             return False
         depends = self._is_dynamic and any(_list_pads(op))
-        return operand < 0 or (operand == declared.data and not depends)
+        reads = operand == declared.data and op.code != "TRANSPOSE_CONV"
+        return operand < 0 or (reads and not depends)
 
     def _compute_real(self, op: Op) -> list[Op]:
         """Return an operator on real numbers, and sums with the constants that it needs."""
         result, rw = op.outputs[0], Rewriter(op)
-        reals = [self._read_real(rw, x, is_sum=op.code in _SUMS) for x in op.inputs]
+        is_shifted = op.code in _SUMS or op.code == "SOFTMAX"
+        reals = [x and self.read_real(rw, x, is_shifted=is_shifted) for x in op.inputs]
         shift = self.find_shift(result)
         for sign, x in zip(_SUMS.get(op.code, ()), op.inputs, strict=False):
             shift -= sign * self.find_shift(x)
@@ -140,13 +152,13 @@ class MovedZeroPoints:
             rw.op("QUANTIZE", value, output=result, divides=True)
         return rw.ops
 
-    def _read_real(self, rw: Rewriter, x: Tensor | None, *, is_sum: bool) -> Tensor | None:
-        """Return the real numbers of an input; those of a sum may lack the shift."""
-        if x is None or not is_quantized(x):
+    def read_real(self, rw: Rewriter, x: Tensor, *, is_shifted: bool) -> Tensor:
+        """Return the real numbers of an input; with `is_shifted` they may lack the shift."""
+        if not is_quantized(x):
             return x
         result = rw.source.outputs[0]
         real = rw.op("DEQUANTIZE", x, output=new_float_tensor(x, f"real for {result.name}"))
-        if is_sum or rw.source.code == "SOFTMAX" or x not in self.tensors:
+        if is_shifted or x not in self.tensors:
             return real
         output = new_float_tensor(x, f"own for {result.name}")
         return rw.op("ADD", real, _constant(real, -self.find_shift(x)), output=output, **_PLAIN)
@@ -200,6 +212,13 @@ class _Groups:
         """Return the tensors of the sets in which no tensor is refused."""
         refused = {self._sets.find(tensor) for tensor in self._refused}
         return [tensor for tensor in self._added if self._sets.find(tensor) not in refused]
+
+
+def _is_real(op: Op) -> bool:
+    """Return whether an operator computes with real numbers if its operands have zero points."""
+    if op.is_builtin(*_SELECTING):
+        return len(op.outputs) == 1 and not has_one_scale(op)
+    return op.is_builtin(*_SUMS, *_REAL)
 
 
 def sum_weights(weights: Tensor, axis: int) -> Array:
