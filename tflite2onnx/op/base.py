@@ -34,6 +34,16 @@ class Category(Enum):
     TERMINATE = "Terminate"  # keeps the TFLite order
 
 
+class _DerivedCategory:
+    """The category of a class that states none."""
+
+    def __get__(self, _: Operator | None, cls: type[Operator]) -> Category:
+        if cls.onnx:
+            return Category.IMPLICIT
+        looks_up = "..." in cls.tflite or cls.frames is not Operator.frames
+        return Category.ATTRIBUTE if looks_up else Category.TERMINATE
+
+
 class Unknown:
     """A size that is known at run time only; the same object in several shapes is one size."""
 
@@ -52,8 +62,10 @@ class Operator:
     Attributes:
         codes: the TFLite operators that the class converts; custom operators if TFLite's schema
             lacks them.
+        rows: what each of several operators becomes, by its code; `codes` follow from them.
         operands: the types and axes of the operands, in the language of `operands.py`.
-        category: how it uses its axes.
+        category: how it uses its axes; it follows from `onnx`, `tflite` and `frames`, except for
+            Transparent.
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
             "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
         broadcasts: inputs of lower rank are aligned with the output as in numpy.
@@ -75,8 +87,9 @@ class Operator:
     """
 
     codes: ClassVar[tuple[str, ...]] = ()
+    rows: ClassVar[Mapping[str, Any]] = {}
     operands: ClassVar[str] = ""
-    category: ClassVar[Category] = Category.TERMINATE
+    category: ClassVar[Category] = _DerivedCategory()  # type: ignore[assignment]
     tflite: ClassVar[str] = ""
     onnx: ClassVar[str] = ""
     broadcasts: ClassVar[bool] = False
@@ -91,9 +104,19 @@ class Operator:
     sizes_input: ClassVar[int | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "rows" in vars(cls):
+            cls.codes = tuple(cls.rows)
+
     def __init__(self, op: Op) -> None:
         self.op = op
         self.options = op.options
+
+    @property
+    def row(self) -> Any:  # noqa: ANN401 - by class
+        """The operator's row of the table `rows`."""
+        return self.rows[self.op.code]
 
     @property
     def quantization(self) -> Declaration:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from tflite2onnx.graph import Op
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import Category, Operator
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, Shape, Tensor
 
 
@@ -45,6 +46,26 @@ class DynamicShape(Operator):
         It is called once, while sizes are dimensions. In `emit` they are numbers and names.
         """
         return {}
+
+
+class AnySizes(DynamicShape):
+    """An operator whose nodes are valid for any sizes of all axes."""
+
+    dynamic_axes = "..."
+
+
+class Movement(AnySizes):
+    """An operator that only moves stored elements."""
+
+    quantization = Moves()
+
+
+class Pointwise(AnySizes):
+    """An operator that computes each element of its first input on its own."""
+
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+    keeps_shape = True
 
 
 class Foldable(Operator):

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, is_known
@@ -19,7 +19,6 @@ from tflite2onnx.utils.dimension import Dim, is_known
 class ImageOperator(DynamicShape):
     """The base of convolutions, pooling, resizing and block shuffling."""
 
-    category = Category.IMPLICIT
     tflite = "NHWC -> NHWC"
     onnx = "NCHW -> NCHW"
     dynamic_axes = "N"

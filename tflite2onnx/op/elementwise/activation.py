@@ -75,7 +75,6 @@ class Activation(Elementwise):
         "LOGISTIC": ElementwiseRule(node("Sigmoid"), "float32 float16 bfloat16"),
         "TANH": ElementwiseRule(node("Tanh"), "float32 float16 bfloat16"),
     }
-    codes = tuple(rows)
     # The kernels interpolate in tables.
     steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
 
@@ -89,7 +88,6 @@ class HardSigmoid(Elementwise):
             "float32",
         )
     }
-    codes = tuple(rows)
 
 
 class LeakyRelu(Elementwise):
@@ -98,7 +96,6 @@ class LeakyRelu(Elementwise):
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "LEAKY_RELU": ElementwiseRule(node("LeakyRelu"), "float32")
     }
-    codes = tuple(rows)
 
     def check(self) -> None:
         super().check()
@@ -130,7 +127,6 @@ class Bounded(Elementwise):
     rows: ClassVar[Mapping[str, ElementwiseRule]] = dict.fromkeys(
         BOUNDS, ElementwiseRule(nodes(_copy_input), "float32")
     )
-    codes = tuple(rows)
     quantization = Integers(equal_scales=True)
 
     @property
@@ -144,7 +140,6 @@ class PRelu(Elementwise):
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "PRELU": ElementwiseRule(node("PRelu"), "float32")
     }
-    codes = tuple(rows)
     arity = 2
 
     def check(self) -> None:

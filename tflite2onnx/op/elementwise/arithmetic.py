@@ -18,7 +18,7 @@ from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import BOUNDS, integer_range, is_quantized
@@ -69,7 +69,7 @@ def clip_to_activation(name: str, array: Array) -> Array:
     return array if least is None else np.clip(array, least, most)
 
 
-class Elementwise(DynamicShape, Foldable):
+class Elementwise(AnySizes, Foldable):
     """A function of each element; inputs broadcast.
 
     Attributes:
@@ -81,15 +81,9 @@ class Elementwise(DynamicShape, Foldable):
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
-    dynamic_axes = "..."
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {}
     arity: ClassVar[int] = 1
     makes: ClassVar[DType | None] = None
-
-    @property
-    def row(self) -> ElementwiseRule:
-        """The operator's row of its table."""
-        return self.rows[self.op.code]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [broadcast_dims(*(self.input(i).shape for i in range(len(self.op.inputs))))]
@@ -123,7 +117,7 @@ class Elementwise(DynamicShape, Foldable):
         return tensor.dtype if in_file_types else effective(tensor)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        return self.row.emit(g, xs[0].dtype, self.options, *xs)
+        return self.rows[self.op.code].emit(g, xs[0].dtype, self.options, *xs)
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
         # NumPy would read bfloat16, which is stored as its bits, as integers, and would write to an
@@ -186,7 +180,6 @@ class Unary(Elementwise):
         "SQUARE": ElementwiseRule(nodes(square), "float32", np.square),
         "ZEROS_LIKE": ElementwiseRule(_make_zeros, "float32 int32 int64", np.zeros_like),
     }
-    codes = tuple(rows)
     steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
 
 
@@ -201,7 +194,6 @@ class Unbounded(Elementwise):
         "LOG": ElementwiseRule(nodes(lambda g, x: g.Log(x)), "float32"),
         "RSQRT": ElementwiseRule(nodes(reciprocal_root), "float32"),
     }
-    codes = tuple(rows)
     # The kernel interpolates in a table, in which the logarithm is steep near 0.
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
@@ -269,7 +261,6 @@ class Binary(Elementwise):
         "POW": ElementwiseRule(node("Pow"), "float32 int32"),
         "SQUARED_DIFFERENCE": ElementwiseRule(nodes(squared_difference), "float32 int32"),
     }
-    codes = tuple(rows)
     commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL", "SQUARED_DIFFERENCE")
 
 
@@ -286,7 +277,6 @@ class Sum(Elementwise):
         "ADD": ElementwiseRule(node("Add"), "float32 float16 int16 int32 int64", np.add),
         "SUB": ElementwiseRule(node("Sub"), "float32 int32 int64", np.subtract),
     }
-    codes = tuple(rows)
     commutes = ("ADD",)
 
     @cached_property
@@ -331,7 +321,7 @@ class Extreme(Elementwise):
         "MAXIMUM": ElementwiseRule(node("Max"), _ORDERED, elementwise_maximum),
         "MINIMUM": ElementwiseRule(node("Min"), _ORDERED, elementwise_minimum),
     }
-    codes = commutes = tuple(rows)
+    commutes = tuple(rows)
 
 
 class OfIntegers(Elementwise):
@@ -349,7 +339,6 @@ class OfIntegers(Elementwise):
         ),
         "FLOOR_MOD": ElementwiseRule(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
     }
-    codes = tuple(rows)
     commutes = ("BITWISE_XOR",)
 
 
@@ -363,7 +352,6 @@ class Negation(Elementwise):
             node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative
         ),
     }
-    codes = tuple(rows)
 
 
 class AddN(Elementwise):
@@ -373,7 +361,6 @@ class AddN(Elementwise):
         # A chain of Add, because Sum does not accept integers.
         "ADD_N": ElementwiseRule(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
     }
-    codes = tuple(rows)
 
     def check(self) -> None:
         if len(self.op.inputs) < 2:

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.base import Builder, OperatorError, Value, View
+from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.tensor import DType
 
 
-class Bucketize(DynamicShape):
+class Bucketize(Pointwise):
     """BUCKETIZE: the number of sorted boundaries that are not larger than each element.
 
     Boundaries are float32, and integers are compared with them as float32. NaN is in the last
@@ -19,11 +19,7 @@ class Bucketize(DynamicShape):
     """
 
     codes = ("BUCKETIZE",)
-    category = Category.TRANSPARENT
     operands = "float32|float64|int32|int64 -> int32"
-    dynamic_axes = "..."
-    keeps_shape = True
-    tflite = "... -> ..."
 
     def check(self) -> None:
         boundaries = tuple(self.options.boundaries or ())

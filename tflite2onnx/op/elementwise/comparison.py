@@ -63,7 +63,6 @@ class Comparison(Elementwise):
             not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)
         ),
     }
-    codes = tuple(rows)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         raw = xs[0].dtype is DType.INT16 and self.op.code in _ORDERED
@@ -73,7 +72,7 @@ class Comparison(Elementwise):
         operands = [g.cast(x, DType.INT32) for x in xs]
         if not (np.array_equal(one, other) and _is_increasing(one, xs[0].dtype)):
             operands = [g.Gather(table, x) for table, x in zip(tables, operands, strict=True)]
-        return self.row.emit(g, DType.INT32, self.options, *operands)
+        return self.rows[self.op.code].emit(g, DType.INT32, self.options, *operands)
 
 
 def comparable_integers(stored: Storage) -> Array:

@@ -32,7 +32,6 @@ class HardSwish(Elementwise):
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "HARD_SWISH": ElementwiseRule(nodes(lambda g, x: g.hard_swish(x)), "float32")
     }
-    codes = tuple(rows)
 
     @cached_property
     def table(self) -> Array | None:

@@ -93,7 +93,6 @@ class Bits(Elementwise):
         ),
         "STABLEHLO_SHIFT_LEFT": ElementwiseRule(_shift_left, "int8 int16 int32"),
     }
-    codes = tuple(rows)
 
     def check(self) -> None:
         super().check()

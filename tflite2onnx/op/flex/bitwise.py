@@ -56,7 +56,6 @@ class FlexBits(Elementwise):
         "FlexLeftShift": ElementwiseRule(_shift_left, _BITS),
         "FlexRightShift": ElementwiseRule(_shift_right, _BITS),
     }
-    codes = tuple(rows)
 
 
 class FlexInvert(Elementwise):
@@ -66,7 +65,6 @@ class FlexInvert(Elementwise):
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexInvert": ElementwiseRule(node("BitwiseNot"), _BITS, np.invert),
     }
-    codes = tuple(rows)
 
 
 class FlexPopulationCount(Elementwise):
@@ -77,7 +75,6 @@ class FlexPopulationCount(Elementwise):
     rows: ClassVar[Mapping[str, ElementwiseRule]] = {
         "FlexPopulationCount": ElementwiseRule(node("Identity"), _BITS),
     }
-    codes = tuple(rows)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         octets = g.cast(split_words(g, xs[0].value, xs[0].dtype, 8), DType.INT64)

@@ -198,7 +198,6 @@ class FlexUnary(Elementwise):
             ElementwiseRule(node("Identity"), f"{_NUMBERS} bool string", lambda x: x),
         ),
     }
-    codes = tuple(rows)
 
 
 class FlexCheck(Elementwise):
@@ -218,7 +217,6 @@ class FlexCheck(Elementwise):
             np.isnan,
         ),
     }
-    codes = tuple(rows)
 
 
 def _guard_zero(of: int, emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
@@ -320,7 +318,6 @@ class FlexBinary(Elementwise):
         ),
         "FlexXlogy": ElementwiseRule(_guard_zero(0, lambda g, _, a, b: g.Mul(a, g.Log(b))), _REAL),
     }
-    codes = tuple(rows)
 
 
 class FlexComparison(Elementwise):
@@ -339,7 +336,6 @@ class FlexComparison(Elementwise):
         "FlexLessEqual": ElementwiseRule(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
         "FlexNotEqual": ElementwiseRule(not_equal, f"{_NUMBERS} bool string", np.not_equal),
     }
-    codes = tuple(rows)
 
 
 class FlexSum(AddN):
@@ -351,4 +347,3 @@ class FlexSum(AddN):
             _NUMBERS,
         ),
     }
-    codes = tuple(rows)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.linear.matmul import product_shape
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, require_equal
 
 _TYPES = "float32|float64|float16|int16|int32|int64"
 
 
-class FlexMatMul(DynamicShape):
+class FlexMatMul(AnySizes):
     """Matrix products in types that TFLite lacks, such as float64 and integers.
 
     Products of float16 are accumulated in float32.
@@ -22,7 +22,6 @@ class FlexMatMul(DynamicShape):
 
     codes = ("FlexBatchMatMul", "FlexBatchMatMulV2", "FlexBatchMatMulV3", "FlexMatMul")
     operands = f"T:{_TYPES}, T -> T"
-    dynamic_axes = "..."
 
     @property
     def _transposes(self) -> tuple[bool, bool]:
@@ -43,12 +42,11 @@ class FlexMatMul(DynamicShape):
         return g.recast(g.MatMul(*(g.recast(x, y.dtype, wide) for x in (a, b))), wide, y.dtype)
 
 
-class FlexEinsum(DynamicShape):
+class FlexEinsum(AnySizes):
     """FlexEinsum: Einstein sums; the equation has the same meaning in ONNX."""
 
     codes = ("FlexEinsum",)
     operands = f"T:{_TYPES}* -> T"
-    dynamic_axes = "..."
 
     @property
     def _equation(self) -> str:

@@ -25,7 +25,6 @@ class FlexReduction(Reduction):
             ("Sum", "SUM"),
         )
     }
-    codes = tuple(rows)
 
 
 class FlexCumSum(CumSum):
@@ -45,8 +44,7 @@ class FlexTopK(TopK):
 class FlexArg(Arg):
     """FlexArgMax and FlexArgMin: ARG_MAX and ARG_MIN of float64 and int64."""
 
-    nodes: ClassVar[dict[str, str]] = {"FlexArgMax": "ArgMax", "FlexArgMin": "ArgMin"}
-    codes = tuple(nodes)
+    rows: ClassVar[dict[str, str]] = {"FlexArgMax": "ArgMax", "FlexArgMin": "ArgMin"}
     operands = "float64|int64, any -> index"
 
 
@@ -75,4 +73,3 @@ class FlexLeakyRelu(Elementwise):
             "float64",
         ),
     }
-    codes = tuple(rows)

@@ -15,14 +15,14 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 _SPACES = " \t\n\v\f\r"
 _MOST = 1 << 12  # n-grams that begin at one word
 
 
-class SkipGram(DynamicShape):
+class SkipGram(AnySizes):
     """All n-grams of the words of a sentence, with up to `max_skip_size` words skipped between two.
 
     The kernel loses the first word after a single leading white space; this operator does not.
@@ -30,7 +30,6 @@ class SkipGram(DynamicShape):
 
     codes = ("SKIP_GRAM",)
     operands = "string -> string"
-    dynamic_axes = "..."
 
     @cached_property
     def _grams(self) -> list[tuple[int, ...]]:

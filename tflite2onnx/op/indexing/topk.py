@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
@@ -28,23 +28,19 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Movement
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import is_known
 
 
-class TopK(DynamicShape):
+class TopK(Movement):
     """TOPK_V2: the k largest elements of the last axis in descending order, and their indices."""
 
     codes = ("TOPK_V2",)
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T:float32|int8|int16|int32|int64|uint8, any -> T, int16|int32"
     tflite = "... -> ..."
     returns_tuple = True
-    quantization = Moves()
 
     @cached_property
     def _k(self) -> int:
@@ -84,16 +80,12 @@ class TopK(DynamicShape):
         )
 
 
-class Arg(DynamicShape):
+class Arg(Movement):
     """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
 
-    nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
-    codes = tuple(nodes)
+    rows: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "float32|bool|int8|int32|uint8, any -> index"
-    quantization = Moves()
 
     @cached_property
     def _axis(self) -> int:
@@ -126,7 +118,7 @@ class Arg(DynamicShape):
         return [Frame({0: names, ~0: drop_axis(names, self._axis)}, names)]
 
     def emit(self, g: Builder, y: View, x: View, axis: View) -> Value:
-        node = self.nodes[self.op.code]
+        node = self.row
         source = g.recast(x, x.dtype, g.compute_type(node, x.dtype))
         if self.has_data_dependent_shape:
             indices = self._find_along_dynamic_axis(g, x, source, axis)
@@ -137,5 +129,5 @@ class Arg(DynamicShape):
     def _find_along_dynamic_axis(self, g: Builder, x: View, source: Value, axis: View) -> Value:
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis, x.rank))
         merged = reshape_to(g, source, parts.merge_sides(g))
-        indices = g.node(self.nodes[self.op.code], merged, axis=1, keepdims=0)
+        indices = g.node(self.row, merged, axis=1, keepdims=0)
         return reshape_to(g, indices, parts.before, parts.after)

@@ -14,18 +14,17 @@ from tflite2onnx.op.base import (
     Value,
     View,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Integers, Moves
+from tflite2onnx.op.traits import AnySizes, Foldable, Movement
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
 
-class Where(DynamicShape, Foldable):
+class Where(AnySizes, Foldable):
     """WHERE: the indices of all elements that are not 0, one in each row, in row-major order."""
 
     codes = ("WHERE",)
     operands = "bool|float32|int8|uint8|int32|uint32|int64 -> int64"
     quantization = Integers(in_file_types=True)
-    dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
@@ -44,14 +43,12 @@ class Where(DynamicShape, Foldable):
         return [np.argwhere(inputs[0]).astype(np.int64)]
 
 
-class Unique(DynamicShape):
+class Unique(Movement):
     """UNIQUE: the different elements by first occurrence, and the index of each input element."""
 
     codes = ("UNIQUE",)
     operands = "T:float32|int8|uint8|int16|int32|int64 [n] -> T, index"
     returns_tuple = True
-    quantization = Moves()
-    dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(DataDependentSize(),), self.input(0).shape]

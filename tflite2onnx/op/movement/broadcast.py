@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     count_listed_axes,
     expect_type,
@@ -16,7 +16,7 @@ from tflite2onnx.op.common.checks import (
     requested_shape,
 )
 from tflite2onnx.op.common.leading_axis import prepend_entries
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -29,7 +29,7 @@ def _check_list(operator: Operator, index: int) -> None:
         raise OperatorError(f"{sizes.name} must have one axis, got {sizes.rank}")
 
 
-class BroadcastTo(DynamicShape, Foldable):
+class BroadcastTo(Movement, Foldable):
     """BROADCAST_TO: repeats axes of size 1 to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
@@ -37,10 +37,7 @@ class BroadcastTo(DynamicShape, Foldable):
     sizes_input = 1
     evaluates_dimensions = True
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [requested_shape(self, 1)]
@@ -125,7 +122,7 @@ def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
     return g.Concat(np.ones(missing, x.dtype.numpy), x, axis=0) if missing else x.value
 
 
-class Fill(DynamicShape, Foldable):
+class Fill(Movement, Foldable):
     """FILL: one element, repeated to fill a shape."""
 
     codes = ("FILL",)
@@ -133,9 +130,7 @@ class Fill(DynamicShape, Foldable):
     sizes_input = 0
     evaluates_dimensions = True
     shape_inputs = (0,)
-    dynamic_axes = "..."
     operands = "any, T [] -> T"
-    quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [requested_shape(self, 0)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
@@ -29,21 +29,19 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
+from tflite2onnx.op.traits import AnySizes, Foldable, IndexesAxes, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, is_known, require_equal, require_number
 
 
-class Concatenation(DynamicShape, Foldable):
+class Concatenation(AnySizes, Foldable):
     """CONCATENATION: joins tensors along an axis; tensors without axes are joined to a list."""
 
     codes = ("CONCATENATION",)
     joins_elements = True
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
     # The uint8 kernel rescales and the int8 kernel rejects mixed scales; other kernels copy.
     quantization = Moves(rescales=frozenset({DType.INT8, DType.UINT8}))
@@ -83,14 +81,12 @@ class Concatenation(DynamicShape, Foldable):
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
 
 
-class Pack(DynamicShape, Foldable):
+class Pack(AnySizes, Foldable):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
     joins_elements = True
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T* [...] -> T"
     quantization = Moves(rescales=QUANTIZED)
 
@@ -126,13 +122,11 @@ class Pack(DynamicShape, Foldable):
         return [np.stack(inputs, self._axis)]
 
 
-class Unpack(DynamicShape, Foldable, IndexesAxes):
+class Unpack(AnySizes, Foldable, IndexesAxes):
     """UNPACK: the slices along an axis, each without this axis."""
 
     codes = ("UNPACK",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T -> T*"
     returns_tuple = True
     quantization = Moves(rescales=QUANTIZED)
@@ -180,16 +174,13 @@ class Unpack(DynamicShape, Foldable, IndexesAxes):
         return list(slices) if len(slices) == len(self.op.outputs) else None
 
 
-class Split(DynamicShape, Foldable, IndexesAxes):
+class Split(Movement, Foldable, IndexesAxes):
     """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
 
     codes = ("SPLIT", "SPLIT_V")
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
-    quantization = Moves()
 
     @property
     def _data(self) -> int:
@@ -319,17 +310,14 @@ def _split_tensor(
     return tuple(g.recast(part, compute_type, dtype) for part in parts)
 
 
-class Tile(DynamicShape, Foldable):
+class Tile(Movement, Foldable):
     """TILE: the elements, repeated along each axis."""
 
     codes = ("TILE",)
     repeats_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
 
     @cached_property
     def _multiples(self) -> list[int]:

@@ -6,24 +6,20 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import MOST_COMPUTED, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to
 from tflite2onnx.op.movement.pad import pad_axes
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Movement
 from tflite2onnx.utils.dimension import Dim
 
 
-class Dilate(DynamicShape):
+class Dilate(Movement):
     """DILATE: along each axis, (dilation - 1) padding values between neighbouring elements."""
 
     codes = ("DILATE",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T, int32, T [1*] -> T"
     tflite = "... -> ..."
-    quantization = Moves()
 
     @cached_property
     def _steps(self) -> list[int]:
@@ -85,18 +81,15 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
     return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
 
 
-class StablehloPad(DynamicShape):
+class StablehloPad(Movement):
     """STABLEHLO_PAD: pads with a value before, between and after the elements.
 
     Negative edge padding removes elements, including interior padding.
     """
 
     codes = ("STABLEHLO_PAD",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T, T [1*] -> T"
     tflite = "... -> ..."
-    quantization = Moves()
 
     @cached_property
     def _pads(self) -> list[tuple[int, int, int]]:

@@ -9,12 +9,11 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.common.runtime_shapes import sizes_of
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_number
 
@@ -24,7 +23,7 @@ from tflite2onnx.utils.dimension import require_number
 _ELEMENTS_PER_ROW = 64
 
 
-class DynamicUpdateSlice(DynamicShape, Foldable):
+class DynamicUpdateSlice(Movement, Foldable):
     """Replaces the slice of a tensor that begins at the start indices with an update.
 
     Start indices are clamped so that the update fits in. An update that is much smaller than the
@@ -32,12 +31,9 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
     """
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
-    category = Category.ATTRIBUTE
     operands = "T, T, index [axes] -> T"
-    dynamic_axes = "..."
     keeps_shape = True
     tflite = "... -> ..."
-    quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, starts = self.input(0), self.input(2)

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, ints
 from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.common.runtime_shapes import sizes_of
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.tensor import Array, DType
@@ -39,14 +39,11 @@ def pad_axes(
     return g.with_compute_type("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
 
 
-class _Padding(DynamicShape):
+class _Padding(Movement):
     """Base of the operators: the second input, [rank, 2], is the number of elements to add."""
 
-    dynamic_axes = "..."
     shape_inputs = (1,)
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
 
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:

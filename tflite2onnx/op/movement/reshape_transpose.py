@@ -31,8 +31,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import AnySizes, Foldable, Movement
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import (
     Dim,
@@ -119,7 +118,7 @@ def _count_common(a: Sizes, b: Sizes) -> int:
     return len(list(pairs))
 
 
-class Reshape(DynamicShape, Foldable):
+class Reshape(Movement, Foldable):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes."""
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
@@ -127,9 +126,6 @@ class Reshape(DynamicShape, Foldable):
     joins_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
-    quantization = Moves()
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
 
     def check(self) -> None:
         x, y = self.input(0), self.output
@@ -290,7 +286,7 @@ def _merge_names(source: Axes, target: Axes) -> list[str]:
     return merged + rest
 
 
-class Transpose(DynamicShape, Foldable):
+class Transpose(Movement, Foldable):
     """TRANSPOSE renames axes; the layout plan inserts a node only where elements must move.
 
     If the permutation is an input that is known at run time only, elements are gathered, because
@@ -300,9 +296,6 @@ class Transpose(DynamicShape, Foldable):
     codes = ("TRANSPOSE",)
     evaluates_dimensions = True
     shape_inputs = (1,)
-    quantization = Moves()
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
@@ -372,14 +365,11 @@ def _compute_strides(g: Builder, sizes: Value, rank: int) -> Value:
     return g.reduce("ReduceProd", factors, [1], keepdims=False)
 
 
-class ShapeOf(DynamicShape, Foldable):
+class ShapeOf(Movement, Foldable):
     """SHAPE: the sizes in the order of the TFLite axes, which the stored order may differ from."""
 
     codes = ("SHAPE",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
     shape_only = True
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -404,14 +394,11 @@ class ShapeOf(DynamicShape, Foldable):
         return [array_of(self.input(0).shape, self.output.dtype.numpy)]
 
 
-class Rank(DynamicShape, Foldable):
+class Rank(Movement, Foldable):
     """RANK: the number of axes."""
 
     codes = ("RANK",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
     shape_only = True
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -432,11 +419,10 @@ class Rank(DynamicShape, Foldable):
         return [np.asarray(self.input(0).rank, np.int32)]
 
 
-class AsPlanned(DynamicShape):
+class AsPlanned(AnySizes):
     """Pins the order of axes that the user chose for a tensor (see `interface.pin_orders`)."""
 
     codes = ("AS_PLANNED",)
-    dynamic_axes = "..."
     category = Category.IMPLICIT
 
     def infer_outputs(self) -> Sequence[OutputShape]:

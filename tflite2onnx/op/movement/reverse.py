@@ -10,28 +10,24 @@ import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import axis_of, count_listed_axes, expect, expect_type, ints
 from tflite2onnx.op.common.leading_axis import shift_axes_input
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_equal
 
 _SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 
 
-class Reverse(DynamicShape, Foldable):
+class Reverse(Movement, Foldable):
     """REVERSE_V2: reverses whole axes."""
 
     codes = ("REVERSE_V2",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T, any -> T"
     keeps_shape = True
     tflite = "... -> ..."
-    quantization = Moves()
 
     @cached_property
     def _axes(self) -> list[int]:
@@ -74,14 +70,11 @@ class Reverse(DynamicShape, Foldable):
         return [np.flip(inputs[0], tuple(self._axes))]
 
 
-class ReverseSequence(DynamicShape):
+class ReverseSequence(Movement):
     """REVERSE_SEQUENCE: reverses the first elements of an axis, a number of them for each batch."""
 
     codes = ("REVERSE_SEQUENCE",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     keeps_shape = True
-    quantization = Moves()
 
     @cached_property
     def _axes(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, Value, View
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.quantization.declarations import Moves
@@ -18,7 +18,6 @@ class Roll(Foldable):
     """Roll: shifts elements along axes cyclically; elements past the end move to the start."""
 
     codes = ("Roll",)
-    category = Category.ATTRIBUTE
     keeps_shape = True
     tflite = "... -> ..."
     quantization = Moves()

@@ -11,11 +11,10 @@ import numpy as np
 
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
 from tflite2onnx.op.common.leading_axis import prepend_entries
-from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes, TakesRanges
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
 
@@ -74,7 +73,7 @@ def _list_cut_axes(operator: Slice | StridedSlice) -> Collection[int] | None:
     ]
 
 
-class Slice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
+class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
     """SLICE: `size` elements from `begin` on; a size of -1 stands for all the rest.
 
     Both may be inputs that are known at run time only.
@@ -83,10 +82,7 @@ class Slice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
     codes = ("SLICE",)
     evaluates_dimensions = True
     shape_inputs = (2,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
 
     @cached_property
     def _ranges(self) -> list[range]:
@@ -205,7 +201,7 @@ class _Part(NamedTuple):
     shrinks: bool = False
 
 
-class StridedSlice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
+class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
 
     Bit i of a mask applies to entry i of begin, end and strides: `begin_mask` and `end_mask` omit
@@ -217,9 +213,6 @@ class StridedSlice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
     codes = ("STRIDED_SLICE",)
     evaluates_dimensions = True
     shape_inputs = (1, 2, 3)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
 
     @cached_property
     def _parts(self) -> list[_Part]:

@@ -9,11 +9,10 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.layout import Order
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Movement
 from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import Dim, is_known
 
@@ -22,7 +21,7 @@ _RANKS = (3, 4)
 _Part = tuple[int, bool, int]
 
 
-class _Batches(DynamicShape):
+class _Batches(Movement):
     """Base of both operators: a batch axis, one or two spatial axes, and a channel axis.
 
     The position in a block is the outer part of the batch axis: all first pixels of blocks come
@@ -30,10 +29,7 @@ class _Batches(DynamicShape):
     """
 
     shape_inputs = (1, 2)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return (

@@ -10,7 +10,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
 
@@ -19,11 +19,10 @@ _GATES = 3
 _BIAS = 1 + 2 * _GATES  # the input
 
 
-class Gru(DynamicShape):
+class Gru(AnySizes):
     """GRU: gated recurrent units; inputs are a sequence, W and R per gate, b and a state."""
 
     codes = ("GRU",)
-    dynamic_axes = "..."
     returns_tuple = True
     quantization = Real(multiplies=range(1, _BIAS))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     check_element_count,
@@ -19,14 +19,14 @@ from tflite2onnx.op.common.checks import (
     integer,
 )
 from tflite2onnx.op.common.leading_axis import shift_axes_input
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
 
 _TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
-class Range(DynamicShape, Foldable):
+class Range(AnySizes, Foldable):
     """RANGE: numbers from a start in steps of `step`, up to a limit, which is excluded.
 
     The kernel adds steps one after another, so float rounding accumulates. Constants follow it. If
@@ -35,7 +35,6 @@ class Range(DynamicShape, Foldable):
 
     codes = ("RANGE",)
     shape_inputs = (0, 1, 2)
-    dynamic_axes = "..."
 
     @property
     def _count(self) -> int:
@@ -102,15 +101,13 @@ class Range(DynamicShape, Foldable):
         return [self._numbers]
 
 
-class CumSum(DynamicShape):
+class CumSum(AnySizes):
     """CUMSUM: cumulative sums along an axis.
 
     `exclusive` sums do not include the element at their own index; `reverse` sums begin at the end.
     """
 
     codes = ("CUMSUM",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T:float32|int32|int64, any -> T"
     keeps_shape = True
     tflite = "... -> ..."

@@ -10,8 +10,8 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.opsets import first_opset
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 _MOST = 1 << 16  # elements of a scale that is not in the file
@@ -19,7 +19,7 @@ _OUTER = 2  # leading axes over which OpenVINO's kernel repeats a normalization
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
 
-class Normalization(DynamicShape):
+class Normalization(AnySizes):
     """NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias.
 
     The mean and the variance are those over the axes in the option `axes`. The scale and the bias,
@@ -27,11 +27,9 @@ class Normalization(DynamicShape):
     """
 
     codes = ("NORMALIZATION",)
-    category = Category.ATTRIBUTE
     operands = "float32 [... n], float32? [n], float32? [n] -> float32"
     keeps_shape = True
     tflite = "... -> ..."
-    dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)

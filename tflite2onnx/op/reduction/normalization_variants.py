@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.opsets import first_opset
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Sizes
@@ -23,7 +23,6 @@ class RmsNormalization(DynamicShape):
     """
 
     codes = ("RMS_NORMALIZATION",)
-    category = Category.ATTRIBUTE
     operands = "float32 [... n], float32 [n] -> float32"
     keeps_shape = True
     tflite = "... -> ..."

@@ -12,7 +12,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
+from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
 from tflite2onnx.op.common.leading_axis import shift_axes_input
 from tflite2onnx.op.traits import DynamicShape, Foldable
@@ -82,17 +82,10 @@ class Reduction(DynamicShape, Foldable):
             "ReduceSum", "float32 int32 int64", lambda x, **over: x.sum(dtype=x.dtype, **over)
         ),
     }
-    codes = tuple(rows)
     evaluates_dimensions = True
     # The kernel rounds each product to the scale of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
     shape_inputs = (1,)
-    category = Category.ATTRIBUTE
-
-    @property
-    def row(self) -> ReductionRule:
-        """The row of the operator in the table `rows`."""
-        return self.rows[self.op.code]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)

@@ -11,20 +11,18 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_type
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.suggestions import join_alternatives
 
 
-class LastAxis(DynamicShape):
+class LastAxis(AnySizes):
     """Base of the operators: input and output have one shape; sums are along the last axis."""
 
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     keeps_shape = True
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"

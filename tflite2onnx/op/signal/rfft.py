@@ -10,7 +10,6 @@ import numpy as np
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import (
     Builder,
-    Category,
     Operator,
     OperatorError,
     OutputShape,
@@ -21,7 +20,7 @@ from tflite2onnx.op.base import (
 from tflite2onnx.op.common.checks import check_element_count, expect, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import Dim
 
@@ -39,7 +38,7 @@ def pair_axes(tensor: Tensor) -> Shape:
     return () if tensor.dtype in COMPLEX else (_PAIR,)
 
 
-class Part(DynamicShape, Foldable):
+class Part(AnySizes, Foldable):
     """REAL, IMAG and COMPLEX_ABS: a part, or the absolute value, of each complex number.
 
     Complex numbers are pairs here. The kernel computes hypot, which does not overflow. Squares of
@@ -48,9 +47,7 @@ class Part(DynamicShape, Foldable):
     """
 
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
-    category = Category.ATTRIBUTE
     operands = "T:float32|float64 [... 2] -> T"
-    dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [complex_shape(self.input(0))]
@@ -73,7 +70,7 @@ class Part(DynamicShape, Foldable):
         return [inputs[0][..., int(self.op.code == "IMAG")]]
 
 
-class RealFourier(DynamicShape):
+class RealFourier(AnySizes):
     """RFFT2D: the Fourier transform of the last two axes, cropped or zero-padded to a length.
 
     The last axis has only the frequencies up to half of its length. LiteRT computes in double
@@ -81,7 +78,6 @@ class RealFourier(DynamicShape):
     """
 
     codes = ("RFFT2D",)
-    dynamic_axes = "..."
     shape_inputs = (1,)
     operands = "float32 [... rows columns], int32 -> float32"
 

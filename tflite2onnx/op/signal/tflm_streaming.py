@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
@@ -373,7 +373,6 @@ class CircularBuffer(HasInternalState):
     """
 
     codes = ("CIRCULAR_BUFFER",)
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
     quantization = Moves()
