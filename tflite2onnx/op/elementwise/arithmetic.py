@@ -30,7 +30,7 @@ from tflite2onnx.utils.suggestions import join_alternatives
 Emit = Callable[..., Value]
 
 
-class ElementwiseRule(NamedTuple):
+class Row(NamedTuple):
     """An elementwise operator.
 
     Attributes:
@@ -81,7 +81,7 @@ class Elementwise(AnySizes, Foldable):
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {}
+    rows: ClassVar[Mapping[str, Row]] = {}
     arity: ClassVar[int] = 1
     makes: ClassVar[DType | None] = None
 
@@ -166,19 +166,19 @@ def _make_zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
 class Unary(Elementwise):
     """An elementwise function of one input."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "ABS": ElementwiseRule(node("Abs"), "float32 int16 int32", np.abs),
-        "CEIL": ElementwiseRule(node("Ceil"), "float32", np.ceil),
-        "COS": ElementwiseRule(node("Cos"), "float32 float16"),
-        "EXP": ElementwiseRule(node("Exp"), "float32"),
-        "FLOOR": ElementwiseRule(node("Floor"), "float32 float16 bfloat16", np.floor),
-        "LOGICAL_NOT": ElementwiseRule(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "ROUND": ElementwiseRule(node("Round"), "float32 float16 bfloat16", np.round),
-        "SIGN": ElementwiseRule(node("Sign"), "float32 float64 int32"),
-        "SIN": ElementwiseRule(node("Sin"), "float32 float16"),
-        "SQRT": ElementwiseRule(node("Sqrt"), "float32", np.sqrt),
-        "SQUARE": ElementwiseRule(nodes(square), "float32", np.square),
-        "ZEROS_LIKE": ElementwiseRule(_make_zeros, "float32 int32 int64", np.zeros_like),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ABS": Row(node("Abs"), "float32 int16 int32", np.abs),
+        "CEIL": Row(node("Ceil"), "float32", np.ceil),
+        "COS": Row(node("Cos"), "float32 float16"),
+        "EXP": Row(node("Exp"), "float32"),
+        "FLOOR": Row(node("Floor"), "float32 float16 bfloat16", np.floor),
+        "LOGICAL_NOT": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "ROUND": Row(node("Round"), "float32 float16 bfloat16", np.round),
+        "SIGN": Row(node("Sign"), "float32 float64 int32"),
+        "SIN": Row(node("Sin"), "float32 float16"),
+        "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
+        "SQUARE": Row(nodes(square), "float32", np.square),
+        "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like),
     }
     steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
 
@@ -190,9 +190,9 @@ class Unbounded(Elementwise):
     represent, and RSQRT of 0 is the largest one. The kernel of RSQRT fails for negative numbers.
     """
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "LOG": ElementwiseRule(nodes(lambda g, x: g.Log(x)), "float32"),
-        "RSQRT": ElementwiseRule(nodes(reciprocal_root), "float32"),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "LOG": Row(nodes(lambda g, x: g.Log(x)), "float32"),
+        "RSQRT": Row(nodes(reciprocal_root), "float32"),
     }
     # The kernel interpolates in a table, in which the logarithm is steep near 0.
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
@@ -251,15 +251,13 @@ class Binary(Elementwise):
 
     arity = 2
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "DIV": ElementwiseRule(node("Div"), "float32 int32", _divide_constants),
-        "LOGICAL_AND": ElementwiseRule(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
-        "LOGICAL_OR": ElementwiseRule(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "MUL": ElementwiseRule(
-            node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply
-        ),
-        "POW": ElementwiseRule(node("Pow"), "float32 int32"),
-        "SQUARED_DIFFERENCE": ElementwiseRule(nodes(squared_difference), "float32 int32"),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "DIV": Row(node("Div"), "float32 int32", _divide_constants),
+        "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
+        "POW": Row(node("Pow"), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(nodes(squared_difference), "float32 int32"),
     }
     commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL", "SQUARED_DIFFERENCE")
 
@@ -273,9 +271,9 @@ class Sum(Elementwise):
 
     arity = 2
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "ADD": ElementwiseRule(node("Add"), "float32 float16 int16 int32 int64", np.add),
-        "SUB": ElementwiseRule(node("Sub"), "float32 int32 int64", np.subtract),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
+        "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
     }
     commutes = ("ADD",)
 
@@ -317,9 +315,9 @@ class Extreme(Elementwise):
     arity = 2
     quantization = Integers()
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "MAXIMUM": ElementwiseRule(node("Max"), _ORDERED, elementwise_maximum),
-        "MINIMUM": ElementwiseRule(node("Min"), _ORDERED, elementwise_minimum),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "MAXIMUM": Row(node("Max"), _ORDERED, elementwise_maximum),
+        "MINIMUM": Row(node("Min"), _ORDERED, elementwise_minimum),
     }
     commutes = tuple(rows)
 
@@ -330,14 +328,12 @@ class OfIntegers(Elementwise):
     arity = 2
     quantization = Integers(in_file_types=True)
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "BITWISE_XOR": ElementwiseRule(
+    rows: ClassVar[Mapping[str, Row]] = {
+        "BITWISE_XOR": Row(
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
-        "FLOOR_DIV": ElementwiseRule(
-            _floor_div, "float32 int8 int16 int32", _floor_divide_constants
-        ),
-        "FLOOR_MOD": ElementwiseRule(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
+        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divide_constants),
+        "FLOOR_MOD": Row(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
     }
     commutes = ("BITWISE_XOR",)
 
@@ -347,19 +343,17 @@ class Negation(Elementwise):
 
     quantization = Integers(in_file_types=True)
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "NEG": ElementwiseRule(
-            node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative
-        ),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
     }
 
 
 class AddN(Elementwise):
     """ADD_N: the sum of any number of inputs."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+    rows: ClassVar[Mapping[str, Row]] = {
         # A chain of Add, because Sum does not accept integers.
-        "ADD_N": ElementwiseRule(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
+        "ADD_N": Row(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
     }
 
     def check(self) -> None:

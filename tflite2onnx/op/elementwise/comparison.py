@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.quantization.storage import Storage, integer_range
 from tflite2onnx.tensor import Array, DType
@@ -53,15 +53,13 @@ class Comparison(Elementwise):
     evaluates_dimensions = True
     makes = DType.BOOL
     quantization = Integers()
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "EQUAL": ElementwiseRule(comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
-        "GREATER": ElementwiseRule(comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
-        "GREATER_EQUAL": ElementwiseRule(comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
-        "LESS": ElementwiseRule(comparison("Less"), f"{_TYPES} bfloat16", np.less),
-        "LESS_EQUAL": ElementwiseRule(comparison("LessOrEqual"), _TYPES, np.less_equal),
-        "NOT_EQUAL": ElementwiseRule(
-            not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)
-        ),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "EQUAL": Row(comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
+        "GREATER": Row(comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
+        "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
+        "LESS": Row(comparison("Less"), f"{_TYPES} bfloat16", np.less),
+        "LESS_EQUAL": Row(comparison("LessOrEqual"), _TYPES, np.less_equal),
+        "NOT_EQUAL": Row(not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)),
     }
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, node
 from tflite2onnx.op.movement.bitcast import split_words
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
@@ -49,12 +49,12 @@ class FlexBits(Elementwise):
 
     quantization = Integers(in_file_types=True)
     arity = 2
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexBitwiseAnd": ElementwiseRule(node("BitwiseAnd"), _BITS, np.bitwise_and),
-        "FlexBitwiseOr": ElementwiseRule(node("BitwiseOr"), _BITS, np.bitwise_or),
-        "FlexBitwiseXor": ElementwiseRule(node("BitwiseXor"), _BITS, np.bitwise_xor),
-        "FlexLeftShift": ElementwiseRule(_shift_left, _BITS),
-        "FlexRightShift": ElementwiseRule(_shift_right, _BITS),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexBitwiseAnd": Row(node("BitwiseAnd"), _BITS, np.bitwise_and),
+        "FlexBitwiseOr": Row(node("BitwiseOr"), _BITS, np.bitwise_or),
+        "FlexBitwiseXor": Row(node("BitwiseXor"), _BITS, np.bitwise_xor),
+        "FlexLeftShift": Row(_shift_left, _BITS),
+        "FlexRightShift": Row(_shift_right, _BITS),
     }
 
 
@@ -62,8 +62,8 @@ class FlexInvert(Elementwise):
     """FlexInvert: the complement of each bit."""
 
     quantization = Integers(in_file_types=True)
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexInvert": ElementwiseRule(node("BitwiseNot"), _BITS, np.invert),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexInvert": Row(node("BitwiseNot"), _BITS, np.invert),
     }
 
 
@@ -72,8 +72,8 @@ class FlexPopulationCount(Elementwise):
 
     quantization = Integers(in_file_types=True)
     makes = DType.UINT8
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexPopulationCount": ElementwiseRule(node("Identity"), _BITS),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexPopulationCount": Row(node("Identity"), _BITS),
     }
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:

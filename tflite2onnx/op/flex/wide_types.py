@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row
 from tflite2onnx.op.indexing.topk import Arg, TopK
 from tflite2onnx.op.reduction.cumsum_range import CumSum
 from tflite2onnx.op.reduction.reduce import Reduction, ReductionRule
@@ -65,8 +65,8 @@ class FlexLogSoftmax(LogSoftmax):
 class FlexLeakyRelu(Elementwise):
     """FlexLeakyRelu: LEAKY_RELU of float64."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexLeakyRelu": ElementwiseRule(
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexLeakyRelu": Row(
             lambda g, dtype, options, x: g.in_compute_type(
                 "LeakyRelu", dtype, x, alpha=float(options.alpha)
             ),

@@ -33,9 +33,9 @@ class Same:
 
     Attributes:
         code: the name in TFLite, of a builtin operator unless `custom`.
-        options: the TFLite option for each TensorFlow attribute that has one.
-        needs: attributes that must have these values if they are present.
+        options: the attributes that are options, "attribute" or "attribute:option".
         fixed: default values of TFLite options.
+        needs: attributes that must have these values if they are present.
         inputs: the number of inputs that the operator must have; any number if None.
         custom: whether `code` is a custom operator.
         through: dtypes that TFLite lacks, and the dtypes that carry their elements between CASTs.
@@ -43,9 +43,9 @@ class Same:
     """
 
     code: str
-    options: Mapping[str, str] | None = None
-    needs: Mapping[str, Any] | None = None
+    options: str = ""
     fixed: Mapping[str, Any] | None = None
+    needs: Mapping[str, Any] | None = None
     inputs: int | None = None
     custom: bool = False
     through: Mapping[DType, DType] | None = None
@@ -57,8 +57,8 @@ class Same:
             return None
         if len(op.inputs) != (self.inputs or len(op.inputs)):
             return None
-        pairs = (self.options or {}).items()
-        options = {ours: attributes[name] for name, ours in pairs if name in attributes}
+        pairs = (each.partition(":") for each in self.options.split())
+        options = {ours or name: attributes[name] for name, _, ours in pairs if name in attributes}
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
         if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
