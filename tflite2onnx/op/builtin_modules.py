@@ -136,14 +136,12 @@ MODULE_OF = {
         "CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtraction SignalFramer "
         "SignalOverlapAdd SignalStacker"
     ),
-    "vision.conv": "CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV",
-    "vision.conv3d": "CONV_3D CONV_3D_TRANSPOSE",
+    "vision.conv": "CONV_2D CONV_3D CONV_3D_TRANSPOSE DEPTHWISE_CONV_2D TRANSPOSE_CONV",
     "vision.detection": "TFLite_Detection_PostProcess",
     "vision.landmarks": "Landmarks2TransformMatrix TransformLandmarks",
     "vision.local_response": "LOCAL_RESPONSE_NORMALIZATION",
     "vision.non_max_suppression": "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5",
-    "vision.pool": "AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D",
-    "vision.pool3d": "AvgPool3D MaxPool3D",
+    "vision.pool": "AVERAGE_POOL_2D AvgPool3D L2_POOL_2D MAX_POOL_2D MaxPool3D",
     "vision.resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
     "vision.transpose_conv_bias": "Convolution2DTransposeBias",
     "vision.unpool": "LiteRtMaxUnpooling2D MaxPoolWithArgmax MaxPoolingWithArgmax2D MaxUnpooling2D",

@@ -37,6 +37,10 @@ class ImageOperator(DynamicShape):
             self._known_sizes[operand] = self._read_sizes(operand)
         return self._known_sizes[operand]
 
+    def image_sizes(self, operand: int) -> Shape:
+        """Return the sizes of the axes D, H and W that an operand has; errors as `sizes`."""
+        return tuple(size for letter, size in self.sizes(operand).items() if letter in "DHW")
+
     def _read_sizes(self, operand: int) -> Mapping[str, int]:
         tensor = self.output if operand < 0 else self.input(operand)
         letters = self.axis_letters(operand)
