@@ -1,15 +1,18 @@
-"""Comparisons of elements. Comparisons with NaN are false, except NOT_EQUAL."""
+"""Comparisons of elements, and BUCKETIZE. Comparisons with NaN are false, except NOT_EQUAL."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
+from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row
+from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.quantization.storage import Storage, integer_range
 from tflite2onnx.tensor import Array, DType
@@ -100,3 +103,32 @@ def _list_integers(dtype: DType) -> Array:
 def _is_increasing(table: Array, dtype: DType) -> bool:
     """Return whether larger integers have larger entries."""
     return bool((np.diff(table[np.argsort(_list_integers(dtype))]) > 0).all())
+
+
+class Bucketize(Pointwise):
+    """BUCKETIZE: the number of sorted boundaries that are not larger than each element.
+
+    Boundaries are float32, and integers are compared with them as float32. NaN is in the last
+    bucket.
+    """
+
+    codes = ("BUCKETIZE",)
+    operands = "float32|float64|int32|int64 -> int32"
+
+    def check(self) -> None:
+        boundaries = tuple(self.options.boundaries or ())
+        if not all(a <= b for a, b in pairwise(boundaries)):  # not a number is neither
+            raise OperatorError(f"boundaries must be sorted, got {list(boundaries)}")
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        compute_type = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+        boundaries = np.asarray(self.options.boundaries or (), np.float32).astype(
+            compute_type.numpy
+        )
+        if not boundaries.size:
+            return g.Expand(g.scalar(0, DType.INT32), g.runtime_shape(y.sizes, x))
+        column = g.Unsqueeze(g.recast(x, x.dtype, compute_type), g.ints([x.rank]))
+        # GreaterOrEqual would be false for NaN.
+        reached = g.Not(g.Less(column, boundaries))
+        count = g.reduce("ReduceSum", g.cast(reached, DType.INT64), [x.rank], keepdims=False)
+        return g.cast(count, DType.INT32)
