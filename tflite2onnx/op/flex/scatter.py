@@ -9,13 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    check_element_count,
-    expect,
-    expect_type,
-    integer,
-    ints,
-)
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
 from tflite2onnx.op.indexing.scatter import Segments
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import Array, DType

@@ -13,13 +13,7 @@ from typing import ClassVar
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import (
-    axis_of,
-    drop_axis,
-    expect,
-    expect_type_option,
-    integer,
-)
+from tflite2onnx.op.common.checks import axis_of, drop_axis, expect, expect_type_option, integer
 from tflite2onnx.op.common.leading_axis import shift_axes_input
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,

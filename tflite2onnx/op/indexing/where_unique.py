@@ -7,14 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import (
-    Builder,
-    DataDependentSize,
-    OperatorError,
-    OutputShape,
-    Value,
-    View,
-)
+from tflite2onnx.op.base import Builder, DataDependentSize, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import AnySizes, Foldable, Movement
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    check_element_count,
-    expect_input_count,
-)
+from tflite2onnx.op.common.checks import check_element_count, expect_input_count
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Shape, Tensor
 

@@ -9,12 +9,7 @@ import numpy as np
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    count_listed_axes,
-    expect_type,
-    ints,
-    requested_shape,
-)
+from tflite2onnx.op.common.checks import count_listed_axes, expect_type, ints, requested_shape
 from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves

@@ -13,15 +13,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.nodes import onnx_type
-from tflite2onnx.op.base import (
-    Builder,
-    Operator,
-    OperatorError,
-    OutputShape,
-    Unknown,
-    Value,
-    View,
-)
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import integer, ints, requested_shape
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType

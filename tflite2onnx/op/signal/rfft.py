@@ -8,15 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import (
-    Builder,
-    Operator,
-    OperatorError,
-    OutputShape,
-    Unknown,
-    Value,
-    View,
-)
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of

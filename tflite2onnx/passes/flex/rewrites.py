@@ -11,13 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.passes.rewriter import (
-    Rewriter,
-    as_builtin,
-    constant,
-    int32_constant,
-    new_tensor,
-)
+from tflite2onnx.passes.rewriter import Rewriter, as_builtin, constant, int32_constant, new_tensor
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _OPERANDS = 3
