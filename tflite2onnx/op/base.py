@@ -17,7 +17,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.operands import infer_shapes, verify_operands
+from tflite2onnx.op.operands import has_several_outputs, infer_shapes, verify_operands
 from tflite2onnx.quantization.declarations import Declaration, Moves, Real, reads_integers
 from tflite2onnx.quantization.declarations import operands_of as _operands
 from tflite2onnx.quantization.storage import is_quantized
@@ -69,8 +69,9 @@ class Operator:
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
             "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
         broadcasts: inputs of lower rank are aligned with the output as in numpy.
-        returns_tuple: `emit` receives and returns a tuple of outputs. (If the operator runs
-            sub-graphs, `emit` also receives their bodies, before the inputs.)
+        returns_tuple: `emit` receives and returns a tuple of outputs; so it does if `operands`
+            declare several. (If the operator runs sub-graphs, `emit` also receives their bodies,
+            before the inputs.)
         keeps_shape: all outputs have the shape of the first input.
         commutes: the codes of the operators whose inputs may change places.
         convolved: the input that a convolution convolves with filters, None for other operators.
@@ -108,6 +109,8 @@ class Operator:
         super().__init_subclass__()
         if "rows" in vars(cls):
             cls.codes = tuple(cls.rows)
+        if "operands" in vars(cls):
+            cls.returns_tuple = has_several_outputs(cls.operands)
 
     def __init__(self, op: Op) -> None:
         self.op = op

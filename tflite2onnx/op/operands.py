@@ -10,6 +10,7 @@ in brackets:
     T, T:index          the type of all operands with this letter; the first may limit it
     ?                   the operand may be absent
     #                   the operand is constant
+    ~                   a constant may have other types and axes
     *                   behind the last type: any number of these operands
     [n 4]               two axes; axes of one name have one size
     [... n]             any axes before the last; `...` are the same axes wherever they stand
@@ -34,7 +35,7 @@ from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.suggestions import join_alternatives
 
-_OPERAND = re.compile(r"([A-Z]?):?([a-z0-9_|]*)([?#*]*) *(?:\[(.*)\])?")
+_OPERAND = re.compile(r"([A-Z]?):?([a-z0-9_|]*)([?#*~]*) *(?:\[(.*)\])?")
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _TYPES = {"": [], "any": [], "index": ["int32", "int64"], "integers": _INTEGERS}
 _MORE = "..."
@@ -78,7 +79,7 @@ class _Side(NamedTuple):
     def expect_count(self, number: int) -> None:
         """Raise OperatorError if there are fewer or more operands than declared."""
         most = len(self.operands)
-        least = sum(operand.marks in ("", "#") for operand in self.operands)
+        least = sum({*"?*"}.isdisjoint(operand.marks) for operand in self.operands)
         if number < least or (number > most and not (self.more or self._repeats)):
             range_of = f"{least} to " if least < most else ""
             raise OperatorError(f"it must have {range_of}{count(most, self.kind)}, got {number}")
@@ -93,6 +94,8 @@ class _Known:
 
     def expect(self, operand: Operand, tensor: Tensor) -> None:
         """Raise OperatorError unless a tensor is as declared."""
+        if "~" in operand.marks and tensor.is_constant:
+            return
         letter, types = operand.letter, operand.types
         if letter in self._types:
             types = (self._types[letter].label,)
@@ -103,7 +106,7 @@ class _Known:
         fits = not types or have in types or ("quantized" in types and is_quantized(tensor))
         if not fits or tensor.shape != shape:
             wanted = have if fits else join_alternatives(types)
-            if operand.axes is not None:
+            if tensor.shape != shape or operand.axes not in (None, (_MORE,)):
                 wanted += f"[{', '.join(map(str, shape))}]"
                 have += str(list(tensor.shape))
             raise OperatorError(f"{tensor.name} must be {wanted}, got {have}")
@@ -150,6 +153,12 @@ def _parse_operand(text: str) -> Operand:
     listed = tuple(name for part in types.split("|") for name in _TYPES.get(part, [part]))
     numbers = None if axes is None else [int(n) if n.isdecimal() else n for n in axes.split()]
     return Operand(letter, listed, marks, None if numbers is None else tuple(numbers))
+
+
+def has_several_outputs(declared: str) -> bool:
+    """Return whether there may be several outputs."""
+    _, outputs = _parse_declaration(declared)
+    return len(outputs.operands) + outputs.more > 1 or "*" in outputs.operands[-1].marks
 
 
 def verify_operands(declared: str, op: Op) -> None:

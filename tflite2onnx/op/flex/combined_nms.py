@@ -29,7 +29,6 @@ class FlexCombinedSuppression(DynamicShape):
         "float32 [batch boxes each 4], float32 [batch boxes classes], any, any, float32 [],"
         "float32 [] -> float32, float32, float32, int32"
     )
-    returns_tuple = True
 
     @cached_property
     def _sizes(self) -> tuple[int, int, int, int]:

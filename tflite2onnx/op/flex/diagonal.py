@@ -240,8 +240,7 @@ class FlexMatrixBandPart(DynamicShape):
     """FlexMatrixBandPart: matrices that are 0 outside of a band around the main diagonal."""
 
     codes = ("FlexMatrixBandPart",)
-    operands = "T [... rows columns], any [1*], any [1*] -> T"
-    keeps_shape = True
+    operands = "T [... rows columns], any [1*], any [1*] -> T [... rows columns]"
 
     def check(self) -> None:
         check_element_count(prod(self.input(0).shape[-2:]))

@@ -95,7 +95,6 @@ class FlexDeterminant(_Algebra):
     """FlexMatrixDeterminant and FlexLogMatrixDeterminant: the product of elimination pivots."""
 
     codes = ("FlexLogMatrixDeterminant", "FlexMatrixDeterminant")
-    returns_tuple = True
     operands = "T:float32|float64 [... n n] -> T, T?"
 
     def infer_outputs(self) -> Sequence[OutputShape]:

@@ -30,8 +30,7 @@ class FlexTensorScatter(AnySizes):
         "FlexTensorScatterSub": "add",
         "FlexTensorScatterUpdate": None,
     }
-    operands = "T, index, T -> T"
-    keeps_shape = True
+    operands = "T [...], index, T -> T [...]"
 
     def check(self) -> None:
         x, indices, updates = (self.input(i) for i in range(3))
@@ -68,7 +67,7 @@ class FlexSegments(Segments):
         "FlexUnsortedSegmentProd": ("mul", 1),
         "FlexUnsortedSegmentSum": ("add", 0),
     }
-    operands = "T:float32|float64|int32|int64, index, any? -> T"
+    operands = "T:float32|float64|int32|int64, index, int32~? [1*] -> T"
     gaps = True
 
     @property
@@ -199,8 +198,7 @@ class FlexInvertPermutation(AnySizes):
     """FlexInvertPermutation: the position of each number in a permutation."""
 
     codes = ("FlexInvertPermutation",)
-    operands = "T:index [n] -> T"
-    keeps_shape = True
+    operands = "T:index [n] -> T [n]"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         zero, one = (g.scalar(i, x.dtype) for i in range(2))

@@ -27,8 +27,7 @@ class FlexCase(AnySizes):
     """FlexStringLower and FlexStringUpper: change the case of ASCII letters."""
 
     rows: ClassVar[dict[str, str]] = {"FlexStringLower": "LOWER", "FlexStringUpper": "UPPER"}
-    operands = "string -> string"
-    keeps_shape = True
+    operands = "string [...] -> string [...]"
 
     def check(self) -> None:
         if self.options.get("encoding", ""):
@@ -76,8 +75,7 @@ class FlexMatch(AnySizes):
     """FlexRegexFullMatch and FlexStaticRegexFullMatch: whether an RE2 pattern matches a string."""
 
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
-    operands = "string, any? -> bool"
-    keeps_shape = True
+    operands = "string [...], any? -> bool [...]"
 
     @property
     def _pattern(self) -> str:
@@ -100,8 +98,7 @@ class FlexStringToNumber(AnySizes):
     """FlexStringToNumber: parse strings as numbers."""
 
     codes = ("FlexStringToNumber",)
-    operands = "string -> float32|float64|int32|int64"
-    keeps_shape = True
+    operands = "string [...] -> float32|float64|int32|int64 [...]"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.Cast(x, to=onnx_type(y.dtype))
@@ -111,8 +108,7 @@ class FlexAsString(AnySizes):
     """FlexAsString: format integers as strings."""
 
     codes = ("FlexAsString",)
-    operands = "integers -> string"
-    keeps_shape = True
+    operands = "integers [...] -> string [...]"
 
     def check(self) -> None:
         width, fill = self.options.get("width", -1), self.options.get("fill", "")

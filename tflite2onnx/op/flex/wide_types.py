@@ -31,21 +31,21 @@ class FlexCumSum(CumSum):
     """FlexCumsum: CUMSUM of float64."""
 
     codes = ("FlexCumsum",)
-    operands = "T:float64, any -> T"
+    operands = "T:float64 [...], int32~ [1*] -> T [...]"
 
 
 class FlexTopK(TopK):
     """FlexTopKV2: TOPK_V2 of float64."""
 
     codes = ("FlexTopKV2",)
-    operands = "T:float64, any -> T, int32"
+    operands = "T:float64, int32~ [1*] -> T, int32"
 
 
 class FlexArg(Arg):
     """FlexArgMax and FlexArgMin: ARG_MAX and ARG_MIN of float64 and int64."""
 
     rows: ClassVar[dict[str, str]] = {"FlexArgMax": "ArgMax", "FlexArgMin": "ArgMin"}
-    operands = "float64|int64, any -> index"
+    operands = "float64|int64, index~ [1*] -> index"
 
 
 class FlexSoftmax(Softmax):

@@ -24,7 +24,6 @@ class HashtableLookup(AnySizes):
 
     codes = ("HASHTABLE_LOOKUP",)
     operands = "int32 [wanted], int32 [keys], T [keys ...] -> T [wanted ...], uint8 [wanted]"
-    returns_tuple = True
     quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
@@ -176,9 +175,8 @@ class Table(Operator):
 
     codes = ("Table",)
     category = Category.TRANSPARENT
-    operands = "T:int8|int16, T [n] -> T"
+    operands = "T:int8|int16 [...], T [n] -> T [...]"
     quantization = Integers(in_file_types=True)
-    keeps_shape = True
 
     def check(self) -> None:
         x, table = self.input(0), self.input(1)

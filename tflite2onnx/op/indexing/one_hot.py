@@ -32,7 +32,7 @@ class OneHot(Movement, Foldable):
 
     codes = ("ONE_HOT",)
     shape_inputs = (1,)
-    operands = "index, any, T:float32|int32|int64|int8|uint8|bool [1*], T [1*] -> T"
+    operands = "index, int32~ [1*], T:float32|int32|int64|int8|uint8|bool [1*], T [1*] -> T"
 
     @cached_property
     def _axis(self) -> int:
@@ -52,10 +52,6 @@ class OneHot(Movement, Foldable):
         shape = self.input(0).shape
         depth = Unknown() if self.has_data_dependent_shape else self._depth
         return [(*shape[: self._axis], depth, *shape[self._axis :])]
-
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

@@ -155,7 +155,7 @@ class Segments(DynamicShape):
         "UNSORTED_SEGMENT_MAX": ("max", "min"),
         "UNSORTED_SEGMENT_MIN": ("min", "max"),
     }
-    operands = "T:float32|int32, int32, any? -> T"
+    operands = "T:float32|int32, int32, int32~? [1*] -> T"
     gaps: ClassVar[bool] = False
 
     @property
@@ -204,8 +204,6 @@ class Segments(DynamicShape):
             required = "one axis" if self.is_sorted else "at least one axis"
             raise OperatorError(f"{numbers.name} must have {required}, got {numbers.rank}")
         expect(numbers, data.shape[: numbers.rank], numbers.dtype)
-        if self.has_data_dependent_shape:
-            expect(self.input(2), (1,) * self.input(2).rank, DType.INT32)
         constant = None if self.has_data_dependent_shape else numbers.data
         largest = -1 if constant is None else max(constant.reshape(-1).tolist(), default=-1)
         if self._count < 0 or largest >= self._count:

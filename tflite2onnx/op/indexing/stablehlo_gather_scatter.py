@@ -226,8 +226,7 @@ class StablehloScatter(_Indexed):
     """
 
     codes = ("STABLEHLO_SCATTER",)
-    keeps_shape = True
-    operands = "T:bool|integers|float16|float32|float64, index, T -> T"
+    operands = "T:bool|integers|float16|float32|float64 [...], index, T -> T [...]"
 
     @cached_property
     def _window_axes(self) -> list[int]:

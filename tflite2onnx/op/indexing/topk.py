@@ -13,10 +13,9 @@ from typing import ClassVar
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import axis_of, drop_axis, expect, expect_type_option, integer
+from tflite2onnx.op.common.checks import axis_of, drop_axis, expect_type_option, integer
 from tflite2onnx.op.common.leading_axis import shift_axes_input
 from tflite2onnx.op.common.runtime_shapes import (
-    expect_axis,
     reshape_to,
     resolve_axis,
     sizes_of,
@@ -32,9 +31,8 @@ class TopK(Movement):
 
     codes = ("TOPK_V2",)
     shape_inputs = (1,)
-    operands = "T:float32|int8|int16|int32|int64|uint8, any -> T, int16|int32"
+    operands = "T:float32|int8|int16|int32|int64|uint8, int32~ [1*] -> T, int16|int32"
     tflite = "... -> ..."
-    returns_tuple = True
 
     @cached_property
     def _k(self) -> int:
@@ -48,10 +46,6 @@ class TopK(Movement):
     def infer_outputs(self) -> Sequence[OutputShape]:
         size = Unknown() if self.has_data_dependent_shape else self._k
         return [(*self.input(0).shape[:-1], size)] * 2
-
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
@@ -79,7 +73,7 @@ class Arg(Movement):
 
     rows: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     shape_inputs = (1,)
-    operands = "float32|bool|int8|int32|uint8, any -> index"
+    operands = "float32|bool|int8|int32|uint8, index~ [1*] -> index"
 
     @cached_property
     def _axis(self) -> int:
@@ -93,9 +87,7 @@ class Arg(Movement):
 
     def check(self) -> None:
         expect_type_option(self.output, self.options.get("output_type"))
-        if self.has_data_dependent_shape:
-            expect_axis(self, 1)
-        elif not self.input(0).shape[self._axis]:
+        if not self.has_data_dependent_shape and not self.input(0).shape[self._axis]:
             raise OperatorError(f"axis {self._axis} of {self.input(0).name} must not be empty")
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:

@@ -45,7 +45,6 @@ class Unique(Movement):
 
     codes = ("UNIQUE",)
     operands = "T:float32|int8|uint8|int16|int32|int64 [n] -> T, index"
-    returns_tuple = True
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(DataDependentSize(),), self.input(0).shape]

@@ -128,7 +128,6 @@ class Unpack(AnySizes, Foldable, IndexesAxes):
     codes = ("UNPACK",)
     evaluates_dimensions = True
     operands = "T -> T*"
-    returns_tuple = True
     quantization = Moves(rescales=QUANTIZED)
 
     @cached_property

@@ -31,8 +31,7 @@ class DynamicUpdateSlice(Movement, Foldable):
     """
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
-    operands = "T, T, index [axes] -> T"
-    keeps_shape = True
+    operands = "T [...], T, index [axes] -> T [...]"
     tflite = "... -> ..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:

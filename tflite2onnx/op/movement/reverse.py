@@ -33,8 +33,7 @@ class Reverse(Movement, Foldable):
 
     codes = ("REVERSE_V2",)
     evaluates_dimensions = True
-    operands = "T, any -> T"
-    keeps_shape = True
+    operands = "T [...], any -> T [...]"
     tflite = "... -> ..."
 
     @cached_property

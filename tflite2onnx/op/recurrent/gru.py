@@ -76,7 +76,6 @@ class UnidirectionalSequenceGru(Operator):
         "float32 [times batch inputs], float32 [batch units], float32#, float32#, float32#,"
         "float32# -> float32, float32"
     )
-    returns_tuple = True
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         times, batch, _ = self.input(0).shape

@@ -108,8 +108,7 @@ class CumSum(AnySizes):
     """
 
     codes = ("CUMSUM",)
-    operands = "T:float32|int32|int64, any -> T"
-    keeps_shape = True
+    operands = "T:float32|int32|int64 [...], int32~ [1*] -> T [...]"
     tflite = "... -> ..."
 
     @cached_property
@@ -122,8 +121,6 @@ class CumSum(AnySizes):
     def check(self) -> None:
         if self.input(1).is_constant:
             _ = self._axis  # raises OperatorError if invalid
-        else:
-            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else (self._axis,)

@@ -28,8 +28,7 @@ class Normalization(AnySizes):
     """
 
     codes = ("NORMALIZATION",)
-    operands = "float32 [... n], float32? [n], float32? [n] -> float32"
-    keeps_shape = True
+    operands = "float32 [... n], float32? [n], float32? [n] -> float32 [... n]"
     tflite = "... -> ..."
 
     def check(self) -> None:
@@ -121,8 +120,7 @@ class RmsNormalization(DynamicShape):
     """
 
     codes = ("RMS_NORMALIZATION",)
-    operands = "float32 [... n], float32 [n] -> float32"
-    keeps_shape = True
+    operands = "float32 [... n], float32 [n] -> float32 [... n]"
     tflite = "... -> ..."
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -184,8 +182,7 @@ class LocalResponseNormalization(ImageOperator):
 
     codes = ("LOCAL_RESPONSE_NORMALIZATION",)
     dynamic_axes = "NHW"
-    keeps_shape = True
-    operands = "float32 -> float32"
+    operands = "float32 [...] -> float32 [...]"
 
     def check(self) -> None:
         self.sizes(0)

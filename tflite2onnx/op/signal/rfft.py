@@ -9,7 +9,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import check_element_count, expect, ints
+from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
 from tflite2onnx.op.traits import AnySizes, Foldable
@@ -71,7 +71,7 @@ class RealFourier(AnySizes):
 
     codes = ("RFFT2D",)
     shape_inputs = (1,)
-    operands = "float32 [... rows columns], int32 -> float32"
+    operands = "float32 [... rows columns], int32~ [2] -> float32"
 
     @cached_property
     def _lengths(self) -> tuple[int, int]:
@@ -85,10 +85,6 @@ class RealFourier(AnySizes):
         if not self.has_data_dependent_shape:
             rows, columns = self._lengths[0], self._lengths[1] // 2 + 1
         return [(*lead, rows, columns, *pair_axes(self.output))]
-
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (2,), DType.INT32)
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.

@@ -27,8 +27,7 @@ class SignalWindow(Signal):
     """SignalWindow: samples times the weights of a window, shifted right and saturated."""
 
     codes = ("SignalWindow",)
-    keeps_shape = True
-    operands = "int16 [... size], int16 [size] -> int16"
+    operands = "int16 [... size], int16 [size] -> int16 [... size]"
 
     def check(self) -> None:
         self.vector(1, DType.INT16)
@@ -48,7 +47,6 @@ class SignalFftAutoScale(Signal):
     """
 
     codes = ("SignalFftAutoScale",)
-    returns_tuple = True
     operands = "int16 [size] -> int16 [size], int32 [1*]"
 
     def check(self) -> None:

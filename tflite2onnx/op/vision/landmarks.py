@@ -26,8 +26,7 @@ class TransformLandmarks(Operator):
     """
 
     codes = ("TransformLandmarks",)
-    operands = "float32, float32 -> float32"
-    keeps_shape = True
+    operands = "float32 [...], float32 -> float32 [...]"
 
     @cached_property
     def _values_per_landmark(self) -> int:

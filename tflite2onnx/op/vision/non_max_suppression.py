@@ -39,7 +39,6 @@ class NonMaxSuppression(AnySizes):
     """
 
     codes = ("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
-    returns_tuple = True
     operands = (
         "float32 [boxes 4], float32 [boxes], int32 [], float32 [], float32 [], float32? []"
         "-> int32, ..."
