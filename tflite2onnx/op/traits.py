@@ -15,18 +15,26 @@ class DynamicShape(Operator):
     """An operator whose operands may have dynamic axes, or whose output shapes depend on data.
 
     Attributes:
-        dynamic_axes: the letters of the axes that may be dynamic, or "..." for all axes: their
-            sizes are no part of the nodes that `emit` adds. See `supports_dynamic_axis`.
+        dynamic_axes: the letters of the axes that may be dynamic, their numbers, or "..." for all
+            axes: their sizes are no part of the nodes that `emit` adds. See
+            `supports_dynamic_axis`.
+        matrix_axes: the number of last axes of the first input that may not be dynamic; the axes
+            before them may be.
         shape_inputs: the inputs whose elements determine the shapes of the outputs.
     """
 
-    dynamic_axes: ClassVar[str] = ""
+    dynamic_axes: ClassVar[str | tuple[int, ...]] = ""
+    matrix_axes: ClassVar[int] = 0
     shape_inputs: ClassVar[tuple[int, ...]] = ()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether the nodes that `emit` adds are valid for any size of an operand's axis."""
         if self.dynamic_axes == "...":
             return True
+        if self.matrix_axes:
+            return axis < self.input(0).rank - self.matrix_axes
+        if isinstance(self.dynamic_axes, tuple):
+            return axis in self.dynamic_axes
         letters = self.axis_letters(operand)
         return bool(letters) and letters[axis] in self.dynamic_axes
 

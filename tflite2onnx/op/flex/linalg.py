@@ -29,6 +29,7 @@ class _Algebra(DynamicShape):
     """Base class of the operators whose first input is square matrices."""
 
     operands = "T:float32|float64 [... n n] -> T"
+    matrix_axes = _MATRIX
 
     @property
     def _side(self) -> int:
@@ -37,9 +38,6 @@ class _Algebra(DynamicShape):
     def check(self) -> None:
         if not 0 < self._side <= _LARGEST:
             raise OperatorError(f"matrices must have 1 to {_LARGEST} rows, got {self._side}")
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < self.input(0).rank - _MATRIX
 
     def _flatten_batches(self, g: Builder, x: View, *, transposed: bool = False) -> Value:
         """Return matrices as float64 [batch, rows, columns], optionally transposed."""

@@ -366,18 +366,23 @@ def _compute_strides(g: Builder, sizes: Value, rank: int) -> Value:
 
 
 class ShapeOf(Movement, Foldable):
-    """SHAPE: the sizes in the order of the TFLite axes, which the stored order may differ from."""
+    """SHAPE: the sizes of the TFLite axes, in their order. RANK: the number of axes."""
 
-    codes = ("SHAPE",)
+    codes = ("SHAPE", "RANK")
     evaluates_dimensions = True
     shape_only = True
 
+    @property
+    def _is_rank(self) -> bool:
+        return self.op.code == "RANK"
+
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self.input(0).rank,)]
+        rank = self.input(0).rank
+        return [() if self._is_rank else (rank,)]
 
     def check(self) -> None:
         y, _ = self.output, self.input(0)
-        expect_type(y, (DType.INT32, DType.INT64))
+        expect_type(y, (DType.INT32,) if self._is_rank else (DType.INT32, DType.INT64))
         expect_type_option(y, self.options.get("out_type"))
 
     def frames(self) -> Sequence[Frame]:
@@ -385,38 +390,17 @@ class ShapeOf(Movement, Foldable):
         return [Frame({0: names}, names)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
+        if self._is_rank:
+            return g.scalar(x.rank, y.dtype)
         sizes = g.Shape(x)
         if x.order != identity(x.rank):
             sizes = g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]))
         return sizes if y.dtype is DType.INT64 else g.cast(sizes, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        if self._is_rank:
+            return [np.asarray(self.input(0).rank, np.int32)]
         return [array_of(self.input(0).shape, self.output.dtype.numpy)]
-
-
-class Rank(Movement, Foldable):
-    """RANK: the number of axes."""
-
-    codes = ("RANK",)
-    evaluates_dimensions = True
-    shape_only = True
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [()]
-
-    def check(self) -> None:
-        self.input(0)
-        expect_type(self.output, (DType.INT32,))
-
-    def frames(self) -> Sequence[Frame]:
-        names = axis_names(self.input(0).rank)
-        return [Frame({0: names}, names)]
-
-    def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.scalar(x.rank, y.dtype)
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        return [np.asarray(self.input(0).rank, np.int32)]
 
 
 class AsPlanned(AnySizes):

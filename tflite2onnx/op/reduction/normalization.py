@@ -120,11 +120,9 @@ class RmsNormalization(DynamicShape):
     """
 
     codes = ("RMS_NORMALIZATION",)
+    matrix_axes = 1
     operands = "float32 [... n], float32 [n] -> float32 [... n]"
     tflite = "... -> ..."
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < self.input(0).rank - 1
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)

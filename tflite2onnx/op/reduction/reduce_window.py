@@ -11,8 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect_input_count, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.movement.dilate import dilate_axes
-from tflite2onnx.op.movement.pad import pad_axes
+from tflite2onnx.op.movement.pad import dilate_axes, pad_axes
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, is_known

@@ -8,15 +8,17 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
-from tflite2onnx.op.signal.frontend_steps import apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.tflm_base import (
     WORD,
     Signal,
+    apply_gain,
     bit_length,
     emit_maximum,
     emit_minimum,
+    logarithm,
     powers,
     shift_right,
+    square_root,
 )
 from tflite2onnx.tensor import Array, DType
 

@@ -21,8 +21,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
 )
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.signal.frontend_steps import Subtraction
-from tflite2onnx.op.signal.tflm_base import Signal, emit_minimum
+from tflite2onnx.op.signal.tflm_base import Signal, Subtraction, emit_minimum
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import same_scale

@@ -11,7 +11,6 @@ from typing import ClassVar
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Axes, Frame, channels_first, identity
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
-from tflite2onnx.op.common.c_struct_options import padding_of, read_int32_fields
 from tflite2onnx.op.common.checks import (
     expect,
     expect_real,
@@ -28,7 +27,13 @@ from tflite2onnx.op.common.hybrid import (
     symmetric,
 )
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
+from tflite2onnx.op.common.windows import (
+    ImageOperator,
+    Window,
+    padding_of,
+    read_int32_fields,
+    window_of,
+)
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import bias_storage
 from tflite2onnx.tensor import DType
@@ -432,7 +437,7 @@ class Conv3DTranspose(TransposedConvolution, VolumeConvolution):
 
 
 class Convolution2DTransposeBias(Convolution):
-    """Convolution2DTransposeBias: a transposed convolution with biases.
+    """Convolution2DTransposeBias: MediaPipe's transposed convolution without a given size.
 
     With padding SAME the kernel crops k - (n - 1) % stride - 1 rows, for n rows of the input. This
     differs from the padding of the convolution that maps the output to the input.

@@ -13,13 +13,15 @@ import numpy as np
 
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.c_struct_options import activation_of, padding_of, read_int32_fields
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.common.windows import (
     ImageOperator,
     Window,
+    activation_of,
     build_window,
     image_of,
+    padding_of,
+    read_int32_fields,
     window_from_lists,
 )
 from tflite2onnx.op.vision.pool import Pool
