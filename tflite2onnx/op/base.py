@@ -17,6 +17,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.operands import has_several_outputs, infer_shapes, verify_operands
 from tflite2onnx.quantization.declarations import Declaration, Moves, Real, reads_integers
 from tflite2onnx.quantization.declarations import operands_of as _operands
@@ -79,6 +80,7 @@ class Operator:
         keeps_sequence: the output has the elements of the first input, in the same sequence.
         repeats_elements: for constant elements every part of the output has the same elements.
         sizes_input: the input that lists the sizes of the output.
+        new_axis: how it counts one more axis in front of all others; see `add_leading_axis`.
         quantization: what it does with stored integers: `Real`, `Integers`, `Moves` or `Product`;
             a property if it depends on the operands.
         fuses_activation: the driver applies `fused_activation_function` to the first output.
@@ -103,6 +105,7 @@ class Operator:
     keeps_sequence: ClassVar[bool] = False
     repeats_elements: ClassVar[bool] = False
     sizes_input: ClassVar[int | None] = None
+    new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -201,6 +204,8 @@ class Operator:
         Options and constant inputs count the new axis. The data inputs, and all outputs, get the
         axis. Returns None if the class has no such form.
         """
+        if self.new_axis is not None:
+            return self.new_axis.change_op(self.op)
         if self.broadcasts:
             return self.op, [i for i, t in enumerate(self.op.inputs) if t is not None]
         return None

@@ -10,11 +10,10 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import axis_of, drop_axis, expect_type_option, integer
-from tflite2onnx.op.common.leading_axis import shift_axes_input
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.common.runtime_shapes import (
     reshape_to,
     resolve_axis,
@@ -33,6 +32,7 @@ class TopK(Movement):
     shape_inputs = (1,)
     operands = "T:float32|int8|int16|int32|int64|uint8, int32~ [1*] -> T, int16|int32"
     tflite = "... -> ..."
+    new_axis = NewAxis()
 
     @cached_property
     def _k(self) -> int:
@@ -49,9 +49,6 @@ class TopK(Movement):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return self.op, (0,)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
         compute_type = g.compute_type("TopK", x.dtype)
@@ -74,6 +71,7 @@ class Arg(Movement):
     rows: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     shape_inputs = (1,)
     operands = "float32|bool|int8|int32|uint8, index~ [1*] -> index"
+    new_axis = NewAxis(axes=1)
 
     @cached_property
     def _axis(self) -> int:
@@ -92,10 +90,6 @@ class Arg(Movement):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else (self._axis,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:

@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import (
@@ -373,9 +372,6 @@ class BatchMatMul(AnySizes):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         swapped = self.options.adj_y if operand else not self.options.adj_x
         return (-1,) if swapped else (-2,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return self.op, (0, 1)
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value | NeedsReshape:
         if self.quantization.accumulates:

@@ -21,7 +21,11 @@ from tflite2onnx.op.common.checks import (
     ints,
     require_equal_shapes,
 )
-from tflite2onnx.op.common.leading_axis import prepend_entries, shift_axes_input, shift_axis_option
+from tflite2onnx.op.common.leading_axis import (
+    NewAxis,
+    shift_axes_input,
+    shift_axis_option,
+)
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,
@@ -89,6 +93,7 @@ class Pack(AnySizes, Foldable):
     evaluates_dimensions = True
     operands = "T* [...] -> T"
     quantization = Moves(rescales=QUANTIZED)
+    new_axis = NewAxis(option="axis", data=())
 
     @cached_property
     def _axis(self) -> int:
@@ -108,9 +113,6 @@ class Pack(AnySizes, Foldable):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return ()
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return shift_axis_option(self.op), range(len(self.op.inputs))
-
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
         parts = [g.unsqueeze(x, [axis], y.dtype) for x in xs]
@@ -129,6 +131,7 @@ class Unpack(AnySizes, Foldable, IndexesAxes):
     evaluates_dimensions = True
     operands = "T -> T*"
     quantization = Moves(rescales=QUANTIZED)
+    new_axis = NewAxis(option="axis")
 
     @cached_property
     def _axis(self) -> int:
@@ -153,9 +156,6 @@ class Unpack(AnySizes, Foldable, IndexesAxes):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return () if len(self.op.outputs) == 1 else (self._axis,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return shift_axis_option(self.op), (0,)
 
     def keep_axis(self, axis: int) -> Op | None:
         if axis != self._axis:
@@ -317,6 +317,7 @@ class Tile(Movement, Foldable):
     evaluates_dimensions = True
     shape_inputs = (1,)
     tflite = "... -> ..."
+    new_axis = NewAxis({1: 1})
 
     @cached_property
     def _multiples(self) -> list[int]:
@@ -341,10 +342,6 @@ class Tile(Movement, Foldable):
         if operand or self.has_data_dependent_shape:
             return None
         return [axis for axis, times in enumerate(self._multiples) if times != 1]
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = prepend_entries(self.op, {1: 1})
-        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
         if self.has_data_dependent_shape:

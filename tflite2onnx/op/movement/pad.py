@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     MOST_COMPUTED,
@@ -17,7 +16,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     ints,
 )
-from tflite2onnx.op.common.leading_axis import prepend_entries
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to, sizes_of
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
@@ -51,6 +50,7 @@ class _Padding(Movement):
 
     shape_inputs = (1,)
     tflite = "... -> ..."
+    new_axis = NewAxis({1: (0, 0)})
 
     @cached_property
     def _pads(self) -> list[tuple[int, int]]:
@@ -74,10 +74,6 @@ class _Padding(Movement):
         if operand or self.has_data_dependent_shape:
             return None
         return [axis for axis, pads in enumerate(self._pads) if any(pads)]
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = prepend_entries(self.op, {1: (0, 0)})
-        return None if changed is None else (changed, (0,))
 
     def check(self) -> None:
         x = self.input(0)

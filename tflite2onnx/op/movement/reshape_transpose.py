@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
@@ -22,7 +21,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
 )
-from tflite2onnx.op.common.leading_axis import prepend_entries, shift_axes_input
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     multiply_sizes,
@@ -296,6 +295,7 @@ class Transpose(Movement, Foldable):
     codes = ("TRANSPOSE",)
     evaluates_dimensions = True
     shape_inputs = (1,)
+    new_axis = NewAxis({1: 0}, axes=1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
@@ -319,11 +319,6 @@ class Transpose(Movement, Foldable):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else ()
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        shifted = shift_axes_input(self.op, 1)
-        changed = shifted and prepend_entries(shifted, {1: 0})
-        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
         if not self.has_data_dependent_shape or not x.rank:

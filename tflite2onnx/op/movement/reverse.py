@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
@@ -19,7 +18,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     ints,
 )
-from tflite2onnx.op.common.leading_axis import shift_axes_input
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
@@ -35,6 +34,7 @@ class Reverse(Movement, Foldable):
     evaluates_dimensions = True
     operands = "T [...], any -> T [...]"
     tflite = "... -> ..."
+    new_axis = NewAxis(axes=1)
 
     @cached_property
     def _axes(self) -> list[int]:
@@ -55,10 +55,6 @@ class Reverse(Movement, Foldable):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else self._axes
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
         count = self.input(1).elements

@@ -13,7 +13,7 @@ from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
-from tflite2onnx.op.common.leading_axis import prepend_entries
+from tflite2onnx.op.common.leading_axis import NewAxis, prepend_entries
 from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
@@ -83,6 +83,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
     evaluates_dimensions = True
     shape_inputs = (2,)
     tflite = "... -> ..."
+    new_axis = NewAxis({1: 0, 2: -1})
 
     @cached_property
     def _ranges(self) -> list[range]:
@@ -158,10 +159,6 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return _list_cut_axes(self) if operand == 0 else None
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = prepend_entries(self.op, {1: 0, 2: -1})
-        return None if changed is None else (changed, (0,))
 
     def keep_axis(self, axis: int) -> Op | None:
         sizes = self.input(2)

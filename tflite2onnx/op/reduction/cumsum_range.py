@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
@@ -18,7 +17,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     integer,
 )
-from tflite2onnx.op.common.leading_axis import shift_axes_input
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
@@ -110,6 +109,7 @@ class CumSum(AnySizes):
     codes = ("CUMSUM",)
     operands = "T:float32|int32|int64 [...], int32~ [1*] -> T [...]"
     tflite = "... -> ..."
+    new_axis = NewAxis(axes=1)
 
     @cached_property
     def _axis(self) -> int:
@@ -124,10 +124,6 @@ class CumSum(AnySizes):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else (self._axis,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
         if self.input(1).is_constant:

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
-from tflite2onnx.op.common.leading_axis import shift_axes_input
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real
 from tflite2onnx.quantization.storage import is_quantized
@@ -86,6 +85,7 @@ class Reduction(DynamicShape, Foldable):
     # The kernel rounds each product to the scale of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
     shape_inputs = (1,)
+    new_axis = NewAxis(axes=1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
@@ -141,10 +141,6 @@ class Reduction(DynamicShape, Foldable):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else self._axes
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # The nodes of an integer mean or product depend on the number of elements.

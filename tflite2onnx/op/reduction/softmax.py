@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_type
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
@@ -26,12 +26,10 @@ class LastAxis(AnySizes):
     keeps_shape = True
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"
+    new_axis = NewAxis()
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return (-1,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return self.op, (0,)
 
     def check(self) -> None:
         x, y = self.input(0), self.output
