@@ -257,6 +257,10 @@ class Operator:
         """Return the letters of an operand's TFLite axes, empty if the class states none."""
         return _find_operand_letters(self.tflite, operand)
 
+    def list_types(self, types: str, wide: str) -> list[str]:
+        """Return the types of LiteRT's kernel, and those that only TensorFlow's kernel supports."""
+        return (f"{types} {wide}" if self.options.get("wide_types") else types).split()
+
     def input(self, index: int) -> Tensor:
         """Return an input; OperatorError if the file omits it."""
         tensor = self.op.inputs[index] if index < len(self.op.inputs) else None

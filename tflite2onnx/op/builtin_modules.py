@@ -71,10 +71,6 @@ MODULE_OF = {
         "FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin FlexStringLower "
         "FlexStringToNumber FlexStringUpper"
     ),
-    "flex.wide_types": (
-        "FlexArgMax FlexArgMin FlexCumsum FlexLeakyRelu FlexLogSoftmax FlexMax FlexMean FlexMin "
-        "FlexProd FlexSoftmax FlexSum FlexTopKV2"
-    ),
     "indexing.embedding": "EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup",
     "indexing.gather": "GATHER GATHER_ND",
     "indexing.hash_table": (

@@ -87,7 +87,9 @@ class Activation(Elementwise):
 class LeakyRelu(Elementwise):
     """LEAKY_RELU: x where it is not negative, else x * alpha."""
 
-    rows: ClassVar[Mapping[str, Row]] = {"LEAKY_RELU": Row(node("LeakyRelu"), "float32")}
+    rows: ClassVar[Mapping[str, Row]] = {
+        "LEAKY_RELU": Row(node("LeakyRelu"), "float32", wide="float64")
+    }
 
     def check(self) -> None:
         super().check()

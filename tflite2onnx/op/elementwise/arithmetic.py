@@ -36,6 +36,7 @@ class Row(NamedTuple):
     Attributes:
         emit: a function of (builder, type of the inputs, the operator's options, *inputs).
         types: the element types that LiteRT's kernel accepts without quantization.
+        wide: the element types that only TensorFlow's kernel accepts.
         numpy: a NumPy function whose results are exactly those of the kernel, or None. The
             function may return None where the kernel would fail.
     """
@@ -43,6 +44,7 @@ class Row(NamedTuple):
     emit: Emit
     types: str
     numpy: Callable[..., Any] | None = None
+    wide: str = ""
 
 
 def node(op_type: str) -> Emit:
@@ -95,7 +97,7 @@ class Elementwise(AnySizes, Foldable):
     def check_operands(self) -> None:
         """Raise OperatorError unless the types and shapes of the inputs suit the kernel."""
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
-        types, accepted = self.types(), self.row.types.split()
+        types, accepted = self.types(), self.list_types(self.row.types, self.row.wide)
         if len(types) != 1 or any(
             self._find_effective_dtype(t).label not in accepted for t in inputs
         ):

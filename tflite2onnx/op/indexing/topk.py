@@ -30,7 +30,7 @@ class TopK(Movement):
 
     codes = ("TOPK_V2",)
     shape_inputs = (1,)
-    operands = "T:float32|int8|int16|int32|int64|uint8, int32~ [1*] -> T, int16|int32"
+    operands = "T:float32|int8|int16|int32|int64|uint8+float64, int32~ [1*] -> T, int16|int32"
     tflite = "... -> ..."
     new_axis = NewAxis()
 
@@ -70,7 +70,7 @@ class Arg(Movement):
 
     rows: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     shape_inputs = (1,)
-    operands = "float32|bool|int8|int32|uint8, index~ [1*] -> index"
+    operands = "float32|bool|int8|int32|uint8+float64|int64, index~ [1*] -> index"
     new_axis = NewAxis(axes=1)
 
     @cached_property

@@ -107,7 +107,7 @@ class CumSum(AnySizes):
     """
 
     codes = ("CUMSUM",)
-    operands = "T:float32|int32|int64 [...], int32~ [1*] -> T [...]"
+    operands = "T:float32|int32|int64+float64 [...], int32~ [1*] -> T [...]"
     tflite = "... -> ..."
     new_axis = NewAxis(axes=1)
 

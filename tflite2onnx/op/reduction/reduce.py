@@ -28,6 +28,7 @@ class ReductionRule(NamedTuple):
     Attributes:
         node: the ONNX node.
         types: the element types that LiteRT's kernel accepts without quantization.
+        wide: the element types that only TensorFlow's kernel accepts.
         numpy: a function of (array, axis=, keepdims=) with the results of the kernel, up to the
             order of summation of floats.
     """
@@ -35,6 +36,7 @@ class ReductionRule(NamedTuple):
     node: str
     types: str
     numpy: Callable[..., Array]
+    wide: str = "float64"
 
 
 _BLOCK = 16  # the channels of ONNX Runtime's largest block
@@ -117,9 +119,9 @@ class Reduction(DynamicShape, Foldable):
     def check(self) -> None:
         x = self.input(0)
         is_real = is_quantized(x) and self.row.types != "bool"
-        if not is_real and x.dtype.label not in self.row.types.split():
-            listed = join_alternatives(self.row.types.split())
-            raise OperatorError(f"{x.name} must be {listed}, got {x.dtype.label}")
+        types = self.list_types(self.row.types, self.row.wide)
+        if not is_real and x.dtype.label not in types:
+            raise OperatorError(f"{x.name} must be {join_alternatives(types)}, got {x.dtype.label}")
         if self.has_data_dependent_shape:
             self._check_dynamic()
         expect_type(self.output, (x.dtype,))

@@ -26,6 +26,7 @@ class LastAxis(AnySizes):
     keeps_shape = True
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"
+    wide: ClassVar[str] = ""
     new_axis = NewAxis()
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
@@ -35,9 +36,10 @@ class LastAxis(AnySizes):
         x, y = self.input(0), self.output
         if x.rank == 0:
             raise OperatorError(f"{x.name} must have at least one axis, got none")
+        types = self.list_types(self.types, self.wide)
         for tensor in (x, y):
-            if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
-                listed = join_alternatives([*self.types.split(), "quantized"])
+            if not is_quantized(tensor) and tensor.dtype.label not in types:
+                listed = join_alternatives([*types, "quantized"])
                 raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
         if x.dtype is not y.dtype and not (is_quantized(x) and is_quantized(y)):
             raise OperatorError(
@@ -50,6 +52,8 @@ class Exponential(LastAxis):
 
     Passes set the option `stored_last` if ONNX's node must have the last axis, too.
     """
+
+    wide = "float64"
 
     def frames(self) -> Sequence[Frame]:
         if not self.options.get("stored_last"):

@@ -34,6 +34,7 @@ class Same:
         custom: whether `code` is a custom operator.
         through: dtypes that TFLite lacks, and the dtypes that carry their elements between CASTs.
         stays: input dtypes for which the operator keeps its name, with TFLite's options.
+        wide: input dtypes that only TensorFlow's kernel supports; the option `wide_types` says so.
     """
 
     code: str
@@ -44,6 +45,7 @@ class Same:
     custom: bool = False
     through: Mapping[DType, DType] | None = None
     stays: tuple[DType, ...] = ()
+    wide: tuple[DType, ...] = ()
 
     def __call__(self, op: Op) -> Sequence[Op] | None:
         attributes = op.options
@@ -54,9 +56,13 @@ class Same:
         pairs = (each.partition(":") for each in self.options.split())
         options = {ours or name: attributes[name] for name, _, ours in pairs if name in attributes}
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
+        # A file may have an integer in place of a bool.
+        flags = (name for name, usual in fixed.items() if isinstance(usual, bool))
+        options |= {name: bool(options[name]) for name in flags if type(options.get(name)) is int}
         if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
-        table = Options({**fixed, **options})
+        wide = {"wide_types": True} if any(t.dtype in self.wide for t in op.present) else {}
+        table = Options({**fixed, **options, **wide})
         if any(t.dtype in self.stays for t in op.present):
             return [replace(op, options=table)]
         same = replace(op, code=self.code, custom=self.custom, options=table)

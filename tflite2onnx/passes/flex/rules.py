@@ -142,7 +142,7 @@ RULES: Mapping[str, Rule] = {
         for name, code in (("SpaceToDepth", "SPACE_TO_DEPTH"), ("DepthToSpace", "DEPTH_TO_SPACE"))
     },
     # The sequence of elements that need not be sorted is unspecified.
-    "TopKV2": Same("TOPK_V2", through=_ORDERS, stays=_DOUBLE),
+    "TopKV2": Same("TOPK_V2", through=_ORDERS, wide=_DOUBLE),
     "OneHot": Same(
         "ONE_HOT",
         "axis",
@@ -151,29 +151,29 @@ RULES: Mapping[str, Rule] = {
     ),
     "Cast": Same("CAST", needs={"Truncate": False}),
     # Numbers
-    "Sum": Same("SUM", "keep_dims", _REDUCED, through=_WRAPS, stays=_DOUBLE),
-    "Mean": Same("MEAN", "keep_dims", _REDUCED, through=_ROUNDS, stays=_DOUBLE),
-    "Max": Same("REDUCE_MAX", "keep_dims", _REDUCED, through=_ORDERS, stays=_DOUBLE),
-    "Min": Same("REDUCE_MIN", "keep_dims", _REDUCED, through=_ORDERS, stays=_DOUBLE),
-    "Prod": Same("REDUCE_PROD", "keep_dims", _REDUCED, through=_WRAPS, stays=_DOUBLE),
+    "Sum": Same("SUM", "keep_dims", _REDUCED, through=_WRAPS, wide=_DOUBLE),
+    "Mean": Same("MEAN", "keep_dims", _REDUCED, through=_ROUNDS, wide=_DOUBLE),
+    "Max": Same("REDUCE_MAX", "keep_dims", _REDUCED, through=_ORDERS, wide=_DOUBLE),
+    "Min": Same("REDUCE_MIN", "keep_dims", _REDUCED, through=_ORDERS, wide=_DOUBLE),
+    "Prod": Same("REDUCE_PROD", "keep_dims", _REDUCED, through=_WRAPS, wide=_DOUBLE),
     "All": Same("REDUCE_ALL", "keep_dims", _REDUCED),
     "Any": Same("REDUCE_ANY", "keep_dims", _REDUCED),
-    "ArgMax": Same("ARG_MAX", through=_NARROW, stays=_FAR),
-    "ArgMin": Same("ARG_MIN", through=_NARROW, stays=_FAR),
+    "ArgMax": Same("ARG_MAX", through=_NARROW, wide=_FAR),
+    "ArgMin": Same("ARG_MIN", through=_NARROW, wide=_FAR),
     "Cumsum": Same(
         "CUMSUM",
         "exclusive reverse",
         _SCANNED,
         through=_WRAPS,
-        stays=_DOUBLE,
+        wide=_DOUBLE,
     ),
     "AddN": Same("ADD_N", stays=_exclude_types(DType.FLOAT32, DType.INT32)),
     "Atan2": Same("ATAN2", fixed={"broadcasts": True}),
     "Bucketize": Same("BUCKETIZE", "boundaries", {"boundaries": []}),
     "ClipByValue": rewrite_clip_by_value,
-    "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, stays=_DOUBLE),
-    "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, stays=_DOUBLE),
-    "LeakyRelu": Same("LEAKY_RELU", "alpha", {"alpha": 0.2}, through=_ROUNDS, stays=_DOUBLE),
+    "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, wide=_DOUBLE),
+    "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, wide=_DOUBLE),
+    "LeakyRelu": Same("LEAKY_RELU", "alpha", {"alpha": 0.2}, through=_ROUNDS, wide=_DOUBLE),
     **{
         name: Same("BATCH_MATMUL", "adj_x adj_y", _PLAIN, stays=_PRODUCTS)
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
