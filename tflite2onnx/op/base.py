@@ -259,7 +259,8 @@ class Operator:
 
     def list_types(self, types: str, wide: str) -> list[str]:
         """Return the types of LiteRT's kernel, and those that only TensorFlow's kernel supports."""
-        return (f"{types} {wide}" if self.options.get("wide_types") else types).split()
+        listed = f"{types} {wide}" if self.options.get("wide_types") else types
+        return list(dict.fromkeys(listed.split()))
 
     def input(self, index: int) -> Tensor:
         """Return an input; OperatorError if the file omits it."""

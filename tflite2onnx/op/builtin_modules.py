@@ -36,7 +36,7 @@ MODULE_OF = {
         "FlexMatrixSetDiag FlexMatrixSetDiagV2 FlexMatrixSetDiagV3"
     ),
     "flex.elementwise": (
-        "FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddN FlexAddV2 FlexApproximateEqual FlexAsin "
+        "FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexApproximateEqual FlexAsin "
         "FlexAsinh FlexAtan FlexAtanh FlexBitwiseAnd FlexBitwiseOr FlexBitwiseXor FlexCeil "
         "FlexCheckNumerics FlexCheckNumericsV2 FlexCos FlexCosh FlexDeepCopy FlexDiv FlexDivNoNan "
         "FlexElu FlexEnsureShape FlexEqual FlexErf FlexExp FlexExpm1 FlexFloor FlexFloorDiv "
@@ -47,7 +47,7 @@ MODULE_OF = {
         "FlexReciprocal FlexRelu FlexRelu6 FlexRightShift FlexRint FlexRound FlexRsqrt FlexSelu "
         "FlexSigmoid FlexSign FlexSin FlexSinh FlexSnapshot FlexSoftplus FlexSoftsign FlexSqrt "
         "FlexSquare FlexSquaredDifference FlexStopGradient FlexSub FlexTan FlexTanh "
-        "FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py FlexXlogy FlexZerosLike"
+        "FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py FlexXlogy"
     ),
     "flex.fft": (
         "FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D "

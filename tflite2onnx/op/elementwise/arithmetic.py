@@ -8,7 +8,7 @@ MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -25,6 +25,9 @@ from tflite2onnx.quantization.storage import BOUNDS, integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.dimension import broadcast_dims
 from tflite2onnx.utils.suggestions import join_alternatives
+
+# The types of numbers that TensorFlow's kernels support.
+_WIDE = "float64 float16 int8 int16 int64 uint8 uint16 uint32 uint64"
 
 # A function of (builder, type of the inputs, options, *inputs) that emits the nodes of an operator.
 Emit = Callable[..., Value]
@@ -180,7 +183,7 @@ class Unary(Elementwise):
         "SIN": Row(node("Sin"), "float32 float16"),
         "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
         "SQUARE": Row(nodes(square), "float32", np.square),
-        "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like),
+        "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like, f"{_WIDE} bool"),
     }
     steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
 
@@ -355,7 +358,11 @@ class AddN(Elementwise):
 
     rows: ClassVar[Mapping[str, Row]] = {
         # A chain of Add, because Sum does not accept integers.
-        "ADD_N": Row(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
+        "ADD_N": Row(
+            lambda g, dtype, _, *xs: reduce(partial(g.in_compute_type, "Add", dtype), xs),
+            "float32 int32",
+            wide=_WIDE,
+        ),
     }
 
     def check(self) -> None:

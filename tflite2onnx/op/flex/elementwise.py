@@ -7,7 +7,6 @@ particular in double precision.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import (
-    AddN,
     Elementwise,
     Emit,
     Row,
@@ -133,9 +131,8 @@ def _relu6(g: Builder, dtype: DType, x: Operand) -> Value:
     return g.in_compute_type("Min", dtype, positive, g.scalar(6, dtype))
 
 
-def _emit_fill(number: int) -> Emit:
-    """Return an emitter that fills the shape of the input with a number."""
-    return lambda g, dtype, _, x: g.Expand(g.scalar(number, dtype), g.Shape(x))
+def _fill_with_ones(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
+    return g.Expand(g.scalar(1, dtype), g.Shape(x))
 
 
 def _is_finite(g: Builder, dtype: DType, x: Operand) -> Value:
@@ -169,7 +166,7 @@ class FlexUnary(Elementwise):
         "FlexLog1p": Row(_without_options(_log1p), _PRECISE),
         "FlexLogicalNot": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
         "FlexNeg": Row(node("Neg"), _SIGNED, np.negative),
-        "FlexOnesLike": Row(_emit_fill(1), f"{_NUMBERS} bool", np.ones_like),
+        "FlexOnesLike": Row(_fill_with_ones, f"{_NUMBERS} bool", np.ones_like),
         "FlexRelu": Row(_without_options(_relu), _NUMBERS),
         "FlexRelu6": Row(_without_options(_relu6), _NUMBERS),
         "FlexRint": Row(node("Round"), _REAL, np.rint),
@@ -185,7 +182,6 @@ class FlexUnary(Elementwise):
             lambda g, dtype, _, x: g.in_compute_type("Mul", dtype, x, x), _NUMBERS, np.square
         ),
         "FlexTan": Row(_without_options(_node_but_double("Tan", _tan)), _REAL),
-        "FlexZerosLike": Row(_emit_fill(0), f"{_NUMBERS} bool", np.zeros_like),
         # Without gradients, and if their checks succeed, these return their input.
         **{
             f"Flex{name}": Row(node("Identity"), f"{_NUMBERS} bool string", lambda x: x)
@@ -317,17 +313,6 @@ class FlexComparison(Elementwise):
         "FlexLess": Row(comparison("Less"), _NUMBERS, np.less),
         "FlexLessEqual": Row(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
         "FlexNotEqual": Row(not_equal, f"{_NUMBERS} bool string", np.not_equal),
-    }
-
-
-class FlexSum(AddN):
-    """FlexAddN: the sum of any number of inputs."""
-
-    rows: ClassVar[Mapping[str, Row]] = {
-        "FlexAddN": Row(
-            lambda g, dtype, _, *xs: reduce(lambda a, b: g.in_compute_type("Add", dtype, a, b), xs),
-            _NUMBERS,
-        ),
     }
 
 

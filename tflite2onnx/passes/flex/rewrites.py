@@ -34,7 +34,7 @@ class Same:
         custom: whether `code` is a custom operator.
         through: dtypes that TFLite lacks, and the dtypes that carry their elements between CASTs.
         stays: input dtypes for which the operator keeps its name, with TFLite's options.
-        wide: input dtypes that only TensorFlow's kernel supports; the option `wide_types` says so.
+        wide: whether TensorFlow's kernel supports more dtypes; the option `wide_types` says so.
     """
 
     code: str
@@ -45,7 +45,7 @@ class Same:
     custom: bool = False
     through: Mapping[DType, DType] | None = None
     stays: tuple[DType, ...] = ()
-    wide: tuple[DType, ...] = ()
+    wide: bool = False
 
     def __call__(self, op: Op) -> Sequence[Op] | None:
         attributes = op.options
@@ -61,8 +61,7 @@ class Same:
         options |= {name: bool(options[name]) for name in flags if type(options.get(name)) is int}
         if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
-        wide = {"wide_types": True} if any(t.dtype in self.wide for t in op.present) else {}
-        table = Options({**fixed, **options, **wide})
+        table = Options({**fixed, **options, **({"wide_types": True} if self.wide else {})})
         if any(t.dtype in self.stays for t in op.present):
             return [replace(op, options=table)]
         same = replace(op, code=self.code, custom=self.custom, options=table)

@@ -54,14 +54,8 @@ _NARROWER: Mapping[DType, DType] = {
 _RESIZED = dict.fromkeys(
     (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
 )
-_DOUBLE = (DType.FLOAT64,)
 _PRODUCTS = (DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: DType.FLOAT32}
-_FAR = (DType.FLOAT64, DType.INT64)
-
-
-def _exclude_types(*types: DType) -> tuple[DType, ...]:
-    return tuple(dtype for dtype in DType if dtype not in types)
 
 
 def _to_upper_case(name: str) -> str:
@@ -81,7 +75,7 @@ RULES: Mapping[str, Rule] = {
     # Shapes
     "Reshape": Same("RESHAPE", inputs=2),
     "Squeeze": Same("SQUEEZE", "squeeze_dims"),
-    "ZerosLike": Same("ZEROS_LIKE", stays=_exclude_types(DType.FLOAT32, DType.INT32, DType.INT64)),
+    "ZerosLike": Same("ZEROS_LIKE", wide=True),
     # Parts
     "StridedSlice": Same(
         "STRIDED_SLICE", _MASKS, {"offset": False, **dict.fromkeys(_MASKS.split(), 0)}
@@ -142,7 +136,7 @@ RULES: Mapping[str, Rule] = {
         for name, code in (("SpaceToDepth", "SPACE_TO_DEPTH"), ("DepthToSpace", "DEPTH_TO_SPACE"))
     },
     # The sequence of elements that need not be sorted is unspecified.
-    "TopKV2": Same("TOPK_V2", through=_ORDERS, wide=_DOUBLE),
+    "TopKV2": Same("TOPK_V2", through=_ORDERS, wide=True),
     "OneHot": Same(
         "ONE_HOT",
         "axis",
@@ -151,29 +145,29 @@ RULES: Mapping[str, Rule] = {
     ),
     "Cast": Same("CAST", needs={"Truncate": False}),
     # Numbers
-    "Sum": Same("SUM", "keep_dims", _REDUCED, through=_WRAPS, wide=_DOUBLE),
-    "Mean": Same("MEAN", "keep_dims", _REDUCED, through=_ROUNDS, wide=_DOUBLE),
-    "Max": Same("REDUCE_MAX", "keep_dims", _REDUCED, through=_ORDERS, wide=_DOUBLE),
-    "Min": Same("REDUCE_MIN", "keep_dims", _REDUCED, through=_ORDERS, wide=_DOUBLE),
-    "Prod": Same("REDUCE_PROD", "keep_dims", _REDUCED, through=_WRAPS, wide=_DOUBLE),
+    "Sum": Same("SUM", "keep_dims", _REDUCED, through=_WRAPS, wide=True),
+    "Mean": Same("MEAN", "keep_dims", _REDUCED, through=_ROUNDS, wide=True),
+    "Max": Same("REDUCE_MAX", "keep_dims", _REDUCED, through=_ORDERS, wide=True),
+    "Min": Same("REDUCE_MIN", "keep_dims", _REDUCED, through=_ORDERS, wide=True),
+    "Prod": Same("REDUCE_PROD", "keep_dims", _REDUCED, through=_WRAPS, wide=True),
     "All": Same("REDUCE_ALL", "keep_dims", _REDUCED),
     "Any": Same("REDUCE_ANY", "keep_dims", _REDUCED),
-    "ArgMax": Same("ARG_MAX", through=_NARROW, wide=_FAR),
-    "ArgMin": Same("ARG_MIN", through=_NARROW, wide=_FAR),
+    "ArgMax": Same("ARG_MAX", through=_NARROW, wide=True),
+    "ArgMin": Same("ARG_MIN", through=_NARROW, wide=True),
     "Cumsum": Same(
         "CUMSUM",
         "exclusive reverse",
         _SCANNED,
         through=_WRAPS,
-        wide=_DOUBLE,
+        wide=True,
     ),
-    "AddN": Same("ADD_N", stays=_exclude_types(DType.FLOAT32, DType.INT32)),
+    "AddN": Same("ADD_N", wide=True),
     "Atan2": Same("ATAN2", fixed={"broadcasts": True}),
     "Bucketize": Same("BUCKETIZE", "boundaries", {"boundaries": []}),
     "ClipByValue": rewrite_clip_by_value,
-    "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, wide=_DOUBLE),
-    "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, wide=_DOUBLE),
-    "LeakyRelu": Same("LEAKY_RELU", "alpha", {"alpha": 0.2}, through=_ROUNDS, wide=_DOUBLE),
+    "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, wide=True),
+    "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, wide=True),
+    "LeakyRelu": Same("LEAKY_RELU", "alpha", {"alpha": 0.2}, through=_ROUNDS, wide=True),
     **{
         name: Same("BATCH_MATMUL", "adj_x adj_y", _PLAIN, stays=_PRODUCTS)
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
