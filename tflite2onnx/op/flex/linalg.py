@@ -93,10 +93,7 @@ class FlexDeterminant(_Algebra):
     """FlexMatrixDeterminant and FlexLogMatrixDeterminant: the product of elimination pivots."""
 
     codes = ("FlexLogMatrixDeterminant", "FlexMatrixDeterminant")
-    operands = "T:float32|float64 [... n n] -> T, T?"
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape[:-2]] * len(self.op.outputs)
+    operands = "T:float32|float64 [... n n] -> T [...], T? [...]"
 
     def check(self) -> None:
         super().check()

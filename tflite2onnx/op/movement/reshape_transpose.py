@@ -402,10 +402,8 @@ class AsPlanned(AnySizes):
     """Pins the order of axes that the user chose for a tensor (see `interface.pin_orders`)."""
 
     codes = ("AS_PLANNED",)
+    keeps_shape = True
     category = Category.IMPLICIT
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape]
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

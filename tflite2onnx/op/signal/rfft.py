@@ -62,7 +62,19 @@ class Part(AnySizes, Foldable):
         return [inputs[0][..., int(self.op.code == "IMAG")]]
 
 
-class RealFourier(AnySizes):
+class _Transform(Operator):
+    """Base of RFFT2D and its inverse: the second input lists the lengths of both axes."""
+
+    @cached_property
+    def _lengths(self) -> tuple[int, int]:
+        lengths = ints(self, 1)
+        # The kernels require powers of two.
+        if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
+            raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
+        return lengths[0], lengths[1]
+
+
+class RealFourier(_Transform, AnySizes):
     """RFFT2D: the Fourier transform of the last two axes, cropped or zero-padded to a length.
 
     The last axis has only the frequencies up to half of its length. LiteRT computes in double
@@ -72,10 +84,6 @@ class RealFourier(AnySizes):
     codes = ("RFFT2D",)
     shape_inputs = (1,)
     operands = "float32 [... rows columns], int32~ [2] -> float32"
-
-    @cached_property
-    def _lengths(self) -> tuple[int, int]:
-        return _read_powers_of_two(ints(self, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
@@ -119,7 +127,7 @@ class RealFourier(AnySizes):
         return g.Pad(x, g.ints(all_pads), g.scalar(0, DType.FLOAT32))
 
 
-class InverseRealFourier(Operator):
+class InverseRealFourier(_Transform):
     """IRFFT2D: the inverse of RFFT2D, cropped or zero-padded to a length.
 
     Columns are transformed by an inverse DFT. Rows, which have only half of the frequencies, are
@@ -128,10 +136,6 @@ class InverseRealFourier(Operator):
 
     codes = ("IRFFT2D",)
     operands = "float32 [... rows columns 2], any -> float32"
-
-    @cached_property
-    def _lengths(self) -> tuple[int, int]:
-        return _read_powers_of_two(ints(self, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(*complex_shape(self.input(0))[:-2], *self._lengths)]
@@ -161,10 +165,3 @@ def synthesis(width: int) -> Array:
         twice[-1] = 1
     parts = np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
     return parts.reshape(half * _PAIR, width)
-
-
-def _read_powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
-    """Return two lengths; OperatorError unless they are powers of 2, as the kernels require."""
-    if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
-        raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
-    return lengths[0], lengths[1]

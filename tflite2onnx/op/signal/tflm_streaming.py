@@ -71,14 +71,11 @@ class SignalDelay(_Stream):
     """SignalDelay: the input, delayed by a number of samples."""
 
     codes = ("SignalDelay",)
-    operands = "int16, ... -> int16, ..."
+    operands = "int16 [...], ... -> int16 [...], ..."
 
     @property
     def _length(self) -> int:
         return self.option("delay_length", 0, _MOST)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape]
 
     def check(self) -> None:
         _ = self._length, self.samples(DType.INT16)
@@ -318,14 +315,10 @@ class SignalFilterBankSpectralSubtraction(_Stream):
     """
 
     codes = ("SignalFilterBankSpectralSubtraction",)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape] * 2
+    operands = "uint32 [size], ... -> uint32 [size], uint32 [size], ..."
 
     def check(self) -> None:
         size = self.vector(0, DType.UINT32)
-        for tensor in self.outputs(2):
-            expect_type(tensor, (DType.UINT32,))
         self.option("num_channels", size, size)
         self.option("smoothing_bits")
         self.option("spectral_subtraction_bits")

@@ -63,7 +63,7 @@ class AveragePool2D(Pool):
     """
 
     codes = ("AVERAGE_POOL_2D",)
-    steps: ClassVar[Mapping[str, int]] = {"AVERAGE_POOL_2D int16": 1}
+    steps: ClassVar[Mapping[str, int]] = {"AVERAGE_POOL_2D int16": 1, "AvgPool3D int16": 1}
 
     @property
     def quantization(self) -> Declaration:
@@ -123,7 +123,6 @@ class AvgPool3D(_VolumePool, AveragePool2D):
     """AvgPool3D: as AVERAGE_POOL_2D, with a depth axis."""
 
     codes = ("AvgPool3D",)
-    steps: ClassVar[Mapping[str, int]] = {"AvgPool3D int16": 1}
 
 
 class MaxPool3D(_VolumePool, MaxPool2D):
