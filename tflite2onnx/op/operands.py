@@ -110,7 +110,8 @@ class _Known:
         fits = not types or have in types or ("quantized" in types and is_quantized(tensor))
         if not fits or tensor.shape != shape:
             wanted = have if fits else join_alternatives(types)
-            if tensor.shape != shape or operand.axes not in (None, (_MORE,)):
+            single = len(types) == 1 and operand.axes not in (None, (_MORE,))
+            if tensor.shape != shape or single:
                 wanted += f"[{', '.join(map(str, shape))}]"
                 have += str(list(tensor.shape))
             raise OperatorError(f"{tensor.name} must be {wanted}, got {have}")

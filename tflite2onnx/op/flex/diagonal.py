@@ -36,6 +36,7 @@ class _Diagonals(Operator):
         counts: the number of inputs of version 1, and of later versions.
     """
 
+    operands = "T, ... -> T"
     place_of_k = 1
     counts: ClassVar[tuple[int, int]]
 
@@ -137,7 +138,6 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
         x = self.input(0)
         packed = self._find_packed_shape(*self._sides)
         expect(x, (*x.shape[: self._batch], *packed), x.dtype)
-        expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(4), (1,) * self.input(4).rank, x.dtype)
 
@@ -163,7 +163,6 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
         x = self.input(0)
         packed = self._find_packed_shape(*_read_matrix_sides(x.shape))
         expect(self.input(1), (*x.shape[:-2], *packed), x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View, packed: View, *_: View) -> Value:
         return self._place_diagonals(g, packed, self._make_map(*x.shape[-2:]), x, y)
@@ -184,7 +183,6 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
         super().check()
         x = self.input(0)
         self._find_packed_shape(*_read_matrix_sides(x.shape))  # raises OperatorError if invalid
-        expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(2), (1,) * self.input(2).rank, x.dtype)
 

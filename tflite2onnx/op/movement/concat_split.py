@@ -235,7 +235,6 @@ class Split(Movement, Foldable, IndexesAxes):
         for tensor in self.op.outputs:
             expect_type(tensor, (x.dtype,))
         if not self.has_data_dependent_shape:
-            _ = self._sizes  # raises OperatorError if invalid
             return
         expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
         if self.op.code == "SPLIT_V":

@@ -81,8 +81,6 @@ class _Padding(Movement):
         if self.has_data_dependent_shape:
             expect_type(self.input(1), (DType.INT32, DType.INT64))
             expect(self.input(1), (x.rank, 2), self.input(1).dtype)
-        else:
-            _ = self._pads  # raises OperatorError if invalid
         expect_type(self.output, (x.dtype,))
 
     def _order_pads(self, g: Builder, x: View, table: View) -> Value:

@@ -24,8 +24,6 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_equal
 
-_SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
-
 
 class Reverse(Movement, Foldable):
     """REVERSE_V2: reverses whole axes."""
@@ -77,7 +75,7 @@ class ReverseSequence(Movement):
     """REVERSE_SEQUENCE: reverses the first elements of an axis, a number of them for each batch."""
 
     codes = ("REVERSE_SEQUENCE",)
-    keeps_shape = True
+    operands = "T:float32|uint8|int16|int32|int64 [...], index -> T [...]"
 
     @cached_property
     def _axes(self) -> tuple[int, int]:
@@ -99,9 +97,6 @@ class ReverseSequence(Movement):
 
     def check(self) -> None:
         x, lengths, (time, batch) = self.input(0), self.input(1), self._axes
-        expect_type(x, _SEQUENCE_TYPES)
-        expect_type(self.output, (x.dtype,))
-        expect_type(lengths, (DType.INT32, DType.INT64))
         expect(lengths, (x.shape[batch],), lengths.dtype)
         data = lengths.data
         most = np.inf if time in x.symbols else x.shape[time]

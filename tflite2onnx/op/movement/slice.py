@@ -208,6 +208,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     """
 
     codes = ("STRIDED_SLICE",)
+    operands = "T, any, any, any -> T"
     evaluates_dimensions = True
     shape_inputs = (1, 2, 3)
 
@@ -327,8 +328,6 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         return [result]
 
     def check(self) -> None:
-        expect_type(self.output, (self.input(0).dtype,))
-        _ = self._parts  # raises OperatorError if invalid
         if self.has_data_dependent_shape:
             if self.options.offset:
                 raise OperatorError("begin, end and strides must be constant if offset is set")

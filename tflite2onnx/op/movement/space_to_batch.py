@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame, Order, identity
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, expect_type, ints
+from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints
 from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import Movement
@@ -30,6 +30,7 @@ class _Batches(Movement):
     before all second pixels.
     """
 
+    operands = "T, any, any -> T"
     shape_inputs = (1, 2)
     tflite = "... -> ..."
 
@@ -164,11 +165,8 @@ class SpaceToBatch(_Batches):
         return [(batch * prod(self._block), *rest)]
 
     def check(self) -> None:
-        expect_type(self.output, (self.input(0).dtype,))
         if self.has_data_dependent_shape:
             self._check_dynamic()
-            return
-        _ = self._sizes
 
     def count_before_samples(self, outer: Dim) -> Dim | None:
         return outer * prod(self._block)
@@ -232,7 +230,6 @@ class BatchToSpace(_Batches):
             raise OperatorError(
                 f"crops must not exceed the sizes {self._uncropped_sizes}, got {self._edges}"
             )
-        expect_type(self.output, (self.input(0).dtype,))
 
     def count_before_samples(self, outer: Dim) -> Dim | None:
         blocks, rest = divmod(outer, prod(self._block))
@@ -278,6 +275,7 @@ class Blocks(ImageOperator):
     of quantized networks last.
     """
 
+    operands = "T -> T"
     quantization = Moves()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -323,7 +321,6 @@ class DepthToSpace(Blocks):
         x, size = self.sizes(0), self.block()
         if x["C"] % (size * size):
             raise OperatorError(f"channels must be a multiple of {size * size}, got {x['C']}")
-        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()
@@ -347,7 +344,6 @@ class SpaceToDepth(Blocks):
             raise OperatorError(
                 f"height and width must be multiples of {size}, got {x['H']} and {x['W']}"
             )
-        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()

@@ -12,17 +12,12 @@ from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Va
 from tflite2onnx.op.common.checks import (
     axis_of,
     check_element_count,
-    expect,
-    expect_input_count,
-    expect_type,
     integer,
 )
 from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
-
-_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 
 
 class Range(AnySizes, Foldable):
@@ -33,6 +28,7 @@ class Range(AnySizes, Foldable):
     """
 
     codes = ("RANGE",)
+    operands = "T:float32|int32|int64 [], T [], T [] -> T"
     shape_inputs = (0, 1, 2)
 
     @property
@@ -59,8 +55,6 @@ class Range(AnySizes, Foldable):
 
     def _read_scalar(self, index: int) -> Array:
         tensor = self.input(index)
-        expect_type(tensor, _TYPES)
-        expect(tensor, (), self.input(0).dtype)
         if tensor.data is None:
             raise OperatorError(f"{tensor.name} must be constant")
         return tensor.data.astype(tensor.dtype.numpy).reshape(())
@@ -76,14 +70,6 @@ class Range(AnySizes, Foldable):
             sign = 1 if step > 0 else -1
             return [(-((start - limit) * sign // (step * sign)),)]
         return [(self._count,)]
-
-    def check(self) -> None:
-        expect_input_count(self, 3)
-        if self.has_data_dependent_shape:
-            for i in range(3):
-                expect_type(self.input(i), _TYPES)
-                expect(self.input(i), (), self.input(0).dtype)
-        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, *bounds: View) -> Value:
         if not self.has_data_dependent_shape:
