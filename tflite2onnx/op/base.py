@@ -17,7 +17,8 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.operands import infer_shapes, verify_operands
+from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.operands import has_several_outputs, infer_shapes, verify_operands
 from tflite2onnx.quantization.declarations import Declaration, Moves, Real, reads_integers
 from tflite2onnx.quantization.declarations import operands_of as _operands
 from tflite2onnx.quantization.storage import is_quantized
@@ -32,6 +33,16 @@ class Category(Enum):
     TRANSPARENT = "Transparent"  # any order, reads no axis: elementwise
     ATTRIBUTE = "Attribute"  # any order, looks its axes up: concatenation, reduction
     TERMINATE = "Terminate"  # keeps the TFLite order
+
+
+class _DerivedCategory:
+    """The category of a class that states none."""
+
+    def __get__(self, _: Operator | None, cls: type[Operator]) -> Category:
+        if cls.onnx:
+            return Category.IMPLICIT
+        looks_up = "..." in cls.tflite or cls.frames is not Operator.frames
+        return Category.ATTRIBUTE if looks_up else Category.TERMINATE
 
 
 class Unknown:
@@ -52,13 +63,16 @@ class Operator:
     Attributes:
         codes: the TFLite operators that the class converts; custom operators if TFLite's schema
             lacks them.
+        rows: what each of several operators becomes, by its code; `codes` follow from them.
         operands: the types and axes of the operands, in the language of `operands.py`.
-        category: how it uses its axes.
+        category: how it uses its axes; it follows from `onnx`, `tflite` and `frames`, except for
+            Transparent.
         tflite, onnx: the letters of each operand's axes in TFLite's and in ONNX's order, as in
             "NHWC, OHWI, O -> NHWC"; or "... -> ..." if all operands share their axes in any order.
         broadcasts: inputs of lower rank are aligned with the output as in numpy.
-        returns_tuple: `emit` receives and returns a tuple of outputs. (If the operator runs
-            sub-graphs, `emit` also receives their bodies, before the inputs.)
+        returns_tuple: `emit` receives and returns a tuple of outputs; so it does if `operands`
+            declare several. (If the operator runs sub-graphs, `emit` also receives their bodies,
+            before the inputs.)
         keeps_shape: all outputs have the shape of the first input.
         commutes: the codes of the operators whose inputs may change places.
         convolved: the input that a convolution convolves with filters, None for other operators.
@@ -66,6 +80,7 @@ class Operator:
         keeps_sequence: the output has the elements of the first input, in the same sequence.
         repeats_elements: for constant elements every part of the output has the same elements.
         sizes_input: the input that lists the sizes of the output.
+        new_axis: how it counts one more axis in front of all others; see `add_leading_axis`.
         quantization: what it does with stored integers: `Real`, `Integers`, `Moves` or `Product`;
             a property if it depends on the operands.
         fuses_activation: the driver applies `fused_activation_function` to the first output.
@@ -75,8 +90,9 @@ class Operator:
     """
 
     codes: ClassVar[tuple[str, ...]] = ()
+    rows: ClassVar[Mapping[str, Any]] = {}
     operands: ClassVar[str] = ""
-    category: ClassVar[Category] = Category.TERMINATE
+    category: ClassVar[Category] = _DerivedCategory()  # type: ignore[assignment]
     tflite: ClassVar[str] = ""
     onnx: ClassVar[str] = ""
     broadcasts: ClassVar[bool] = False
@@ -89,11 +105,24 @@ class Operator:
     keeps_sequence: ClassVar[bool] = False
     repeats_elements: ClassVar[bool] = False
     sizes_input: ClassVar[int | None] = None
+    new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "rows" in vars(cls):
+            cls.codes = tuple(cls.rows)
+        if "operands" in vars(cls):
+            cls.returns_tuple = has_several_outputs(cls.operands)
 
     def __init__(self, op: Op) -> None:
         self.op = op
         self.options = op.options
+
+    @property
+    def row(self) -> Any:  # noqa: ANN401 - by class
+        """The operator's row of the table `rows`."""
+        return self.rows[self.op.code]
 
     @property
     def quantization(self) -> Declaration:
@@ -180,6 +209,8 @@ class Operator:
         Options and constant inputs count the new axis. The data inputs, and all outputs, get the
         axis. Returns None if the class has no such form.
         """
+        if self.new_axis is not None:
+            return self.new_axis.change_op(self.op)
         if self.broadcasts:
             return self.op, [i for i, t in enumerate(self.op.inputs) if t is not None]
         return None
@@ -230,6 +261,11 @@ class Operator:
     def axis_letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty if the class states none."""
         return _find_operand_letters(self.tflite, operand)
+
+    def list_types(self, types: str, wide: str) -> list[str]:
+        """Return the types of LiteRT's kernel, and those that only TensorFlow's kernel supports."""
+        listed = f"{types} {wide}" if self.options.get("wide_types") else types
+        return list(dict.fromkeys(listed.split()))
 
     def input(self, index: int) -> Tensor:
         """Return an input; OperatorError if the file omits it."""

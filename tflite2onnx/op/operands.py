@@ -7,9 +7,12 @@ in brackets:
 
     float32|quantized   one of these types. `any` is every type, `index` is int32|int64, and
                         `integers` are all signed and unsigned integers of whole bytes
+    float32+float64     types behind + are those of TensorFlow's kernel only: they need the option
+                        `wide_types`
     T, T:index          the type of all operands with this letter; the first may limit it
     ?                   the operand may be absent
     #                   the operand is constant
+    ~                   a constant may have other types and axes
     *                   behind the last type: any number of these operands
     [n 4]               two axes; axes of one name have one size
     [... n]             any axes before the last; `...` are the same axes wherever they stand
@@ -34,7 +37,7 @@ from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.suggestions import join_alternatives
 
-_OPERAND = re.compile(r"([A-Z]?):?([a-z0-9_|]*)([?#*]*) *(?:\[(.*)\])?")
+_OPERAND = re.compile(r"([A-Z]?):?([a-z0-9_|+]*)([?#*~]*) *(?:\[(.*)\])?")
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _TYPES = {"": [], "any": [], "index": ["int32", "int64"], "integers": _INTEGERS}
 _MORE = "..."
@@ -45,6 +48,7 @@ class Operand(NamedTuple):
 
     letter: str
     types: tuple[str, ...]
+    wide: tuple[str, ...]
     marks: str
     axes: tuple[str | int, ...] | None
 
@@ -78,7 +82,7 @@ class _Side(NamedTuple):
     def expect_count(self, number: int) -> None:
         """Raise OperatorError if there are fewer or more operands than declared."""
         most = len(self.operands)
-        least = sum(operand.marks in ("", "#") for operand in self.operands)
+        least = sum({*"?*"}.isdisjoint(operand.marks) for operand in self.operands)
         if number < least or (number > most and not (self.more or self._repeats)):
             range_of = f"{least} to " if least < most else ""
             raise OperatorError(f"it must have {range_of}{count(most, self.kind)}, got {number}")
@@ -87,13 +91,16 @@ class _Side(NamedTuple):
 class _Known:
     """The types and sizes that operands of one operator have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wide: bool = False) -> None:
+        self._wide = wide
         self._types: dict[str, DType] = {}
         self._sizes: dict[str, Sequence[Any]] = {}
 
     def expect(self, operand: Operand, tensor: Tensor) -> None:
         """Raise OperatorError unless a tensor is as declared."""
-        letter, types = operand.letter, operand.types
+        if "~" in operand.marks and tensor.is_constant:
+            return
+        letter, types = operand.letter, operand.types + (operand.wide if self._wide else ())
         if letter in self._types:
             types = (self._types[letter].label,)
         elif letter:
@@ -103,7 +110,8 @@ class _Known:
         fits = not types or have in types or ("quantized" in types and is_quantized(tensor))
         if not fits or tensor.shape != shape:
             wanted = have if fits else join_alternatives(types)
-            if operand.axes is not None:
+            single = len(types) == 1 and operand.axes not in (None, (_MORE,))
+            if tensor.shape != shape or single:
                 wanted += f"[{', '.join(map(str, shape))}]"
                 have += str(list(tensor.shape))
             raise OperatorError(f"{tensor.name} must be {wanted}, got {have}")
@@ -147,14 +155,24 @@ def _parse_operand(text: str) -> Operand:
     if match is None:
         raise ValueError(f"an operand must be a type, marks and axes, got {text!r}")
     letter, types, marks, axes = match.groups()
-    listed = tuple(name for part in types.split("|") for name in _TYPES.get(part, [part]))
+    listed, wide = (
+        tuple(name for part in each.split("|") for name in _TYPES.get(part, [part]))
+        for each in types.partition("+")[::2]
+    )
     numbers = None if axes is None else [int(n) if n.isdecimal() else n for n in axes.split()]
-    return Operand(letter, listed, marks, None if numbers is None else tuple(numbers))
+    return Operand(letter, listed, wide, marks, None if numbers is None else tuple(numbers))
+
+
+def has_several_outputs(declared: str) -> bool:
+    """Return whether there may be several outputs."""
+    _, outputs = _parse_declaration(declared)
+    return len(outputs.operands) + outputs.more > 1 or "*" in outputs.operands[-1].marks
 
 
 def verify_operands(declared: str, op: Op) -> None:
     """Raise OperatorError unless an operator has the operands that its class declares."""
-    known, sides = _Known(), _parse_declaration(declared)
+    known = _Known(wide=bool(op.options.get("wide_types")))
+    sides = _parse_declaration(declared)
     for side, tensors in zip(sides, (op.inputs, op.outputs), strict=True):
         side.expect_count(len(tensors))
         for operand, tensor in side.pair(tensors):

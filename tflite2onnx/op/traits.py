@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from tflite2onnx.graph import Op
-from tflite2onnx.op.base import Operator
+from tflite2onnx.op.base import Category, Operator
+from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, Shape, Tensor
 
 
@@ -14,18 +15,26 @@ class DynamicShape(Operator):
     """An operator whose operands may have dynamic axes, or whose output shapes depend on data.
 
     Attributes:
-        dynamic_axes: the letters of the axes that may be dynamic, or "..." for all axes: their
-            sizes are no part of the nodes that `emit` adds. See `supports_dynamic_axis`.
+        dynamic_axes: the letters of the axes that may be dynamic, their numbers, or "..." for all
+            axes: their sizes are no part of the nodes that `emit` adds. See
+            `supports_dynamic_axis`.
+        matrix_axes: the number of last axes of the first input that may not be dynamic; the axes
+            before them may be.
         shape_inputs: the inputs whose elements determine the shapes of the outputs.
     """
 
-    dynamic_axes: ClassVar[str] = ""
+    dynamic_axes: ClassVar[str | tuple[int, ...]] = ""
+    matrix_axes: ClassVar[int] = 0
     shape_inputs: ClassVar[tuple[int, ...]] = ()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         """Return whether the nodes that `emit` adds are valid for any size of an operand's axis."""
         if self.dynamic_axes == "...":
             return True
+        if self.matrix_axes:
+            return axis < self.input(0).rank - self.matrix_axes
+        if isinstance(self.dynamic_axes, tuple):
+            return axis in self.dynamic_axes
         letters = self.axis_letters(operand)
         return bool(letters) and letters[axis] in self.dynamic_axes
 
@@ -45,6 +54,26 @@ class DynamicShape(Operator):
         It is called once, while sizes are dimensions. In `emit` they are numbers and names.
         """
         return {}
+
+
+class AnySizes(DynamicShape):
+    """An operator whose nodes are valid for any sizes of all axes."""
+
+    dynamic_axes = "..."
+
+
+class Movement(AnySizes):
+    """An operator that only moves stored elements."""
+
+    quantization = Moves()
+
+
+class Pointwise(AnySizes):
+    """An operator that computes each element of its first input on its own."""
+
+    category = Category.TRANSPARENT
+    tflite = "... -> ..."
+    keeps_shape = True
 
 
 class Foldable(Operator):

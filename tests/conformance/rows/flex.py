@@ -221,7 +221,7 @@ ROWS = (
             bounds=_BOUNDS,
             reference=UNARY[_tensorflow_name(code)],
         )
-        for code, row in {**FlexUnary.rows, **FlexCheck.rows}.items()
+        for code, row in {**test_elementwise.ZEROS, **FlexUnary.rows, **FlexCheck.rows}.items()
     ),
     *(
         Row(

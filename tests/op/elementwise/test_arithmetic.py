@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tests.support import Converted, Tensor
-    from tflite2onnx.op.elementwise.arithmetic import ElementwiseRule
+    from tflite2onnx.op.elementwise.arithmetic import Row
 
 Array = np.ndarray[Any, Any]
 Ranges = dict[str, tuple[float, float]]
@@ -54,7 +54,7 @@ INEXACT = {"COS": 1e-3, "SIN": 1e-3}
 UNWRITTEN = {("NOT_EQUAL", "int16")}
 
 
-def list_lines(table: Mapping[str, ElementwiseRule]) -> list[tuple[str, str]]:
+def list_lines(table: Mapping[str, Row]) -> list[tuple[str, str]]:
     """Return each operator of a table with each of its types."""
     pairs = [(code, dtype) for code, row in table.items() for dtype in row.types.split()]
     return [pair for pair in pairs if pair not in UNWRITTEN]

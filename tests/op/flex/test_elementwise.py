@@ -18,7 +18,6 @@ from tflite2onnx.op.flex.elementwise import (
     FlexBinary,
     FlexCheck,
     FlexComparison,
-    FlexSum,
     FlexUnary,
 )
 
@@ -116,7 +115,9 @@ BINARY: dict[str, Callable[..., Any]] = {
     "Less": np.less,
     "LessEqual": np.less_equal,
 }
-ROWS = {**FlexUnary.rows, **FlexCheck.rows, **FlexBinary.rows, **FlexComparison.rows}
+# ZEROS_LIKE, which has the types of OnesLike.
+ZEROS = {"FlexZerosLike": FlexUnary.rows["FlexOnesLike"]}
+ROWS = {**ZEROS, **FlexUnary.rows, **FlexCheck.rows, **FlexBinary.rows, **FlexComparison.rows}
 NOT_BY_0 = {"RealDiv", "Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"}
 LOW = {
     "Acosh": 1,
@@ -197,7 +198,7 @@ def test_binary(name: str, dtype: str) -> None:
     check_reference(model(name, [a, b], want), [a, b], [want], tolerance=bound)
 
 
-@pytest.mark.parametrize("dtype", FlexSum.rows["FlexAddN"].types.split())
+@pytest.mark.parametrize("dtype", FlexBinary.rows["FlexAddV2"].types.split())
 def test_add_n(dtype: str) -> None:
     inputs = [operand("", dtype, (3, 5), i) for i in range(3)]
     want = np.asarray(sum(inputs), dtype)

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tflite2onnx.graph import Op, Options
+
+
+class NewAxis(NamedTuple):
+    """How an operator counts one more axis in front of all others.
+
+    Attributes:
+        entries: the entry of the new axis in each constant input that has an entry for every axis.
+        axes: the constant input that lists axes.
+        option: the option that is an axis.
+        data: the inputs that get the axis; all inputs if there are none.
+    """
+
+    entries: Mapping[int, ArrayLike] | None = None
+    axes: int | None = None
+    option: str = ""
+    data: tuple[int, ...] = (0,)
+
+    def change_op(self, op: Op) -> tuple[Op, Collection[int]] | None:
+        """Return the operator with one more axis, and its data inputs, or None."""
+        changed: Op | None = shift_axis_option(op, self.option) if self.option else op
+        if changed and self.axes is not None:
+            changed = shift_axes_input(changed, self.axes)
+        changed = changed and prepend_entries(changed, self.entries or {})
+        return None if changed is None else (changed, self.data or range(len(op.inputs)))
 
 
 def shift_axis_option(op: Op, name: str = "axis") -> Op:
@@ -26,7 +52,7 @@ def shift_axes_input(op: Op, index: int) -> Op | None:
     return replace(op, inputs=(*op.inputs[:index], shifted, *op.inputs[index + 1 :]))
 
 
-def prepend_entries(op: Op, entries: dict[int, ArrayLike]) -> Op | None:
+def prepend_entries(op: Op, entries: Mapping[int, ArrayLike]) -> Op | None:
     """Return an operator whose constant inputs have an entry for an axis in front of all others.
 
     `entries` has the new entry of each input. Returns None if an input is not constant.

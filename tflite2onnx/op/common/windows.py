@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,16 +11,18 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, is_known
+
+_PADDINGS = ("UNKNOWN", "SAME", "VALID")  # TfLitePadding
+_ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")  # TfLiteFusedActivation
 
 
 class ImageOperator(DynamicShape):
     """The base of convolutions, pooling, resizing and block shuffling."""
 
-    category = Category.IMPLICIT
     tflite = "NHWC -> NHWC"
     onnx = "NCHW -> NCHW"
     dynamic_axes = "N"
@@ -37,6 +40,10 @@ class ImageOperator(DynamicShape):
         if operand not in self._known_sizes:
             self._known_sizes[operand] = self._read_sizes(operand)
         return self._known_sizes[operand]
+
+    def image_sizes(self, operand: int) -> Shape:
+        """Return the sizes of the axes D, H and W that an operand has; errors as `sizes`."""
+        return tuple(size for letter, size in self.sizes(operand).items() if letter in "DHW")
 
     def _read_sizes(self, operand: int) -> Mapping[str, int]:
         tensor = self.output if operand < 0 else self.input(operand)
@@ -283,3 +290,31 @@ def build_window(
     if padding not in ("SAME", "VALID", "EXPLICIT"):
         raise OperatorError(f"the padding must be SAME, VALID or EXPLICIT, got {padding}")
     return Window(kernel, strides, dilations, same=padding == "SAME", pads=pads)
+
+
+def read_int32_fields(operator: Operator, count: int) -> tuple[int, ...]:
+    """Return the first `count` options of an operator of MediaPipe: int32 fields of a C struct.
+
+    Raises:
+        OperatorError: the options are too short.
+    """
+    raw = operator.op.custom_options
+    if len(raw) < 4 * count:
+        raise OperatorError(f"its options must have {4 * count} bytes or more, got {len(raw)}")
+    return struct.unpack(f"<{count}i", raw[: 4 * count])
+
+
+def padding_of(number: int) -> str:
+    """Return the name of a TfLitePadding."""
+    return _find_name(number, _PADDINGS, "padding")
+
+
+def activation_of(number: int) -> str:
+    """Return the name of a TfLiteFusedActivation."""
+    return _find_name(number, _ACTIVATIONS, "activation function")
+
+
+def _find_name(number: int, names: tuple[str, ...], what: str) -> str:
+    if not 0 <= number < len(names):
+        raise OperatorError(f"the {what} must be below {len(names)}, got {number}")
+    return names[number]

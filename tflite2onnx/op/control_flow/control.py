@@ -8,21 +8,20 @@ from tflite2onnx.builder.builder import Body, Builder, Value, View
 from tflite2onnx.graph import Graph, Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape
-from tflite2onnx.op.traits import DynamicShape, RunsSubgraphs
+from tflite2onnx.op.traits import AnySizes, RunsSubgraphs
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 
 
-class Control(DynamicShape, RunsSubgraphs):
+class Control(AnySizes, RunsSubgraphs):
     """The base of If and While: a value keeps one axis order, inside and outside sub-graphs."""
 
     category = Category.TRANSPARENT
     returns_tuple = True
     # An operand that goes through sub-graphs has the same scale everywhere.
     quantization = Moves(keeps_scales=True)
-    dynamic_axes = "..."
 
 
 class If(Control):

@@ -10,7 +10,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.fixed_point import Slopes, slopes
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, node, nodes
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, node, nodes
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
@@ -66,39 +66,30 @@ def _copy_input(_: Builder, x: View) -> Value:
 class Activation(Elementwise):
     """An activation function that is not fused."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "ELU": ElementwiseRule(node("Elu"), "float32"),
-        "GELU": ElementwiseRule(
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ELU": Row(node("Elu"), "float32"),
+        "GELU": Row(
             lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
             "float32 float16",
         ),
-        "LOGISTIC": ElementwiseRule(node("Sigmoid"), "float32 float16 bfloat16"),
-        "TANH": ElementwiseRule(node("Tanh"), "float32 float16 bfloat16"),
-    }
-    codes = tuple(rows)
-    # The kernels interpolate in tables.
-    steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
-
-
-class HardSigmoid(Elementwise):
-    """HARD_SIGMOID: alpha * x + beta, limited to 0 and 1; `fuse_activations` makes it."""
-
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "HARD_SIGMOID": ElementwiseRule(
+        # Limits alpha * x + beta to 0 and 1; `fuse_activations` makes it.
+        "HARD_SIGMOID": Row(
             lambda g, _, options, x: g.HardSigmoid(x, alpha=options.alpha, beta=options.beta),
             "float32",
-        )
+        ),
+        "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
+        "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
     }
-    codes = tuple(rows)
+    # The kernels interpolate in tables.
+    steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
 
 
 class LeakyRelu(Elementwise):
     """LEAKY_RELU: x where it is not negative, else x * alpha."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "LEAKY_RELU": ElementwiseRule(node("LeakyRelu"), "float32")
+    rows: ClassVar[Mapping[str, Row]] = {
+        "LEAKY_RELU": Row(node("LeakyRelu"), "float32", wide="float64")
     }
-    codes = tuple(rows)
 
     def check(self) -> None:
         super().check()
@@ -127,10 +118,7 @@ class Bounded(Elementwise):
     stored integers.
     """
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = dict.fromkeys(
-        BOUNDS, ElementwiseRule(nodes(_copy_input), "float32")
-    )
-    codes = tuple(rows)
+    rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(BOUNDS, Row(nodes(_copy_input), "float32"))
     quantization = Integers(equal_scales=True)
 
     @property
@@ -141,10 +129,7 @@ class Bounded(Elementwise):
 class PRelu(Elementwise):
     """PRELU: x where it is not negative, else x * alpha; alpha broadcasts to x."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "PRELU": ElementwiseRule(node("PRelu"), "float32")
-    }
-    codes = tuple(rows)
+    rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(node("PRelu"), "float32")}
     arity = 2
 
     def check(self) -> None:

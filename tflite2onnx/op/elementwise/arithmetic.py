@@ -8,7 +8,7 @@ MAXIMUM and MINIMUM of NaN and b are b, and SIGN of NaN is 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_scales
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import BOUNDS, integer_range, is_quantized
@@ -26,16 +26,20 @@ from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.dimension import broadcast_dims
 from tflite2onnx.utils.suggestions import join_alternatives
 
+# The types of numbers that TensorFlow's kernels support.
+_WIDE = "float64 float16 int8 int16 int64 uint8 uint16 uint32 uint64"
+
 # A function of (builder, type of the inputs, options, *inputs) that emits the nodes of an operator.
 Emit = Callable[..., Value]
 
 
-class ElementwiseRule(NamedTuple):
+class Row(NamedTuple):
     """An elementwise operator.
 
     Attributes:
         emit: a function of (builder, type of the inputs, the operator's options, *inputs).
         types: the element types that LiteRT's kernel accepts without quantization.
+        wide: the element types that only TensorFlow's kernel accepts.
         numpy: a NumPy function whose results are exactly those of the kernel, or None. The
             function may return None where the kernel would fail.
     """
@@ -43,6 +47,7 @@ class ElementwiseRule(NamedTuple):
     emit: Emit
     types: str
     numpy: Callable[..., Any] | None = None
+    wide: str = ""
 
 
 def node(op_type: str) -> Emit:
@@ -69,7 +74,7 @@ def clip_to_activation(name: str, array: Array) -> Array:
     return array if least is None else np.clip(array, least, most)
 
 
-class Elementwise(DynamicShape, Foldable):
+class Elementwise(AnySizes, Foldable):
     """A function of each element; inputs broadcast.
 
     Attributes:
@@ -81,15 +86,9 @@ class Elementwise(DynamicShape, Foldable):
     category = Category.TRANSPARENT
     tflite = "... -> ..."
     broadcasts = True
-    dynamic_axes = "..."
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {}
+    rows: ClassVar[Mapping[str, Row]] = {}
     arity: ClassVar[int] = 1
     makes: ClassVar[DType | None] = None
-
-    @property
-    def row(self) -> ElementwiseRule:
-        """The operator's row of its table."""
-        return self.rows[self.op.code]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [broadcast_dims(*(self.input(i).shape for i in range(len(self.op.inputs))))]
@@ -101,7 +100,7 @@ class Elementwise(DynamicShape, Foldable):
     def check_operands(self) -> None:
         """Raise OperatorError unless the types and shapes of the inputs suit the kernel."""
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
-        types, accepted = self.types(), self.row.types.split()
+        types, accepted = self.types(), self.list_types(self.row.types, self.row.wide)
         if len(types) != 1 or any(
             self._find_effective_dtype(t).label not in accepted for t in inputs
         ):
@@ -123,7 +122,7 @@ class Elementwise(DynamicShape, Foldable):
         return tensor.dtype if in_file_types else effective(tensor)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        return self.row.emit(g, xs[0].dtype, self.options, *xs)
+        return self.rows[self.op.code].emit(g, xs[0].dtype, self.options, *xs)
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
         # NumPy would read bfloat16, which is stored as its bits, as integers, and would write to an
@@ -172,21 +171,20 @@ def _make_zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
 class Unary(Elementwise):
     """An elementwise function of one input."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "ABS": ElementwiseRule(node("Abs"), "float32 int16 int32", np.abs),
-        "CEIL": ElementwiseRule(node("Ceil"), "float32", np.ceil),
-        "COS": ElementwiseRule(node("Cos"), "float32 float16"),
-        "EXP": ElementwiseRule(node("Exp"), "float32"),
-        "FLOOR": ElementwiseRule(node("Floor"), "float32 float16 bfloat16", np.floor),
-        "LOGICAL_NOT": ElementwiseRule(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "ROUND": ElementwiseRule(node("Round"), "float32 float16 bfloat16", np.round),
-        "SIGN": ElementwiseRule(node("Sign"), "float32 float64 int32"),
-        "SIN": ElementwiseRule(node("Sin"), "float32 float16"),
-        "SQRT": ElementwiseRule(node("Sqrt"), "float32", np.sqrt),
-        "SQUARE": ElementwiseRule(nodes(square), "float32", np.square),
-        "ZEROS_LIKE": ElementwiseRule(_make_zeros, "float32 int32 int64", np.zeros_like),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ABS": Row(node("Abs"), "float32 int16 int32", np.abs),
+        "CEIL": Row(node("Ceil"), "float32", np.ceil),
+        "COS": Row(node("Cos"), "float32 float16"),
+        "EXP": Row(node("Exp"), "float32"),
+        "FLOOR": Row(node("Floor"), "float32 float16 bfloat16", np.floor),
+        "LOGICAL_NOT": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "ROUND": Row(node("Round"), "float32 float16 bfloat16", np.round),
+        "SIGN": Row(node("Sign"), "float32 float64 int32"),
+        "SIN": Row(node("Sin"), "float32 float16"),
+        "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
+        "SQUARE": Row(nodes(square), "float32", np.square),
+        "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like, f"{_WIDE} bool"),
     }
-    codes = tuple(rows)
     steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
 
 
@@ -197,11 +195,10 @@ class Unbounded(Elementwise):
     represent, and RSQRT of 0 is the largest one. The kernel of RSQRT fails for negative numbers.
     """
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "LOG": ElementwiseRule(nodes(lambda g, x: g.Log(x)), "float32"),
-        "RSQRT": ElementwiseRule(nodes(reciprocal_root), "float32"),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "LOG": Row(nodes(lambda g, x: g.Log(x)), "float32"),
+        "RSQRT": Row(nodes(reciprocal_root), "float32"),
     }
-    codes = tuple(rows)
     # The kernel interpolates in a table, in which the logarithm is steep near 0.
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
@@ -259,17 +256,14 @@ class Binary(Elementwise):
 
     arity = 2
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "DIV": ElementwiseRule(node("Div"), "float32 int32", _divide_constants),
-        "LOGICAL_AND": ElementwiseRule(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
-        "LOGICAL_OR": ElementwiseRule(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "MUL": ElementwiseRule(
-            node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply
-        ),
-        "POW": ElementwiseRule(node("Pow"), "float32 int32"),
-        "SQUARED_DIFFERENCE": ElementwiseRule(nodes(squared_difference), "float32 int32"),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "DIV": Row(node("Div"), "float32 int32", _divide_constants),
+        "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
+        "POW": Row(node("Pow"), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(nodes(squared_difference), "float32 int32"),
     }
-    codes = tuple(rows)
     commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL", "SQUARED_DIFFERENCE")
 
 
@@ -282,11 +276,10 @@ class Sum(Elementwise):
 
     arity = 2
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "ADD": ElementwiseRule(node("Add"), "float32 float16 int16 int32 int64", np.add),
-        "SUB": ElementwiseRule(node("Sub"), "float32 int32 int64", np.subtract),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
+        "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
     }
-    codes = tuple(rows)
     commutes = ("ADD",)
 
     @cached_property
@@ -327,11 +320,11 @@ class Extreme(Elementwise):
     arity = 2
     quantization = Integers()
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "MAXIMUM": ElementwiseRule(node("Max"), _ORDERED, elementwise_maximum),
-        "MINIMUM": ElementwiseRule(node("Min"), _ORDERED, elementwise_minimum),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "MAXIMUM": Row(node("Max"), _ORDERED, elementwise_maximum),
+        "MINIMUM": Row(node("Min"), _ORDERED, elementwise_minimum),
     }
-    codes = commutes = tuple(rows)
+    commutes = tuple(rows)
 
 
 class OfIntegers(Elementwise):
@@ -340,16 +333,13 @@ class OfIntegers(Elementwise):
     arity = 2
     quantization = Integers(in_file_types=True)
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "BITWISE_XOR": ElementwiseRule(
+    rows: ClassVar[Mapping[str, Row]] = {
+        "BITWISE_XOR": Row(
             node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
-        "FLOOR_DIV": ElementwiseRule(
-            _floor_div, "float32 int8 int16 int32", _floor_divide_constants
-        ),
-        "FLOOR_MOD": ElementwiseRule(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
+        "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divide_constants),
+        "FLOOR_MOD": Row(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
     }
-    codes = tuple(rows)
     commutes = ("BITWISE_XOR",)
 
 
@@ -358,22 +348,22 @@ class Negation(Elementwise):
 
     quantization = Integers(in_file_types=True)
     evaluates_dimensions = True
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "NEG": ElementwiseRule(
-            node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative
-        ),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
     }
-    codes = tuple(rows)
 
 
 class AddN(Elementwise):
     """ADD_N: the sum of any number of inputs."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
+    rows: ClassVar[Mapping[str, Row]] = {
         # A chain of Add, because Sum does not accept integers.
-        "ADD_N": ElementwiseRule(nodes(lambda g, *xs: reduce(g.Add, xs)), "float32 int32"),
+        "ADD_N": Row(
+            lambda g, dtype, _, *xs: reduce(partial(g.in_compute_type, "Add", dtype), xs),
+            "float32 int32",
+            wide=_WIDE,
+        ),
     }
-    codes = tuple(rows)
 
     def check(self) -> None:
         if len(self.op.inputs) < 2:

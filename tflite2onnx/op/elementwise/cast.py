@@ -7,7 +7,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import Foldable, Pointwise
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.storage import integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType
@@ -32,7 +32,7 @@ _SIZES = 32  # sizes are at least as wide
 _FLOAT32_BITS = 24  # float32 represents all integers of so many bits
 
 
-class Cast(DynamicShape, Foldable):
+class Cast(Pointwise, Foldable):
     """CAST: floats are truncated and saturated to integers; NaN becomes the largest integer.
 
     Wide integers are cast to narrower ones by dropping bits. The types are those of the tensors,
@@ -41,10 +41,6 @@ class Cast(DynamicShape, Foldable):
 
     codes = ("CAST",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.TRANSPARENT
-    keeps_shape = True
-    tflite = "... -> ..."
     quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
@@ -113,7 +109,7 @@ def _saturate_constant(x: Array, target: DType) -> Array:
     return np.where(is_below, clamped.astype(target.numpy), np.array(high, target.numpy))
 
 
-class Dequantize(DynamicShape):
+class Dequantize(Pointwise):
     """DEQUANTIZE: to float32; the driver dequantizes integers, `emit` casts float16.
 
     Constants are the weights of products of float data ("weight only"). LiteRT dequantizes them
@@ -124,10 +120,6 @@ class Dequantize(DynamicShape):
 
     codes = ("DEQUANTIZE",)
     quantization = Real(folds=True)
-    dynamic_axes = "..."
-    category = Category.TRANSPARENT
-    keeps_shape = True
-    tflite = "... -> ..."
 
     def check(self) -> None:
         expect_input_count(self, 1)

@@ -1,15 +1,18 @@
-"""Comparisons of elements. Comparisons with NaN are false, except NOT_EQUAL."""
+"""Comparisons of elements, and BUCKETIZE. Comparisons with NaN are false, except NOT_EQUAL."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row
+from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.quantization.storage import Storage, integer_range
 from tflite2onnx.tensor import Array, DType
@@ -53,17 +56,14 @@ class Comparison(Elementwise):
     evaluates_dimensions = True
     makes = DType.BOOL
     quantization = Integers()
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "EQUAL": ElementwiseRule(comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
-        "GREATER": ElementwiseRule(comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
-        "GREATER_EQUAL": ElementwiseRule(comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
-        "LESS": ElementwiseRule(comparison("Less"), f"{_TYPES} bfloat16", np.less),
-        "LESS_EQUAL": ElementwiseRule(comparison("LessOrEqual"), _TYPES, np.less_equal),
-        "NOT_EQUAL": ElementwiseRule(
-            not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)
-        ),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "EQUAL": Row(comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
+        "GREATER": Row(comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
+        "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
+        "LESS": Row(comparison("Less"), f"{_TYPES} bfloat16", np.less),
+        "LESS_EQUAL": Row(comparison("LessOrEqual"), _TYPES, np.less_equal),
+        "NOT_EQUAL": Row(not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)),
     }
-    codes = tuple(rows)
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         raw = xs[0].dtype is DType.INT16 and self.op.code in _ORDERED
@@ -73,7 +73,7 @@ class Comparison(Elementwise):
         operands = [g.cast(x, DType.INT32) for x in xs]
         if not (np.array_equal(one, other) and _is_increasing(one, xs[0].dtype)):
             operands = [g.Gather(table, x) for table, x in zip(tables, operands, strict=True)]
-        return self.row.emit(g, DType.INT32, self.options, *operands)
+        return self.rows[self.op.code].emit(g, DType.INT32, self.options, *operands)
 
 
 def comparable_integers(stored: Storage) -> Array:
@@ -103,3 +103,32 @@ def _list_integers(dtype: DType) -> Array:
 def _is_increasing(table: Array, dtype: DType) -> bool:
     """Return whether larger integers have larger entries."""
     return bool((np.diff(table[np.argsort(_list_integers(dtype))]) > 0).all())
+
+
+class Bucketize(Pointwise):
+    """BUCKETIZE: the number of sorted boundaries that are not larger than each element.
+
+    Boundaries are float32, and integers are compared with them as float32. NaN is in the last
+    bucket.
+    """
+
+    codes = ("BUCKETIZE",)
+    operands = "float32|float64|int32|int64 -> int32"
+
+    def check(self) -> None:
+        boundaries = tuple(self.options.boundaries or ())
+        if not all(a <= b for a, b in pairwise(boundaries)):  # not a number is neither
+            raise OperatorError(f"boundaries must be sorted, got {list(boundaries)}")
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        compute_type = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+        boundaries = np.asarray(self.options.boundaries or (), np.float32).astype(
+            compute_type.numpy
+        )
+        if not boundaries.size:
+            return g.Expand(g.scalar(0, DType.INT32), g.runtime_shape(y.sizes, x))
+        column = g.Unsqueeze(g.recast(x, x.dtype, compute_type), g.ints([x.rank]))
+        # GreaterOrEqual would be false for NaN.
+        reached = g.Not(g.Less(column, boundaries))
+        count = g.reduce("ReduceSum", g.cast(reached, DType.INT64), [x.rank], keepdims=False)
+        return g.cast(count, DType.INT32)

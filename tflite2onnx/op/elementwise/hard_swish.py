@@ -15,7 +15,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.fixed_point import are_narrow
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, nodes
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, nodes
 from tflite2onnx.op.indexing.hash_table import look_up
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import encode_constant, integer_range
@@ -29,10 +29,9 @@ _KNEE = 3  # from here on HARD_SWISH is the identity
 class HardSwish(Elementwise):
     """HARD_SWISH: x * relu6(x + 3) / 6; stored integers are looked up in a table."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "HARD_SWISH": ElementwiseRule(nodes(lambda g, x: g.hard_swish(x)), "float32")
+    rows: ClassVar[Mapping[str, Row]] = {
+        "HARD_SWISH": Row(nodes(lambda g, x: g.hard_swish(x)), "float32")
     }
-    codes = tuple(rows)
 
     @cached_property
     def table(self) -> Array | None:

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.common.fixed_point import Slopes, are_narrow, reciprocal, slopes
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real, has_one_scale
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import (
@@ -28,7 +28,7 @@ from tflite2onnx.tensor import DType, Quantization, Tensor
 _BITS = range(2, 17)
 
 
-class Quantize(DynamicShape):
+class Quantize(Pointwise):
     """QUANTIZE: to integers with a scale, as the driver does for the output of every operator.
 
     XNNPACK multiplies real numbers by the reciprocal of the scale, and ONNX divides them by the
@@ -46,10 +46,6 @@ class Quantize(DynamicShape):
 
     codes = ("QUANTIZE",)
     steps: ClassVar[Mapping[str, int]] = {"QUANTIZE int32": 1}  # see ties above
-    dynamic_axes = "..."
-    category = Category.TRANSPARENT
-    keeps_shape = True
-    tflite = "... -> ..."
 
     def check(self) -> None:
         expect_input_count(self, 1)
@@ -136,7 +132,7 @@ def _quantize_to_int32(g: Builder, y: View, x: View) -> Value:
     return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
 
 
-class FakeQuant(DynamicShape):
+class FakeQuant(Pointwise):
     """FAKE_QUANT: quantizes real numbers to `num_bits` bits from `min` to `max`, and dequantizes.
 
     The range is shifted so that 0 is representable, as NudgeQuantizationRange and FakeQuantizeArray
@@ -144,11 +140,7 @@ class FakeQuant(DynamicShape):
     """
 
     codes = ("FAKE_QUANT",)
-    dynamic_axes = "..."
-    category = Category.TRANSPARENT
     operands = "float32 -> float32"
-    keeps_shape = True
-    tflite = "... -> ..."
 
     def check(self) -> None:
         options = self.options

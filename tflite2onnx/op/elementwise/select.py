@@ -9,13 +9,12 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
 from tflite2onnx.op.base import Category, OutputShape
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, Shape
 from tflite2onnx.utils.dimension import broadcast_dims
 
 
-class Select(DynamicShape, Foldable):
+class Select(Movement, Foldable):
     """x where the condition is true, else y.
 
     SELECT broadcasts the condition only, along the first axis: a condition for each row of x.
@@ -24,13 +23,11 @@ class Select(DynamicShape, Foldable):
 
     codes = ("SELECT", "SELECT_V2")
     evaluates_dimensions = True
-    dynamic_axes = "..."
     category = Category.TRANSPARENT
     operands = "bool, T, T -> T"
     tflite = "... -> ..."
     broadcasts = True
     # The kernel copies stored elements, whatever their scales are.
-    quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         # The kernels copy one element to an output of the declared rank.

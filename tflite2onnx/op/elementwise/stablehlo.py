@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, ElementwiseRule, Emit, node
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row, node
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
@@ -75,25 +75,16 @@ class Bits(Elementwise):
     """Functions of two inputs, which must not be quantized."""
 
     arity = 2
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "ATAN2": ElementwiseRule(_compute_atan2, "float32 float16 bfloat16"),
-        "RIGHT_SHIFT": ElementwiseRule(_shift_right, "int8 uint8 int16 uint16 int32 uint32"),
-        "STABLEHLO_ADD": ElementwiseRule(_choose_by_dtype("Or", "Add"), f"bool {_NUMBERS}", np.add),
-        "STABLEHLO_AND": ElementwiseRule(
-            _choose_by_dtype("And", "BitwiseAnd"), _BITS, np.bitwise_and
-        ),
-        "STABLEHLO_MAXIMUM": ElementwiseRule(
-            _choose_by_dtype("Or", "Max"), f"bool {_NUMBERS}", np.maximum
-        ),
-        "STABLEHLO_MINIMUM": ElementwiseRule(
-            _choose_by_dtype("And", "Min"), f"bool {_NUMBERS}", np.minimum
-        ),
-        "STABLEHLO_MULTIPLY": ElementwiseRule(
-            _choose_by_dtype("And", "Mul"), f"bool {_NUMBERS}", np.multiply
-        ),
-        "STABLEHLO_SHIFT_LEFT": ElementwiseRule(_shift_left, "int8 int16 int32"),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "ATAN2": Row(_compute_atan2, "float32 float16 bfloat16"),
+        "RIGHT_SHIFT": Row(_shift_right, "int8 uint8 int16 uint16 int32 uint32"),
+        "STABLEHLO_ADD": Row(_choose_by_dtype("Or", "Add"), f"bool {_NUMBERS}", np.add),
+        "STABLEHLO_AND": Row(_choose_by_dtype("And", "BitwiseAnd"), _BITS, np.bitwise_and),
+        "STABLEHLO_MAXIMUM": Row(_choose_by_dtype("Or", "Max"), f"bool {_NUMBERS}", np.maximum),
+        "STABLEHLO_MINIMUM": Row(_choose_by_dtype("And", "Min"), f"bool {_NUMBERS}", np.minimum),
+        "STABLEHLO_MULTIPLY": Row(_choose_by_dtype("And", "Mul"), f"bool {_NUMBERS}", np.multiply),
+        "STABLEHLO_SHIFT_LEFT": Row(_shift_left, "int8 int16 int32"),
     }
-    codes = tuple(rows)
 
     def check(self) -> None:
         super().check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflite2onnx.op.base import Builder, Value, View
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 _COLORS = 3
@@ -11,11 +11,10 @@ _REAL = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16)
 _IMAGE = 3  # axes: height, width, channels
 
 
-class _Colors(DynamicShape):
+class _Colors(AnySizes):
     """Base class: an image, and optionally a scalar, to an image."""
 
     keeps_shape = True
-    dynamic_axes = "..."
 
 
 class FlexColors(_Colors):
@@ -46,13 +45,12 @@ class FlexAdjustColors(_Colors):
         return g.Concat(*_to_colors(g, dtype, hue, saturation, value), axis=-1)
 
 
-class FlexAdjustContrast(DynamicShape):
+class FlexAdjustContrast(AnySizes):
     """FlexAdjustContrastv2: multiply the difference of each pixel from the mean of its image."""
 
     codes = ("FlexAdjustContrastv2",)
     operands = "T:float32|float64|float16 [... height width channels], float32 [] -> T"
     keeps_shape = True
-    dynamic_axes = "..."
 
     def emit(self, g: Builder, y: View, x: View, factor: View) -> Value:
         mean = g.reduce("ReduceMean", x, [x.rank - 3, x.rank - 2], keepdims=True)

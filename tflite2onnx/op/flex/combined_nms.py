@@ -25,11 +25,11 @@ class FlexCombinedSuppression(DynamicShape):
     """
 
     codes = ("FlexCombinedNonMaxSuppression",)
+    dynamic_axes = (0,)
     operands = (
         "float32 [batch boxes each 4], float32 [batch boxes classes], any, any, float32 [],"
         "float32 [] -> float32, float32, float32, int32"
     )
-    returns_tuple = True
 
     @cached_property
     def _sizes(self) -> tuple[int, int, int, int]:
@@ -64,9 +64,6 @@ class FlexCombinedSuppression(DynamicShape):
 
     def check(self) -> None:
         _ = self._sizes  # raises OperatorError if invalid
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis == 0
 
     def emit(
         self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View, *limits: View

@@ -36,6 +36,7 @@ class _Diagonals(Operator):
         counts: the number of inputs of version 1, and of later versions.
     """
 
+    operands = "T, ... -> T"
     place_of_k = 1
     counts: ClassVar[tuple[int, int]]
 
@@ -137,7 +138,6 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
         x = self.input(0)
         packed = self._find_packed_shape(*self._sides)
         expect(x, (*x.shape[: self._batch], *packed), x.dtype)
-        expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(4), (1,) * self.input(4).rank, x.dtype)
 
@@ -154,6 +154,7 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
 
     codes = ("FlexMatrixSetDiag", "FlexMatrixSetDiagV2", "FlexMatrixSetDiagV3")
     counts = (2, 3)
+    matrix_axes = _MATRIX
     keeps_shape = True
     place_of_k = 2
 
@@ -162,10 +163,6 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
         x = self.input(0)
         packed = self._find_packed_shape(*_read_matrix_sides(x.shape))
         expect(self.input(1), (*x.shape[:-2], *packed), x.dtype)
-        expect_type(self.output, (x.dtype,))
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < self.input(0).rank - _MATRIX
 
     def emit(self, g: Builder, y: View, x: View, packed: View, *_: View) -> Value:
         return self._place_diagonals(g, packed, self._make_map(*x.shape[-2:]), x, y)
@@ -176,6 +173,7 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
 
     codes = ("FlexMatrixDiagPart", "FlexMatrixDiagPartV2", "FlexMatrixDiagPartV3")
     counts = (1, 3)
+    matrix_axes = _MATRIX
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
@@ -185,12 +183,8 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
         super().check()
         x = self.input(0)
         self._find_packed_shape(*_read_matrix_sides(x.shape))  # raises OperatorError if invalid
-        expect_type(self.output, (x.dtype,))
         if self.op.code[-2:] in _ALIGNED:
             expect(self.input(2), (1,) * self.input(2).rank, x.dtype)
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < self.input(0).rank - _MATRIX
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
         rows, columns = x.shape[-2:]
@@ -240,14 +234,11 @@ class FlexMatrixBandPart(DynamicShape):
     """FlexMatrixBandPart: matrices that are 0 outside of a band around the main diagonal."""
 
     codes = ("FlexMatrixBandPart",)
-    operands = "T [... rows columns], any [1*], any [1*] -> T"
-    keeps_shape = True
+    matrix_axes = _MATRIX
+    operands = "T [... rows columns], any [1*], any [1*] -> T [... rows columns]"
 
     def check(self) -> None:
         check_element_count(prod(self.input(0).shape[-2:]))
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis < self.input(0).rank - _MATRIX
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         rows, columns = x.shape[-2:]

@@ -7,18 +7,16 @@ particular in double precision.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.graph import Options
 from tflite2onnx.op.elementwise.arithmetic import (
-    AddN,
     Elementwise,
-    ElementwiseRule,
     Emit,
+    Row,
     elementwise_maximum,
     elementwise_minimum,
     floor_mod,
@@ -28,6 +26,8 @@ from tflite2onnx.op.elementwise.arithmetic import (
     squared_difference,
 )
 from tflite2onnx.op.elementwise.comparison import comparison, not_equal
+from tflite2onnx.op.movement.bitcast import split_words
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
 
 _REAL = "float32 float64 float16"
@@ -39,16 +39,27 @@ _NUMBERS = f"{_REAL} {_INTEGERS}"
 # Types for which ONNX Runtime has no Div kernel, and the wider type to divide in.
 _WIDE = dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32)
 _UNSIGNED = (DType.UINT32, DType.UINT64)
+# Operators that are ONNX's node of the same name: without a kernel for float64, and with it.
+_OF_SINGLE, _OF_DOUBLE = (
+    "Acos Acosh Asin Asinh Atan Atanh Erf",
+    "Cos Exp Log Reciprocal Sigmoid Sin Tanh",
+)
+_COPIES = (
+    "CheckNumerics CheckNumericsV2 DeepCopy EnsureShape Identity PreventGradient Snapshot "
+    "StopGradient"
+)
+_SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
+
+Unary: TypeAlias = Callable[[Builder, DType, Operand], Value]
+Binary: TypeAlias = Callable[[Builder, DType, Operand, Operand], Value]
+_BITS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+_UNSIGNED_TYPES = (DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64)
+_ONES = np.array([i.bit_count() for i in range(256)], np.int64)
 
 
-def _emit_unary(emit: Callable[[Builder, DType, Operand], Value]) -> Emit:
-    """Return an emitter of one input that ignores the options."""
-    return lambda g, dtype, _, x: emit(g, dtype, x)
-
-
-def _emit_binary(emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
-    """Return an emitter of two inputs that ignores the options."""
-    return lambda g, dtype, _, a, b: emit(g, dtype, a, b)
+def _without_options(emit: Callable[..., Value]) -> Emit:
+    """Return an emitter that ignores the options, from a function of (builder, type, *inputs)."""
+    return lambda g, dtype, _, *xs: emit(g, dtype, *xs)
 
 
 def _expm1(g: Builder, dtype: DType, x: Operand) -> Value:
@@ -70,40 +81,37 @@ def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
     return g.Where(g.Or(is_zero, g.IsInf(u, detect_negative=0)), x, near)
 
 
-def _tan(g: Builder, dtype: DType, x: Operand) -> Value:
-    return g.Tan(x) if dtype is not DType.FLOAT64 else g.Div(g.Sin(x), g.Cos(x))
+def _node_but_double(op_type: str, emit: Unary, **attributes: float) -> Unary:
+    """Return an emitter of a node, or of other nodes for float64: ONNX Runtime lacks a kernel."""
+
+    def choose_form(g: Builder, dtype: DType, x: Operand) -> Value:
+        return emit(g, dtype, x) if dtype is DType.FLOAT64 else g.node(op_type, x, **attributes)
+
+    return choose_form
+
+
+def _tan(g: Builder, _: DType, x: Operand) -> Value:
+    return g.Div(g.Sin(x), g.Cos(x))
 
 
 def _sinh(g: Builder, dtype: DType, x: Operand) -> Value:
-    """Return sinh(x); ONNX Runtime has no Sinh kernel for float64."""
-    if dtype is not DType.FLOAT64:
-        return g.Sinh(x)
     return g.Mul(g.Sub(_expm1(g, dtype, x), _expm1(g, dtype, g.Neg(x))), g.scalar(0.5, dtype))
 
 
 def _cosh(g: Builder, dtype: DType, x: Operand) -> Value:
-    if dtype is not DType.FLOAT64:
-        return g.Cosh(x)
     return g.Mul(g.Add(g.Exp(x), g.Exp(g.Neg(x))), g.scalar(0.5, dtype))
 
 
 def _elu(g: Builder, dtype: DType, x: Operand) -> Value:
-    if dtype is not DType.FLOAT64:
-        return g.Elu(x)
     return g.Where(g.Greater(x, g.scalar(0, dtype)), x, _expm1(g, dtype, x))
 
 
 def _selu(g: Builder, dtype: DType, x: Operand) -> Value:
-    alpha, gamma = 1.6732632423543772, 1.0507009873554805
-    if dtype is not DType.FLOAT64:
-        return g.Selu(x, alpha=alpha, gamma=gamma)
-    low = g.Mul(_expm1(g, dtype, x), g.scalar(alpha, dtype))
-    return g.Mul(g.Where(g.Greater(x, g.scalar(0, dtype)), x, low), g.scalar(gamma, dtype))
+    low = g.Mul(_expm1(g, dtype, x), g.scalar(_SELU["alpha"], dtype))
+    return g.Mul(g.Where(g.Greater(x, g.scalar(0, dtype)), x, low), g.scalar(_SELU["gamma"], dtype))
 
 
 def _softplus(g: Builder, dtype: DType, x: Operand) -> Value:
-    if dtype is not DType.FLOAT64:
-        return g.Softplus(x)
     rest = _log1p(g, dtype, g.Exp(g.Neg(g.Abs(x))))
     return g.Add(g.Max(x, g.scalar(0, dtype)), rest)
 
@@ -123,9 +131,8 @@ def _relu6(g: Builder, dtype: DType, x: Operand) -> Value:
     return g.in_compute_type("Min", dtype, positive, g.scalar(6, dtype))
 
 
-def _emit_fill(number: int) -> Emit:
-    """Return an emitter that fills the shape of the input with a number."""
-    return lambda g, dtype, _, x: g.Expand(g.scalar(number, dtype), g.Shape(x))
+def _fill_with_ones(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
+    return g.Expand(g.scalar(1, dtype), g.Shape(x))
 
 
 def _is_finite(g: Builder, dtype: DType, x: Operand) -> Value:
@@ -138,90 +145,63 @@ def _cast_for_infinities(g: Builder, dtype: DType, x: Operand) -> Operand:
     return g.cast(x, DType.FLOAT32) if dtype is DType.FLOAT16 else x
 
 
+def _test_elements(op_type: str) -> Emit:
+    """Return an emitter of a test for infinities, or for what is not a number."""
+    return lambda g, dtype, _, x: g.node(op_type, _cast_for_infinities(g, dtype, x))
+
+
 class FlexUnary(Elementwise):
     """TensorFlow's elementwise operators of one input."""
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexAbs": ElementwiseRule(node("Abs"), _SIGNED, np.abs),
-        "FlexAcos": ElementwiseRule(node("Acos"), "float32 float16"),
-        "FlexAcosh": ElementwiseRule(node("Acosh"), "float32 float16"),
-        "FlexAsin": ElementwiseRule(node("Asin"), "float32 float16"),
-        "FlexAsinh": ElementwiseRule(node("Asinh"), "float32 float16"),
-        "FlexAtan": ElementwiseRule(node("Atan"), "float32 float16"),
-        "FlexAtanh": ElementwiseRule(node("Atanh"), "float32 float16"),
-        "FlexCeil": ElementwiseRule(node("Ceil"), _REAL, np.ceil),
-        "FlexCos": ElementwiseRule(node("Cos"), _REAL),
-        "FlexCosh": ElementwiseRule(_emit_unary(_cosh), _REAL),
-        "FlexElu": ElementwiseRule(_emit_unary(_elu), _REAL),
-        "FlexErf": ElementwiseRule(node("Erf"), "float32 float16"),
-        "FlexExp": ElementwiseRule(node("Exp"), _REAL),
-        "FlexExpm1": ElementwiseRule(_emit_unary(_expm1), _PRECISE),
-        "FlexFloor": ElementwiseRule(node("Floor"), _REAL, np.floor),
-        "FlexInv": ElementwiseRule(node("Reciprocal"), _REAL),
-        "FlexLog": ElementwiseRule(node("Log"), _REAL),
-        "FlexLog1p": ElementwiseRule(_emit_unary(_log1p), _PRECISE),
-        "FlexLogicalNot": ElementwiseRule(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "FlexNeg": ElementwiseRule(node("Neg"), _SIGNED, np.negative),
-        "FlexOnesLike": ElementwiseRule(_emit_fill(1), f"{_NUMBERS} bool", np.ones_like),
-        "FlexReciprocal": ElementwiseRule(node("Reciprocal"), _REAL),
-        "FlexRelu": ElementwiseRule(_emit_unary(_relu), _NUMBERS),
-        "FlexRelu6": ElementwiseRule(_emit_unary(_relu6), _NUMBERS),
-        "FlexRint": ElementwiseRule(node("Round"), _REAL, np.rint),
-        "FlexRound": ElementwiseRule(node("Round"), _REAL, np.rint),
-        "FlexRsqrt": ElementwiseRule(nodes(reciprocal_root), _REAL),
-        "FlexSelu": ElementwiseRule(_emit_unary(_selu), _REAL),
-        "FlexSigmoid": ElementwiseRule(node("Sigmoid"), _REAL),
-        "FlexSign": ElementwiseRule(node("Sign"), _SIGNED),
-        "FlexSin": ElementwiseRule(node("Sin"), _REAL),
-        "FlexSinh": ElementwiseRule(_emit_unary(_sinh), _REAL),
-        "FlexSoftplus": ElementwiseRule(_emit_unary(_softplus), _REAL),
-        "FlexSoftsign": ElementwiseRule(_emit_unary(_softsign), _REAL),
-        "FlexSqrt": ElementwiseRule(node("Sqrt"), _REAL, np.sqrt),
-        "FlexSquare": ElementwiseRule(
+    rows: ClassVar[Mapping[str, Row]] = {
+        **{f"Flex{name}": Row(node(name), "float32 float16") for name in _OF_SINGLE.split()},
+        **{f"Flex{name}": Row(node(name), _REAL) for name in _OF_DOUBLE.split()},
+        "FlexAbs": Row(node("Abs"), _SIGNED, np.abs),
+        "FlexCeil": Row(node("Ceil"), _REAL, np.ceil),
+        "FlexCosh": Row(_without_options(_node_but_double("Cosh", _cosh)), _REAL),
+        "FlexElu": Row(_without_options(_node_but_double("Elu", _elu)), _REAL),
+        "FlexExpm1": Row(_without_options(_expm1), _PRECISE),
+        "FlexFloor": Row(node("Floor"), _REAL, np.floor),
+        "FlexInv": Row(node("Reciprocal"), _REAL),
+        "FlexLog1p": Row(_without_options(_log1p), _PRECISE),
+        "FlexLogicalNot": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "FlexNeg": Row(node("Neg"), _SIGNED, np.negative),
+        "FlexOnesLike": Row(_fill_with_ones, f"{_NUMBERS} bool", np.ones_like),
+        "FlexRelu": Row(_without_options(_relu), _NUMBERS),
+        "FlexRelu6": Row(_without_options(_relu6), _NUMBERS),
+        "FlexRint": Row(node("Round"), _REAL, np.rint),
+        "FlexRound": Row(node("Round"), _REAL, np.rint),
+        "FlexRsqrt": Row(nodes(reciprocal_root), _REAL),
+        "FlexSelu": Row(_without_options(_node_but_double("Selu", _selu, **_SELU)), _REAL),
+        "FlexSign": Row(node("Sign"), _SIGNED),
+        "FlexSinh": Row(_without_options(_node_but_double("Sinh", _sinh)), _REAL),
+        "FlexSoftplus": Row(_without_options(_node_but_double("Softplus", _softplus)), _REAL),
+        "FlexSoftsign": Row(_without_options(_softsign), _REAL),
+        "FlexSqrt": Row(node("Sqrt"), _REAL, np.sqrt),
+        "FlexSquare": Row(
             lambda g, dtype, _, x: g.in_compute_type("Mul", dtype, x, x), _NUMBERS, np.square
         ),
-        "FlexTan": ElementwiseRule(_emit_unary(_tan), _REAL),
-        "FlexTanh": ElementwiseRule(node("Tanh"), _REAL),
-        "FlexZerosLike": ElementwiseRule(_emit_fill(0), f"{_NUMBERS} bool", np.zeros_like),
+        "FlexTan": Row(_without_options(_node_but_double("Tan", _tan)), _REAL),
         # Without gradients, and if their checks succeed, these return their input.
-        **dict.fromkeys(
-            (
-                "FlexCheckNumerics",
-                "FlexCheckNumericsV2",
-                "FlexDeepCopy",
-                "FlexEnsureShape",
-                "FlexIdentity",
-                "FlexPreventGradient",
-                "FlexSnapshot",
-                "FlexStopGradient",
-            ),
-            ElementwiseRule(node("Identity"), f"{_NUMBERS} bool string", lambda x: x),
-        ),
+        **{
+            f"Flex{name}": Row(node("Identity"), f"{_NUMBERS} bool string", lambda x: x)
+            for name in _COPIES.split()
+        },
     }
-    codes = tuple(rows)
 
 
 class FlexCheck(Elementwise):
     """TensorFlow's elementwise predicates of one input."""
 
     makes = DType.BOOL
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexIsFinite": ElementwiseRule(_emit_unary(_is_finite), _REAL),
-        "FlexIsInf": ElementwiseRule(
-            _emit_unary(lambda g, dtype, x: g.IsInf(_cast_for_infinities(g, dtype, x))),
-            _REAL,
-            np.isinf,
-        ),
-        "FlexIsNan": ElementwiseRule(
-            _emit_unary(lambda g, dtype, x: g.IsNaN(_cast_for_infinities(g, dtype, x))),
-            _REAL,
-            np.isnan,
-        ),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexIsFinite": Row(_without_options(_is_finite), _REAL),
+        "FlexIsInf": Row(_test_elements("IsInf"), _REAL, np.isinf),
+        "FlexIsNan": Row(_test_elements("IsNaN"), _REAL, np.isnan),
     }
-    codes = tuple(rows)
 
 
-def _guard_zero(of: int, emit: Callable[[Builder, DType, Operand, Operand], Value]) -> Emit:
+def _guard_zero(of: int, emit: Binary) -> Emit:
     """Return an emitter whose result is 0 where the input with index `of` is 0."""
 
     def emit_guarded(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
@@ -292,35 +272,32 @@ class FlexBinary(Elementwise):
     """TensorFlow's elementwise operators of two inputs that broadcast."""
 
     arity = 2
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexAdd": ElementwiseRule(node("Add"), _NUMBERS, np.add),
-        "FlexAddV2": ElementwiseRule(node("Add"), _NUMBERS, np.add),
-        "FlexDiv": ElementwiseRule(node("Div"), _NUMBERS),
-        "FlexDivNoNan": ElementwiseRule(_guard_zero(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
-        "FlexFloorDiv": ElementwiseRule(_floor_div, _NUMBERS),
-        "FlexFloorMod": ElementwiseRule(floor_mod, _NUMBERS),
-        "FlexLogicalAnd": ElementwiseRule(
-            nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and
-        ),
-        "FlexLogicalOr": ElementwiseRule(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "FlexMaximum": ElementwiseRule(node("Max"), _NUMBERS, elementwise_maximum),
-        "FlexMinimum": ElementwiseRule(node("Min"), _NUMBERS, elementwise_minimum),
-        "FlexMod": ElementwiseRule(_emit_binary(_compute_truncated_mod), _NUMBERS),
-        "FlexMul": ElementwiseRule(node("Mul"), _NUMBERS, np.multiply),
-        "FlexMulNoNan": ElementwiseRule(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
-        "FlexPow": ElementwiseRule(_emit_binary(_raise_to_power), f"{_REAL} int32 int64"),
-        "FlexRealDiv": ElementwiseRule(node("Div"), _REAL),
-        "FlexSquaredDifference": ElementwiseRule(nodes(squared_difference), f"{_REAL} int32 int64"),
-        "FlexSub": ElementwiseRule(node("Sub"), _NUMBERS, np.subtract),
-        "FlexTruncateDiv": ElementwiseRule(_emit_binary(_truncate_quotient), _NUMBERS),
-        "FlexTruncateMod": ElementwiseRule(_emit_binary(_compute_truncated_mod), _NUMBERS),
-        "FlexXdivy": ElementwiseRule(_guard_zero(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
-        "FlexXlog1py": ElementwiseRule(
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexAdd": Row(node("Add"), _NUMBERS, np.add),
+        "FlexAddV2": Row(node("Add"), _NUMBERS, np.add),
+        "FlexDiv": Row(node("Div"), _NUMBERS),
+        "FlexDivNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
+        "FlexFloorDiv": Row(_floor_div, _NUMBERS),
+        "FlexFloorMod": Row(floor_mod, _NUMBERS),
+        "FlexLogicalAnd": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "FlexLogicalOr": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "FlexMaximum": Row(node("Max"), _NUMBERS, elementwise_maximum),
+        "FlexMinimum": Row(node("Min"), _NUMBERS, elementwise_minimum),
+        "FlexMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
+        "FlexMul": Row(node("Mul"), _NUMBERS, np.multiply),
+        "FlexMulNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
+        "FlexPow": Row(_without_options(_raise_to_power), f"{_REAL} int32 int64"),
+        "FlexRealDiv": Row(node("Div"), _REAL),
+        "FlexSquaredDifference": Row(nodes(squared_difference), f"{_REAL} int32 int64"),
+        "FlexSub": Row(node("Sub"), _NUMBERS, np.subtract),
+        "FlexTruncateDiv": Row(_without_options(_truncate_quotient), _NUMBERS),
+        "FlexTruncateMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
+        "FlexXdivy": Row(_guard_zero(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
+        "FlexXlog1py": Row(
             _guard_zero(0, lambda g, dtype, a, b: g.Mul(a, _log1p(g, dtype, b))), _PRECISE
         ),
-        "FlexXlogy": ElementwiseRule(_guard_zero(0, lambda g, _, a, b: g.Mul(a, g.Log(b))), _REAL),
+        "FlexXlogy": Row(_guard_zero(0, lambda g, _, a, b: g.Mul(a, g.Log(b))), _REAL),
     }
-    codes = tuple(rows)
 
 
 class FlexComparison(Elementwise):
@@ -328,27 +305,75 @@ class FlexComparison(Elementwise):
 
     arity = 2
     makes = DType.BOOL
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexApproximateEqual": ElementwiseRule(_compare_approximately, _PRECISE),
-        "FlexEqual": ElementwiseRule(comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
-        "FlexGreater": ElementwiseRule(comparison("Greater"), _NUMBERS, np.greater),
-        "FlexGreaterEqual": ElementwiseRule(
-            comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal
-        ),
-        "FlexLess": ElementwiseRule(comparison("Less"), _NUMBERS, np.less),
-        "FlexLessEqual": ElementwiseRule(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
-        "FlexNotEqual": ElementwiseRule(not_equal, f"{_NUMBERS} bool string", np.not_equal),
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexApproximateEqual": Row(_compare_approximately, _PRECISE),
+        "FlexEqual": Row(comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
+        "FlexGreater": Row(comparison("Greater"), _NUMBERS, np.greater),
+        "FlexGreaterEqual": Row(comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal),
+        "FlexLess": Row(comparison("Less"), _NUMBERS, np.less),
+        "FlexLessEqual": Row(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
+        "FlexNotEqual": Row(not_equal, f"{_NUMBERS} bool string", np.not_equal),
     }
-    codes = tuple(rows)
 
 
-class FlexSum(AddN):
-    """FlexAddN: the sum of any number of inputs."""
+def _shift_count(g: Builder, dtype: DType, by: Operand) -> Value:
+    """Return the shift counts, uint64, clipped to the bits of the type as in TensorFlow."""
+    least, most = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
+    bounded = g.in_compute_type("Min", dtype, g.in_compute_type("Max", dtype, by, least), most)
+    return g.cast(bounded, DType.UINT64)
 
-    rows: ClassVar[Mapping[str, ElementwiseRule]] = {
-        "FlexAddN": ElementwiseRule(
-            lambda g, dtype, _, *xs: reduce(lambda a, b: g.in_compute_type("Add", dtype, a, b), xs),
-            _NUMBERS,
-        ),
+
+def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+    # ONNX shifts unsigned integers only; the cast drops the bits above the type.
+    wide, places = g.cast(x, DType.UINT64), _shift_count(g, dtype, by)
+    return g.cast(g.BitShift(wide, places, direction="LEFT"), dtype)
+
+
+def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
+    places = _shift_count(g, dtype, by)
+    if dtype in _UNSIGNED_TYPES:
+        return g.cast(g.BitShift(g.cast(x, DType.UINT64), places, direction="RIGHT"), dtype)
+    # The complement of a negative number is shifted, and complemented again.
+    wide = g.cast(x, DType.INT64)
+    negative, mirror = g.Less(wide, g.scalar(0, DType.INT64)), g.scalar(-1, DType.INT64)
+    bits = g.cast(g.Where(negative, g.Sub(mirror, wide), wide), DType.UINT64)
+    shifted = g.cast(g.BitShift(bits, places, direction="RIGHT"), DType.INT64)
+    return g.cast(g.Where(negative, g.Sub(mirror, shifted), shifted), dtype)
+
+
+class FlexBits(Elementwise):
+    """Bitwise operators and shifts of two integer tensors that broadcast."""
+
+    quantization = Integers(in_file_types=True)
+    arity = 2
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexBitwiseAnd": Row(node("BitwiseAnd"), _BITS, np.bitwise_and),
+        "FlexBitwiseOr": Row(node("BitwiseOr"), _BITS, np.bitwise_or),
+        "FlexBitwiseXor": Row(node("BitwiseXor"), _BITS, np.bitwise_xor),
+        "FlexLeftShift": Row(_shift_left, _BITS),
+        "FlexRightShift": Row(_shift_right, _BITS),
     }
-    codes = tuple(rows)
+
+
+class FlexInvert(Elementwise):
+    """FlexInvert: the complement of each bit."""
+
+    quantization = Integers(in_file_types=True)
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexInvert": Row(node("BitwiseNot"), _BITS, np.invert),
+    }
+
+
+class FlexPopulationCount(Elementwise):
+    """FlexPopulationCount: the number of set bits."""
+
+    quantization = Integers(in_file_types=True)
+    makes = DType.UINT8
+    rows: ClassVar[Mapping[str, Row]] = {
+        "FlexPopulationCount": Row(node("Identity"), _BITS),
+    }
+
+    def emit(self, g: Builder, y: View, *xs: View) -> Value:
+        octets = g.cast(split_words(g, xs[0].value, xs[0].dtype, 8), DType.INT64)
+        ones = g.Gather(g.constant(_ONES), octets)
+        return g.cast(g.reduce("ReduceSum", ones, [xs[0].rank], keepdims=False), DType.UINT8)

@@ -44,6 +44,7 @@ class FlexCropAndResize(DynamicShape):
     """
 
     codes = ("FlexCropAndResize",)
+    dynamic_axes = (0,)
     operands = f"{_PIXELS}, float32 [boxes 4], int32 [boxes], any -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -56,9 +57,6 @@ class FlexCropAndResize(DynamicShape):
                 f"its method must be bilinear or nearest, got {self.options.method!r}"
             )
         check_element_count(sum(_read_two_sizes(self, 3)))
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis == 0
 
     def emit(self, g: Builder, y: View, x: View, boxes: View, images: View, _: View) -> Value:
         corners = g.node_outputs("Split", 4, boxes, g.ints([1] * 4), axis=1)
@@ -135,6 +133,7 @@ class FlexResizeBicubic(DynamicShape):
     """FlexResizeBicubic: cubic interpolation, by matrix products along both axes."""
 
     codes = ("FlexResizeBicubic",)
+    dynamic_axes = (0, 3)
     operands = f"{_PIXELS}, any -> float32"
 
     @cached_property
@@ -149,9 +148,6 @@ class FlexResizeBicubic(DynamicShape):
         _, height, width, _ = _read_image_shape(self)
         rows, columns = self._sizes
         check_element_count(rows * height + columns * width)
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis in (0, 3)
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
         rows, columns = (
@@ -218,6 +214,7 @@ class FlexExtractImagePatches(DynamicShape):
     """FlexExtractImagePatches: the pixels of each window, row by row, as channels."""
 
     codes = ("FlexExtractImagePatches",)
+    dynamic_axes = (0,)
     operands = "T -> T"
 
     @property
@@ -252,9 +249,6 @@ class FlexExtractImagePatches(DynamicShape):
         if 0 in (len(rows.places), len(columns.places)):
             image = list(self.input(0).shape)
             raise OperatorError(f"its windows must fit into the image, got {image}")
-
-    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return axis == 0
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         rows, columns = self._windows

@@ -8,12 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    axis_of,
-    check_element_count,
-    expect_type,
-    integer,
-)
+from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, integer
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 

@@ -9,41 +9,32 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    check_element_count,
-    expect,
-    expect_type,
-    integer,
-    ints,
-)
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
 from tflite2onnx.op.indexing.scatter import Segments
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import Array, DType
 
 _ADDED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
 
-class FlexTensorScatter(DynamicShape):
+class FlexTensorScatter(AnySizes):
     """FlexTensorScatterUpdate and its variants: a tensor with updates at indices.
 
     Without a reduction the last update of equal indices is written.
     """
 
-    reductions: ClassVar[dict[str, str | None]] = {
+    rows: ClassVar[dict[str, str | None]] = {
         "FlexTensorScatterAdd": "add",
         "FlexTensorScatterMax": "max",
         "FlexTensorScatterMin": "min",
         "FlexTensorScatterSub": "add",
         "FlexTensorScatterUpdate": None,
     }
-    codes = tuple(reductions)
-    operands = "T, index, T -> T"
-    keeps_shape = True
-    dynamic_axes = "..."
+    operands = "T [...], index, T -> T [...]"
 
     def check(self) -> None:
         x, indices, updates = (self.input(i) for i in range(3))
-        if self.reductions[self.op.code] is not None:
+        if self.row is not None:
             expect_type(x, _ADDED)
         depth = indices.shape[-1] if indices.rank else 0
         if not 0 < depth <= x.rank:
@@ -56,7 +47,7 @@ class FlexTensorScatter(DynamicShape):
     def emit(self, g: Builder, y: View, x: View, indices: View, updates: View) -> Value:
         value = g.Neg(updates) if self.op.code == "FlexTensorScatterSub" else updates.value
         where = g.recast(indices, indices.dtype, DType.INT64)
-        return g.scatter_nd(x, where, value, self.reductions[self.op.code])
+        return g.scatter_nd(x, where, value, self.row)
 
 
 class FlexSegments(Segments):
@@ -65,7 +56,7 @@ class FlexSegments(Segments):
     Sorted segment numbers may have gaps. Empty segments are 1 for products, and 0 for all others.
     """
 
-    starts: ClassVar[dict[str, tuple[str, int | str]]] = {
+    rows: ClassVar[dict[str, tuple[str, int | str]]] = {
         "FlexSegmentMax": ("max", "min"),
         "FlexSegmentMean": ("add", 0),
         "FlexSegmentMin": ("min", "max"),
@@ -76,8 +67,7 @@ class FlexSegments(Segments):
         "FlexUnsortedSegmentProd": ("mul", 1),
         "FlexUnsortedSegmentSum": ("add", 0),
     }
-    codes = tuple(starts)
-    operands = "T:float32|float64|int32|int64, index, any? -> T"
+    operands = "T:float32|float64|int32|int64, index, int32~? [1*] -> T"
     gaps = True
 
     @property
@@ -100,7 +90,7 @@ class FlexSegments(Segments):
         return g.Where(g.Greater(counts, g.scalar(0, DType.INT64)), reduced, g.scalar(0, y.dtype))
 
 
-class FlexBincount(DynamicShape):
+class FlexBincount(AnySizes):
     """FlexBincount and FlexDenseBincount: the count, or the sum of weights, of each number.
 
     FlexDenseBincount counts each row of a matrix, FlexBincount counts a matrix as one list.
@@ -108,7 +98,6 @@ class FlexBincount(DynamicShape):
 
     codes = ("FlexBincount", "FlexDenseBincount")
     operands = "index, any, T:float32|float64|int32|int64 -> T"
-    dynamic_axes = "..."
 
     @cached_property
     def _size(self) -> int:
@@ -205,13 +194,11 @@ class FlexDynamicStitch(Operator):
         return g.Gather(together, self._rows, axis=0)
 
 
-class FlexInvertPermutation(DynamicShape):
+class FlexInvertPermutation(AnySizes):
     """FlexInvertPermutation: the position of each number in a permutation."""
 
     codes = ("FlexInvertPermutation",)
-    operands = "T:index [n] -> T"
-    keeps_shape = True
-    dynamic_axes = "..."
+    operands = "T:index [n] -> T [n]"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         zero, one = (g.scalar(i, x.dtype) for i in range(2))

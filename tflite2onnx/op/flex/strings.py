@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 
@@ -23,14 +23,11 @@ def _read_text(options: Options, name: str) -> str:
     return text
 
 
-class FlexCase(DynamicShape):
+class FlexCase(AnySizes):
     """FlexStringLower and FlexStringUpper: change the case of ASCII letters."""
 
-    nodes: ClassVar[dict[str, str]] = {"FlexStringLower": "LOWER", "FlexStringUpper": "UPPER"}
-    codes = tuple(nodes)
-    operands = "string -> string"
-    keeps_shape = True
-    dynamic_axes = "..."
+    rows: ClassVar[dict[str, str]] = {"FlexStringLower": "LOWER", "FlexStringUpper": "UPPER"}
+    operands = "string [...] -> string [...]"
 
     def check(self) -> None:
         if self.options.get("encoding", ""):
@@ -39,18 +36,15 @@ class FlexCase(DynamicShape):
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        converted = g.StringNormalizer(
-            g.reshape(x, [-1]), case_change_action=self.nodes[self.op.code], locale="C"
-        )
+        converted = g.StringNormalizer(g.reshape(x, [-1]), case_change_action=self.row, locale="C")
         return g.reshape(converted, y.sizes)
 
 
-class FlexStringJoin(DynamicShape):
+class FlexStringJoin(AnySizes):
     """FlexStringJoin: concatenate strings, which broadcast."""
 
     codes = ("FlexStringJoin",)
     operands = "string* -> string"
-    dynamic_axes = "..."
 
     @property
     def _separator(self) -> str:
@@ -77,13 +71,11 @@ class FlexStringJoin(DynamicShape):
         )
 
 
-class FlexMatch(DynamicShape):
+class FlexMatch(AnySizes):
     """FlexRegexFullMatch and FlexStaticRegexFullMatch: whether an RE2 pattern matches a string."""
 
     codes = ("FlexRegexFullMatch", "FlexStaticRegexFullMatch")
-    operands = "string, any? -> bool"
-    keeps_shape = True
-    dynamic_axes = "..."
+    operands = "string [...], any? -> bool [...]"
 
     @property
     def _pattern(self) -> str:
@@ -102,25 +94,21 @@ class FlexMatch(DynamicShape):
         return g.RegexFullMatch(x, pattern=self._pattern)
 
 
-class FlexStringToNumber(DynamicShape):
+class FlexStringToNumber(AnySizes):
     """FlexStringToNumber: parse strings as numbers."""
 
     codes = ("FlexStringToNumber",)
-    operands = "string -> float32|float64|int32|int64"
-    keeps_shape = True
-    dynamic_axes = "..."
+    operands = "string [...] -> float32|float64|int32|int64 [...]"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return g.Cast(x, to=onnx_type(y.dtype))
 
 
-class FlexAsString(DynamicShape):
+class FlexAsString(AnySizes):
     """FlexAsString: format integers as strings."""
 
     codes = ("FlexAsString",)
-    operands = "integers -> string"
-    keeps_shape = True
-    dynamic_axes = "..."
+    operands = "integers [...] -> string [...]"
 
     def check(self) -> None:
         width, fill = self.options.get("width", -1), self.options.get("fill", "")

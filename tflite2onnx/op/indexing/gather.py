@@ -8,16 +8,10 @@ from functools import cached_property
 
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    axis_of,
-    expect_indices,
-    expect_type,
-    require_equal_shapes,
-)
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import axis_of, expect_indices, expect_type, require_equal_shapes
 from tflite2onnx.op.common.leading_axis import shift_axis_option
-from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement
 from tflite2onnx.tensor import Array, DType
 
 
@@ -31,7 +25,7 @@ def _gather_nd(g: Builder, x: View, where: Value, batch: int | None = None) -> V
     )
 
 
-class Gather(DynamicShape, Foldable, IndexesAxes):
+class Gather(Movement, Foldable, IndexesAxes):
     """GATHER: slices along an axis, in the shape of the indices.
 
     The first `batch_dims` axes are common to data and indices: each batch has its own indices.
@@ -39,9 +33,6 @@ class Gather(DynamicShape, Foldable, IndexesAxes):
 
     codes = ("GATHER",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
 
     @cached_property
     def _axis(self) -> int:
@@ -123,13 +114,10 @@ class Gather(DynamicShape, Foldable, IndexesAxes):
         return None if self._batch else [inputs[0].take(inputs[1], self._axis)]
 
 
-class GatherNd(DynamicShape):
+class GatherNd(Movement):
     """GATHER_ND: the last axis of the indices holds indices of the first axes of the data."""
 
     codes = ("GATHER_ND",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
 
     @cached_property
     def _depth(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect, expect_type
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -16,7 +16,7 @@ from tflite2onnx.tensor import Array, DType, Tensor
 FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")
 
 
-class HashtableLookup(DynamicShape):
+class HashtableLookup(AnySizes):
     """The rows of the searched keys, 0 or empty for missing keys, and whether each key exists.
 
     The kernel does a binary search, which finds all keys only if they are in ascending order.
@@ -24,8 +24,6 @@ class HashtableLookup(DynamicShape):
 
     codes = ("HASHTABLE_LOOKUP",)
     operands = "int32 [wanted], int32 [keys], T [keys ...] -> T [wanted ...], uint8 [wanted]"
-    dynamic_axes = "..."
-    returns_tuple = True
     quantization = Integers(in_file_types=True)
 
     def check(self) -> None:
@@ -68,10 +66,8 @@ class Filling(Operator):
         )
 
 
-class _Reader(DynamicShape):
+class _Reader(AnySizes):
     """Base of operators that read a table; `fold_hash_tables` made keys and values their inputs."""
-
-    dynamic_axes = "..."
 
     def _find_keys(self, more: int) -> Tensor:
         """Return the keys of a table; `more` inputs must follow keys and values."""
@@ -179,9 +175,8 @@ class Table(Operator):
 
     codes = ("Table",)
     category = Category.TRANSPARENT
-    operands = "T:int8|int16, T [n] -> T"
+    operands = "T:int8|int16 [...], T [n] -> T [...]"
     quantization = Integers(in_file_types=True)
-    keeps_shape = True
 
     def check(self) -> None:
         x, table = self.input(0), self.input(1)

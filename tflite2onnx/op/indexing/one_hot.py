@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     drop_axis,
@@ -17,13 +17,13 @@ from tflite2onnx.op.common.checks import (
     integer,
     require_equal_shapes,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Integers, Moves
+from tflite2onnx.op.traits import AnySizes, Foldable, Movement
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_known
 
 
-class OneHot(DynamicShape, Foldable):
+class OneHot(Movement, Foldable):
     """ONE_HOT: along a new axis, the value `on` at an index and the value `off` elsewhere.
 
     An index outside of the new axis sets no element. ONNX's OneHot would count negative indices
@@ -32,10 +32,7 @@ class OneHot(DynamicShape, Foldable):
 
     codes = ("ONE_HOT",)
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    operands = "index, any, T:float32|int32|int64|int8|uint8|bool [1*], T [1*] -> T"
-    quantization = Moves()
+    operands = "index, int32~ [1*], T:float32|int32|int64|int8|uint8|bool [1*], T [1*] -> T"
 
     @cached_property
     def _axis(self) -> int:
@@ -55,10 +52,6 @@ class OneHot(DynamicShape, Foldable):
         shape = self.input(0).shape
         depth = Unknown() if self.has_data_dependent_shape else self._depth
         return [(*shape[: self._axis], depth, *shape[self._axis :])]
-
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)
@@ -96,14 +89,13 @@ class OneHot(DynamicShape, Foldable):
         return [np.where(hot, on.reshape(()), off.reshape(()))]
 
 
-class MatrixDiag(DynamicShape):
+class MatrixDiag(AnySizes):
     """MATRIX_DIAG: vectors as the diagonals of matrices that are 0 elsewhere.
 
     MATRIX_SET_DIAG replaces the diagonals of matrices, which are an input.
     """
 
     codes = ("MATRIX_DIAG", "MATRIX_SET_DIAG")
-    dynamic_axes = "..."
     # The kernels read any other type as elements of 32 bits.
     operands = "T:float32|int8|int16|int32|int64|uint8, T? -> T"
     quantization = Integers(in_file_types=True)

@@ -19,8 +19,7 @@ from tflite2onnx.op.common.checks import (
     requested_shape,
     require_equal_shapes,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import DynamicShape, Foldable, Movement
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 
@@ -37,14 +36,12 @@ def _as_int64_list(g: Builder, count: View) -> Value:
     return g.cast(count.reshape((1,)), DType.INT64)
 
 
-class ScatterNd(DynamicShape):
+class ScatterNd(Movement):
     """SCATTER_ND: the sums of updates at their indices, in a tensor that is 0 elsewhere."""
 
     codes = ("SCATTER_ND",)
-    dynamic_axes = "..."
     shape_inputs = (2,)
     operands = "int32, T:float32|uint8|int8|int32|int64|bool, any -> T"
-    quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         indices, updates, shape = self.input(0), self.input(1), requested_shape(self, 2)
@@ -81,7 +78,7 @@ class ScatterNd(DynamicShape):
         return g.recast(output, wide, y.dtype)
 
 
-class SparseToDense(DynamicShape, Foldable):
+class SparseToDense(Movement, Foldable):
     """SPARSE_TO_DENSE: values at their indices, a default value elsewhere.
 
     An index is a row of the indices, or a single number if the output has one axis. The last value
@@ -90,9 +87,7 @@ class SparseToDense(DynamicShape, Foldable):
 
     codes = ("SPARSE_TO_DENSE",)
     shape_inputs = (1,)
-    dynamic_axes = "..."
     operands = "index, any, T:float32|int32|int64|int8|uint8, T [1*] -> T"
-    quantization = Moves()
 
     @cached_property
     def _index_shape(self) -> Shape:
@@ -153,15 +148,14 @@ class Segments(DynamicShape):
     """
 
     # The reduction of ScatterND, and its initial value: a number, or a limit of the type.
-    starts: ClassVar[dict[str, tuple[str, int | str]]] = {
+    rows: ClassVar[dict[str, tuple[str, int | str]]] = {
         "SEGMENT_SUM": ("add", 0),
         "UNSORTED_SEGMENT_SUM": ("add", 0),
         "UNSORTED_SEGMENT_PROD": ("mul", 1),
         "UNSORTED_SEGMENT_MAX": ("max", "min"),
         "UNSORTED_SEGMENT_MIN": ("min", "max"),
     }
-    codes = tuple(starts)
-    operands = "T:float32|int32, int32, any? -> T"
+    operands = "T:float32|int32, int32, int32~? [1*] -> T"
     gaps: ClassVar[bool] = False
 
     @property
@@ -210,8 +204,6 @@ class Segments(DynamicShape):
             required = "one axis" if self.is_sorted else "at least one axis"
             raise OperatorError(f"{numbers.name} must have {required}, got {numbers.rank}")
         expect(numbers, data.shape[: numbers.rank], numbers.dtype)
-        if self.has_data_dependent_shape:
-            expect(self.input(2), (1,) * self.input(2).rank, DType.INT32)
         constant = None if self.has_data_dependent_shape else numbers.data
         largest = -1 if constant is None else max(constant.reshape(-1).tolist(), default=-1)
         if self._count < 0 or largest >= self._count:
@@ -220,7 +212,7 @@ class Segments(DynamicShape):
             )
 
     def emit(self, g: Builder, y: View, data: View, numbers: View, *count: View) -> Value:
-        reduction, start = self.starts[self.op.code]
+        reduction, start = self.row
         limits: Any = (np.finfo if y.dtype.is_float else np.iinfo)(y.dtype.numpy)
         initial = start if isinstance(start, int) else getattr(limits, start)
         # Rows that belong to no segment go to an additional last row, -1, which is removed again.

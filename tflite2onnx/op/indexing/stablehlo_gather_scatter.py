@@ -15,11 +15,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape, Operand
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    check_element_count,
-    drop_axis,
-    expect_rank,
-)
+from tflite2onnx.op.common.checks import check_element_count, drop_axis, expect_rank
 from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Moves
@@ -230,8 +226,7 @@ class StablehloScatter(_Indexed):
     """
 
     codes = ("STABLEHLO_SCATTER",)
-    keeps_shape = True
-    operands = "T:bool|integers|float16|float32|float64, index, T -> T"
+    operands = "T:bool|integers|float16|float32|float64 [...], index, T -> T [...]"
 
     @cached_property
     def _window_axes(self) -> list[int]:

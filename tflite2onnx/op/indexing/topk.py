@@ -10,41 +10,29 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import (
-    axis_of,
-    drop_axis,
-    expect,
-    expect_type_option,
-    integer,
-)
-from tflite2onnx.op.common.leading_axis import shift_axes_input
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import axis_of, drop_axis, expect_type_option, integer
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.common.runtime_shapes import (
-    expect_axis,
     reshape_to,
     resolve_axis,
     sizes_of,
     split_shape,
 )
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Movement
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import is_known
 
 
-class TopK(DynamicShape):
+class TopK(Movement):
     """TOPK_V2: the k largest elements of the last axis in descending order, and their indices."""
 
     codes = ("TOPK_V2",)
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    operands = "T:float32|int8|int16|int32|int64|uint8, any -> T, int16|int32"
+    operands = "T:float32|int8|int16|int32|int64|uint8+float64, int32~ [1*] -> T, int16|int32"
     tflite = "... -> ..."
-    returns_tuple = True
-    quantization = Moves()
+    new_axis = NewAxis()
 
     @cached_property
     def _k(self) -> int:
@@ -59,15 +47,8 @@ class TopK(DynamicShape):
         size = Unknown() if self.has_data_dependent_shape else self._k
         return [(*self.input(0).shape[:-1], size)] * 2
 
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
-
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return self.op, (0,)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
         compute_type = g.compute_type("TopK", x.dtype)
@@ -84,16 +65,13 @@ class TopK(DynamicShape):
         )
 
 
-class Arg(DynamicShape):
+class Arg(Movement):
     """ARG_MAX and ARG_MIN: the index of the largest or smallest element of an axis."""
 
-    nodes: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
-    codes = tuple(nodes)
+    rows: ClassVar[dict[str, str]] = {"ARG_MAX": "ArgMax", "ARG_MIN": "ArgMin"}
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    operands = "float32|bool|int8|int32|uint8, any -> index"
-    quantization = Moves()
+    operands = "float32|bool|int8|int32|uint8+float64|int64, index~ [1*] -> index"
+    new_axis = NewAxis(axes=1)
 
     @cached_property
     def _axis(self) -> int:
@@ -107,17 +85,11 @@ class Arg(DynamicShape):
 
     def check(self) -> None:
         expect_type_option(self.output, self.options.get("output_type"))
-        if self.has_data_dependent_shape:
-            expect_axis(self, 1)
-        elif not self.input(0).shape[self._axis]:
+        if not self.has_data_dependent_shape and not self.input(0).shape[self._axis]:
             raise OperatorError(f"axis {self._axis} of {self.input(0).name} must not be empty")
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else (self._axis,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:
@@ -126,7 +98,7 @@ class Arg(DynamicShape):
         return [Frame({0: names, ~0: drop_axis(names, self._axis)}, names)]
 
     def emit(self, g: Builder, y: View, x: View, axis: View) -> Value:
-        node = self.nodes[self.op.code]
+        node = self.row
         source = g.recast(x, x.dtype, g.compute_type(node, x.dtype))
         if self.has_data_dependent_shape:
             indices = self._find_along_dynamic_axis(g, x, source, axis)
@@ -137,5 +109,5 @@ class Arg(DynamicShape):
     def _find_along_dynamic_axis(self, g: Builder, x: View, source: Value, axis: View) -> Value:
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis, x.rank))
         merged = reshape_to(g, source, parts.merge_sides(g))
-        indices = g.node(self.nodes[self.op.code], merged, axis=1, keepdims=0)
+        indices = g.node(self.row, merged, axis=1, keepdims=0)
         return reshape_to(g, indices, parts.before, parts.after)

@@ -1,31 +1,27 @@
-"""WHERE and UNIQUE: operators with data-dependent output shapes."""
+"""WHERE, UNIQUE and SKIP_GRAM: operators with data-dependent output shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import (
-    Builder,
-    DataDependentSize,
-    OperatorError,
-    OutputShape,
-    Value,
-    View,
-)
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Integers, Moves
+from tflite2onnx.op.base import Builder, DataDependentSize, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.traits import AnySizes, Foldable, Movement
+from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
+_SPACES = " \t\n\v\f\r"
+_MOST = 1 << 12  # n-grams that begin at one word
 
-class Where(DynamicShape, Foldable):
+
+class Where(AnySizes, Foldable):
     """WHERE: the indices of all elements that are not 0, one in each row, in row-major order."""
 
     codes = ("WHERE",)
     operands = "bool|float32|int8|uint8|int32|uint32|int64 -> int64"
     quantization = Integers(in_file_types=True)
-    dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
@@ -44,14 +40,11 @@ class Where(DynamicShape, Foldable):
         return [np.argwhere(inputs[0]).astype(np.int64)]
 
 
-class Unique(DynamicShape):
+class Unique(Movement):
     """UNIQUE: the different elements by first occurrence, and the index of each input element."""
 
     codes = ("UNIQUE",)
     operands = "T:float32|int8|uint8|int16|int32|int64 [n] -> T, index"
-    returns_tuple = True
-    quantization = Moves()
-    dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(DataDependentSize(),), self.input(0).shape]
@@ -65,3 +58,77 @@ class Unique(DynamicShape):
             g.recast(values, compute_type, x.dtype),
             g.recast(indices, DType.INT64, ys[1].dtype),
         )
+
+
+class SkipGram(AnySizes):
+    """All n-grams of the words of a sentence, with up to `max_skip_size` words skipped between two.
+
+    The kernel loses the first word after a single leading white space; this operator does not.
+    """
+
+    codes = ("SKIP_GRAM",)
+    operands = "string -> string"
+
+    @cached_property
+    def _grams(self) -> list[tuple[int, ...]]:
+        """The n-grams that begin at a word, as distances from it, in the kernel's sequence."""
+        o = self.options
+        size, reach = int(o.ngram_size), max(int(o.max_skip_size), -1) + 1
+        if size < 1 or reach > _MOST or max(reach, 1) ** (size - 1) > _MOST or size > _MOST:
+            raise OperatorError(
+                f"ngram_size must be positive, and the number of n-grams that begin at one word at "
+                f"most {_MOST}, got ngram_size {size} and max_skip_size {reach - 1}"
+            )
+
+        def extend_gram(gram: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+            if len(gram) < size:
+                for step in range(1, reach + 1):
+                    yield from extend_gram((*gram, gram[-1] + step))
+            if o.include_all_ngrams or len(gram) == size:
+                yield gram
+
+        return list(extend_gram((0,)))
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        return [(DataDependentSize(),)]
+
+    def check(self) -> None:
+        x, _ = self.input(0), self._grams  # raises OperatorError if invalid
+        if not x.elements:
+            raise OperatorError(f"{x.name} must have at least one element, got none")
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        words = self._split_words(g, x)
+        count, size = g.Shape(words), int(self.options.ngram_size)
+        first = g.Range(*(g.reshape(v, []) for v in (g.ints([0]), count, g.ints([1]))))
+        # An n-gram exists if its last word exists.
+        reach = np.array([gram[-1] for gram in self._grams], np.int64)
+        exists = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
+        exists = g.And(exists, g.GreaterOrEqual(count, g.ints([size])))
+        begin, number = (
+            g.Gather(g.NonZero(exists), g.scalar(axis, DType.INT64)) for axis in (0, 1)
+        )
+        grams = g.Gather(words, begin)
+        for place in range(1, size):
+            has = np.array([len(gram) > place for gram in self._grams])
+            steps = np.array([(*gram, *size * (0,))[place] for gram in self._grams], np.int64)
+            word = g.Gather(words, g.Add(begin, g.Gather(steps, number)))
+            more = g.StringConcat(_make_text(g, " "), word)
+            if not has.all():
+                more = g.Where(g.Gather(has, number), more, _make_text(g, ""))
+            grams = g.StringConcat(grams, more)
+        return grams
+
+    def _split_words(self, g: Builder, x: View) -> Value:
+        """Return the words of the first string, which white space separates."""
+        words = g.Gather(g.reshape(x, ["strings"]), g.ints([0]))
+        for space in _SPACES:
+            parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)
+            words = g.reshape(parts, ["words"])
+        return g.Compress(
+            words, g.Not(g.in_compute_type("Equal", DType.STRING, words, _make_text(g, "")))
+        )
+
+
+def _make_text(g: Builder, text: str) -> Value:
+    return g.constant(np.array(text.encode(), np.object_), DType.STRING)

@@ -7,17 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.op.base import (
-    Builder,
-    Category,
-    Operator,
-    OperatorError,
-    OutputShape,
-    Value,
-    View,
-)
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, expect_rank, expect_type
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.tensor import Array, DType
 
 _RANKS = (2, 3)
@@ -70,18 +62,14 @@ def _make_hadamard(size: int) -> Array:
     return (matrix / math.sqrt(size)).astype(np.float32)
 
 
-class NumericVerify(DynamicShape):
+class NumericVerify(Pointwise):
     """NumericVerify: the quantization error, the dequantized input minus the float input.
 
     The kernel can also log large errors or fail for them; the ONNX graph does neither.
     """
 
     codes = ("NumericVerify",)
-    category = Category.TRANSPARENT
     operands = "quantized|float16 [...], float32 [...] -> float32"
-    dynamic_axes = "..."
-    keeps_shape = True
-    tflite = "... -> ..."
 
     def check(self) -> None:
         expect_type(self.input(0), (DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT16))

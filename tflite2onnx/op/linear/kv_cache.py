@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    check_element_count,
-    expect_input_count,
-)
+from tflite2onnx.op.common.checks import check_element_count, expect_input_count
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Shape, Tensor
 
@@ -29,7 +26,6 @@ class ExternalCache(Operator):
 
     codes = ("odml.update_external_kv_cache",)
     operands = f"{_CACHE}, {_CACHE}, int32 [new], {_NEW_ROWS}, {_NEW_ROWS} -> {_CACHE}, {_CACHE}"
-    returns_tuple = True
 
     def check(self) -> None:
         check_element_count(self.input(0).shape[1])
@@ -75,7 +71,6 @@ class InternalCache(HasInternalState):
 
     codes = ("odml.update_kv_cache",)
     operands = f"int64 [new], {_NEW_ROWS}, {_NEW_ROWS}, ... -> float32, float32, ..."
-    returns_tuple = True
 
     @property
     def _shape(self) -> Shape:

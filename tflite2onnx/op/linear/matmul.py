@@ -9,9 +9,8 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError, OutputShape
+from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import (
     expect_real,
     expect_symmetric,
@@ -21,7 +20,7 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply_rows, symmetric
 from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_activation
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
@@ -53,7 +52,6 @@ class FullyConnected(DynamicShape):
     """
 
     codes = ("FULLY_CONNECTED",)
-    category = Category.ATTRIBUTE
     quantization = Product(0, 1, 2, hybrid="rows")
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -330,15 +328,13 @@ def product_shape(
     return (*broadcast_dims(a[:-2], b[:-2], message=message), rows, columns)
 
 
-class BatchMatMul(DynamicShape):
+class BatchMatMul(AnySizes):
     """BATCH_MATMUL: [..., m, k] times [..., k, n]; `adj_x`, `adj_y`: the last two are swapped.
 
     A swap becomes the axis order that the operand must have, so that it may cancel a TRANSPOSE.
     """
 
     codes = ("BATCH_MATMUL",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     broadcasts = True
 
     @property
@@ -376,9 +372,6 @@ class BatchMatMul(DynamicShape):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         swapped = self.options.adj_y if operand else not self.options.adj_x
         return (-1,) if swapped else (-2,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return self.op, (0, 1)
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value | NeedsReshape:
         if self.quantization.accumulates:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
@@ -17,7 +17,7 @@ _TYPES = "bool|integers|float16|bfloat16|float32|float64"
 _UNSIGNED = {8: DType.UINT8, 16: DType.UINT16, 32: DType.UINT32, 64: DType.UINT64}
 
 
-class Bitcast(DynamicShape, Foldable):
+class Bitcast(AnySizes, Foldable):
     """Reads the same bytes as elements of another type, lowest byte first.
 
     If the element sizes differ, the parts of the larger elements are an additional last axis.
@@ -26,7 +26,6 @@ class Bitcast(DynamicShape, Foldable):
 
     codes = ("BITCAST",)
     quantization = Integers(in_file_types=True)
-    dynamic_axes = "..."
     operands = f"{_TYPES} -> {_TYPES}"
 
     def infer_outputs(self) -> Sequence[OutputShape]:

@@ -8,46 +8,29 @@ import numpy as np
 
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    count_listed_axes,
-    expect_type,
-    ints,
-    requested_shape,
-)
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import count_listed_axes, ints, requested_shape
 from tflite2onnx.op.common.leading_axis import prepend_entries
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
-from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.tensor import Array, Shape
 
 
-def _check_list(operator: Operator, index: int) -> None:
-    """Raise OperatorError unless an input is a list of int32 or int64, as the kernels require."""
-    sizes = operator.input(index)
-    expect_type(sizes, (DType.INT32, DType.INT64))
-    if sizes.rank != 1:
-        raise OperatorError(f"{sizes.name} must have one axis, got {sizes.rank}")
-
-
-class BroadcastTo(DynamicShape, Foldable):
+class BroadcastTo(Movement, Foldable):
     """BROADCAST_TO: repeats axes of size 1 to fill a shape, as in NumPy."""
 
     codes = ("BROADCAST_TO",)
+    operands = "T, index [sizes] -> T"
     repeats_elements = True
     sizes_input = 1
     evaluates_dimensions = True
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [requested_shape(self, 1)]
 
     def check(self) -> None:
-        _check_list(self, 1)
-        expect_type(self.output, (self.input(0).dtype,))
         x, sizes = self.input(0), self.input(1)
         if self.has_data_dependent_shape:
             if sizes.elements < x.rank:
@@ -99,15 +82,11 @@ class BroadcastArgs(Foldable):
     """BROADCAST_ARGS: the shape that two shapes broadcast to."""
 
     codes = ("BROADCAST_ARGS",)
-    operands = "T, T -> T"
+    operands = "T:index [sizes], T [others] -> T"
     quantization = Moves()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(max(count_listed_axes(self, i) for i in (0, 1)),)]
-
-    def check(self) -> None:
-        for i in (0, 1):
-            _check_list(self, i)
 
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
@@ -125,7 +104,7 @@ def _pad_leading_ones(g: Builder, x: View, count: int) -> Value:
     return g.Concat(np.ones(missing, x.dtype.numpy), x, axis=0) if missing else x.value
 
 
-class Fill(DynamicShape, Foldable):
+class Fill(Movement, Foldable):
     """FILL: one element, repeated to fill a shape."""
 
     codes = ("FILL",)
@@ -133,15 +112,10 @@ class Fill(DynamicShape, Foldable):
     sizes_input = 0
     evaluates_dimensions = True
     shape_inputs = (0,)
-    dynamic_axes = "..."
-    operands = "any, T [] -> T"
-    quantization = Moves()
+    operands = "index [sizes], T [] -> T"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [requested_shape(self, 0)]
-
-    def check(self) -> None:
-        _check_list(self, 0)
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

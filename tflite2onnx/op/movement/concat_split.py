@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     drop_axis,
@@ -21,7 +21,11 @@ from tflite2onnx.op.common.checks import (
     ints,
     require_equal_shapes,
 )
-from tflite2onnx.op.common.leading_axis import prepend_entries, shift_axes_input, shift_axis_option
+from tflite2onnx.op.common.leading_axis import (
+    NewAxis,
+    shift_axes_input,
+    shift_axis_option,
+)
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,
@@ -29,21 +33,19 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes
+from tflite2onnx.op.traits import AnySizes, Foldable, IndexesAxes, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, is_known, require_equal, require_number
 
 
-class Concatenation(DynamicShape, Foldable):
+class Concatenation(AnySizes, Foldable):
     """CONCATENATION: joins tensors along an axis; tensors without axes are joined to a list."""
 
     codes = ("CONCATENATION",)
     joins_elements = True
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
     # The uint8 kernel rescales and the int8 kernel rejects mixed scales; other kernels copy.
     quantization = Moves(rescales=frozenset({DType.INT8, DType.UINT8}))
@@ -83,16 +85,15 @@ class Concatenation(DynamicShape, Foldable):
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
 
 
-class Pack(DynamicShape, Foldable):
+class Pack(AnySizes, Foldable):
     """PACK: tensors of one shape along a new axis."""
 
     codes = ("PACK",)
     joins_elements = True
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T* [...] -> T"
     quantization = Moves(rescales=QUANTIZED)
+    new_axis = NewAxis(option="axis", data=())
 
     @cached_property
     def _axis(self) -> int:
@@ -112,9 +113,6 @@ class Pack(DynamicShape, Foldable):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return ()
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return shift_axis_option(self.op), range(len(self.op.inputs))
-
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
         parts = [g.unsqueeze(x, [axis], y.dtype) for x in xs]
@@ -126,16 +124,14 @@ class Pack(DynamicShape, Foldable):
         return [np.stack(inputs, self._axis)]
 
 
-class Unpack(DynamicShape, Foldable, IndexesAxes):
+class Unpack(AnySizes, Foldable, IndexesAxes):
     """UNPACK: the slices along an axis, each without this axis."""
 
     codes = ("UNPACK",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     operands = "T -> T*"
-    returns_tuple = True
     quantization = Moves(rescales=QUANTIZED)
+    new_axis = NewAxis(option="axis")
 
     @cached_property
     def _axis(self) -> int:
@@ -161,9 +157,6 @@ class Unpack(DynamicShape, Foldable, IndexesAxes):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return () if len(self.op.outputs) == 1 else (self._axis,)
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return shift_axis_option(self.op), (0,)
-
     def keep_axis(self, axis: int) -> Op | None:
         if axis != self._axis:
             return None
@@ -180,16 +173,13 @@ class Unpack(DynamicShape, Foldable, IndexesAxes):
         return list(slices) if len(slices) == len(self.op.outputs) else None
 
 
-class Split(DynamicShape, Foldable, IndexesAxes):
+class Split(Movement, Foldable, IndexesAxes):
     """SPLIT into equal parts: axis, data. SPLIT_V into parts of given sizes: data, sizes, axis."""
 
     codes = ("SPLIT", "SPLIT_V")
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
-    quantization = Moves()
 
     @property
     def _data(self) -> int:
@@ -245,7 +235,6 @@ class Split(DynamicShape, Foldable, IndexesAxes):
         for tensor in self.op.outputs:
             expect_type(tensor, (x.dtype,))
         if not self.has_data_dependent_shape:
-            _ = self._sizes  # raises OperatorError if invalid
             return
         expect_axis(self, 0 if self.op.code == "SPLIT" else 2)
         if self.op.code == "SPLIT_V":
@@ -319,17 +308,15 @@ def _split_tensor(
     return tuple(g.recast(part, compute_type, dtype) for part in parts)
 
 
-class Tile(DynamicShape, Foldable):
+class Tile(Movement, Foldable):
     """TILE: the elements, repeated along each axis."""
 
     codes = ("TILE",)
     repeats_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
+    new_axis = NewAxis({1: 1})
 
     @cached_property
     def _multiples(self) -> list[int]:
@@ -354,10 +341,6 @@ class Tile(DynamicShape, Foldable):
         if operand or self.has_data_dependent_shape:
             return None
         return [axis for axis, times in enumerate(self._multiples) if times != 1]
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = prepend_entries(self.op, {1: 1})
-        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, multiples: View) -> Value:
         if self.has_data_dependent_shape:

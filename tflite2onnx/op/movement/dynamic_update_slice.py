@@ -8,13 +8,11 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import Op
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect
-from tflite2onnx.op.common.leading_axis import prepend_entries
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.common.runtime_shapes import sizes_of
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_number
 
@@ -24,7 +22,7 @@ from tflite2onnx.utils.dimension import require_number
 _ELEMENTS_PER_ROW = 64
 
 
-class DynamicUpdateSlice(DynamicShape, Foldable):
+class DynamicUpdateSlice(Movement, Foldable):
     """Replaces the slice of a tensor that begins at the start indices with an update.
 
     Start indices are clamped so that the update fits in. An update that is much smaller than the
@@ -32,12 +30,9 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
     """
 
     codes = ("DYNAMIC_UPDATE_SLICE",)
-    category = Category.ATTRIBUTE
-    operands = "T, T, index [axes] -> T"
-    dynamic_axes = "..."
-    keeps_shape = True
+    operands = "T [...], T, index [axes] -> T [...]"
     tflite = "... -> ..."
-    quantization = Moves()
+    new_axis = NewAxis({2: 0}, data=(0, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, starts = self.input(0), self.input(2)
@@ -63,10 +58,6 @@ class DynamicUpdateSlice(DynamicShape, Foldable):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         pairs = enumerate(zip(self.input(0).shape, self.input(1).shape, strict=True))
         return None if operand > 1 else [axis for axis, (size, part) in pairs if size != part]
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = prepend_entries(self.op, {2: 0})
-        return None if changed is None else (changed, (0, 1))
 
     def emit(self, g: Builder, y: View, x: View, update: View, starts: View) -> Value:
         if 0 in update.shape:

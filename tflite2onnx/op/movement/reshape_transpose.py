@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names, identity
 from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
@@ -22,7 +21,7 @@ from tflite2onnx.op.common.checks import (
     integer,
     ints,
 )
-from tflite2onnx.op.common.leading_axis import prepend_entries, shift_axes_input
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     multiply_sizes,
@@ -31,8 +30,7 @@ from tflite2onnx.op.common.runtime_shapes import (
     sizes_of,
     split_shape,
 )
-from tflite2onnx.op.traits import DynamicShape, Foldable
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.traits import AnySizes, Foldable, Movement
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import (
     Dim,
@@ -122,7 +120,7 @@ def _count_common(a: Sizes, b: Sizes) -> int:
 _IMAGE, _CHANNELS_FIRST = ("N", "H", "W", "C"), ("N", "C", "H", "W")
 
 
-class Reshape(DynamicShape, Foldable):
+class Reshape(Movement, Foldable):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes.
 
     The option `joins_columns` is set by a pass: columns of an image become channels, or channels
@@ -134,9 +132,6 @@ class Reshape(DynamicShape, Foldable):
     joins_elements = True
     evaluates_dimensions = True
     shape_inputs = (1,)
-    quantization = Moves()
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
 
     def check(self) -> None:
         x, y = self.input(0), self.output
@@ -302,7 +297,7 @@ def _merge_names(source: Axes, target: Axes) -> list[str]:
     return merged + rest
 
 
-class Transpose(DynamicShape, Foldable):
+class Transpose(Movement, Foldable):
     """TRANSPOSE renames axes; the layout plan inserts a node only where elements must move.
 
     If the permutation is an input that is known at run time only, elements are gathered, because
@@ -310,11 +305,10 @@ class Transpose(DynamicShape, Foldable):
     """
 
     codes = ("TRANSPOSE",)
+    operands = "T, any -> T"
     evaluates_dimensions = True
     shape_inputs = (1,)
-    quantization = Moves()
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
+    new_axis = NewAxis({1: 0}, axes=1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
@@ -323,12 +317,8 @@ class Transpose(DynamicShape, Foldable):
         return [[shape[axis] for axis in self._permutation]]
 
     def check(self) -> None:
-        x = self.input(0)
         if self.has_data_dependent_shape:
-            expect(self.input(1), (x.rank,), DType.INT32)
-        else:
-            _ = self._permutation  # raises OperatorError if invalid
-        expect_type(self.output, (x.dtype,))
+            expect(self.input(1), (self.input(0).rank,), DType.INT32)
 
     def frames(self) -> Sequence[Frame]:
         if self.has_data_dependent_shape:
@@ -338,11 +328,6 @@ class Transpose(DynamicShape, Foldable):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else ()
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        shifted = shift_axes_input(self.op, 1)
-        changed = shifted and prepend_entries(shifted, {1: 0})
-        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
         if not self.has_data_dependent_shape or not x.rank:
@@ -384,22 +369,24 @@ def _compute_strides(g: Builder, sizes: Value, rank: int) -> Value:
     return g.reduce("ReduceProd", factors, [1], keepdims=False)
 
 
-class ShapeOf(DynamicShape, Foldable):
-    """SHAPE: the sizes in the order of the TFLite axes, which the stored order may differ from."""
+class ShapeOf(Movement, Foldable):
+    """SHAPE: the sizes of the TFLite axes, in their order. RANK: the number of axes."""
 
-    codes = ("SHAPE",)
+    codes = ("SHAPE", "RANK")
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
     shape_only = True
 
+    @property
+    def _is_rank(self) -> bool:
+        return self.op.code == "RANK"
+
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self.input(0).rank,)]
+        rank = self.input(0).rank
+        return [() if self._is_rank else (rank,)]
 
     def check(self) -> None:
         y, _ = self.output, self.input(0)
-        expect_type(y, (DType.INT32, DType.INT64))
+        expect_type(y, (DType.INT32,) if self._is_rank else (DType.INT32, DType.INT64))
         expect_type_option(y, self.options.get("out_type"))
 
     def frames(self) -> Sequence[Frame]:
@@ -407,52 +394,25 @@ class ShapeOf(DynamicShape, Foldable):
         return [Frame({0: names}, names)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
+        if self._is_rank:
+            return g.scalar(x.rank, y.dtype)
         sizes = g.Shape(x)
         if x.order != identity(x.rank):
             sizes = g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]))
         return sizes if y.dtype is DType.INT64 else g.cast(sizes, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
+        if self._is_rank:
+            return [np.asarray(self.input(0).rank, np.int32)]
         return [array_of(self.input(0).shape, self.output.dtype.numpy)]
 
 
-class Rank(DynamicShape, Foldable):
-    """RANK: the number of axes."""
-
-    codes = ("RANK",)
-    evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
-    shape_only = True
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [()]
-
-    def check(self) -> None:
-        self.input(0)
-        expect_type(self.output, (DType.INT32,))
-
-    def frames(self) -> Sequence[Frame]:
-        names = axis_names(self.input(0).rank)
-        return [Frame({0: names}, names)]
-
-    def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.scalar(x.rank, y.dtype)
-
-    def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        return [np.asarray(self.input(0).rank, np.int32)]
-
-
-class AsPlanned(DynamicShape):
+class AsPlanned(AnySizes):
     """Pins the order of axes that the user chose for a tensor (see `interface.pin_orders`)."""
 
     codes = ("AS_PLANNED",)
-    dynamic_axes = "..."
+    keeps_shape = True
     category = Category.IMPLICIT
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape]
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

@@ -1,4 +1,4 @@
-"""REVERSE_V2 and REVERSE_SEQUENCE: elements of an axis in reverse order."""
+"""REVERSE_V2, REVERSE_SEQUENCE and Roll: the elements of an axis in another order."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import axis_of, count_listed_axes, expect, expect_type, ints
-from tflite2onnx.op.common.leading_axis import shift_axes_input
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.common.checks import (
+    axis_of,
+    check_element_count,
+    count_listed_axes,
+    expect,
+    expect_type,
+    ints,
+)
+from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_equal
 
-_SEQUENCE_TYPES = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 
-
-class Reverse(DynamicShape, Foldable):
+class Reverse(Movement, Foldable):
     """REVERSE_V2: reverses whole axes."""
 
     codes = ("REVERSE_V2",)
     evaluates_dimensions = True
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    operands = "T, any -> T"
-    keeps_shape = True
+    operands = "T [...], any -> T [...]"
     tflite = "... -> ..."
-    quantization = Moves()
+    new_axis = NewAxis(axes=1)
 
     @cached_property
     def _axes(self) -> list[int]:
@@ -53,10 +54,6 @@ class Reverse(DynamicShape, Foldable):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else self._axes
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
-
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
         count = self.input(1).elements
         if not count:
@@ -74,14 +71,11 @@ class Reverse(DynamicShape, Foldable):
         return [np.flip(inputs[0], tuple(self._axes))]
 
 
-class ReverseSequence(DynamicShape):
+class ReverseSequence(Movement):
     """REVERSE_SEQUENCE: reverses the first elements of an axis, a number of them for each batch."""
 
     codes = ("REVERSE_SEQUENCE",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    keeps_shape = True
-    quantization = Moves()
+    operands = "T:float32|uint8|int16|int32|int64 [...], index -> T [...]"
 
     @cached_property
     def _axes(self) -> tuple[int, int]:
@@ -103,9 +97,6 @@ class ReverseSequence(DynamicShape):
 
     def check(self) -> None:
         x, lengths, (time, batch) = self.input(0), self.input(1), self._axes
-        expect_type(x, _SEQUENCE_TYPES)
-        expect_type(self.output, (x.dtype,))
-        expect_type(lengths, (DType.INT32, DType.INT64))
         expect(lengths, (x.shape[batch],), lengths.dtype)
         data = lengths.data
         most = np.inf if time in x.symbols else x.shape[time]
@@ -137,3 +128,54 @@ class ReverseSequence(DynamicShape):
         time, batch = (x.axis(axis) for axis in self._axes)
         wide = g.recast(lengths, lengths.dtype, DType.INT64)
         return g.ReverseSequence(x, wide, time_axis=time, batch_axis=batch)
+
+
+class Roll(Foldable):
+    """Roll: shifts elements along axes cyclically; elements past the end move to the start."""
+
+    codes = ("Roll",)
+    keeps_shape = True
+    tflite = "... -> ..."
+    quantization = Moves()
+
+    @cached_property
+    def _shifts(self) -> dict[int, int]:
+        """The shift along each axis; the shifts of an axis that is listed repeatedly are added."""
+        x, shifts, axes = self.input(0), ints(self, 1), ints(self, 2)
+        if len(shifts) != len(axes) or 0 in x.shape:
+            raise OperatorError(
+                f"there must be a shift for each axis, and elements along all of {list(x.shape)}, "
+                f"got shifts {shifts} along axes {axes}"
+            )
+        totals: dict[int, int] = {}
+        for shift, number in zip(shifts, axes, strict=True):
+            axis = axis_of(number, x.rank)
+            totals[axis] = totals.get(axis, 0) + shift
+        return {axis: shift % x.shape[axis] for axis, shift in totals.items()}
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_type(self.output, (x.dtype,))
+        for axis in self._shifts:
+            check_element_count(x.shape[axis])
+
+    def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
+        value = x.value
+        for axis, shift in self._shifts.items():
+            if shift:
+                order = np.roll(np.arange(x.tensor.shape[axis]), shift)
+                value = self._gather_axis(g, x, value, order, axis)
+        return value if value is not x.value else g.Identity(value)
+
+    @staticmethod
+    def _gather_axis(g: Builder, x: View, value: Value, order: Array, axis: int) -> Value:
+        place = x.axis(axis)
+        return g.with_compute_type(
+            "Gather", x.dtype, lambda v: g.Gather(v, order, axis=place), value
+        )
+
+    def evaluate(self, *inputs: Array) -> Sequence[Array]:
+        output = inputs[0]
+        for axis, shift in self._shifts.items():
+            output = np.roll(output, shift, axis)
+        return [output]

@@ -11,11 +11,10 @@ import numpy as np
 
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
-from tflite2onnx.op.common.leading_axis import prepend_entries
-from tflite2onnx.op.traits import DynamicShape, Foldable, IndexesAxes, TakesRanges
-from tflite2onnx.quantization.declarations import Moves
+from tflite2onnx.op.common.leading_axis import NewAxis, prepend_entries
+from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
 
@@ -74,7 +73,7 @@ def _list_cut_axes(operator: Slice | StridedSlice) -> Collection[int] | None:
     ]
 
 
-class Slice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
+class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
     """SLICE: `size` elements from `begin` on; a size of -1 stands for all the rest.
 
     Both may be inputs that are known at run time only.
@@ -83,10 +82,8 @@ class Slice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
     codes = ("SLICE",)
     evaluates_dimensions = True
     shape_inputs = (2,)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
-    quantization = Moves()
+    new_axis = NewAxis({1: 0, 2: -1})
 
     @cached_property
     def _ranges(self) -> list[range]:
@@ -163,10 +160,6 @@ class Slice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return _list_cut_axes(self) if operand == 0 else None
 
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = prepend_entries(self.op, {1: 0, 2: -1})
-        return None if changed is None else (changed, (0,))
-
     def keep_axis(self, axis: int) -> Op | None:
         sizes = self.input(2)
         if not sizes.is_constant or sizes.data is None:
@@ -205,7 +198,7 @@ class _Part(NamedTuple):
     shrinks: bool = False
 
 
-class StridedSlice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
+class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     """STRIDED_SLICE: NumPy's indexing, x[a:b:c, ..., newaxis, d], as five masks and three lists.
 
     Bit i of a mask applies to entry i of begin, end and strides: `begin_mask` and `end_mask` omit
@@ -215,11 +208,9 @@ class StridedSlice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
     """
 
     codes = ("STRIDED_SLICE",)
+    operands = "T, any, any, any -> T"
     evaluates_dimensions = True
     shape_inputs = (1, 2, 3)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    quantization = Moves()
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -337,8 +328,6 @@ class StridedSlice(DynamicShape, Foldable, TakesRanges, IndexesAxes):
         return [result]
 
     def check(self) -> None:
-        expect_type(self.output, (self.input(0).dtype,))
-        _ = self._parts  # raises OperatorError if invalid
         if self.has_data_dependent_shape:
             if self.options.offset:
                 raise OperatorError("begin, end and strides must be constant if offset is set")

@@ -29,7 +29,6 @@ class RandomBits(Operator):
     """
 
     codes = ("STABLEHLO_RNG_BIT_GENERATOR",)
-    returns_tuple = True
     operands = "uint64 [state] -> uint64 [state], int32|int64|uint32|uint64"
 
     @property

@@ -13,17 +13,9 @@ import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.builder.nodes import onnx_type
-from tflite2onnx.op.base import (
-    Builder,
-    Operator,
-    OperatorError,
-    OutputShape,
-    Unknown,
-    Value,
-    View,
-)
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import integer, ints, requested_shape
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 _SEEDS = 1 << 24  # ONNX's attribute is float32, which represents so many integers
@@ -38,15 +30,13 @@ class _Drawn(Operator):
         return float((seed + other * 65537) % _SEEDS) if seed or other else None
 
 
-class Random(_Drawn, DynamicShape):
+class Random(_Drawn, AnySizes):
     """RANDOM_UNIFORM and RANDOM_STANDARD_NORMAL: random floats, uniform in [0, 1) or normal."""
 
-    nodes: ClassVar[dict[str, str]] = {
+    rows: ClassVar[dict[str, str]] = {
         "RANDOM_UNIFORM": "RandomUniform",
         "RANDOM_STANDARD_NORMAL": "RandomNormal",
     }
-    codes = tuple(nodes)
-    dynamic_axes = "..."
     shape_inputs = (0,)
     operands = "int32 [axes] -> float32"
 
@@ -62,7 +52,7 @@ class Random(_Drawn, DynamicShape):
             )
 
     def emit(self, g: Builder, y: View, sizes: View) -> Value | NeedsReshape:
-        node, options = self.nodes[self.op.code], {"dtype": onnx_type(y.dtype), "seed": self._seed}
+        node, options = self.row, {"dtype": onnx_type(y.dtype), "seed": self._seed}
         if sizes.tensor.data is None:
             zeros = g.ConstantOfShape(g.cast(sizes, DType.INT64))
             return g.node(f"{node}Like", zeros, **options)
@@ -70,11 +60,10 @@ class Random(_Drawn, DynamicShape):
         return output if y.shape else NeedsReshape(output)
 
 
-class Multinomial(_Drawn, DynamicShape):
+class Multinomial(_Drawn, AnySizes):
     """MULTINOMIAL: random classes by their logits; classes with non-finite logits are excluded."""
 
     codes = ("MULTINOMIAL",)
-    dynamic_axes = "..."
     operands = "float32 [rows columns], int32 [] -> index"
 
     def infer_outputs(self) -> Sequence[OutputShape]:

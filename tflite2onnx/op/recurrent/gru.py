@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.op.base import Operator, OperatorError, OutputShape
+from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.activations import list_attributes
 from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
 
@@ -20,17 +18,15 @@ _GATES = 3
 _BIAS = 1 + 2 * _GATES  # the input
 
 
-class Gru(DynamicShape):
+class Gru(AnySizes):
     """GRU: gated recurrent units; inputs are a sequence, W and R per gate, b and a state."""
 
     codes = ("GRU",)
-    dynamic_axes = "..."
-    returns_tuple = True
+    operands = (
+        "T [times batch inputs], any, any, any, any, any, any, T, T [batch units]"
+        "-> any [times batch units], any [batch units]"
+    )
     quantization = Real(multiplies=range(1, _BIAS))
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        x, state = self.input(0).shape, self.input(_BIAS + 1).shape
-        return [(*x[:2], state[-1]), state]
 
     def check(self) -> None:
         x, b, h = self.input(0), self.input(_BIAS), self.input(_BIAS + 1)
@@ -38,7 +34,6 @@ class Gru(DynamicShape):
         for i in range(1, _BIAS):
             expect_constant(self.input(i), (units, units if i > _GATES else x.shape[-1]))
         expect(b, (2 * _GATES * units,), x.dtype)
-        expect(h, (x.shape[1], units), x.dtype)
 
     def emit(
         self, g: Builder, y: tuple[View, ...], x: View, *parameters: View
@@ -77,14 +72,8 @@ class UnidirectionalSequenceGru(Operator):
     codes = ("UNIDIRECTIONAL_SEQUENCE_GRU",)
     operands = (
         "float32 [times batch inputs], float32 [batch units], float32#, float32#, float32#,"
-        "float32# -> float32, float32"
+        "float32# -> float32 [times batch units], float32 [batch units]"
     )
-    returns_tuple = True
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        times, batch, _ = self.input(0).shape
-        state = self.input(1).shape
-        return [(times, batch, state[-1]), state]
 
     def check(self) -> None:
         x, (_, units) = self.input(0), self.input(1).shape

@@ -17,8 +17,7 @@ from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant
-from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids
-from tflite2onnx.op.recurrent.lstm_integer import clip_bounds, grids
+from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import DType, Tensor
 

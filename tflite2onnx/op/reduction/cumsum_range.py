@@ -7,26 +7,20 @@ from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import (
     axis_of,
     check_element_count,
-    expect,
-    expect_input_count,
-    expect_type,
     integer,
 )
-from tflite2onnx.op.common.leading_axis import shift_axes_input
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
 
-_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64)
 
-
-class Range(DynamicShape, Foldable):
+class Range(AnySizes, Foldable):
     """RANGE: numbers from a start in steps of `step`, up to a limit, which is excluded.
 
     The kernel adds steps one after another, so float rounding accumulates. Constants follow it. If
@@ -34,8 +28,8 @@ class Range(DynamicShape, Foldable):
     """
 
     codes = ("RANGE",)
+    operands = "T:float32|int32|int64 [], T [], T [] -> T"
     shape_inputs = (0, 1, 2)
-    dynamic_axes = "..."
 
     @property
     def _count(self) -> int:
@@ -61,8 +55,6 @@ class Range(DynamicShape, Foldable):
 
     def _read_scalar(self, index: int) -> Array:
         tensor = self.input(index)
-        expect_type(tensor, _TYPES)
-        expect(tensor, (), self.input(0).dtype)
         if tensor.data is None:
             raise OperatorError(f"{tensor.name} must be constant")
         return tensor.data.astype(tensor.dtype.numpy).reshape(())
@@ -79,14 +71,6 @@ class Range(DynamicShape, Foldable):
             return [(-((start - limit) * sign // (step * sign)),)]
         return [(self._count,)]
 
-    def check(self) -> None:
-        expect_input_count(self, 3)
-        if self.has_data_dependent_shape:
-            for i in range(3):
-                expect_type(self.input(i), _TYPES)
-                expect(self.input(i), (), self.input(0).dtype)
-        expect_type(self.output, (self.input(0).dtype,))
-
     def emit(self, g: Builder, y: View, *bounds: View) -> Value:
         if not self.has_data_dependent_shape:
             return g.constant(self._numbers)
@@ -102,18 +86,16 @@ class Range(DynamicShape, Foldable):
         return [self._numbers]
 
 
-class CumSum(DynamicShape):
+class CumSum(AnySizes):
     """CUMSUM: cumulative sums along an axis.
 
     `exclusive` sums do not include the element at their own index; `reverse` sums begin at the end.
     """
 
     codes = ("CUMSUM",)
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
-    operands = "T:float32|int32|int64, any -> T"
-    keeps_shape = True
+    operands = "T:float32|int32|int64+float64 [...], int32~ [1*] -> T [...]"
     tflite = "... -> ..."
+    new_axis = NewAxis(axes=1)
 
     @cached_property
     def _axis(self) -> int:
@@ -125,15 +107,9 @@ class CumSum(DynamicShape):
     def check(self) -> None:
         if self.input(1).is_constant:
             _ = self._axis  # raises OperatorError if invalid
-        else:
-            expect(self.input(1), (1,) * self.input(1).rank, DType.INT32)
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else (self._axis,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
         if self.input(1).is_constant:

@@ -1,4 +1,4 @@
-"""NORMALIZATION: the result of `fuse_normalizations`."""
+"""NORMALIZATION, RMS_NORMALIZATION and GROUP_NORMALIZATION, which passes recognise, and LRN."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.builder.opsets import first_opset
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
-from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import DType
+from tflite2onnx.op.base import OperatorError
+from tflite2onnx.op.common.windows import ImageOperator
+from tflite2onnx.op.traits import AnySizes, DynamicShape
+from tflite2onnx.tensor import DType, Sizes
 
 _MOST = 1 << 16  # elements of a scale that is not in the file
 _OUTER = 2  # leading axes over which OpenVINO's kernel repeats a normalization
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
 
-class Normalization(DynamicShape):
+class Normalization(AnySizes):
     """NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias.
 
     The mean and the variance are those over the axes in the option `axes`. The scale and the bias,
@@ -27,11 +28,8 @@ class Normalization(DynamicShape):
     """
 
     codes = ("NORMALIZATION",)
-    category = Category.ATTRIBUTE
-    operands = "float32 [... n], float32? [n], float32? [n] -> float32"
-    keeps_shape = True
+    operands = "float32 [... n], float32? [n], float32? [n] -> float32 [... n]"
     tflite = "... -> ..."
-    dynamic_axes = "..."
 
     def check(self) -> None:
         x = self.input(0)
@@ -113,3 +111,93 @@ def _make_vector(g: Builder, view: View | None, x: View, missing: float) -> Valu
     if view is not None:
         return view.value
     return g.constant(np.full(x.tensor.shape[-1], missing, np.float32))
+
+
+class RmsNormalization(DynamicShape):
+    """RMS_NORMALIZATION: x / sqrt(mean of the squares of x along the last axis + epsilon) * scale.
+
+    The scale, [C], belongs to the last axis, whose size is fixed.
+    """
+
+    codes = ("RMS_NORMALIZATION",)
+    matrix_axes = 1
+    operands = "float32 [... n], float32 [n] -> float32 [... n]"
+    tflite = "... -> ..."
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+
+        def is_legal(label: Axes) -> bool:
+            return label[-1] == names[-1]
+
+        return [Frame({0: names, ~0: names}, names, legal=is_legal)]
+
+    def emit(self, g: Builder, y: View, x: View, scale: View) -> Value:
+        epsilon = float(self.options.epsilon)
+        if g.opset >= first_opset("RMSNormalization"):
+            return g.RMSNormalization(x, scale, axis=-1, epsilon=epsilon)
+        # ONNX Runtime makes one node of these nodes.
+        squares = g.Pow(x, g.scalar(2, DType.FLOAT32))
+        mean = g.reduce("ReduceMean", squares, [x.rank - 1], keepdims=True)
+        root = g.Sqrt(g.Add(mean, g.scalar(epsilon, DType.FLOAT32)))
+        return g.Mul(g.Div(x, root), scale)
+
+
+class GroupNormalization(ImageOperator):
+    """GROUP_NORMALIZATION: (x - mean) / sqrt(variance + epsilon) * scale + bias, of an image.
+
+    The mean and the variance are those of a group of channels, over all pixels. The option `groups`
+    is the number of groups. The scale and the bias, [C], may be missing.
+    """
+
+    codes = ("GROUP_NORMALIZATION",)
+    keeps_shape = True
+    operands = "float32 [... channels], float32? [channels], float32? [channels] -> float32"
+
+    def check(self) -> None:
+        groups, channels = self.options.groups, self.sizes(0)["C"]
+        if groups < 1 or channels % groups:
+            raise OperatorError(f"groups must divide {channels} channels, got {groups}")
+
+    def emit(
+        self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None
+    ) -> Value:
+        # ONNX Runtime has no kernel of GroupNormalization: it runs 29 nodes instead.
+        groups = self.options.groups
+        fixed = x.tensor.symbols.keys() <= {0}
+        rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if fixed else -1)
+        one, zero = (g.constant(np.full(groups, n, np.float32)) for n in (1, 0))
+        epsilon = float(self.options.epsilon)
+        instances = g.InstanceNormalization(g.reshape(x, rows), one, zero, epsilon=epsilon)
+        value = g.reshape(instances, x.sizes)
+        sizes = (x.size("C"), 1, 1)
+        value = value if scale is None else g.Mul(value, scale.reshape(sizes))
+        return value if bias is None else g.Add(value, bias.reshape(sizes))
+
+
+class LocalResponseNormalization(ImageOperator):
+    """x / (bias + alpha * s) ** beta; s sums the squares of channels up to `radius` away."""
+
+    codes = ("LOCAL_RESPONSE_NORMALIZATION",)
+    dynamic_axes = "NHW"
+    operands = "float32 [...] -> float32 [...]"
+
+    def check(self) -> None:
+        self.sizes(0)
+        o = self.options
+        if o.radius < 0:
+            raise OperatorError(f"radius must not be negative, got {o.radius}")
+        if min(o.alpha, o.beta) < 0:  # ONNX Runtime does not load an LRN node with these
+            raise OperatorError(
+                f"alpha and beta must not be negative, got {o.alpha:g} and {o.beta:g}"
+            )
+
+    def emit(self, g: Builder, y: View, x: View) -> Value:
+        o = self.options
+        if min(o.alpha, o.beta) == 0:  # ONNX Runtime rejects 0 too; the divisor is constant
+            factor = np.float32(o.bias) ** -np.float32(o.beta)
+            return g.Mul(x, g.scalar(float(factor), DType.FLOAT32))
+        # A larger radius reaches no further channels.
+        size = 2 * min(int(o.radius), x.size("C")) + 1
+        # ONNX divides alpha by the size.
+        return g.LRN(x, size=size, alpha=o.alpha * size, beta=float(o.beta), bias=float(o.bias))

@@ -10,11 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError, OutputShape, Unknown
+from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_type, ints
-from tflite2onnx.op.common.leading_axis import shift_axes_input
+from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import DynamicShape, Foldable
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real
 from tflite2onnx.quantization.storage import is_quantized
@@ -29,6 +28,7 @@ class ReductionRule(NamedTuple):
     Attributes:
         node: the ONNX node.
         types: the element types that LiteRT's kernel accepts without quantization.
+        wide: the element types that only TensorFlow's kernel accepts.
         numpy: a function of (array, axis=, keepdims=) with the results of the kernel, up to the
             order of summation of floats.
     """
@@ -36,6 +36,7 @@ class ReductionRule(NamedTuple):
     node: str
     types: str
     numpy: Callable[..., Array]
+    wide: str = "float64"
 
 
 _BLOCK = 16  # the channels of ONNX Runtime's largest block
@@ -82,17 +83,11 @@ class Reduction(DynamicShape, Foldable):
             "ReduceSum", "float32 int32 int64", lambda x, **over: x.sum(dtype=x.dtype, **over)
         ),
     }
-    codes = tuple(rows)
     evaluates_dimensions = True
     # The kernel rounds each product to the scale of the output.
     steps: ClassVar[Mapping[str, int]] = {"REDUCE_PROD int8": 10, "REDUCE_PROD int16": 10}
     shape_inputs = (1,)
-    category = Category.ATTRIBUTE
-
-    @property
-    def row(self) -> ReductionRule:
-        """The row of the operator in the table `rows`."""
-        return self.rows[self.op.code]
+    new_axis = NewAxis(axes=1)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
@@ -124,9 +119,9 @@ class Reduction(DynamicShape, Foldable):
     def check(self) -> None:
         x = self.input(0)
         is_real = is_quantized(x) and self.row.types != "bool"
-        if not is_real and x.dtype.label not in self.row.types.split():
-            listed = join_alternatives(self.row.types.split())
-            raise OperatorError(f"{x.name} must be {listed}, got {x.dtype.label}")
+        types = self.list_types(self.row.types, self.row.wide)
+        if not is_real and x.dtype.label not in types:
+            raise OperatorError(f"{x.name} must be {join_alternatives(types)}, got {x.dtype.label}")
         if self.has_data_dependent_shape:
             self._check_dynamic()
         expect_type(self.output, (x.dtype,))
@@ -148,10 +143,6 @@ class Reduction(DynamicShape, Foldable):
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else self._axes
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        changed = shift_axes_input(self.op, 1)
-        return None if changed is None else (changed, (0,))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         # The nodes of an integer mean or product depend on the number of elements.

@@ -8,12 +8,11 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect_input_count, expect_type, ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.movement.dilate import dilate_axes
-from tflite2onnx.op.movement.pad import pad_axes
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.movement.pad import dilate_axes, pad_axes
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, is_known
 
@@ -54,16 +53,14 @@ class Axis(NamedTuple):
         return max(count, 0) if is_known(count) else count
 
 
-class _Windows(DynamicShape):
+class _Windows(AnySizes):
     """Base of both operators. All functions are associative, so one axis is reduced after another.
 
     Two adjacent windows are combined to a window of twice the size, so the number of nodes is
     logarithmic in the size.
     """
 
-    category = Category.ATTRIBUTE
     operands = "T:bool|uint8|int8|int16|int32|int64|float32|float64, T [1*], ... -> T"
-    dynamic_axes = "..."
     tflite = "... -> ..."
     parameters: ClassVar[int] = 0  # the number of inputs that describe the windows
 

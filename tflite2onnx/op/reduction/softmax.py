@@ -9,39 +9,37 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.graph import Op
 from tflite2onnx.layout import Axes, Frame, axis_names
-from tflite2onnx.op.base import Category, OperatorError
+from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_type
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.common.leading_axis import NewAxis
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.suggestions import join_alternatives
 
 
-class LastAxis(DynamicShape):
+class LastAxis(AnySizes):
     """Base of the operators: input and output have one shape; sums are along the last axis."""
 
-    dynamic_axes = "..."
-    category = Category.ATTRIBUTE
     keeps_shape = True
     tflite = "... -> ..."
     types: ClassVar[str] = "float32"
+    wide: ClassVar[str] = ""
+    new_axis = NewAxis()
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return (-1,)
-
-    def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
-        return self.op, (0,)
 
     def check(self) -> None:
         x, y = self.input(0), self.output
         if x.rank == 0:
             raise OperatorError(f"{x.name} must have at least one axis, got none")
+        types = self.list_types(self.types, self.wide)
         for tensor in (x, y):
-            if not is_quantized(tensor) and tensor.dtype.label not in self.types.split():
-                listed = join_alternatives([*self.types.split(), "quantized"])
+            if not is_quantized(tensor) and tensor.dtype.label not in types:
+                listed = join_alternatives([*types, "quantized"])
                 raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
         if x.dtype is not y.dtype and not (is_quantized(x) and is_quantized(y)):
             raise OperatorError(
@@ -54,6 +52,8 @@ class Exponential(LastAxis):
 
     Passes set the option `stored_last` if ONNX's node must have the last axis, too.
     """
+
+    wide = "float64"
 
     def frames(self) -> Sequence[Frame]:
         if not self.options.get("stored_last"):

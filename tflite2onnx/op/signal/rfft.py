@@ -8,20 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from tflite2onnx.layout import Frame, axis_names
-from tflite2onnx.op.base import (
-    Builder,
-    Category,
-    Operator,
-    OperatorError,
-    OutputShape,
-    Unknown,
-    Value,
-    View,
-)
-from tflite2onnx.op.common.checks import check_element_count, expect, ints
+from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
+from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
 from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
-from tflite2onnx.op.traits import DynamicShape, Foldable
+from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import Dim
 
@@ -39,7 +30,7 @@ def pair_axes(tensor: Tensor) -> Shape:
     return () if tensor.dtype in COMPLEX else (_PAIR,)
 
 
-class Part(DynamicShape, Foldable):
+class Part(AnySizes, Foldable):
     """REAL, IMAG and COMPLEX_ABS: a part, or the absolute value, of each complex number.
 
     Complex numbers are pairs here. The kernel computes hypot, which does not overflow. Squares of
@@ -48,9 +39,7 @@ class Part(DynamicShape, Foldable):
     """
 
     codes = ("REAL", "IMAG", "COMPLEX_ABS")
-    category = Category.ATTRIBUTE
     operands = "T:float32|float64 [... 2] -> T"
-    dynamic_axes = "..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [complex_shape(self.input(0))]
@@ -73,7 +62,19 @@ class Part(DynamicShape, Foldable):
         return [inputs[0][..., int(self.op.code == "IMAG")]]
 
 
-class RealFourier(DynamicShape):
+class _Transform(Operator):
+    """Base of RFFT2D and its inverse: the second input lists the lengths of both axes."""
+
+    @cached_property
+    def _lengths(self) -> tuple[int, int]:
+        lengths = ints(self, 1)
+        # The kernels require powers of two.
+        if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
+            raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
+        return lengths[0], lengths[1]
+
+
+class RealFourier(_Transform, AnySizes):
     """RFFT2D: the Fourier transform of the last two axes, cropped or zero-padded to a length.
 
     The last axis has only the frequencies up to half of its length. LiteRT computes in double
@@ -81,13 +82,8 @@ class RealFourier(DynamicShape):
     """
 
     codes = ("RFFT2D",)
-    dynamic_axes = "..."
     shape_inputs = (1,)
-    operands = "float32 [... rows columns], int32 -> float32"
-
-    @cached_property
-    def _lengths(self) -> tuple[int, int]:
-        return _read_powers_of_two(ints(self, 1))
+    operands = "float32 [... rows columns], int32~ [2] -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
@@ -97,10 +93,6 @@ class RealFourier(DynamicShape):
         if not self.has_data_dependent_shape:
             rows, columns = self._lengths[0], self._lengths[1] // 2 + 1
         return [(*lead, rows, columns, *pair_axes(self.output))]
-
-    def check(self) -> None:
-        if self.has_data_dependent_shape:
-            expect(self.input(1), (2,), DType.INT32)
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
@@ -135,7 +127,7 @@ class RealFourier(DynamicShape):
         return g.Pad(x, g.ints(all_pads), g.scalar(0, DType.FLOAT32))
 
 
-class InverseRealFourier(Operator):
+class InverseRealFourier(_Transform):
     """IRFFT2D: the inverse of RFFT2D, cropped or zero-padded to a length.
 
     Columns are transformed by an inverse DFT. Rows, which have only half of the frequencies, are
@@ -144,10 +136,6 @@ class InverseRealFourier(Operator):
 
     codes = ("IRFFT2D",)
     operands = "float32 [... rows columns 2], any -> float32"
-
-    @cached_property
-    def _lengths(self) -> tuple[int, int]:
-        return _read_powers_of_two(ints(self, 1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(*complex_shape(self.input(0))[:-2], *self._lengths)]
@@ -177,10 +165,3 @@ def synthesis(width: int) -> Array:
         twice[-1] = 1
     parts = np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
     return parts.reshape(half * _PAIR, width)
-
-
-def _read_powers_of_two(lengths: Sequence[int]) -> tuple[int, int]:
-    """Return two lengths; OperatorError unless they are powers of 2, as the kernels require."""
-    if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
-        raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
-    return lengths[0], lengths[1]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, integer
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import is_known
 
@@ -21,7 +21,7 @@ _FLOOR = 1e-12  # the minimum energy of a band before the logarithm
 _MOST_SAMPLES = 1 << 24  # ONNX counts the windows in float32
 
 
-class AudioSpectrogram(DynamicShape):
+class AudioSpectrogram(AnySizes):
     """AudioSpectrogram: the power or magnitude of the frequencies in windows of audio.
 
     The Hann windows are zero-padded to a power of two. The kernel computes in double precision.
@@ -29,7 +29,6 @@ class AudioSpectrogram(DynamicShape):
     """
 
     codes = ("AudioSpectrogram",)
-    dynamic_axes = "..."
     operands = "float32 [samples channels] -> float32"
 
     @cached_property

@@ -1,21 +1,29 @@
 """Base class and integer arithmetic of the operators of TFLite Micro's audio front end.
 
 Unsigned integers of 32 and 64 bits are computed as int64, which is large enough for real signals.
-Numbers that wrap around in the kernels wrap around here.
+Numbers that wrap around in the kernels wrap around here. The steps from band energies to features
+are those of TensorFlow's AudioMicrofrontend, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
+from tflite2onnx.builder.builder import Operand
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value
 from tflite2onnx.op.common.checks import check_element_count, expect
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 WORD = 32  # bits
+# The table of log2(1 + x) - x in 128 steps, in units of 2 ** -16 (log.cc).
+_SEGMENTS, _LOG_BITS, _LN2 = 128, 16, 45426
+_HALF = 1 << (_LOG_BITS - 1)
+# Fractional bits of the signal-to-noise ratio, and of the output of gain control.
+SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
 class Signal(Operator):
@@ -77,3 +85,117 @@ def bit_length(g: Builder, x: Value, most: int) -> Value:
     """Return the bit length of non-negative numbers [n]: the number of powers of 2 up to each."""
     reached = g.GreaterOrEqual(g.Unsqueeze(x, g.ints([1])), powers(most))
     return g.reduce("ReduceSum", g.cast(reached, DType.INT64), [1], keepdims=False)
+
+
+def square_root(g: Builder, x: Value) -> Value:
+    """Return square roots, rounded to nearest, and at most 16 bits."""
+    one = g.scalar(1, DType.INT64)
+    root = g.cast(g.Floor(g.Sqrt(g.cast(x, DType.FLOAT64))), DType.INT64)
+    # float64 has 53 bits, so the root may be off by one.
+    root = g.Sub(root, g.cast(g.Greater(g.Mul(root, root), x), DType.INT64))
+    above = g.Add(root, one)
+    root = g.Add(root, g.cast(g.LessOrEqual(g.Mul(above, above), x), DType.INT64))
+    rounds_up = g.And(
+        g.Greater(g.Sub(x, g.Mul(root, root)), root),
+        g.Not(g.Equal(root, g.scalar(0xFFFF, DType.INT64))),
+    )
+    return g.Add(root, g.cast(rounds_up, DType.INT64))
+
+
+class Subtraction(NamedTuple):
+    """Estimation and subtraction of noise.
+
+    Attributes:
+        g: the builder.
+        bits: additional fractional bits of the estimate.
+        unit: the integer that represents 1 in `rising`, `falling` and `remaining`.
+        rising, falling: the weight of the signal and of the previous estimate, per channel.
+        remaining: the minimum part of the signal that is kept.
+    """
+
+    g: Builder
+    bits: int
+    unit: int
+    rising: Array
+    falling: Array
+    remaining: int
+
+    def signal(self, x: Value) -> Value:
+        """Return the signal with the fractional bits of the estimate."""
+        return self._wrap_to_word(self.g.Mul(x, self._make_number(1 << self.bits)))
+
+    def weigh_signal(self, signal: Value) -> Value:
+        """Return the signal times its weight in the estimate."""
+        return self.g.Mul(signal, self.rising)
+
+    def estimate(self, g: Builder, gained: Value, before: Operand) -> Value:
+        """Return the next estimate; g may be the builder of a loop body."""
+        total = g.Add(gained, g.Mul(before, self.falling))
+        return g.Mod(g.Div(total, self._make_number(self.unit)), self._make_number(1 << WORD))
+
+    def subtract_estimate(self, x: Value, signal: Value, estimate: Value) -> Value:
+        """Return the signal without the estimated noise."""
+        g = self.g
+        difference = g.Sub(signal, emit_minimum(g, estimate, signal))
+        minimum = g.Div(g.Mul(x, self._make_number(self.remaining)), self._make_number(self.unit))
+        return emit_maximum(
+            g, g.Div(difference, self._make_number(1 << self.bits)), self._wrap_to_word(minimum)
+        )
+
+    def _wrap_to_word(self, x: Value) -> Value:
+        return self.g.Mod(x, self._make_number(1 << WORD))
+
+    def _make_number(self, number: int) -> Value:
+        return self.g.scalar(number, DType.INT64)
+
+
+def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
+    """Return numbers [n] multiplied by the gain of their noise; large results are compressed."""
+    number = scalars(g)
+    product = g.Mul(x, _compute_gain(g, noise, gains))
+    ratio = g.Mod(shift_right(g, product, shift), number(1 << WORD))
+    small = shift_right(g, g.Mul(ratio, ratio), 2 + 2 * SNR_BITS - _OUTPUT_BITS)
+    large = g.Sub(shift_right(g, ratio, SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS))
+    return g.Where(g.Less(ratio, number(2 << SNR_BITS)), small, large)
+
+
+def _compute_gain(g: Builder, noise: Value, gains: Operand) -> Value:
+    """Return the gain of a noise level, from a table of one parabola per power of two."""
+    number = scalars(g)
+    interval = bit_length(g, noise, WORD)
+    index = emit_maximum(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
+    power = g.Gather(powers(WORD + 1), interval)
+    fraction = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
+    base, linear, square = (g.Gather(gains, g.Add(index, number(i))) for i in range(3))
+    slope = g.Add(shift_right(g, g.Mul(square, fraction), 5), g.Mul(linear, number(1 << 5)))
+    rise = shift_right(g, g.Add(g.Mul(slope, fraction), number(1 << 14)), 15)
+    gain = g.cast(g.cast(g.Add(rise, base), DType.INT16), DType.INT64)
+    small_gain = g.Gather(gains, emit_minimum(g, noise, number(2)))
+    return g.Where(g.LessOrEqual(noise, number(2)), small_gain, gain)
+
+
+def logarithm(g: Builder, x: Value, scale: int) -> Value:
+    """Return natural logarithms of numbers [n] times `scale`; 0 for numbers up to 1."""
+    number = scalars(g)
+    whole = g.Sub(bit_length(g, emit_maximum(g, x, number(1)), WORD), number(1))
+    power = g.Gather(powers(WORD), whole)
+    fraction = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
+    fraction = emit_maximum(g, fraction, number(0))
+    segment = g.Div(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
+    table = _make_log_table()
+    value, next_value = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
+    remainder = g.Mod(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
+    interpolated = shift_right(g, g.Mul(g.Sub(next_value, value), remainder), _LOG_BITS)
+    binary = g.Add(
+        g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(fraction, value), interpolated)
+    )
+    natural = shift_right(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
+    scaled = g.Add(g.Mul(natural, number(scale)), number(_HALF))
+    result = shift_right(g, g.Mod(scaled, number(1 << WORD)), _LOG_BITS)
+    return g.Where(g.Greater(x, number(1)), result, number(0))
+
+
+def _make_log_table() -> Array:
+    """Return log2(1 + x) - x at x = i / 128, in units of 2 ** -16, as in the kernel's table."""
+    x = np.arange(_SEGMENTS + 1) / _SEGMENTS
+    return np.rint((np.log2(1 + x) - x) * (1 << _LOG_BITS)).astype(np.int64)

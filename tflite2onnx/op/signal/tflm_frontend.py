@@ -8,15 +8,17 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
-from tflite2onnx.op.signal.frontend_steps import apply_gain, logarithm, square_root
 from tflite2onnx.op.signal.tflm_base import (
     WORD,
     Signal,
+    apply_gain,
     bit_length,
     emit_maximum,
     emit_minimum,
+    logarithm,
     powers,
     shift_right,
+    square_root,
 )
 from tflite2onnx.tensor import Array, DType
 
@@ -27,8 +29,7 @@ class SignalWindow(Signal):
     """SignalWindow: samples times the weights of a window, shifted right and saturated."""
 
     codes = ("SignalWindow",)
-    keeps_shape = True
-    operands = "int16 [... size], int16 [size] -> int16"
+    operands = "int16 [... size], int16 [size] -> int16 [... size]"
 
     def check(self) -> None:
         self.vector(1, DType.INT16)
@@ -48,7 +49,6 @@ class SignalFftAutoScale(Signal):
     """
 
     codes = ("SignalFftAutoScale",)
-    returns_tuple = True
     operands = "int16 [size] -> int16 [size], int32 [1*]"
 
     def check(self) -> None:

@@ -13,16 +13,14 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Category, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
     expect_input_count,
-    expect_type,
 )
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.signal.frontend_steps import Subtraction
-from tflite2onnx.op.signal.tflm_base import Signal, emit_minimum
+from tflite2onnx.op.signal.tflm_base import Signal, Subtraction, emit_minimum
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import same_scale
@@ -51,18 +49,10 @@ class _Stream(Signal, HasInternalState):
         """Return the `internal_state`."""
         raise NotImplementedError
 
-    def outputs(self, count: int) -> tuple[Tensor, ...]:
-        """Return the outputs, without the next states; OperatorError if there are fewer."""
-        outputs = self.op.outputs[:count]
-        if len(outputs) != count:
-            raise OperatorError(f"it must have {count} outputs, got {len(outputs)}")
-        return outputs
-
-    def samples(self, *types: DType) -> tuple[Shape, int]:
+    def samples(self) -> tuple[Shape, int]:
         """Return the leading sizes of the input, and its last size."""
         x = self.input(0)
         check_element_count(x.elements)
-        expect_type(x, types)
         if not x.rank or not x.elements:
             raise OperatorError(f"{x.name} must have axes and elements, got {list(x.shape)}")
         return x.shape[:-1], x.shape[-1]
@@ -72,20 +62,17 @@ class SignalDelay(_Stream):
     """SignalDelay: the input, delayed by a number of samples."""
 
     codes = ("SignalDelay",)
-    operands = "int16, ... -> int16, ..."
+    operands = "int16 [...], ... -> int16 [...], ..."
 
     @property
     def _length(self) -> int:
         return self.option("delay_length", 0, _MOST)
 
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape]
-
     def check(self) -> None:
-        _ = self._length, self.samples(DType.INT16)
+        _ = self._length, self.samples()
 
     def memory(self) -> Sequence[Tensor]:
-        lead, _ = self.samples(DType.INT16)
+        lead, _ = self.samples()
         shape = *lead, self._length
         return [self.state_tensor("delayed", shape, DType.INT16)] if self._length else []
 
@@ -103,6 +90,7 @@ class SignalFramer(_Stream):
     """
 
     codes = ("SignalFramer",)
+    operands = "int16, ... -> int16, bool [1*], ..."
 
     @property
     def _frame(self) -> tuple[int, int]:
@@ -129,12 +117,12 @@ class SignalFramer(_Stream):
         return max(self._missing_steps * step or size - step, 0)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        lead, count = self.samples(DType.INT16)
+        lead, count = self.samples()
         size, step = self._frame
         return [(*lead, count // step, size), self.op.outputs[1].shape]
 
     def check(self) -> None:
-        lead, count = self.samples(DType.INT16)
+        lead, count = self.samples()
         size, step = self._frame
         if count % step or (size < step and self.options.get("prefill", 0)):
             raise OperatorError(
@@ -142,12 +130,9 @@ class SignalFramer(_Stream):
                 f"frame_size must be at least frame_step, got {count} samples, {step} and {size}"
             )
         check_element_count(size * (count // step) * prod(lead))
-        frames, complete = self.outputs(2)
-        expect_type(frames, (DType.INT16,))
-        expect(complete, (1,) * complete.rank, DType.BOOL)
 
     def memory(self) -> Sequence[Tensor]:
-        lead, _ = self.samples(DType.INT16)
+        lead, _ = self.samples()
         past = (
             [self.state_tensor("past", (*lead, self._kept_samples), DType.INT16)]
             if self._kept_samples
@@ -181,6 +166,7 @@ class SignalStacker(_Stream):
     """
 
     codes = ("SignalStacker",)
+    operands = "int16, ... -> int16, bool [1*], ..."
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
@@ -198,10 +184,7 @@ class SignalStacker(_Stream):
     def check(self) -> None:
         channels, frames, _, _ = self._sizes
         check_element_count(channels * frames)
-        stack, complete = self.outputs(2)
         expect(self.input(0), (channels,), DType.INT16)
-        expect_type(stack, (DType.INT16,))
-        expect(complete, (1,) * complete.rank, DType.BOOL)
 
     def memory(self) -> Sequence[Tensor]:
         """Return the previous frames, and the runs until the next stack: 0 in the first run."""
@@ -244,6 +227,7 @@ class SignalOverlapAdd(_Stream):
     """SignalOverlapAdd: the sum of overlapping frames as a stream; int16 saturates."""
 
     codes = ("SignalOverlapAdd",)
+    operands = "T:float32|int16, ... -> T, ..."
 
     @property
     def _step(self) -> int:
@@ -255,7 +239,7 @@ class SignalOverlapAdd(_Stream):
 
     def check(self) -> None:
         x, step = self.input(0), self._step
-        self.samples(DType.FLOAT32, DType.INT16)
+        self.samples()
         if x.rank < 2 or x.shape[-1] < step:
             raise OperatorError(
                 f"frames must have 2 or more axes and at least frame_step samples, got "
@@ -267,7 +251,6 @@ class SignalOverlapAdd(_Stream):
                 f"the number of frames, or of steps in a frame, must be at most {_ADDITIONS}, got "
                 f"{count} and {-(-size // step)}"
             )
-        expect_type(self.output, (x.dtype,))
 
     def memory(self) -> Sequence[Tensor]:
         *lead, _, size = self.input(0).shape
@@ -319,14 +302,10 @@ class SignalFilterBankSpectralSubtraction(_Stream):
     """
 
     codes = ("SignalFilterBankSpectralSubtraction",)
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self.input(0).shape] * 2
+    operands = "uint32 [size], ... -> uint32 [size], uint32 [size], ..."
 
     def check(self) -> None:
         size = self.vector(0, DType.UINT32)
-        for tensor in self.outputs(2):
-            expect_type(tensor, (DType.UINT32,))
         self.option("num_channels", size, size)
         self.option("smoothing_bits")
         self.option("spectral_subtraction_bits")
@@ -373,7 +352,6 @@ class CircularBuffer(HasInternalState):
     """
 
     codes = ("CIRCULAR_BUFFER",)
-    category = Category.ATTRIBUTE
     tflite = "... -> ..."
     returns_tuple = True
     quantization = Moves()

@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""Convolutions of images, and of volumes: images with a depth axis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ from tflite2onnx.op.common.hybrid import (
     symmetric,
 )
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
-from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
+from tflite2onnx.op.common.windows import (
+    ImageOperator,
+    Window,
+    padding_of,
+    read_int32_fields,
+    window_of,
+)
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.quantization.rules import bias_storage
 from tflite2onnx.tensor import DType
@@ -75,8 +81,16 @@ class Convolution(ImageOperator):
 
     def window(self) -> Window:
         """Return the window, which has the size of a filter."""
-        filters = self.sizes(1)
-        return window_of(self.options, filters["H"], filters["W"])
+        return window_of(self.options, *self.image_sizes(1))
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        batch = self.sizes(0)["N"]
+        self.require_channels()
+        return [(batch, *self.window().steps(self.image_sizes(0)), self.sizes(1)["O"])]
+
+    def check(self) -> None:
+        self.check_operands()
+        expect_type(self.output, (self.input(self.product.data).dtype,))
 
     @property
     def is_hybrid(self) -> bool:
@@ -154,15 +168,6 @@ class Conv2D(Convolution):
     codes = ("CONV_2D",)
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        x = self.sizes(0)
-        self.require_channels()
-        return [(x["N"], *self.window().steps((x["H"], x["W"])), self.sizes(1)["O"])]
-
-    def check(self) -> None:
-        self.check_operands()
-        expect_type(self.output, (self.input(0).dtype,))
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
         groups = x.size("C") // w.size("I")
@@ -322,9 +327,8 @@ class TransposedConvolution(Convolution):
             return False
 
     def check(self) -> None:
-        self.check_operands()
+        super().check()
         x, w, y = self.sizes(2), self.sizes(1), self.sizes(~0)
-        expect_type(self.output, (self.input(2).dtype,))
         expect(self.input(0), (self.output.rank,), DType.INT32)
         if (x["C"], y["C"]) != (w["I"], w["O"]):
             raise OperatorError(
@@ -393,3 +397,92 @@ class TransposeConv(TransposedConvolution):
     sizes_input = 0
     tflite = ", OHWI, NHWC, O -> NHWC"
     onnx = ", IOHW, NCHW, O -> NCHW"
+
+
+class VolumeConvolution(Convolution):
+    """Base class of the 3-D convolutions, which have one group and float32 tensors only."""
+
+    def check_operands(self) -> None:
+        data, weights, _ = self.product.operands
+        for tensor in (self.input(data), self.input(weights)):
+            expect_type(tensor, (DType.FLOAT32,))
+        super().check_operands()
+        channels, filters = self.sizes(data)["C"], self.sizes(weights)
+        if channels != filters["I"]:
+            raise OperatorError(
+                f"its input must have the {filters['I']} channels of its filters, got {channels}"
+            )
+
+
+class Conv3D(VolumeConvolution):
+    """CONV_3D: a 3-D convolution."""
+
+    codes = ("CONV_3D",)
+    dynamic_axes = "NDHW"
+    tflite = "NDHWC, DHWIO, O -> NDHWC"
+    onnx = "NCDHW, OIDHW, O -> NCDHW"
+
+    def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
+        image, window = self.window().place(g, x, x)
+        return g.Conv(image, w, b, **window)
+
+
+class Conv3DTranspose(TransposedConvolution, VolumeConvolution):
+    """CONV_3D_TRANSPOSE: a transposed 3-D convolution, whose output shape is an input."""
+
+    codes = ("CONV_3D_TRANSPOSE",)
+    sizes_input = 0
+    tflite = ", DHWOI, NDHWC, O -> NDHWC"
+    onnx = ", IODHW, NCDHW, O -> NCDHW"
+
+
+class Convolution2DTransposeBias(Convolution):
+    """Convolution2DTransposeBias: MediaPipe's transposed convolution without a given size.
+
+    With padding SAME the kernel crops k - (n - 1) % stride - 1 rows, for n rows of the input. This
+    differs from the padding of the convolution that maps the output to the input.
+    """
+
+    codes = ("Convolution2DTransposeBias",)
+    tflite = "NHWC, OHWI, O -> NHWC"
+    onnx = "NCHW, IOHW, O -> NCHW"
+    operands = "float32, float32, float32 -> float32"
+
+    def _read_strides_and_crop(self) -> tuple[list[int], list[int]]:
+        """Return the strides, and the number of rows and columns to crop."""
+        padding, stride_w, stride_h = read_int32_fields(self, 3)
+        strides, name = [stride_h, stride_w], padding_of(padding)
+        if min(strides) < 1 or name == "UNKNOWN":
+            raise OperatorError(
+                f"its strides must be positive and its padding SAME or VALID, got {strides} and "
+                f"{name}"
+            )
+        x, w = self.sizes(0), self.sizes(1)
+        same = name == "SAME"
+        crop = [
+            max(0, w[axis] - (x[axis] - 1) % stride - 1) if same else 0
+            for axis, stride in zip("HW", strides, strict=True)
+        ]
+        return strides, crop
+
+    def infer_outputs(self) -> Sequence[OutputShape]:
+        (strides, crop), x, w = self._read_strides_and_crop(), self.sizes(0), self.sizes(1)
+        image = (
+            stride * (x[axis] - 1) + w[axis] - cut
+            for axis, stride, cut in zip("HW", strides, crop, strict=True)
+        )
+        return [(x["N"], *image, w["O"])]
+
+    def check(self) -> None:
+        self.check_operands()
+        x, w = self.sizes(0), self.sizes(1)
+        if x["C"] != w["I"]:
+            raise OperatorError(
+                f"its input must have the {w['I']} channels of its filters, got {x['C']}"
+            )
+
+    def emit(self, g: Builder, y: View, x: View, w: View, b: View) -> Value:
+        strides, crop = self._read_strides_and_crop()
+        pads = [n // 2 for n in crop] + [n - n // 2 for n in crop]
+        kernel = [w.size("H"), w.size("W")]
+        return g.ConvTranspose(x, w, b, kernel_shape=kernel, strides=strides, pads=pads)

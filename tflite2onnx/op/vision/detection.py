@@ -58,7 +58,6 @@ class DetectionPostProcess(DynamicShape):
     codes = ("TFLite_Detection_PostProcess",)
     category = Category.IMPLICIT
     operands = "any, any, any -> float32, float32, float32, float32"
-    returns_tuple = True
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:

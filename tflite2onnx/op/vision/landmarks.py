@@ -6,12 +6,11 @@ them. Each has two versions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
+from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.tensor import Array, DType
 
 _MATRIX = (1, 4, 4)
@@ -26,8 +25,7 @@ class TransformLandmarks(Operator):
     """
 
     codes = ("TransformLandmarks",)
-    operands = "float32, float32 -> float32"
-    keeps_shape = True
+    operands = "float32 [...], float32 -> float32 [...]"
 
     @cached_property
     def _values_per_landmark(self) -> int:
@@ -79,14 +77,11 @@ class LandmarksToMatrix(Operator):
     """
 
     codes = ("Landmarks2TransformMatrix",)
-    operands = "float32 -> float32"
+    operands = "float32 -> float32 [1 4 4]"
 
     @property
     def _first(self) -> bool:
         return self.op.version == 1
-
-    def infer_outputs(self) -> Sequence[OutputShape]:
-        return [_MATRIX]
 
     def _read_option(self, name: str) -> float:
         """Return a positive number; OperatorError if the option is not positive."""

@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import (
     expect_type,
     integer,
 )
-from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType, Sizes
 from tflite2onnx.utils.dimension import require_equal, require_number
 
@@ -25,7 +25,7 @@ _CORNERS = 4
 _BOXES, _SCORES, _MOST, _OVERLAP, _LEAST, _SIGMA = range(6)
 
 
-class NonMaxSuppression(DynamicShape):
+class NonMaxSuppression(AnySizes):
     """Indices of boxes by decreasing score, for V5 also their scores, and the number of boxes.
 
     A box is dropped if its overlap with a better box is greater than or equal to a threshold. With
@@ -39,8 +39,6 @@ class NonMaxSuppression(DynamicShape):
     """
 
     codes = ("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
-    returns_tuple = True
-    dynamic_axes = "..."
     operands = (
         "float32 [boxes 4], float32 [boxes], int32 [], float32 [], float32 [], float32? []"
         "-> int32, ..."

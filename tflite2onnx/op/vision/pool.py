@@ -7,16 +7,16 @@ from math import prod
 from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.op.base import OutputShape
+from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_real, expect_type
-from tflite2onnx.op.common.windows import ImageOperator, Window, window_of
+from tflite2onnx.op.common.windows import ImageOperator, Window, window_from_lists, window_of
 from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, averages
 from tflite2onnx.quantization.storage import half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 
-class Pool2D(ImageOperator):
-    """Base class of the 2-D pooling operators."""
+class Pool(ImageOperator):
+    """Base class of the pooling operators."""
 
     dynamic_axes = "NHWC"
 
@@ -26,14 +26,14 @@ class Pool2D(ImageOperator):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
-        return [(x["N"], *self.window().steps((x["H"], x["W"])), x["C"])]
+        return [(x["N"], *self.window().steps(self.image_sizes(0)), x["C"])]
 
     def check(self) -> None:
         expect_real(self.input(0))
         expect_type(self.output, (self.input(0).dtype,))
 
 
-def average(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> Value:
+def _average(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> Value:
     """Return the averages over a window; averages of int16 are rounded half away from zero."""
     if dtype is not DType.INT16:
         return g.AveragePool(x, **window)
@@ -43,7 +43,7 @@ def average(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> 
     return g.cast(rounded, DType.INT16)
 
 
-def average_quantization(dtype: DType, kernel: Shape) -> Quantization:
+def _find_average_quantization(dtype: DType, kernel: Shape) -> Quantization:
     """Return the quantization of averages over a window, which makes halves round away from zero.
 
     Averages of n bytes are multiples of 1 / n, and the scale raises the largest by a quarter of
@@ -56,28 +56,28 @@ def average_quantization(dtype: DType, kernel: Shape) -> Quantization:
     return half_away_scale(1 / (4 * largest * prod(kernel)))
 
 
-class AveragePool2D(Pool2D):
+class AveragePool2D(Pool):
     """AVERAGE_POOL_2D: the mean of each window.
 
     No runtime has a kernel for int16, so nodes round the integers.
     """
 
     codes = ("AVERAGE_POOL_2D",)
-    steps: ClassVar[Mapping[str, int]] = {"AVERAGE_POOL_2D int16": 1}
+    steps: ClassVar[Mapping[str, int]] = {"AVERAGE_POOL_2D int16": 1, "AvgPool3D int16": 1}
 
     @property
     def quantization(self) -> Declaration:
         x = self.input(0)
         if x.dtype is DType.INT16:
             return Integers(kernel_writes=x.quantization)
-        return averages(x, average_quantization(x.dtype, self.window().kernel))
+        return averages(x, _find_average_quantization(x.dtype, self.window().kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         image, window = self.window().place(g, x, x)
-        return average(g, image, x.dtype, window)
+        return _average(g, image, x.dtype, window)
 
 
-class MaxPool2D(Pool2D):
+class MaxPool2D(Pool):
     """MAX_POOL_2D: the maximum of each window."""
 
     codes = ("MAX_POOL_2D",)
@@ -88,7 +88,7 @@ class MaxPool2D(Pool2D):
         return g.in_compute_type("MaxPool", x.dtype, image, **window)
 
 
-class L2Pool2D(Pool2D):
+class L2Pool2D(Pool):
     """L2_POOL_2D: the root of the mean square of each window; ONNX's LpPool takes the sum."""
 
     codes = ("L2_POOL_2D",)
@@ -96,3 +96,36 @@ class L2Pool2D(Pool2D):
     def emit(self, g: Builder, y: View, x: View) -> Value:
         squares, window = self.window().place(g, x, g.Mul(x, x))
         return g.Sqrt(g.AveragePool(squares, **window))
+
+
+class _VolumePool(Pool):
+    """Base class of the 3-D pooling operators, which are custom operators."""
+
+    tflite = "NDHWC -> NDHWC"
+    onnx = "NCDHW -> NCDHW"
+    dynamic_axes = "N"
+
+    def window(self) -> Window:
+        return window_from_lists(self.options, len("NDHWC"))
+
+    def check(self) -> None:
+        x = self.input(0)
+        expect_real(x)
+        if self.options.get("data_format", "NDHWC") != "NDHWC" or x.dtype is DType.UINT8:
+            raise OperatorError(
+                f"its data_format must be NDHWC and its input must not be uint8, got "
+                f"{self.options.get('data_format')} and {x.dtype.label}"
+            )
+        super().check()
+
+
+class AvgPool3D(_VolumePool, AveragePool2D):
+    """AvgPool3D: as AVERAGE_POOL_2D, with a depth axis."""
+
+    codes = ("AvgPool3D",)
+
+
+class MaxPool3D(_VolumePool, MaxPool2D):
+    """MaxPool3D: as MAX_POOL_2D, with a depth axis."""
+
+    codes = ("MaxPool3D",)

@@ -8,46 +8,42 @@ the first is the maximum, in the kernels and in ONNX.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.c_struct_options import activation_of, padding_of, read_int32_fields
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type
 from tflite2onnx.op.common.windows import (
     ImageOperator,
     Window,
+    activation_of,
     build_window,
     image_of,
+    padding_of,
+    read_int32_fields,
     window_from_lists,
 )
+from tflite2onnx.op.vision.pool import Pool
 from tflite2onnx.tensor import Array, DType, Shape
 
 _IMAGE = 4  # axes
 
 
-class _MaxPool(ImageOperator):
+class _MaxPool(Pool):
     """Base class of the pooling operators: outputs are the maxima and their indices."""
 
     tflite = "NHWC -> NHWC, NHWC"
     onnx = "NCHW -> NCHW, NCHW"
     returns_tuple = True
+    dynamic_axes = "N"
     index_type = DType.INT32
 
-    @cached_property
-    def _window(self) -> Window:
-        raise NotImplementedError
-
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x = self.sizes(0)
-        shape = (x["N"], *self._window.steps((x["H"], x["W"])), x["C"])
-        return [shape, shape]
+        return [*super().infer_outputs()] * 2
 
     def check(self) -> None:
         values, indices = self.op.outputs
-        _ = self._window  # raises OperatorError if invalid
         expect(self.input(0), self.input(0).shape, DType.FLOAT32)
         expect_type(values, (DType.FLOAT32,))
         expect_type(indices, (self.index_type,))
@@ -55,7 +51,7 @@ class _MaxPool(ImageOperator):
     def pool_with_indices(self, g: Builder, x: View) -> tuple[Value, Value]:
         """Return the maxima, and their indices in the image, int64: row * width + column."""
         height, width = image_of(x)
-        window = self._window.attributes((height, width))
+        window = self.window().attributes((height, width))
         values, indices = g.add("MaxPool", 2, [x], {k: v for k, v in window.items() if v})
         return values, g.Mod(indices, g.scalar(height * width, DType.INT64))
 
@@ -65,8 +61,7 @@ class MaxPoolWithArgmax(_MaxPool):
 
     codes = ("MaxPoolWithArgmax",)
 
-    @cached_property
-    def _window(self) -> Window:
+    def window(self) -> Window:
         return window_from_lists(self.options, _IMAGE)
 
     def check(self) -> None:
@@ -91,8 +86,7 @@ class MaxPoolingWithArgmax2D(_MaxPool):
     codes = ("MaxPoolingWithArgmax2D",)
     index_type = DType.FLOAT32
 
-    @cached_property
-    def _window(self) -> Window:
+    def window(self) -> Window:
         return _read_window(self)[0]
 
     @property
@@ -101,9 +95,9 @@ class MaxPoolingWithArgmax2D(_MaxPool):
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         values, indices = self.pool_with_indices(g, x)
-        rows, columns = _find_origins(self._window, image_of(x), image_of(ys[0]))
+        rows, columns = _find_origins(self.window(), image_of(x), image_of(ys[0]))
         width = g.scalar(x.size("W"), DType.INT64)
-        window_width = g.scalar(self._window.kernel[1], DType.INT64)
+        window_width = g.scalar(self.window().kernel[1], DType.INT64)
         row, column = g.Sub(g.Div(indices, width), rows), g.Sub(g.Mod(indices, width), columns)
         index = g.cast(g.Add(g.Mul(row, window_width), column), DType.FLOAT32)
         return values, g.Add(index, g.scalar(0.1, DType.FLOAT32))

@@ -10,8 +10,6 @@ def explain_untranslated(op: Op) -> str:
     """Return why a Flex operator was not replaced, "" for other operators."""
     if not (op.custom and op.code.startswith(PREFIX)):
         return ""
-    from tflite2onnx.passes.flex.translate import (  # noqa: PLC0415 - few models have Flex operators
-        explain_unmatched,
-    )
+    from tflite2onnx.passes.flex.translate import explain_unmatched  # noqa: PLC0415 - few models have Flex operators
 
     return explain_unmatched(op)

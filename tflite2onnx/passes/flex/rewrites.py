@@ -11,13 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.passes.rewriter import (
-    Rewriter,
-    as_builtin,
-    constant,
-    int32_constant,
-    new_tensor,
-)
+from tflite2onnx.passes.rewriter import Rewriter, as_builtin, constant, int32_constant, new_tensor
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _OPERANDS = 3
@@ -33,23 +27,25 @@ class Same:
 
     Attributes:
         code: the name in TFLite, of a builtin operator unless `custom`.
-        options: the TFLite option for each TensorFlow attribute that has one.
-        needs: attributes that must have these values if they are present.
+        options: the attributes that are options, "attribute" or "attribute:option".
         fixed: default values of TFLite options.
+        needs: attributes that must have these values if they are present.
         inputs: the number of inputs that the operator must have; any number if None.
         custom: whether `code` is a custom operator.
         through: dtypes that TFLite lacks, and the dtypes that carry their elements between CASTs.
         stays: input dtypes for which the operator keeps its name, with TFLite's options.
+        wide: whether TensorFlow's kernel supports more dtypes; the option `wide_types` says so.
     """
 
     code: str
-    options: Mapping[str, str] | None = None
-    needs: Mapping[str, Any] | None = None
+    options: str = ""
     fixed: Mapping[str, Any] | None = None
+    needs: Mapping[str, Any] | None = None
     inputs: int | None = None
     custom: bool = False
     through: Mapping[DType, DType] | None = None
     stays: tuple[DType, ...] = ()
+    wide: bool = False
 
     def __call__(self, op: Op) -> Sequence[Op] | None:
         attributes = op.options
@@ -57,12 +53,15 @@ class Same:
             return None
         if len(op.inputs) != (self.inputs or len(op.inputs)):
             return None
-        pairs = (self.options or {}).items()
-        options = {ours: attributes[name] for name, ours in pairs if name in attributes}
+        pairs = (each.partition(":") for each in self.options.split())
+        options = {ours or name: attributes[name] for name, _, ours in pairs if name in attributes}
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
+        # A file may have an integer in place of a bool.
+        flags = (name for name, usual in fixed.items() if isinstance(usual, bool))
+        options |= {name: bool(options[name]) for name in flags if type(options.get(name)) is int}
         if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
             return None
-        table = Options({**fixed, **options})
+        table = Options({**fixed, **options, **({"wide_types": True} if self.wide else {})})
         if any(t.dtype in self.stays for t in op.present):
             return [replace(op, options=table)]
         same = replace(op, code=self.code, custom=self.custom, options=table)
@@ -148,49 +147,40 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
     return [*rw.ops, *convolution] if convolution else None
 
 
-def _translate_window(op: Op) -> Mapping[str, Any]:
-    """Return TFLite's options of a 2-D convolution or pool, {} if TFLite cannot express them."""
-    attributes = op.options
-    strides, dilations = (attributes.get(name, [1, 1, 1, 1]) for name in ("strides", "dilations"))
+def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
+    """Return TFLite's options of a convolution or pool, {} if TFLite cannot express them.
+
+    TFLite has an option for each axis of the image in place of lists.
+    """
+    attributes, layout = op.options, f"N{axes.upper()}C"
+    strides, dilations = (
+        attributes.get(name, [1] * len(layout)) for name in ("strides", "dilations")
+    )
     plain = (
-        attributes.get("data_format", "NHWC") == "NHWC" and attributes.get("padding") != "EXPLICIT"
+        attributes.get("data_format", layout) == layout and attributes.get("padding") != "EXPLICIT"
     )
     if not plain or any(
-        len(each) != 4 or each[0] != 1 or each[3] != 1 for each in (strides, dilations)
+        len(each) != len(layout) or each[0] != 1 or each[-1] != 1 for each in (strides, dilations)
     ):
         return {}
     return {
         "fused_activation_function": "NONE",
         "padding": attributes.get("padding"),
-        "stride_h": strides[1],
-        "stride_w": strides[2],
-        "dilation_h_factor": dilations[1],
-        "dilation_w_factor": dilations[2],
+        **{f"stride_{a}": n for a, n in zip(axes, strides[1:], strict=False)},
+        **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:], strict=False)},
     }
 
 
 def rewrite_conv_3d(op: Op) -> Sequence[Op] | None:
-    """Conv3D and Conv3DBackpropInputV2: TFLite has scalar options in place of lists."""
-    attributes, axes, code = op.options, "dhw", "CONV_3D"
-    count = 2
-    if "Backprop" in op.code:
-        code, count = "CONV_3D_TRANSPOSE", _OPERANDS
-    strides, dilations = (attributes.get(name, [1] * 5) for name in ("strides", "dilations"))
-    if attributes.get("data_format", "NDHWC") != "NDHWC" or len(op.inputs) != count:
+    """Conv3D and Conv3DBackpropInputV2."""
+    window, backprop = _translate_window(op, "dhw"), "Backprop" in op.code
+    if not window or len(op.inputs) != (_OPERANDS if backprop else 2):
         return None
-    if any(len(each) != 5 or each[0] != 1 or each[4] != 1 for each in (strides, dilations)):
-        return None
-    options = {
-        "fused_activation_function": "NONE",
-        "padding": attributes.get("padding"),
-        **{f"stride_{a}": n for a, n in zip(axes, strides[1:4], strict=True)},
-        **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:4], strict=True)},
-    }
-    return [as_builtin(op, code, **options)]
+    return [as_builtin(op, "CONV_3D_TRANSPOSE" if backprop else "CONV_3D", **window)]
 
 
 def rewrite_pool_2d(op: Op) -> Sequence[Op] | None:
-    """MaxPool and AvgPool: TFLite has scalar options in place of lists."""
+    """MaxPool and AvgPool."""
     window, kernel = _translate_window(op), op.options.get("ksize", [])
     if not window or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
         return None

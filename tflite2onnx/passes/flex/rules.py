@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tflite2onnx.passes.flex.rewrites import (
@@ -25,16 +26,14 @@ from tflite2onnx.passes.flex.rewrites import (
 )
 from tflite2onnx.tensor import DType
 
-_KEPT = {"keep_dims": "keep_dims"}
-_ADJOINED = {name: name for name in ("adj_x", "adj_y")}
+_REDUCED = {"keep_dims": False}
 _PLAIN = {"adj_x": False, "adj_y": False, "asymmetric_quantize_inputs": False}
 _QUANTIZED = {"min": -6.0, "max": 6.0, "num_bits": 8, "narrow_range": False}
-_SCANNED = {name: name for name in ("exclusive", "reverse")}
-_SCANNED_FORTH = {"exclusive": False, "reverse": False}
-_SEEDS, _UNSEEDED = {"seed": "seed", "seed2": "seed2"}, {"seed": 0, "seed2": 0}
-_NAMED = {"container": "container", "shared_name": "shared_name"}
-_CORNERS = {name: name for name in ("align_corners", "half_pixel_centers")}
+_SCANNED = {"exclusive": False, "reverse": False}
+_UNSEEDED = {"seed": 0, "seed2": 0}
 _UNALIGNED = {"align_corners": False, "half_pixel_centers": False}
+_MASKS = "begin_mask end_mask ellipsis_mask new_axis_mask shrink_axis_mask"
+_VOLUME = {"data_format": "NDHWC"}
 # Integers whose results wrap around when they are cast back, and floats that are rounded.
 _WRAPS = {
     **dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32),
@@ -55,63 +54,46 @@ _NARROWER: Mapping[DType, DType] = {
 _RESIZED = dict.fromkeys(
     (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
 )
-_DOUBLE = (DType.FLOAT64,)
 _PRODUCTS = (DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: DType.FLOAT32}
-_FAR = (DType.FLOAT64, DType.INT64)
 
 
-def _exclude_types(*types: DType) -> tuple[DType, ...]:
-    return tuple(dtype for dtype in DType if dtype not in types)
+def _to_upper_case(name: str) -> str:
+    """Return the name of an operator as TFLite spells it: EXPAND_DIMS for ExpandDims."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
+
+# Operators that have TFLite's name, inputs and defaults.
+_SAME = (
+    "BatchToSpaceND Bitcast BroadcastArgs BroadcastTo ComplexAbs ExpandDims Fill GatherNd Imag Pad "
+    "Range Rank Real ReverseV2 ScatterNd Select SelectV2 Shape Slice SpaceToBatchND SparseToDense "
+    "Tile Transpose"
+)
 
 RULES: Mapping[str, Rule] = {
+    **{name: Same(_to_upper_case(name)) for name in _SAME.split()},
     # Shapes
     "Reshape": Same("RESHAPE", inputs=2),
-    "Transpose": Same("TRANSPOSE"),
-    "ExpandDims": Same("EXPAND_DIMS"),
-    "Squeeze": Same("SQUEEZE", {"squeeze_dims": "squeeze_dims"}),
-    "BroadcastTo": Same("BROADCAST_TO"),
-    "Tile": Same("TILE"),
-    "Fill": Same("FILL"),
-    "Range": Same("RANGE"),
-    "Shape": Same("SHAPE"),
-    "Rank": Same("RANK"),
-    "ZerosLike": Same("ZEROS_LIKE", stays=_exclude_types(DType.FLOAT32, DType.INT32, DType.INT64)),
+    "Squeeze": Same("SQUEEZE", "squeeze_dims"),
+    "ZerosLike": Same("ZEROS_LIKE", wide=True),
     # Parts
-    "Slice": Same("SLICE"),
     "StridedSlice": Same(
-        "STRIDED_SLICE",
-        {
-            f"{name}_mask": f"{name}_mask"
-            for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-        },
-        fixed={
-            "offset": False,
-            **{
-                f"{name}_mask": 0
-                for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-            },
-        },
+        "STRIDED_SLICE", _MASKS, {"offset": False, **dict.fromkeys(_MASKS.split(), 0)}
     ),
-    "Pad": Same("PAD"),
     "PadV2": Same("PADV2"),
-    "MirrorPad": Same("MIRROR_PAD", {"mode": "mode"}),
+    "MirrorPad": Same("MIRROR_PAD", "mode"),
     "ConcatV2": rule_with_axis_input("CONCATENATION", -1),
-    "Pack": Same("PACK", {"axis": "axis", "N": "values_count"}, fixed={"axis": 0}),
-    "Unpack": Same("UNPACK", {"axis": "axis", "num": "num"}, fixed={"axis": 0}),
-    "Split": Same("SPLIT", {"num_split": "num_splits"}),
-    "SplitV": Same("SPLIT_V", {"num_split": "num_splits"}),
+    "Pack": Same("PACK", "axis N:values_count", {"axis": 0}),
+    "Unpack": Same("UNPACK", "axis num", {"axis": 0}),
+    "Split": Same("SPLIT", "num_split:num_splits"),
+    "SplitV": Same("SPLIT_V", "num_split:num_splits"),
     "GatherV2": rule_with_axis_input("GATHER", 2),
-    "GatherNd": Same("GATHER_ND"),
-    "ScatterNd": Same("SCATTER_ND"),
-    "ReverseV2": Same("REVERSE_V2"),
     "Roll": Same("Roll", custom=True),
     "Reverse": rewrite_reverse,
     "ReverseSequence": Same(
         "REVERSE_SEQUENCE",
-        {name: name for name in ("seq_dim", "batch_dim")},
-        fixed={"batch_dim": 0},
+        "seq_dim batch_dim",
+        {"batch_dim": 0},
         through={**_ORDERS, DType.INT8: DType.INT32},
     ),
     "ConjugateTranspose": Same("TRANSPOSE"),
@@ -119,12 +101,7 @@ RULES: Mapping[str, Rule] = {
     "DataFormatVecPermute": rewrite_format_permute,
     "ParallelConcat": Same("CONCATENATION", fixed={"axis": 0}),
     "SpaceToBatch": rule_with_block_size("SPACE_TO_BATCH_ND"),
-    "SpaceToBatchND": Same("SPACE_TO_BATCH_ND"),
     "BatchToSpace": rule_with_block_size("BATCH_TO_SPACE_ND"),
-    "BatchToSpaceND": Same("BATCH_TO_SPACE_ND"),
-    "Bitcast": Same("BITCAST"),
-    "BroadcastArgs": Same("BROADCAST_ARGS"),
-    "Select": Same("SELECT"),
     "IdentityN": rewrite_identity_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),
@@ -150,72 +127,66 @@ RULES: Mapping[str, Rule] = {
         name: Same(f"Flex{name}", custom=True, through=_UNSIGNED)
         for name in ("UnsortedSegmentMax", "UnsortedSegmentMin")
     },
-    "Cumprod": Same("FlexCumprod", _SCANNED, fixed=_SCANNED_FORTH, custom=True, through=_WRAPS),
-    "CumulativeLogsumexp": Same(
-        "FlexCumulativeLogsumexp", _SCANNED, fixed=_SCANNED_FORTH, custom=True, through=_ROUNDS
-    ),
-    "SparseToDense": Same("SPARSE_TO_DENSE"),
-    "SpaceToDepth": Same("SPACE_TO_DEPTH", {"block_size": "block_size"}, {"data_format": "NHWC"}),
-    "DepthToSpace": Same("DEPTH_TO_SPACE", {"block_size": "block_size"}, {"data_format": "NHWC"}),
-    "SelectV2": Same("SELECT_V2"),
+    **{
+        name: Same(f"Flex{name}", "exclusive reverse", _SCANNED, custom=True, through=carriers)
+        for name, carriers in (("Cumprod", _WRAPS), ("CumulativeLogsumexp", _ROUNDS))
+    },
+    **{
+        name: Same(code, "block_size", needs={"data_format": "NHWC"})
+        for name, code in (("SpaceToDepth", "SPACE_TO_DEPTH"), ("DepthToSpace", "DEPTH_TO_SPACE"))
+    },
     # The sequence of elements that need not be sorted is unspecified.
-    "TopKV2": Same("TOPK_V2", through=_ORDERS, stays=_DOUBLE),
+    "TopKV2": Same("TOPK_V2", through=_ORDERS, wide=True),
     "OneHot": Same(
         "ONE_HOT",
-        {"axis": "axis"},
-        fixed={"axis": -1},
+        "axis",
+        {"axis": -1},
         through={**_ORDERS, DType.INT16: DType.INT32},
     ),
     "Cast": Same("CAST", needs={"Truncate": False}),
     # Numbers
-    "Sum": Same("SUM", _KEPT, fixed={"keep_dims": False}, through=_WRAPS, stays=_DOUBLE),
-    "Mean": Same("MEAN", _KEPT, fixed={"keep_dims": False}, through=_ROUNDS, stays=_DOUBLE),
-    "Max": Same("REDUCE_MAX", _KEPT, fixed={"keep_dims": False}, through=_ORDERS, stays=_DOUBLE),
-    "Min": Same("REDUCE_MIN", _KEPT, fixed={"keep_dims": False}, through=_ORDERS, stays=_DOUBLE),
-    "Prod": Same("REDUCE_PROD", _KEPT, fixed={"keep_dims": False}, through=_WRAPS, stays=_DOUBLE),
-    "All": Same("REDUCE_ALL", _KEPT, fixed={"keep_dims": False}),
-    "Any": Same("REDUCE_ANY", _KEPT, fixed={"keep_dims": False}),
-    "ArgMax": Same("ARG_MAX", through=_NARROW, stays=_FAR),
-    "ArgMin": Same("ARG_MIN", through=_NARROW, stays=_FAR),
+    "Sum": Same("SUM", "keep_dims", _REDUCED, through=_WRAPS, wide=True),
+    "Mean": Same("MEAN", "keep_dims", _REDUCED, through=_ROUNDS, wide=True),
+    "Max": Same("REDUCE_MAX", "keep_dims", _REDUCED, through=_ORDERS, wide=True),
+    "Min": Same("REDUCE_MIN", "keep_dims", _REDUCED, through=_ORDERS, wide=True),
+    "Prod": Same("REDUCE_PROD", "keep_dims", _REDUCED, through=_WRAPS, wide=True),
+    "All": Same("REDUCE_ALL", "keep_dims", _REDUCED),
+    "Any": Same("REDUCE_ANY", "keep_dims", _REDUCED),
+    "ArgMax": Same("ARG_MAX", through=_NARROW, wide=True),
+    "ArgMin": Same("ARG_MIN", through=_NARROW, wide=True),
     "Cumsum": Same(
         "CUMSUM",
-        {"exclusive": "exclusive", "reverse": "reverse"},
-        fixed={"exclusive": False, "reverse": False},
+        "exclusive reverse",
+        _SCANNED,
         through=_WRAPS,
-        stays=_DOUBLE,
+        wide=True,
     ),
-    "AddN": Same("ADD_N", stays=_exclude_types(DType.FLOAT32, DType.INT32)),
+    "AddN": Same("ADD_N", wide=True),
     "Atan2": Same("ATAN2", fixed={"broadcasts": True}),
-    "Bucketize": Same("BUCKETIZE", {"boundaries": "boundaries"}, fixed={"boundaries": []}),
+    "Bucketize": Same("BUCKETIZE", "boundaries", {"boundaries": []}),
     "ClipByValue": rewrite_clip_by_value,
-    "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, stays=_DOUBLE),
-    "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, stays=_DOUBLE),
-    "LeakyRelu": Same(
-        "LEAKY_RELU", {"alpha": "alpha"}, fixed={"alpha": 0.2}, through=_ROUNDS, stays=_DOUBLE
-    ),
+    "Softmax": Same("SOFTMAX", fixed={"beta": 1.0}, wide=True),
+    "LogSoftmax": Same("LOG_SOFTMAX", through=_ROUNDS, wide=True),
+    "LeakyRelu": Same("LEAKY_RELU", "alpha", {"alpha": 0.2}, through=_ROUNDS, wide=True),
     **{
-        name: Same("BATCH_MATMUL", _ADJOINED, fixed=_PLAIN, stays=_PRODUCTS)
+        name: Same("BATCH_MATMUL", "adj_x adj_y", _PLAIN, stays=_PRODUCTS)
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
     },
     "MatMul": Same(
         "BATCH_MATMUL",
-        {"transpose_a": "adj_x", "transpose_b": "adj_y"},
-        fixed=_PLAIN,
+        "transpose_a:adj_x transpose_b:adj_y",
+        _PLAIN,
         stays=_PRODUCTS,
     ),
-    "ComplexAbs": Same("COMPLEX_ABS"),
-    "Imag": Same("IMAG"),
-    "Real": Same("REAL"),
-    "FakeQuantWithMinMaxArgs": Same(
-        "FAKE_QUANT", {name: name for name in _QUANTIZED}, fixed=_QUANTIZED
-    ),
+    "FakeQuantWithMinMaxArgs": Same("FAKE_QUANT", " ".join(_QUANTIZED), _QUANTIZED),
     "FakeQuantWithMinMaxVars": rewrite_fake_quantization,
     # Random numbers
-    "Multinomial": Same("MULTINOMIAL", _SEEDS, fixed=_UNSEEDED),
-    "RandomStandardNormal": Same("RANDOM_STANDARD_NORMAL", _SEEDS, fixed=_UNSEEDED),
-    "RandomUniform": Same("RANDOM_UNIFORM", _SEEDS, fixed=_UNSEEDED),
+    **{
+        name: Same(_to_upper_case(name), "seed seed2", _UNSEEDED)
+        for name in ("Multinomial", "RandomStandardNormal", "RandomUniform")
+    },
     # Variables and tables
-    "VarHandleOp": Same("VAR_HANDLE", _NAMED),
+    "VarHandleOp": Same("VAR_HANDLE", "container shared_name"),
     "ReadVariableOp": Same("READ_VARIABLE"),
     "AssignVariableOp": Same("ASSIGN_VARIABLE"),
     "HashTableV2": rewrite_table,
@@ -228,16 +199,20 @@ RULES: Mapping[str, Rule] = {
     "FusedBatchNormV3": rewrite_batch_norm,
     "LRN": Same(
         "LOCAL_RESPONSE_NORMALIZATION",
-        {"depth_radius": "radius", "bias": "bias", "alpha": "alpha", "beta": "beta"},
-        fixed={"radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5},
+        "depth_radius:radius bias alpha beta",
+        {"radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5},
     ),
-    "NonMaxSuppressionV4": Same("NON_MAX_SUPPRESSION_V4", needs={"pad_to_max_output_size": True}),
-    "NonMaxSuppressionV5": Same("NON_MAX_SUPPRESSION_V5", needs={"pad_to_max_output_size": True}),
-    "ResizeBilinear": Same("RESIZE_BILINEAR", _CORNERS, fixed=_UNALIGNED, through=_RESIZED),
-    "ResizeNearestNeighbor": Same("RESIZE_NEAREST_NEIGHBOR", _CORNERS, fixed=_UNALIGNED),
+    **{
+        f"NonMaxSuppression{version}": Same(
+            f"NON_MAX_SUPPRESSION_{version}", needs={"pad_to_max_output_size": True}
+        )
+        for version in ("V4", "V5")
+    },
+    "ResizeBilinear": Same("RESIZE_BILINEAR", " ".join(_UNALIGNED), _UNALIGNED, through=_RESIZED),
+    "ResizeNearestNeighbor": Same("RESIZE_NEAREST_NEIGHBOR", " ".join(_UNALIGNED), _UNALIGNED),
     "MaxPoolWithArgmax": Same(
         "MaxPoolWithArgmax",
-        {name: name for name in ("ksize", "strides", "padding", "include_batch_in_index")},
+        "ksize strides padding include_batch_in_index",
         custom=True,
         through={DType.INT64: DType.INT32},
     ),
@@ -248,18 +223,10 @@ RULES: Mapping[str, Rule] = {
     "Conv3DBackpropInputV2": rewrite_conv_3d,
     "MaxPool": rewrite_pool_2d,
     "AvgPool": rewrite_pool_2d,
-    "MaxPool3D": Same(
-        "MaxPool3D",
-        {name: name for name in ("ksize", "strides", "padding")},
-        {"data_format": "NDHWC"},
-        custom=True,
-    ),
-    "AvgPool3D": Same(
-        "AvgPool3D",
-        {name: name for name in ("ksize", "strides", "padding")},
-        {"data_format": "NDHWC"},
-        custom=True,
-    ),
+    **{
+        name: Same(name, "ksize strides padding", needs=_VOLUME, custom=True)
+        for name in ("MaxPool3D", "AvgPool3D")
+    },
     "BiasAdd": rewrite_bias_add,
     "BiasAddV1": rewrite_bias_add,
 }
