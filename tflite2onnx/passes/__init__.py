@@ -171,6 +171,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("BATCH_MATMUL", "patterns.attention.slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.
     apply_if_valid("BATCH_MATMUL", "patterns.attention.fuse_attention"),
+    # ONNX Runtime has an operator for the embeddings of positions.
+    apply_if_valid("COS", "patterns.attention.fuse_rotations"),
     # Caches of language models are long, and repeated for each token.
     apply_if_valid("BROADCAST_TO", "patterns.attention.share_heads"),
     # Gemm adds its third input without another node.

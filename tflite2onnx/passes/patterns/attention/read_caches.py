@@ -1,0 +1,296 @@
+"""Recognise attention of one token that reads caches of keys and values.
+
+    keys = DYNAMIC_UPDATE_SLICE(key cache, key of the token, position)      and so the values
+    y = softmax(scale * queries keys + mask(position)) values
+
+A step of a language model consists of it. It is replaced by CACHED_ATTENTION, which no file
+contains, if
+
+1. the caches are inputs and their next values are outputs of the graph, of batch 1, and the user, or
+   the target, wants them as batch, heads, tokens, depth in memory;
+2. RESHAPE, TRANSPOSE and products by numbers may stand before the products of matrices, in which
+   neighbouring heads of the queries share heads of keys and values (`share_heads`);
+3. the key and the value of the token are written at its position, which is an input of the graph;
+4. the mask hides all tokens behind the position, and none up to it; or all but the last few, always
+   as many. This is proven by all positions of the cache;
+5. all tensors are float32 and have fixed sizes, and no other operator reads the tensors between.
+
+Queries and keys that ROTARY_EMBEDDING rotates by angles of the position are rotated by the operator.
+ONNX Runtime's GroupQueryAttention reads the tokens up to the position only, and updates caches in
+place: 0.2 of the time at position 300 of 1,024, 0.55 at 1,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.graph import NO_OP, Graph, Op
+from tflite2onnx.layout import Order
+from tflite2onnx.passes.normalise import eliminate_dead_operators
+from tflite2onnx.passes.operands import find_order, find_producer, is_float
+from tflite2onnx.passes.patterns.attention.fuse_attention import Matrices, scale_matrices
+from tflite2onnx.passes.patterns.attention.positions import Positions
+from tflite2onnx.passes.rewriter import Rewriter
+from tflite2onnx.tensor import DType, Tensor
+
+_AXES = 4
+_MOST_TOKENS = 1 << 14  # of a cache, all of whose positions are tried
+_HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
+
+
+class _Cache(NamedTuple):
+    """A cache, its update, the key or value that is written, and its order in memory."""
+
+    update: Op
+    order: Order
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Heads, tokens, and depth."""
+        return tuple(self.update.operand(0).shape[axis] for axis in self.order[1:])
+
+
+class _Attention(NamedTuple):
+    """Attention: its operands, and the operator that computes its result."""
+
+    queries: Tensor
+    factor: float
+    keys: _Cache
+    values: _Cache
+    mask: Tensor
+    product: Op
+
+
+def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
+    """Return the graph with CACHED_ATTENTION; `wanted` has the orders of the caches."""
+    if "DYNAMIC_UPDATE_SLICE" not in graph.codes or not wanted:
+        return graph
+    try:
+        with as_operator_error():
+            found = [a for op in graph.ops if (a := _find_attention(op, graph, wanted))]
+            replaced = _Replacer(graph).replace_all(found)
+    except OperatorError:
+        return graph
+    if not replaced:
+        return graph
+    changed = graph.rewrite(lambda op: replaced.get(op, [op]))
+    return eliminate_dead_operators(changed)
+
+
+class _Replacer:
+    """Makes the operators that replace attention; results of positions are computed once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._positions: dict[int, Positions] = {}
+        self._tables: dict[Tensor, Tensor] = {}
+
+    def replace_all(self, found: list[_Attention]) -> dict[Op, list[Op]]:
+        """Return what replaces operators; nothing replaces updates of caches."""
+        result: dict[Op, list[Op]] = {}
+        for each in found:
+            if ops := self._replace(each):
+                result |= {each.keys.update: [], each.values.update: [], each.product: ops}
+        return result
+
+    def _replace(self, found: _Attention) -> list[Op]:
+        """Return the operators that replace attention; none unless conditions 3 and 4 hold."""
+        heads, length, depth = found.keys.shape
+        positions = self._positions.setdefault(length, Positions(self._graph, length))
+        for cache in (found.keys, found.values):
+            starts = positions.compute(cache.update.operand(2))
+            expected = np.zeros((length, _AXES))
+            expected[:, cache.order[2]] = np.arange(length)
+            if starts is None or not np.array_equal(starts, expected):
+                return []
+        window = _find_window(positions.compute(found.mask))
+        position = positions.position
+        if window is None or position is None:
+            return []
+        rw = Rewriter(found.product)
+        tokens = [found.queries, found.keys.update.operand(1), found.values.update.operand(1)]
+        tokens[:2], tables = self._find_rotation(tokens[:2], positions)
+        flat = [rw.reshape(t, (1, 1, t.elements), like=t, name="token") for t in tokens]
+        place = rw.op("RESHAPE", position, like=position, name="position", shape=(1,), new_shape=(1,))
+        y, caches = found.product.outputs[0], (found.keys, found.values)
+        attended = Tensor(f"{y.name}/attended", flat[0].shape, DType.FLOAT32)
+        rw.op(
+            "CACHED_ATTENTION",
+            *flat,
+            *(cache.update.operand(0) for cache in caches),
+            place,
+            *tables,
+            output=attended,
+            key_order=found.keys.order,
+            value_order=found.values.order,
+            scale=found.factor,
+            window=0 if window == length else window,
+        )
+        ends = (attended, *(cache.update.outputs[0] for cache in caches))
+        rw.ops[-1] = replace(rw.ops[-1], outputs=ends)
+        rw.reshape(attended, output=y)
+        return rw.ops
+
+    def _find_rotation(
+        self, tokens: list[Tensor], positions: Positions
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return queries and keys before they are rotated, and cosines and sines of all positions.
+
+        Returns them as they are, and no tables, unless both are rotated by angles of the position.
+        """
+        graph = self._graph
+        pair = [find_producer(_strip(t, graph), graph, "ROTARY_EMBEDDING") for t in tokens]
+        angles = [tuple(_strip(t, graph) for t in op.inputs[1:] if t) for op in pair]
+        if NO_OP in pair or angles[0] != angles[1]:
+            return tokens, []
+        tables = [self._make_table(angle, positions) for angle in angles[0]]
+        if any(table is None for table in tables):
+            return tokens, []
+        return [op.operand(0) for op in pair], [table for table in tables if table is not None]
+
+    def _make_table(self, angle: Tensor, positions: Positions) -> Tensor | None:
+        """Return a constant with the rows of cosines or sines of all positions."""
+        if angle not in self._tables:
+            rows = positions.compute(angle)
+            if rows is None or rows.dtype != np.float32:
+                return None
+            name = f"{angle.name}/positions"
+            self._tables[angle] = Tensor(name, rows.shape, DType.FLOAT32, rows)
+        return self._tables[angle]
+
+
+def _find_window(masks: np.ndarray | None) -> int | None:
+    """Return how many tokens masks show, [positions, tokens]: the last up to the position.
+
+    Returns the number of all tokens if the masks hide none before the position, and None if they
+    say anything else.
+    """
+    if masks is None or masks.ndim != 2 or masks.shape[0] != masks.shape[1]:
+        return None
+    shown = masks == 0
+    if not np.all(shown | (masks <= _HIDDEN)):
+        return None
+    length = len(masks)
+    window = int(np.count_nonzero(shown[-1]))
+    distance = np.arange(length)[:, None] - np.arange(length)
+    return window if np.array_equal(shown, (distance >= 0) & (distance < window)) else None
+
+
+def _find_attention(op: Op, graph: Graph, wanted: Mapping[Tensor, Order]) -> _Attention | None:
+    """Return the attention that ends in a product, None unless conditions 1, 2 and 5 hold."""
+    if not op.is_builtin("BATCH_MATMUL") or op.options.adj_x:
+        return None
+    softmax = find_producer(_strip(op.operand(0), graph), graph, "SOFTMAX")
+    values = _find_cache(op.operand(1), graph, wanted, transposed=bool(op.options.adj_y))
+    if softmax is NO_OP or values is None or softmax.options.get("beta", 1) != 1:
+        return None
+    addition = find_producer(_strip(softmax.operand(0), graph), graph, "ADD")
+    if addition is NO_OP or addition.activation != "NONE":
+        return None
+    a, b = addition.present
+    for scores, mask in ((a, b), (b, a)):
+        product = find_producer(_strip(scores, graph), graph, "BATCH_MATMUL")
+        if product is NO_OP or product.options.adj_x:
+            continue
+        keys = _find_cache(
+            product.operand(1), graph, wanted, transposed=not product.options.adj_y
+        )
+        queries = _scale_token(product.operand(0), graph)
+        if keys is None or keys.shape != values.shape or keys.shape[1] > _MOST_TOKENS:
+            continue
+        rows = queries.tensor.elements // max(keys.shape[2], 1)
+        shown = _find_mask(mask, keys.shape[1], graph)
+        fits = rows % keys.shape[0] == 0 and op.outputs[0].elements == queries.tensor.elements
+        if shown is None or not fits or queries.factor <= 0:
+            continue
+        return _Attention(queries.tensor, queries.factor, keys, values, shown, op)
+    return None
+
+
+def _strip(tensor: Tensor, graph: Graph) -> Tensor:
+    """Return a tensor before RESHAPE, which nothing else reads."""
+    while (op := find_producer(tensor, graph, "RESHAPE")) is not NO_OP:
+        tensor = op.operand(0)
+    return tensor
+
+
+def _scale_token(tensor: Tensor, graph: Graph) -> Matrices:
+    """Return queries of one token before RESHAPE and products by numbers."""
+    matrices = Matrices(tensor)
+    while True:
+        before = _strip(matrices.tensor, graph)
+        scaled = scale_matrices(matrices._replace(tensor=before), graph)
+        if scaled.tensor is matrices.tensor:
+            return scaled
+        matrices = scaled
+
+
+def _find_mask(tensor: Tensor, length: int, graph: Graph) -> Tensor | None:
+    """Return the mask of a token, of one element for each token of the cache.
+
+    CONCATENATION may repeat it for the queries that share a head.
+    """
+    while tensor.elements != length:
+        op = graph.producers.find(tensor)
+        repeats = op.is_builtin("CONCATENATION") and {*op.inputs} == {op.operand(0)}
+        if not repeats or op.operand(0).shape[-1:] != (length,) or op.activation != "NONE":
+            return None
+        tensor = op.operand(0)
+    return tensor if tensor.shape[-1:] == (length,) else None
+
+
+def _find_cache(
+    tensor: Tensor, graph: Graph, wanted: Mapping[Tensor, Order], *, transposed: bool
+) -> _Cache | None:
+    """Return the cache of which matrices [tokens, depth] are made, [depth, tokens] if `transposed`.
+
+    Between them are only RESHAPE and TRANSPOSE, and nothing but axes of one element changes place
+    in a RESHAPE.
+    """
+    chain, update = [], graph.producers.find(tensor)
+    while update.is_builtin("RESHAPE", "TRANSPOSE"):
+        chain.append(update)
+        update = graph.producers.find(update.operand(0))
+    if not update.is_builtin("DYNAMIC_UPDATE_SLICE"):
+        return None
+    cache, row, updated = update.operand(0), update.operand(1), update.outputs[0]
+    if sum(updated in each.inputs for each in graph.ops) > 1:
+        return None
+    order = wanted.get(cache, ())
+    if len(order) != _AXES or wanted.get(updated) != order or order[0] != 0:
+        return None
+    fixed = not any(t.symbols or not is_float(t) for t in (cache, row, updated))
+    ends = cache in graph.inputs and updated in graph.outputs
+    sizes = [cache.shape[axis] for axis in order]
+    written = [row.shape[axis] for axis in order]
+    if not fixed or not ends or sizes[0] != 1 or 0 in sizes:
+        return None
+    if written != [1, sizes[1], 1, sizes[3]] or not order[1] < order[3]:
+        return None
+    axes = _follow_axes(updated, chain[::-1], graph)
+    matrix = (order[3], order[2]) if transposed else (order[2], order[3])
+    expected = [axis for axis in (order[1], *matrix) if cache.shape[axis] != 1]
+    return _Cache(update, order) if axes == expected else None
+
+
+def _follow_axes(source: Tensor, chain: list[Op], graph: Graph) -> list[int] | None:
+    """Return the axes of more than one element behind RESHAPE and TRANSPOSE, None if they merge."""
+    axes: list[int | None] = [i if n != 1 else None for i, n in enumerate(source.shape)]
+    for op in chain:
+        if graph.readers.find_only_reader(op.outputs[0]) is NO_OP:
+            return None
+        if op.code == "TRANSPOSE":
+            axes = [axes[i] for i in find_order(op)]
+            continue
+        kept = [axis for axis in axes if axis is not None]
+        shape = op.outputs[0].shape
+        if [n for n in shape if n != 1] != [source.shape[axis] for axis in kept]:
+            return None
+        rest = iter(kept)
+        axes = [None if n == 1 else next(rest) for n in shape]
+    return [axis for axis in axes if axis is not None]
