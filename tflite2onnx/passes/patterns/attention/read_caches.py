@@ -36,7 +36,7 @@ from tflite2onnx.passes.operands import find_order, find_producer, is_float
 from tflite2onnx.passes.patterns.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.passes.patterns.attention.positions import Positions
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 _AXES = 4
 _MOST_TOKENS = 1 << 14  # of a cache, all of whose positions are tried
@@ -88,7 +88,7 @@ class _Replacer:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._positions: dict[int, Positions] = {}
-        self._tables: dict[Tensor, Tensor] = {}
+        self._tables: dict[tuple[Shape, bytes], Tensor] = {}
 
     def replace_all(self, found: list[_Attention]) -> dict[Op, list[Op]]:
         """Return what replaces operators; nothing replaces updates of caches."""
@@ -145,23 +145,25 @@ class _Replacer:
         """
         graph = self._graph
         pair = [find_producer(_strip(t, graph), graph, "ROTARY_EMBEDDING") for t in tokens]
-        angles = [tuple(_strip(t, graph) for t in op.inputs[1:] if t) for op in pair]
-        if NO_OP in pair or angles[0] != angles[1]:
+        if NO_OP in pair:
             return tokens, []
-        tables = [self._make_table(angle, positions) for angle in angles[0]]
-        if any(table is None for table in tables):
-            return tokens, []
-        return [op.operand(0) for op in pair], [table for table in tables if table is not None]
+        tables, others = ([self._make_table(t, positions) for t in op.inputs[1:]] for op in pair)
+        found = [table for table in tables if table is not None]
+        same = len(found) == len(others) and all(
+            other is not None and np.array_equal(table.values, other.values)
+            for table, other in zip(found, others, strict=True)
+        )
+        return ([op.operand(0) for op in pair], found) if same else (tokens, [])
 
-    def _make_table(self, angle: Tensor, positions: Positions) -> Tensor | None:
+    def _make_table(self, angle: Tensor | None, positions: Positions) -> Tensor | None:
         """Return a constant with the rows of cosines or sines of all positions."""
-        if angle not in self._tables:
-            rows = positions.compute(angle)
-            if rows is None or rows.dtype != np.float32:
-                return None
-            name = f"{angle.name}/positions"
-            self._tables[angle] = Tensor(name, rows.shape, DType.FLOAT32, rows)
-        return self._tables[angle]
+        rows = None if angle is None else positions.compute(angle)
+        if angle is None or rows is None or rows.dtype != np.float32:
+            return None
+        # Layers have equal tables, which are stored once.
+        key = rows.shape, rows.tobytes()
+        name = f"{angle.name}/positions"
+        return self._tables.setdefault(key, Tensor(name, rows.shape, DType.FLOAT32, rows))
 
 
 def _find_window(masks: np.ndarray | None) -> int | None:
