@@ -1,8 +1,9 @@
-"""Caches of keys and values: inputs of a language model's signature, and outputs of the same name."""
+"""Caches of keys and values: inputs of a signature, and outputs of the same name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Signature
@@ -27,11 +28,12 @@ def move_heads_first(options: ConversionOptions, signature: Signature | None) ->
         return options
     if any("mask" in name for name in signature.inputs):
         return options
-    layouts = {}
+    layouts: dict[str, Sequence[str]] = {}
     for name, cache in signature.inputs.items():
         after = signature.outputs.get(name)
-        same = after is not None and after.shape == cache.shape and cache.dtype is DType.FLOAT32
-        if same and CACHE.fullmatch(name) and cache.rank == _AXES and cache.shape[0] == 1:
+        if after is None or not CACHE.fullmatch(name) or cache.rank != _AXES:
+            continue
+        if after.shape == cache.shape and cache.dtype is DType.FLOAT32 and cache.shape[0] == 1:
             names = {cache.name, after.name}
             if not names & options.layouts.keys():
                 layouts |= dict.fromkeys(names, HEADS_FIRST)

@@ -385,10 +385,11 @@ class _Reader:
         index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
         return Quantization(
-            scale.astype(np.float32),
+            buffers.widen_numbers(scale),
             np.broadcast_to(np.asarray(zero, np.int64), blocks),
             len(shape) - 1,
             size,
+            scale if scale.dtype == np.float16 else None,
         )
 
     def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:

@@ -38,10 +38,13 @@ class RotaryEmbedding(Operator):
 
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
 
-    def emit(self, g: Builder, y: View, x: View, cosines: View, sines: View) -> Value | NeedsReshape:
-        heads = x.tensor.shape[3 - int(self.options.positions)]
+    def emit(
+        self, g: Builder, y: View, x: View, cosines: View, sines: View
+    ) -> Value | NeedsReshape:
+        positions = int(self.options.positions)
+        heads = x.tensor.shape[3 - positions]
         batch, _, _, depth = x.shape
-        rows = x.axis(int(self.options.positions)) == 1
+        rows = x.axis(positions) == 1
         # The heads are before the positions, or in the last of three axes.
         value = x.reshape((batch, x.shape[1], heads * depth)) if rows else x.value
         operands = (value, g.constant(np.zeros(1, np.int64)), cosines, sines)
@@ -79,12 +82,16 @@ class CachedAttention(Operator):
         queries, keys, values, key_cache, value_cache, position, *rotation = xs
         depth = key_cache.shape[-1]
         total = g.Add(position, g.constant(np.ones(1, np.int32)))
-        attributes = {
-            "num_heads": prod(queries.shape) // depth,
-            "kv_num_heads": key_cache.shape[1],
-            "scale": float(self.options.scale),
-            "local_window_size": int(self.options.get("window", 0)) or None,
-            "do_rotary": 1 if rotation else None,
-        }
-        operands = (queries, keys, values, key_cache, value_cache, position, total, *rotation)
-        return g.node_outputs("GroupQueryAttention", 3, *operands, domain=_DOMAIN, **attributes)
+        return g.node_outputs(
+            "GroupQueryAttention",
+            3,
+            *(queries, keys, values, key_cache, value_cache, position),
+            total,
+            *rotation,
+            domain=_DOMAIN,
+            num_heads=prod(queries.shape) // depth,
+            kv_num_heads=key_cache.shape[1],
+            scale=float(self.options.scale),
+            local_window_size=int(self.options.get("window", 0)) or None,
+            do_rotary=1 if rotation else None,
+        )

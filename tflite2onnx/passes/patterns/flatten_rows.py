@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import Rewriter, new_tensor
 from tflite2onnx.tensor import Shape, Tensor
@@ -79,10 +79,8 @@ def _flatten(op: Op, rows: set[Tensor], reshaped: set[Tensor]) -> list[Op]:
     flat = iter([_reshape(rw, t, s) for t, s in zip(op.present, shapes, strict=True)])
     inputs = tuple(t if t is None else next(flat) for t in op.inputs)
     result = new_tensor(y, "rows", matrix)
-    options = {"axes": (1,)} if normalizes else {}
-    rw.ops.append(
-        replace(op, inputs=inputs, outputs=(result,), options=type(op.options)({**op.options, **options}))
-    )
+    options = Options({**op.options, "axes": (1,)}) if normalizes else op.options
+    rw.ops.append(replace(op, inputs=inputs, outputs=(result,), options=options))
     rw.reshape(result, output=y)
     return rw.ops
 

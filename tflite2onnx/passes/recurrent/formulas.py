@@ -14,7 +14,7 @@ quantize the float inputs of products is no part of a formula.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -59,7 +59,7 @@ class Matrix(NamedTuple):
         quantization = self.quantization
         if quantization and quantization.per_axis:
             scale, zero = quantization.scale[indices], quantization.zero_point[indices]
-            quantization = replace(quantization, scale=scale, zero_point=zero)
+            quantization = quantization.with_scale(scale, zero)
         return Matrix(self.data[indices], self.dtype, quantization)
 
 

@@ -5,9 +5,9 @@
 Language models rotate queries and keys so. They are replaced by ROTARY_EMBEDDING, which no file
 contains, if
 
-1. it is spelled so, or as x cos + [-b, a] sin, whose cosines and sines are those of an angle that is
-   repeated along the last axis;
-2. x has four axes: a batch, heads, positions in any sequence, and the last axis, whose size is even;
+1. it is spelled so, or as x cos + [-b, a] sin, whose cosines and sines are those of an angle that
+   is repeated along the last axis;
+2. x has four axes: a batch, heads and positions in any sequence, and the last axis of even size;
 3. cosines and sines vary along the positions and the last axis only;
 4. all tensors are float32 and have fixed sizes.
 

@@ -6,7 +6,8 @@ All positions of a cache are tried, so what holds for the results is proven.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from tflite2onnx.op import operator_for
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.tensor import Array, DType, Tensor
 
+T = TypeVar("T")
 _MOST_OPS = 64  # between a position and what is computed of it
 # Operators whose classes do not compute, because their results are hardly ever constant.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
@@ -43,35 +45,41 @@ class Positions:
     def __init__(self, graph: Graph, length: int) -> None:
         self.position: Tensor | None = None
         self._graph, self._length = graph, length
-        self._known: dict[Tensor, Array | None] = {}
+        self._known: dict[tuple[Tensor, Callable[..., object]], Any] = {}
 
-    def compute(self, tensor: Tensor) -> Array | None:
-        """Return the elements of a tensor at each position, [length, elements].
+    def analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
+        """Return what a function finds in the elements of a tensor, of one position after another.
 
-        Returns None if they depend on anything else, or cannot be computed.
+        Returns None if they depend on anything else, or cannot be computed. The function is called
+        once for each tensor.
         """
-        if tensor not in self._known:
-            self._known[tensor] = self._compute_all(tensor)
-        return self._known[tensor]
+        key = tensor, analysis
+        if key not in self._known:
+            try:
+                self._known[key] = analysis(self._compute(tensor))
+            except OperatorError:
+                self._known[key] = None
+        found: T | None = self._known[key]
+        return found
 
-    def _compute_all(self, tensor: Tensor) -> Array | None:
+    def _compute(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield the elements of a tensor at each position.
+
+        Raises:
+            OperatorError: they depend on anything else, or cannot be computed.
+        """
         ops = self._list_ops(tensor)
-        if not ops:
-            return None
         source = self.position
-        assert source is not None  # noqa: S101 - `_list_ops` has set it
+        if not ops or source is None:
+            raise OperatorError(f"{tensor.name} must depend on a position only")
         steps = [(op, _find_function(op)) for op in ops]
-        rows = []
         for position in range(self._length):
             known = {source: np.full(source.shape, position, np.int32)}
             for op, function in steps:
-                operands = [known[t] if t in known else t.values for t in op.present]
+                operands = [known.get(t, t.values) for t in op.present]
                 results = _evaluate(function, operands, op.outputs)
-                if results is None:
-                    return None
                 known |= dict(zip(op.outputs, results, strict=True))
-            rows.append(known[tensor].reshape(-1))
-        return np.stack(rows)
+            yield known[tensor].reshape(-1)
 
     def _list_ops(self, tensor: Tensor) -> list[Op]:
         """Return the operators that compute a tensor of the position, in order; [] if others do."""
@@ -111,16 +119,17 @@ def _evaluate(
     function: Callable[..., Array | Sequence[Array] | None],
     operands: Sequence[Array],
     outputs: Sequence[Tensor],
-) -> Sequence[Array] | None:
-    """Return the outputs of an operator, None unless they have the declared shapes and types."""
-    try:
-        with as_operator_error():
-            results = function(*operands)
-    except OperatorError:
-        return None
+) -> Sequence[Array]:
+    """Return the outputs of an operator.
+
+    Raises:
+        OperatorError: they do not have the declared shapes and types.
+    """
+    with as_operator_error():
+        results = function(*operands)
     listed = [results] if isinstance(results, np.ndarray) else [*(results or ())]
-    if len(listed) != len(outputs):
-        return None
-    pairs = zip(outputs, listed, strict=True)
+    pairs = list(zip(outputs, listed, strict=False))
     fits = all(t.shape == r.shape and t.dtype.numpy == r.dtype for t, r in pairs)
-    return listed if fits and not any(t.quantization for t in outputs) else None
+    if len(pairs) != len(outputs) or not fits or any(t.quantization for t in outputs):
+        raise OperatorError("an operator of positions must be computable")
+    return listed

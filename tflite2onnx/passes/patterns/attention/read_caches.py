@@ -6,8 +6,8 @@
 A step of a language model consists of it. It is replaced by CACHED_ATTENTION, which no file
 contains, if
 
-1. the caches are inputs and their next values are outputs of the graph, of batch 1, and the user, or
-   the target, wants them as batch, heads, tokens, depth in memory;
+1. the caches are inputs and their next values are outputs of the graph, of batch 1, and the user or
+   the target wants them as batch, heads, tokens, depth in memory;
 2. RESHAPE, TRANSPOSE and products by numbers may stand before the products of matrices, in which
    neighbouring heads of the queries share heads of keys and values (`share_heads`);
 3. the key and the value of the token are written at its position, which is an input of the graph;
@@ -15,28 +15,27 @@ contains, if
    as many. This is proven by all positions of the cache;
 5. all tensors are float32 and have fixed sizes, and no other operator reads the tensors between.
 
-Queries and keys that ROTARY_EMBEDDING rotates by angles of the position are rotated by the operator.
+The operator also rotates queries and keys that ROTARY_EMBEDDING rotates by angles of the position.
 ONNX Runtime's GroupQueryAttention reads the tokens up to the position only, and updates caches in
 place: 0.2 of the time at position 300 of 1,024, 0.55 at 1,000.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import NO_OP, Graph, Op
+from tflite2onnx.graph import NO_OP, Graph, Op, Options
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import find_order, find_producer, is_float
 from tflite2onnx.passes.patterns.attention.fuse_attention import Matrices, scale_matrices
 from tflite2onnx.passes.patterns.attention.positions import Positions
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 _AXES = 4
 _MOST_TOKENS = 1 << 14  # of a cache, all of whose positions are tried
@@ -100,15 +99,15 @@ class _Replacer:
 
     def _replace(self, found: _Attention) -> list[Op]:
         """Return the operators that replace attention; none unless conditions 3 and 4 hold."""
-        heads, length, depth = found.keys.shape
+        length = found.keys.shape[1]
         positions = self._positions.setdefault(length, Positions(self._graph, length))
         for cache in (found.keys, found.values):
-            starts = positions.compute(cache.update.operand(2))
+            starts = positions.analyze(cache.update.operand(2), _stack)
             expected = np.zeros((length, _AXES))
             expected[:, cache.order[2]] = np.arange(length)
             if starts is None or not np.array_equal(starts, expected):
                 return []
-        window = _find_window(positions.compute(found.mask))
+        window = positions.analyze(found.mask, _find_window)
         position = positions.position
         if window is None or position is None:
             return []
@@ -116,23 +115,19 @@ class _Replacer:
         tokens = [found.queries, found.keys.update.operand(1), found.values.update.operand(1)]
         tokens[:2], tables = self._find_rotation(tokens[:2], positions)
         flat = [rw.reshape(t, (1, 1, t.elements), like=t, name="token") for t in tokens]
-        place = rw.op("RESHAPE", position, like=position, name="position", shape=(1,), new_shape=(1,))
+        place = rw.reshape(position, (1,), like=position, name="position")
         y, caches = found.product.outputs[0], (found.keys, found.values)
         attended = Tensor(f"{y.name}/attended", flat[0].shape, DType.FLOAT32)
-        rw.op(
-            "CACHED_ATTENTION",
-            *flat,
-            *(cache.update.operand(0) for cache in caches),
-            place,
-            *tables,
-            output=attended,
-            key_order=found.keys.order,
-            value_order=found.values.order,
-            scale=found.factor,
-            window=0 if window == length else window,
-        )
-        ends = (attended, *(cache.update.outputs[0] for cache in caches))
-        rw.ops[-1] = replace(rw.ops[-1], outputs=ends)
+        options = {
+            "key_order": found.keys.order,
+            "value_order": found.values.order,
+            "scale": found.factor,
+            "window": 0 if window == length else window,
+        }
+        inputs = (*flat, *(cache.update.operand(0) for cache in caches), place, *tables)
+        outputs = (attended, *(cache.update.outputs[0] for cache in caches))
+        code, index = "CACHED_ATTENTION", rw.source.index
+        rw.ops.append(Op(code, index, inputs, outputs, Options(options)))
         rw.reshape(attended, output=y)
         return rw.ops
 
@@ -157,7 +152,7 @@ class _Replacer:
 
     def _make_table(self, angle: Tensor | None, positions: Positions) -> Tensor | None:
         """Return a constant with the rows of cosines or sines of all positions."""
-        rows = None if angle is None else positions.compute(angle)
+        rows = None if angle is None else positions.analyze(angle, _stack)
         if angle is None or rows is None or rows.dtype != np.float32:
             return None
         # Layers have equal tables, which are stored once.
@@ -166,21 +161,27 @@ class _Replacer:
         return self._tables.setdefault(key, Tensor(name, rows.shape, DType.FLOAT32, rows))
 
 
-def _find_window(masks: np.ndarray | None) -> int | None:
-    """Return how many tokens masks show, [positions, tokens]: the last up to the position.
+def _stack(rows: Iterable[Array]) -> Array:
+    return np.stack([*rows])
+
+
+def _find_window(masks: Iterable[Array]) -> int | None:
+    """Return how many tokens the masks of all positions show: the last ones up to the position.
 
     Returns the number of all tokens if the masks hide none before the position, and None if they
     say anything else.
     """
-    if masks is None or masks.ndim != 2 or masks.shape[0] != masks.shape[1]:
-        return None
-    shown = masks == 0
-    if not np.all(shown | (masks <= _HIDDEN)):
-        return None
-    length = len(masks)
-    window = int(np.count_nonzero(shown[-1]))
-    distance = np.arange(length)[:, None] - np.arange(length)
-    return window if np.array_equal(shown, (distance >= 0) & (distance < window)) else None
+    counts = []
+    for position, mask in enumerate(masks):
+        shown = mask == 0
+        count = int(np.count_nonzero(shown))
+        last = shown[max(position + 1 - count, 0) : position + 1]
+        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= _HIDDEN)):
+            return None
+        counts.append(count)
+    window = max(counts)
+    expected = [min(position + 1, window) for position in range(len(counts))]
+    return window if counts == expected else None
 
 
 def _find_attention(op: Op, graph: Graph, wanted: Mapping[Tensor, Order]) -> _Attention | None:
@@ -199,9 +200,7 @@ def _find_attention(op: Op, graph: Graph, wanted: Mapping[Tensor, Order]) -> _At
         product = find_producer(_strip(scores, graph), graph, "BATCH_MATMUL")
         if product is NO_OP or product.options.adj_x:
             continue
-        keys = _find_cache(
-            product.operand(1), graph, wanted, transposed=not product.options.adj_y
-        )
+        keys = _find_cache(product.operand(1), graph, wanted, transposed=not product.options.adj_y)
         queries = _scale_token(product.operand(0), graph)
         if keys is None or keys.shape != values.shape or keys.shape[1] > _MOST_TOKENS:
             continue
