@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.tensor import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
-VOCABULARY, HEADS, LENGTH, DEPTH = 16, 2, 8, 4
+VOCABULARY, HEADS, LENGTH, DEPTH = 16, 2, 12, 8
 PREFILL = 3
 _LETTERS = {letter: 3 + i for i, letter in enumerate("abcdefghijkl")}
 TOKENIZER = json.dumps(

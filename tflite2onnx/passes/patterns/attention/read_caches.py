@@ -13,7 +13,8 @@ contains, if
 3. the key and the value of the token are written at its position, which is an input of the graph;
 4. the mask hides all tokens behind the position, and none up to it; or all but the last few, always
    as many. This is proven by all positions of the cache;
-5. all tensors are float32 and have fixed sizes, and no other operator reads the tensors between.
+5. all tensors are float32 and have fixed sizes, the depth is a multiple of 8, and no other operator
+   reads the tensors between.
 
 The operator also rotates queries and keys that ROTARY_EMBEDDING rotates by angles of the position.
 ONNX Runtime's GroupQueryAttention reads the tokens up to the position only, and updates caches in
@@ -23,6 +24,8 @@ place: 0.2 of the time at position 300 of 1,024, 0.55 at 1,000.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +41,9 @@ from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 _AXES = 4
+# Axes of keys and values in products of matrices, of batch, heads, tokens, depth.
+_HEADS_FIRST, _TRANSPOSED, _TOKENS_FIRST = (1, 2, 3), (1, 3, 2), (2, 1, 3)
+_DEPTH = 8  # of which the depth is a multiple in GroupQueryAttention; twice that, if it rotates
 _MOST_TOKENS = 1 << 14  # of a cache, all of whose positions are tried
 _HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
 
@@ -140,7 +146,7 @@ class _Replacer:
         """
         graph = self._graph
         pair = [find_producer(_strip(t, graph), graph, "ROTARY_EMBEDDING") for t in tokens]
-        if NO_OP in pair:
+        if NO_OP in pair or pair[0].operand(0).shape[-1] % (2 * _DEPTH):
             return tokens, []
         tables, others = ([self._make_table(t, positions) for t in op.inputs[1:]] for op in pair)
         found = [table for table in tables if table is not None]
@@ -185,32 +191,49 @@ def _find_window(masks: Iterable[Array]) -> int | None:
 
 
 def _find_attention(op: Op, graph: Graph, wanted: Mapping[Tensor, Order]) -> _Attention | None:
-    """Return the attention that ends in a product, None unless conditions 1, 2 and 5 hold."""
+    """Return the attention that an operator ends, None unless conditions 1, 2 and 5 hold."""
+    find_cache = partial(_find_cache, graph=graph, wanted=wanted)
+    if op.is_builtin("ATTENTION") and op.options.get("scale", 0) > 0 and len(op.present) == _AXES:
+        q, k, v, mask = op.present
+        operands = Matrices(q, factor=op.options.scale)
+        keys, values = (find_cache(tensor, _TOKENS_FIRST) for tensor in (k, v))
+        return _join(operands, keys, values, mask, op, graph)
     if not op.is_builtin("BATCH_MATMUL") or op.options.adj_x:
         return None
     softmax = find_producer(_strip(op.operand(0), graph), graph, "SOFTMAX")
-    values = _find_cache(op.operand(1), graph, wanted, transposed=bool(op.options.adj_y))
-    if softmax is NO_OP or values is None or softmax.options.get("beta", 1) != 1:
-        return None
     addition = find_producer(_strip(softmax.operand(0), graph), graph, "ADD")
-    if addition is NO_OP or addition.activation != "NONE":
+    if addition.activation != "NONE" or softmax.options.get("beta", 1) != 1:
         return None
-    a, b = addition.present
-    for scores, mask in ((a, b), (b, a)):
+    values = find_cache(op.operand(1), _TRANSPOSED if op.options.adj_y else _HEADS_FIRST)
+    for scores, mask in list(permutations(addition.present, 2)):
         product = find_producer(_strip(scores, graph), graph, "BATCH_MATMUL")
-        if product is NO_OP or product.options.adj_x:
-            continue
-        keys = _find_cache(product.operand(1), graph, wanted, transposed=not product.options.adj_y)
-        queries = _scale_token(product.operand(0), graph)
-        if keys is None or keys.shape != values.shape or keys.shape[1] > _MOST_TOKENS:
-            continue
-        rows = queries.tensor.elements // max(keys.shape[2], 1)
-        shown = _find_mask(mask, keys.shape[1], graph)
-        fits = rows % keys.shape[0] == 0 and op.outputs[0].elements == queries.tensor.elements
-        if shown is None or not fits or queries.factor <= 0:
-            continue
-        return _Attention(queries.tensor, queries.factor, keys, values, shown, op)
+        if product is not NO_OP and not product.options.adj_x:
+            axes = _HEADS_FIRST if product.options.adj_y else _TRANSPOSED
+            keys = find_cache(product.operand(1), axes)
+            queries = _scale_token(product.operand(0), graph)
+            if found := _join(queries, keys, values, mask, op, graph):
+                return found
     return None
+
+
+def _join(
+    queries: Matrices,
+    keys: _Cache | None,
+    values: _Cache | None,
+    mask: Tensor,
+    last: Op,
+    graph: Graph,
+) -> _Attention | None:
+    """Return attention, None if its operands do not fit together."""
+    if keys is None or values is None or keys.shape != values.shape:
+        return None
+    heads, length, depth = keys.shape
+    shown = _find_mask(mask, length, graph) if length <= _MOST_TOKENS else None
+    size = queries.tensor.elements
+    fits = size % (heads * depth) == depth % _DEPTH == 0 and last.outputs[0].elements == size
+    if shown is None or not fits or queries.factor <= 0:
+        return None
+    return _Attention(queries.tensor, queries.factor, keys, values, shown, last)
 
 
 def _strip(tensor: Tensor, graph: Graph) -> Tensor:
@@ -246,12 +269,12 @@ def _find_mask(tensor: Tensor, length: int, graph: Graph) -> Tensor | None:
 
 
 def _find_cache(
-    tensor: Tensor, graph: Graph, wanted: Mapping[Tensor, Order], *, transposed: bool
+    tensor: Tensor, places: Order, graph: Graph, wanted: Mapping[Tensor, Order]
 ) -> _Cache | None:
-    """Return the cache of which matrices [tokens, depth] are made, [depth, tokens] if `transposed`.
+    """Return the cache with these axes of batch, heads, tokens, depth, None if there is none.
 
-    Between them are only RESHAPE and TRANSPOSE, and nothing but axes of one element changes place
-    in a RESHAPE.
+    Between the cache and the tensor are only RESHAPE and TRANSPOSE, and nothing but axes of one
+    element changes place in a RESHAPE.
     """
     chain, update = [], graph.producers.find(tensor)
     while update.is_builtin("RESHAPE", "TRANSPOSE"):
@@ -274,8 +297,7 @@ def _find_cache(
     if written != [1, sizes[1], 1, sizes[3]] or not order[1] < order[3]:
         return None
     axes = _follow_axes(updated, chain[::-1], graph)
-    matrix = (order[3], order[2]) if transposed else (order[2], order[3])
-    expected = [axis for axis in (order[1], *matrix) if cache.shape[axis] != 1]
+    expected = [order[place] for place in places if cache.shape[order[place]] != 1]
     return _Cache(update, order) if axes == expected else None
 
 
