@@ -91,7 +91,7 @@ def test_other_layouts() -> None:
 @pytest.mark.parametrize("tokens_first", [False, True])
 def test_decoder(*, tokens_first: bool) -> None:
     """All signatures store caches with heads first; a step updates them in place."""
-    data = build_decoder(mask="", tokens_first=tokens_first)
+    data = build_decoder(mask="", tokens_first=tokens_first, depth=16)
     results = {key: convert(data, signature=key) for key in ("decode", "prefill_3")}
     orders = {
         tuple(end.order)
@@ -110,7 +110,7 @@ def test_decoder(*, tokens_first: bool) -> None:
 
 def test_memory_of_caches() -> None:
     """The metadata tell which outputs have the memory of which inputs."""
-    result = convert(build_decoder(mask="", tokens_first=True), signature="decode")
+    result = convert(build_decoder(mask="", tokens_first=True, depth=16), signature="decode")
     found = {each.key: each.value for each in result.model.metadata_props}
     shared = json.loads(found["tflite2onnx.caches"])
     names = {end.name for end in result.inputs}
