@@ -43,7 +43,7 @@ from tflite2onnx.tensor import (
     Sparsity,
     Tensor,
 )
-from tflite2onnx.utils.mapped_files import release_memory
+from tflite2onnx.utils.mapped_files import read_rows, release_memory
 
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
@@ -418,7 +418,7 @@ def _are_scales(scale: Array) -> bool:
 
 
 def _check_scales(scale: Array) -> None:
-    if not _are_scales(scale):
+    if not all(map(_are_scales, read_rows(scale))):
         raise buffers.ElementsError("its scales must be finite and not negative")
 
 
