@@ -27,7 +27,6 @@ from tflite2onnx import quantize
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
-from tflite2onnx.caches import move_heads_first
 from tflite2onnx.emit import Emitted, emit, sites
 from tflite2onnx.errors import (
     FixedSizeError,
@@ -72,6 +71,7 @@ from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
 from tflite2onnx.signatures import (
     find_signature,
+    move_heads_first,
     name_tensors,
     rename_as_requested,
     rename_endpoints,

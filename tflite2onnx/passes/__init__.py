@@ -205,7 +205,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # ONNX Runtime has blocks for multiples of 4 channels only.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
     # Dense layers are products of matrices, before and behind which are RESHAPE.
-    apply_if_valid("FULLY_CONNECTED", "patterns.flatten_rows"),
+    apply_if_valid("FULLY_CONNECTED", "patterns.attention.flatten_rows"),
 )
 
 

@@ -7,8 +7,8 @@ computes each element, or each row, for itself becomes
 
 so that all RESHAPE between layers are dropped (`builder.join_reshapes`). An operator is changed if
 
-1. it computes each element or normalizes along the last axis; its operands have three axes or more,
-   or are constants of one element, of the last axis or of all axes;
+1. it computes each element or normalizes along the last axis; its operands have three axes, or are
+   constants of one element, of the last axis or of all axes;
 2. each operand is a result of a layer of floats, of an operator that is changed, or of RESHAPE, and
    one at least is none of RESHAPE;
 3. all tensors are float32 and have fixed sizes.
@@ -30,7 +30,7 @@ _ELEMENTWISE = (
 )
 _NORMALIZATIONS = ("NORMALIZATION", "RMS_NORMALIZATION")
 _LAYER = "FULLY_CONNECTED"
-_LEAST_AXES = 3
+_AXES = 3
 
 
 def flatten_rows(graph: Graph) -> Graph:
@@ -55,7 +55,7 @@ def _is_layer(op: Op) -> bool:
     """Return whether a dense layer is a Gemm between two RESHAPE."""
     x, weights, y = op.operand(0), op.operand(1), op.outputs[0]
     floats = is_float(x) and is_float(weights) and weights.is_constant
-    return floats and y.rank >= _LEAST_AXES and not (x.symbols or y.symbols)
+    return floats and y.rank == _AXES and not (x.symbols or y.symbols)
 
 
 def _flatten(op: Op, rows: set[Tensor], reshaped: set[Tensor]) -> list[Op]:
@@ -63,7 +63,7 @@ def _flatten(op: Op, rows: set[Tensor], reshaped: set[Tensor]) -> list[Op]:
     if not op.is_builtin(*_ELEMENTWISE, *_NORMALIZATIONS) or len(op.outputs) != 1:
         return []
     y, data = op.outputs[0], [t for t in op.present if not t.is_constant]
-    if y.rank < _LEAST_AXES or any(t.symbols or not is_float(t) for t in (*op.present, y)):
+    if y.rank != _AXES or any(t.symbols or not is_float(t) for t in (*op.present, y)):
         return []
     whole = all(t.shape == y.shape and (t in rows or t in reshaped) for t in data)
     if not whole or 0 in y.shape or not any(t in rows for t in data):
