@@ -11,7 +11,7 @@ from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.layout import Axes, Frame, axis_names, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 
-# ONNX Runtime's own operators, which its CPU provider has had since version 1.18.
+# ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
 _DOMAIN = "com.microsoft"
 
 

@@ -9,8 +9,8 @@ so that all RESHAPE between layers are dropped (`builder.join_reshapes`). An ope
 
 1. it computes each element or normalizes along the last axis; its operands have three axes, or are
    constants of one element, of the last axis or of all axes;
-2. each operand is a result of a layer of floats, of an operator that is changed, or of RESHAPE, and
-   one at least is none of RESHAPE;
+2. an operand is a result of a layer of floats or of an operator that is changed, or only layers and
+   operators of these kinds read the result; if not both, other operands are results of RESHAPE;
 3. all tensors are float32 and have fixed sizes.
 
 A step of a language model of four layers has 30 Reshapes less, of which each takes a microsecond.
@@ -36,17 +36,24 @@ _AXES = 3
 def flatten_rows(graph: Graph) -> Graph:
     """Return the graph with operators of matrices between dense layers; see above."""
     rows: set[Tensor] = set()  # the results of layers, and of operators that are changed
-    reshaped: set[Tensor] = set()
+    known: set[Tensor] = set()  # these, and the results of RESHAPE
+    kinds = (*_ELEMENTWISE, *_NORMALIZATIONS)
+    layers = {op for op in graph.every_op() if op.is_builtin(_LAYER) and _is_layer(op)}
+    following = layers | {op for op in graph.every_op() if op.is_builtin(*kinds)}
 
     def change(op: Op) -> list[Op]:
-        if op.is_builtin("RESHAPE"):
-            reshaped.update(op.outputs)
-        elif op.is_builtin(_LAYER) and _is_layer(op):
+        ops = [op]
+        if op.is_builtin(*kinds):
+            before = any(t in rows for t in op.present)
+            after = graph.readers.are_among(following, op.outputs[0])
+            given = [t for t in op.present if t in known or t.is_constant or (before and after)]
+            if (before or after) and len(given) == len(op.present):
+                ops = _flatten(op) or ops
+        if op in layers or len(ops) > 1:
             rows.update(op.outputs)
-        elif flat := _flatten(op, rows, reshaped):
-            rows.update(op.outputs)
-            return flat
-        return [op]
+        if op in layers or len(ops) > 1 or op.is_builtin("RESHAPE"):
+            known.update(op.outputs)
+        return ops
 
     return graph.rewrite(change)
 
@@ -58,15 +65,12 @@ def _is_layer(op: Op) -> bool:
     return floats and y.rank == _AXES and not (x.symbols or y.symbols)
 
 
-def _flatten(op: Op, rows: set[Tensor], reshaped: set[Tensor]) -> list[Op]:
-    """Return the operators that replace an operator; none unless the conditions hold."""
-    if not op.is_builtin(*_ELEMENTWISE, *_NORMALIZATIONS) or len(op.outputs) != 1:
-        return []
+def _flatten(op: Op) -> list[Op]:
+    """Return the operators that replace an operator; none unless conditions 1 and 3 hold."""
     y, data = op.outputs[0], [t for t in op.present if not t.is_constant]
     if y.rank != _AXES or any(t.symbols or not is_float(t) for t in (*op.present, y)):
         return []
-    whole = all(t.shape == y.shape and (t in rows or t in reshaped) for t in data)
-    if not whole or 0 in y.shape or not any(t in rows for t in data):
+    if any(t.shape != y.shape for t in data) or 0 in y.shape or not data:
         return []
     normalizes = op.is_builtin("NORMALIZATION")
     if normalizes and tuple(op.options.axes) != (y.rank - 1,):
