@@ -18,6 +18,7 @@ from tflite2onnx.op.traits import Foldable
 from tflite2onnx.tensor import Array, DType, Tensor
 
 T = TypeVar("T")
+_MOST_TIMES = 16  # elements of a result, for each token of the cache
 _MOST_OPS = 64  # between a position and what is computed of it
 # Operators whose classes do not compute, because their results are hardly ever constant.
 _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
@@ -97,7 +98,8 @@ class Positions:
                 self.position = each
                 continue
             op = self._graph.producers.find(each)
-            if op not in places or op.graphs or op.activation != "NONE":
+            large = any(t.elements > _MOST_TIMES * self._length for t in op.outputs)
+            if op not in places or op.graphs or op.activation != "NONE" or large:
                 return []
             if places[op] not in found:
                 found[places[op]] = op

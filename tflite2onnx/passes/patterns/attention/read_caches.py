@@ -44,7 +44,7 @@ _AXES = 4
 # Axes of keys and values in products of matrices, of batch, heads, tokens, depth.
 _HEADS_FIRST, _TRANSPOSED, _TOKENS_FIRST = (1, 2, 3), (1, 3, 2), (2, 1, 3)
 _DEPTH = 8  # of which the depth is a multiple in GroupQueryAttention; twice that, if it rotates
-_MOST_TOKENS = 1 << 14  # of a cache, all of whose positions are tried
+_MOST_TOKENS = 1 << 13  # of a cache, all of whose positions are tried
 _HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
 
 
