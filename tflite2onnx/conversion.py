@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from tflite2onnx.errors import (
 from tflite2onnx.float16 import Float32Node, to_float16
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import interface, name_axes, pin_orders, read_layouts
-from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.layout import Order, Plan, Site, plan
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import (
@@ -61,6 +61,7 @@ from tflite2onnx.passes.dynamic_shapes import (
 from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.patterns.attention.read_caches import read_caches
 from tflite2onnx.passes.quantization.change_io_types import change_io_types
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
@@ -71,6 +72,7 @@ from tflite2onnx.reader.source import AnySource
 from tflite2onnx.result import Result, result_of
 from tflite2onnx.signatures import (
     find_signature,
+    move_heads_first,
     name_tensors,
     rename_as_requested,
     rename_endpoints,
@@ -164,6 +166,8 @@ def convert_model(
     options = options.with_target()
     index, signature = find_signature(model, options.signature)
     options = name_tensors(options, model, index)
+    if options.shares_caches:
+        options = move_heads_first(options, signature)
     whole = model.graphs[index]
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     graph = inline_subgraphs(model, index)
@@ -365,7 +369,7 @@ def _normalise_plan_emit(
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
     if options.forms == "fastest":
-        normal = _choose_fastest_forms(normal, wanted)
+        normal = _choose_fastest_forms(normal, wanted, options)
     if options.quantization == "qdq" and options.dynamic_range == "quantized":
         # Scales for rows and for channels need opset 13.
         has_axes = options.opset is None or options.opset >= _AXES
@@ -384,9 +388,13 @@ def _normalise_plan_emit(
     return emitted
 
 
-def _choose_fastest_forms(graph: Graph, wanted: Collection[Tensor]) -> Graph:
+def _choose_fastest_forms(
+    graph: Graph, wanted: Mapping[Tensor, Order], options: ConversionOptions
+) -> Graph:
     """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
     fastest = apply_passes(FASTEST_PASSES, graph)
+    if options.shares_caches:
+        fastest = read_caches(fastest, wanted)
     computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
     lost = computed[0] - computed[1]
     return graph if any(tensor in lost for tensor in wanted) else fastest

@@ -146,6 +146,22 @@ class Emitted(NamedTuple):
         )
 
 
+def find_shared_caches(emitted: Emitted) -> dict[str, str]:
+    """Return the outputs that nodes write in the memory of inputs, if both have the same memory.
+
+    The names of these inputs, by output. If they have memory of their own, rows of the output
+    behind the position of the token are undefined.
+    """
+    names = {port.value: port.name for port in (*emitted.inputs, *emitted.outputs)}
+    pairs = [
+        pair
+        for node in emitted.nodes
+        if node.op_type == "GroupQueryAttention"
+        for pair in zip(node.outputs[1:], node.inputs[3:5], strict=True)
+    ]
+    return {names[new]: names[old] for new, old in pairs if new in names and old in names}
+
+
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
 
 

@@ -30,6 +30,7 @@ from tflite2onnx.utils.suggestions import suggest_names
 _Members = list[tuple[Tensor, Axes]]  # the tensors of a frame, with its names of their axes
 # The keys of the ONNX model's metadata that describe its interface, in JSON.
 INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
+CACHES = "tflite2onnx.caches"  # of an output, the input whose memory it is to have
 
 
 @dataclass(frozen=True)

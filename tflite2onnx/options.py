@@ -157,6 +157,15 @@ class ConversionOptions:
         if self.batch is not None:
             object.__setattr__(self, "batch", _convert_size(self.batch))
 
+    @property
+    def shares_caches(self) -> bool:
+        """Whether the runtime gives the caches of an input and of an output the same memory.
+
+        GroupQueryAttention writes one row of a cache then. In other memory it would clear the rows
+        behind the position of the token, which LiteRT keeps.
+        """
+        return self.target == "genai"
+
     def with_target(self) -> ConversionOptions:
         """Return the options with those of the target; options that are given stay."""
         chosen, default = TARGETS[self.target], ConversionOptions()

@@ -14,9 +14,9 @@ from typing import Any
 import onnx
 
 from tflite2onnx.builder.builder import Port, every_node
-from tflite2onnx.emit import Emitted
+from tflite2onnx.emit import Emitted, find_shared_caches
 from tflite2onnx.float16 import Float32Node
-from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint, State, endpoint
+from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint, State, endpoint
 from tflite2onnx.stateful import STATES
 from tflite2onnx.utils.console import count
 from tflite2onnx.version import VERSION
@@ -132,6 +132,8 @@ def result_of(
     if states:
         described = [state.to_dict(initial=required_states) for state in states]
         properties[STATES] = json.dumps(described)
+    if shared := find_shared_caches(emitted):
+        properties[CACHES] = json.dumps(shared)
     given = (metadata or {}).items()
     properties |= {f"tflite2onnx.{key}": json.dumps(v) for key, v in given if v}
     properties = {} if metadata is None else properties

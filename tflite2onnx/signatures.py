@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -12,13 +13,19 @@ from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph, Model, Signature
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
 from tflite2onnx.utils.unique_names import Names
 
 T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
+
+CACHE = re.compile(r"kv_cache_([kv])_(\d+)")  # of keys or values of a layer
+_CACHE_AXES = 4
+# Without a mask the caches are [batch, tokens, heads, depth]
+# (litert_torch/generative/layers/kv_cache.py).
+_HEADS_FIRST = ("0123", "0213")
 
 
 def find_signature(model: Model, key: str | None) -> tuple[int, Signature | None]:
@@ -79,6 +86,29 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
         inputs=options.inputs and [inputs.get(name, name) for name in options.inputs],
         outputs=options.outputs and [ends.get(name, name) for name in options.outputs],
     )
+
+
+def move_heads_first(options: ConversionOptions, signature: Signature | None) -> ConversionOptions:
+    """Return the options with layouts of caches in which the tokens of a head are neighbours.
+
+    Attention reads heads one by one. All signatures of a model get the same layouts. Caches that
+    the user lays out stay so, and all of them if a layout or a part of the model is chosen.
+    """
+    chosen = options.io_layout != "auto" or options.batch is not None or options.inputs is not None
+    if options.forms != "fastest" or chosen or options.outputs is not None or signature is None:
+        return options
+    if any("mask" in name for name in signature.inputs):
+        return options
+    layouts: dict[str, Sequence[str]] = {}
+    for name, cache in signature.inputs.items():
+        after = signature.outputs.get(name)
+        if after is None or not CACHE.fullmatch(name) or cache.rank != _CACHE_AXES:
+            continue
+        if after.shape == cache.shape and cache.dtype is DType.FLOAT32 and cache.shape[0] == 1:
+            names = {cache.name, after.name}
+            if not names & options.layouts.keys():
+                layouts |= dict.fromkeys(names, _HEADS_FIRST)
+    return replace(options, layouts={**layouts, **options.layouts})
 
 
 def has_signature(model: Model, key: str | None) -> bool:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tflite2onnx.utils.mapped_files import digest_elements
+
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Sizes = tuple[int | str, ...]  # a shape with names in place of the dynamic sizes
@@ -90,25 +92,33 @@ class Quantization:
     zero_point: Array
     axis: int = 0
     block_size: int = 0
+    half_scale: Array | None = None  # float16, as the file may store it
 
     @property
     def per_axis(self) -> bool:
         """True if there is more than one scale."""
         return self.scale.size > 1
 
+    def with_scale(self, scale: Array, zero_point: Array) -> Quantization:
+        """Return the quantization with other scales and zero points."""
+        return replace(self, scale=scale, zero_point=zero_point, half_scale=None)
+
     @cached_property
     def stored_scale(self) -> Array:
         """The scales, as float16 if these are the scales of blocks and float16 holds them."""
         if not self.block_size:
             return self.scale
+        if self.half_scale is not None:
+            return self.half_scale
         with np.errstate(over="ignore"):
             half = self.scale.astype(np.float16)
         return half if np.array_equal(half, self.scale) else self.scale
 
-    @property
+    @cached_property
     def key(self) -> Hashable:
-        """The scales and zero points as a key of a dictionary."""
-        return self.scale.tobytes(), self.zero_point.tobytes()
+        """The scales and zero points as a key of a dictionary, which is short."""
+        zeros = self.zero_point if any(self.zero_point.strides) else self.zero_point.flat[:1]
+        return digest_elements(self.stored_scale), digest_elements(zeros)
 
     def same_as(self, other: Quantization | None) -> bool:
         """Return whether both map stored integers to the same real values."""

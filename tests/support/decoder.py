@@ -36,17 +36,23 @@ TOKENIZER = json.dumps(
 
 
 def build_decoder(
-    *, mask: str = "float32", tokens_first: bool = False, extra: bool = False, seed: int = 1
+    *,
+    mask: str = "float32",
+    tokens_first: bool = False,
+    extra: bool = False,
+    seed: int = 1,
+    depth: int = DEPTH,
 ) -> bytes:
     """Return a decoder of one layer.
 
     `mask` is the type of the mask, "" for none. `tokens_first` chooses caches [batch, tokens,
     heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads, depth,
-    tokens]. An `extra` input is one that onnxruntime-genai does not know.
+    tokens]. An `extra` input is one that onnxruntime-genai does not know. `depth` is that of a
+    head.
     """
     m = Build()
     random = np.random.default_rng(seed)
-    table = random.standard_normal((VOCABULARY, HEADS * DEPTH)).astype(np.float32)
+    table = random.standard_normal((VOCABULARY, HEADS * depth)).astype(np.float32)
     options = {"mask": mask, "tokens_first": tokens_first, "extra": extra}
     graphs = (m, "decode", 1), (m.subgraph("prefill"), f"prefill_{PREFILL}", PREFILL)
     for graph, key, count in graphs:
@@ -110,27 +116,28 @@ class _Signature:
 def _build_signature(
     g: Build | Subgraph, key: str, count: int, table: Array, options: Mapping[str, Any]
 ) -> _Signature:
-    s, width = _Signature(g, key, count), HEADS * DEPTH
+    s, width = _Signature(g, key, count), table.shape[1]
+    depth = width // HEADS
     tokens = s.input("tokens", [1, count], "int32")
     positions = s.input("input_pos", [count], "int32")
     weights = g.constant(table)
     rows = s.op("EMBEDDING_LOOKUP", [s.reshape(tokens, [count]), weights], [count, width])
-    split = s.reshape(rows, [1, count, HEADS, DEPTH])
-    heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, DEPTH])
+    split = s.reshape(rows, [1, count, HEADS, depth])
+    heads = s.transpose(split, (0, 2, 1, 3), [1, HEADS, count, depth])
     if options["tokens_first"]:
-        shape = [1, LENGTH, HEADS, DEPTH]
+        shape = [1, LENGTH, HEADS, depth]
         keys, values = (s.update(kind, split, positions, shape) for kind in "kv")
-        keys = s.transpose(keys, (0, 2, 1, 3), [1, HEADS, LENGTH, DEPTH])
-        values = s.transpose(values, (0, 2, 3, 1), [1, HEADS, DEPTH, LENGTH])
+        keys = s.transpose(keys, (0, 2, 1, 3), [1, HEADS, LENGTH, depth])
+        values = s.transpose(values, (0, 2, 3, 1), [1, HEADS, depth, LENGTH])
     else:
-        turned = s.transpose(split, (0, 2, 3, 1), [1, HEADS, DEPTH, count])
-        keys = s.update("k", heads, positions, [1, HEADS, LENGTH, DEPTH])
-        values = s.update("v", turned, positions, [1, HEADS, DEPTH, LENGTH])
+        turned = s.transpose(split, (0, 2, 3, 1), [1, HEADS, depth, count])
+        keys = s.update("k", heads, positions, [1, HEADS, LENGTH, depth])
+        values = s.update("v", turned, positions, [1, HEADS, depth, LENGTH])
     scores = s.op("BATCH_MATMUL", [heads, keys], [1, HEADS, count, LENGTH], adj_y=True)
     hidden = s.hide(scores, positions, options["mask"])
     shares = s.op("SOFTMAX", [hidden], [1, HEADS, count, LENGTH], beta=1.0)
-    mixed = s.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, DEPTH], adj_y=True)
-    mixed = s.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, DEPTH])
+    mixed = s.op("BATCH_MATMUL", [shares, values], [1, HEADS, count, depth], adj_y=True)
+    mixed = s.transpose(mixed, (0, 2, 1, 3), [1, count, HEADS, depth])
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
     if options["extra"]:
         mixed = s.op("ADD", [mixed, s.input("extra", [1])], [count, width])

@@ -15,7 +15,7 @@ from tflite2onnx.builder.builder import bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType
-from tflite2onnx.utils.mapped_files import find_address
+from tflite2onnx.utils.mapped_files import digest_elements, find_address
 
 _LEAST = 1024  # bytes; smaller constants are not worth a node
 _BYTE = 8
@@ -33,7 +33,8 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     large = [(value, data) for value, data in constants if data.nbytes > _LEAST]
     stored = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
     bytes_read = [data for value, data in large if value.dtype is DType.UINT8]
-    digests = {_digest(data) for data in bytes_read} if any(map(_is_narrow, constants)) else set()
+    narrow = any(map(_is_narrow, constants))
+    digests = {digest_elements(data) for data in bytes_read if narrow}
     made: dict[Value, Value] = {}
     added = []
     for value, data in large:
@@ -68,14 +69,7 @@ def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
     """Return whether a constant of bytes has the elements of a narrow constant."""
     if value.dtype is None or not _is_narrow((value, plain)):
         return False
-    return _digest(pack_subbyte(plain, value.dtype)) in digests
-
-
-def _digest(data: Array) -> bytes:
-    """Return a digest of bytes: a comparison of all pairs would have no limit."""
-    from hashlib import sha256  # noqa: PLC0415 - slow to import
-
-    return sha256(np.ascontiguousarray(data)).digest()
+    return digest_elements(pack_subbyte(plain, value.dtype)) in digests
 
 
 def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:

@@ -9,7 +9,6 @@ decoder has one token for each run, so a prompt is run token by token (`chunk_si
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 from tflite2onnx.errors import BundleError
 from tflite2onnx.graph import Graph, Model, Op, Signature, copy_op
 from tflite2onnx.reader.containers.bundle import Bundle
+from tflite2onnx.signatures import CACHE
 from tflite2onnx.tensor import DType, Tensor
 
 TARGET = "genai"
@@ -27,7 +27,6 @@ CONFIG, TOKENIZER_CONFIG = "genai_config.json", "tokenizer_config.json"
 _ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
 _SIGNATURE = "decode"
 _TOKENS, _POSITIONS, _MASKS = ("tokens", "token_ids"), ("input_pos", "positions"), ("mask",)
-_CACHE = re.compile(r"kv_cache_([kv])_(\d+)")
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
 _AXES = 4
@@ -95,7 +94,7 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
         keys = ", ".join(s.key for s in model.signatures) or "none"
         raise BundleError(f"the target {TARGET} needs the signature {_SIGNATURE}, got {keys}")
     known = (*_TOKENS, *_POSITIONS, *_MASKS)
-    others = [n for n in signature.inputs if n not in known and not _CACHE.fullmatch(n)]
+    others = [n for n in signature.inputs if n not in known and not CACHE.fullmatch(n)]
     tokens, positions, mask = (
         next((signature.inputs[n] for n in names if n in signature.inputs), None)
         for names in (_TOKENS, _POSITIONS, _MASKS)
@@ -140,7 +139,7 @@ def _find_caches(
     }
     found = []
     for name, source in signature.inputs.items():
-        parts = _CACHE.fullmatch(name)
+        parts = CACHE.fullmatch(name)
         if parts is None:
             continue
         target = signature.outputs.get(name)

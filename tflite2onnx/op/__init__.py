@@ -81,8 +81,8 @@ _TABLE = "tflite2onnx/op/builtin_modules.py"
 # Operators that only passes create; no file contains them.
 OURS = frozenset(
     {
-        *("AS_PLANNED", "ATTENTION", "GRU", "GROUP_NORMALIZATION", "HARD_SIGMOID"),
-        *("NORMALIZATION", "RMS_NORMALIZATION"),
+        *("AS_PLANNED", "ATTENTION", "CACHED_ATTENTION", "GRU", "GROUP_NORMALIZATION"),
+        *("HARD_SIGMOID", "NORMALIZATION", "RMS_NORMALIZATION", "ROTARY_EMBEDDING"),
     }
 )
 

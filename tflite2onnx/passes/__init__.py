@@ -176,6 +176,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("BATCH_MATMUL", "patterns.attention.slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.
     apply_if_valid("BATCH_MATMUL", "patterns.attention.fuse_attention"),
+    # ONNX Runtime has an operator for the embeddings of positions.
+    apply_if_valid("COS", "patterns.attention.fuse_rotations"),
     # Caches of language models are long, and repeated for each token.
     apply_if_valid("BROADCAST_TO", "patterns.attention.share_heads"),
     # Gemm adds its third input without another node.
@@ -213,6 +215,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
     # ONNX Runtime has a direct kernel for some numbers of channels only; after they are padded.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.join_pixels"),
+    # Dense layers are products of matrices, before and behind which are RESHAPE.
+    apply_if_valid("FULLY_CONNECTED", "patterns.attention.flatten_rows"),
 )
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
 from tflite2onnx.tensor import Array, DType, Shape
+from tflite2onnx.utils.mapped_files import keep_bytes, read_elements, read_pieces, read_rows
 
 _logger = logging.getLogger(__name__)
 
@@ -78,12 +80,18 @@ def shape_elements(elements: Array, shape: Shape) -> Array:
 def unpack_subbyte(raw: Array, dtype: DType) -> Array:
     """Return elements of two or four bits, the first in the lowest bits, as int8 or uint8."""
     kind = np.int8 if dtype.label.startswith("int") else np.uint8
-    rest = _BYTE - dtype.bits
-    every = np.empty((raw.size, _BYTE // dtype.bits), kind)
-    for i, shift in enumerate(range(rest, -1, -dtype.bits)):
-        # The shift to the highest bits and back extends the sign.
-        every[:, i] = (raw << np.uint8(shift)).view(kind) >> rest
-    return every.reshape(-1)
+
+    def unpack() -> Iterator[Array]:
+        for piece in read_pieces(raw):
+            fields = np.frombuffer(piece, np.uint8)
+            every = np.empty((fields.size, _BYTE // dtype.bits), kind)
+            rest = _BYTE - dtype.bits
+            for i, shift in enumerate(range(rest, -1, -dtype.bits)):
+                # The shift to the highest bits and back extends the sign.
+                every[:, i] = (fields << np.uint8(shift)).view(kind) >> rest
+            yield every.reshape(-1).view(np.uint8)
+
+    return keep_bytes(raw.size * (_BYTE // dtype.bits), unpack).view(kind)
 
 
 def pack_subbyte(elements: Array, dtype: DType) -> Array:
@@ -93,13 +101,29 @@ def pack_subbyte(elements: Array, dtype: DType) -> Array:
     """
     if dtype.bits == 0 or dtype.bits >= _BYTE:
         return elements
-    every = elements.reshape(-1).view(np.uint8)
     per_byte = _BYTE // dtype.bits
-    raw = np.zeros(-(-every.size // per_byte), np.uint8)
-    for i in range(per_byte):
-        fields = every[i::per_byte] & np.uint8(2**dtype.bits - 1)
-        raw[: fields.size] |= fields << np.uint8(i * dtype.bits)
-    return raw
+
+    def pack() -> Iterator[Array]:
+        for piece in read_elements(elements):  # each has a multiple of elements of a byte
+            every = np.frombuffer(piece, np.uint8)
+            raw = np.zeros(-(-every.size // per_byte), np.uint8)
+            for i in range(per_byte):
+                fields = every[i::per_byte] & np.uint8(2**dtype.bits - 1)
+                raw[: fields.size] |= fields << np.uint8(i * dtype.bits)
+            yield raw
+
+    return keep_bytes(-(-elements.size // per_byte), pack)
+
+
+def widen_numbers(numbers: Array) -> Array:
+    """Return numbers as float32."""
+
+    def widen() -> Iterator[Array]:
+        for rows in read_rows(numbers):
+            yield rows.astype(np.float32).reshape(-1).view(np.uint8)
+
+    wide = keep_bytes(numbers.size * np.dtype(np.float32).itemsize, widen)
+    return wide.view(np.float32).reshape(numbers.shape)
 
 
 def _strings(raw: memoryview) -> Array:

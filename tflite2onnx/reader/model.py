@@ -43,7 +43,7 @@ from tflite2onnx.tensor import (
     Sparsity,
     Tensor,
 )
-from tflite2onnx.utils.mapped_files import release_memory
+from tflite2onnx.utils.mapped_files import read_rows, release_memory
 
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
@@ -387,10 +387,11 @@ class _Reader:
         index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
         return Quantization(
-            scale.astype(np.float32),
+            buffers.widen_numbers(scale),
             np.broadcast_to(np.asarray(zero, np.int64), blocks),
             len(shape) - 1,
             size,
+            scale if scale.dtype == np.float16 else None,
         )
 
     def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
@@ -419,7 +420,7 @@ def _are_scales(scale: Array) -> bool:
 
 
 def _check_scales(scale: Array) -> None:
-    if not _are_scales(scale):
+    if not all(map(_are_scales, read_rows(scale))):
         raise buffers.ElementsError("its scales must be finite and not negative")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _PIECE_BYTES = 1 << 20
+_KEPT_BYTES = 1 << 16  # of an array that is not worth a file
+_ROWS = 4  # whose number is a multiple of this, so that elements of two bits fill whole bytes
 
 
 def write_elements(file: BinaryIO, array: Array) -> None:
@@ -31,7 +34,7 @@ def read_elements(array: Array) -> Iterator[memoryview]:
     """
     if array.nbytes > _PIECE_BYTES and not array.flags.c_contiguous:
         # A broadcast array takes memory only when it is copied.
-        rows = max(1, len(array) * _PIECE_BYTES // array.nbytes)
+        rows = max(1, len(array) * _PIECE_BYTES // array.nbytes // _ROWS) * _ROWS
         for start in range(0, len(array), rows):
             yield from read_elements(np.ascontiguousarray(array[start : start + rows]))
     else:
@@ -40,6 +43,34 @@ def read_elements(array: Array) -> Iterator[memoryview]:
         owner, source = _mapping(array), array.transpose(np.argsort(array.strides)[::-1])
         if owner is not None and source.flags.c_contiguous:  # its axes are permuted
             _release_pages(owner, source)
+
+
+def keep_bytes(size: int, make_pieces: Callable[[], Iterable[Array]]) -> Array:
+    """Return an array of the bytes of pieces, uint8, which is read only.
+
+    A long array lies in a mapped file without a name, so that its pages are given back as those of
+    a model are. If there is no room for this file, the array is in memory.
+    """
+    if size > _KEPT_BYTES:
+        try:
+            with TemporaryFile() as file:
+                file.writelines(memoryview(np.ascontiguousarray(p)) for p in make_pieces())
+                file.flush()
+                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            return np.frombuffer(mapped, np.uint8)
+        except OSError:
+            pass
+    return np.concatenate([np.empty(0, np.uint8), *make_pieces()])
+
+
+def digest_elements(array: Array) -> bytes:
+    """Return a digest of the bytes of an array."""
+    from hashlib import sha256  # noqa: PLC0415 - slow to import
+
+    digest = sha256()
+    for piece in read_elements(array):
+        digest.update(piece)
+    return digest.digest()
 
 
 def read_rows(array: Array) -> Iterator[Array]:

@@ -5,6 +5,7 @@ Both packages are imported when they are needed, because a conversion does not n
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.interface import Endpoint
+from tflite2onnx.interface import CACHES, Endpoint
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.tolerance import QUANTIZED
 
@@ -124,9 +125,39 @@ def session_of(
 def run_onnx(
     session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None = None
 ) -> list[Array]:
-    """Return all outputs, or the outputs in `names`; `feeds` maps input names to arrays."""
+    """Return all outputs, or the outputs in `names`; `feeds` maps input names to arrays.
+
+    Caches are updated in place, as onnxruntime-genai does it.
+    """
+    live = getattr(session, "session", session)
+    caches = json.loads(live.get_modelmeta().custom_metadata_map.get(CACHES, "{}"))
     with as_verify_error("ONNX Runtime"):
+        if caches:
+            return _run_in_place(live, feeds, names, caches)
         return [np.asarray(output) for output in session.run(names, dict(feeds))]
+
+
+def _run_in_place(
+    session: Any,
+    feeds: Mapping[str, Array],
+    names: Sequence[str] | None,
+    caches: Mapping[str, str],
+) -> list[Array]:
+    """Return outputs; those of `caches` have the memory of copies of their inputs."""
+    ort_value = import_runtime("onnxruntime").OrtValue
+    arrays = {name: np.array(array) for name, array in feeds.items()}
+    # The values have the memory of the arrays, which must exist until the run ends.
+    values = {name: ort_value.ortvalue_from_numpy(array) for name, array in arrays.items()}
+    binding = session.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for name in names or [output.name for output in session.get_outputs()]:
+        if name in caches:
+            binding.bind_ortvalue_output(name, values[caches[name]])
+        else:
+            binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    return [np.array(value.numpy()) for value in binding.get_outputs()]
 
 
 def import_runtime(name: str) -> Any:

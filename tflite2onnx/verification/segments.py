@@ -9,12 +9,14 @@ that decode a constant are in every piece that reads it: fusions need them besid
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from tflite2onnx.interface import CACHES
 from tflite2onnx.tensor import Array
 from tflite2onnx.writer import Skeleton, nbytes
 
@@ -134,6 +136,14 @@ class _Cutter:
         model.opset_import.extend(self._proto.opset_import)
         model.functions.extend(self._proto.functions)
         model.graph.CopyFrom(graph)
+        caches = {
+            output: name
+            for node in graph.node
+            if node.op_type == "GroupQueryAttention"
+            for output, name in zip(node.output[1:], node.input[3:5], strict=True)
+            if output in fetches and name in fed
+        }
+        model.metadata_props.add(key=CACHES, value=json.dumps(caches))
         weights = tuple(self._large[n] for n in constants if n in self._large)
         data = Skeleton(model, weights).serialize()
         return Segment(data, tuple(fed), fetches, tensors, frozenset(live))

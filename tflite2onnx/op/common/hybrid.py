@@ -121,9 +121,9 @@ def multiply_rows(
     The bias of one row is added with three axes: ONNX Runtime would make Gemm of MatMul and of Add
     with two axes, and dequantize the weights in each run.
     """
-    if weights.plan.reading is not Reading.DEQUANTIZED:
+    if weights.plan.reading is not Reading.DEQUANTIZED and not (x.is_one and bias is None):
         return g.Gemm(x.dequantize(g), columns, bias)
-    if x.is_one:
+    if x.is_one:  # which may have other axes than rows and features
         product = g.MatMul(x.dequantize(g), columns)
         if bias is None:
             return product

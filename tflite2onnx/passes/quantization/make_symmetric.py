@@ -117,7 +117,7 @@ def _requantize(tensor: Tensor) -> Tensor:
     bounds = np.array(integer_range(tensor.dtype))
     most = np.abs(bounds[:, None] - own.zero_point.reshape(-1)).max(0).reshape(own.scale.shape)
     scale = (own.scale * (most / _LARGEST)).astype(np.float32)
-    new = replace(own, scale=scale, zero_point=np.zeros_like(own.zero_point))
+    new = own.with_scale(scale, np.zeros_like(own.zero_point))
     data = None if tensor.data is None else _round_anew(tensor.data, tensor, new)
     return replace(tensor, dtype=DType.INT8, quantization=new, data=data)
 

@@ -71,7 +71,7 @@ class Matrix(NamedTuple):
         quantization = self.quantization
         if quantization and quantization.per_axis:
             scale, zero = quantization.scale[indices], quantization.zero_point[indices]
-            quantization = replace(quantization, scale=scale, zero_point=zero)
+            quantization = quantization.with_scale(scale, zero)
         return Matrix(self.data[indices], self.dtype, quantization)
 
 

@@ -146,7 +146,7 @@ def _find_rows(matrices: Matrices, graph: Graph) -> Matrices | None:
     order = _TRANSPOSED if inner.transposed else HEADS_FIRST
     if find_order(op) != order:
         return None
-    return _scale(inner._replace(tensor=op.operand(0), transposed=False), graph)
+    return scale_matrices(inner._replace(tensor=op.operand(0), transposed=False), graph)
 
 
 def count_shares(heads: Shape, repeated: Shape) -> int | None:
@@ -166,7 +166,7 @@ def trace_matrices(matrices: Matrices, graph: Graph) -> Matrices:
     A RESHAPE joins and splits the axes before the matrices only.
     """
     while True:
-        matrices = _scale(matrices, graph)
+        matrices = scale_matrices(matrices, graph)
         tensor, transposed, _ = matrices
         op = find_producer(tensor, graph, "RESHAPE", "TRANSPOSE")
         x = op.operand(0)
@@ -182,7 +182,7 @@ def trace_matrices(matrices: Matrices, graph: Graph) -> Matrices:
         matrices = matrices._replace(tensor=x, transposed=transposed)
 
 
-def _scale(matrices: Matrices, graph: Graph) -> Matrices:
+def scale_matrices(matrices: Matrices, graph: Graph) -> Matrices:
     """Return matrices before MUL and DIV by a single number."""
     tensor, transposed, factor = matrices
     while True:

@@ -72,9 +72,7 @@ def _flip(tensor: Tensor, flag: Flags) -> Tensor:
     if old.per_axis:
         shape[old.axis] = -1
     data = _negate(tensor, flag.reshape(shape) if tensor.rank else flag[0])
-    return replace(
-        tensor, data=data, quantization=replace(old, scale=abs(old.scale), zero_point=zero_point)
-    )
+    return replace(tensor, data=data, quantization=old.with_scale(abs(old.scale), zero_point))
 
 
 def _negate(tensor: Tensor, flag: Flags) -> Array:

@@ -1,0 +1,63 @@
+"""attention/flatten_rows.py: operators between dense layers compute matrices."""
+
+from __future__ import annotations
+
+from tests.support import check
+from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
+from tflite2onnx import convert
+from tflite2onnx.graph_text import write_graph
+from tflite2onnx.passes.patterns.attention.flatten_rows import flatten_rows
+
+LAYERS = """
+    inputs x: float32[2,3,4]
+    a: float32[2,3,4] = FULLY_CONNECTED(x, float32[4,4], none, keep_num_dims=True)
+    b: float32[2,3,4] = FULLY_CONNECTED(x, float32[4,4], none, keep_num_dims=True)
+    scaled: float32[2,3,4] = MUL(a, [0.5, 1.0, 2.0, 4.0])
+    sum: float32[2,3,4] = ADD(scaled, b)
+    normal: float32[2,3,4] = RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)
+    y: float32[2,3,4] = FULLY_CONNECTED(normal, float32[4,4], none, keep_num_dims=True)
+    return y
+"""
+
+
+def test_before_and_after() -> None:
+    after = """
+    inputs x: float32[2,3,4]
+    a: float32[2,3,4] = FULLY_CONNECTED(x, float32[4,4], none, keep_num_dims=True)
+    b: float32[2,3,4] = FULLY_CONNECTED(x, float32[4,4], none, keep_num_dims=True)
+    a2: float32[6,4] = RESHAPE(a)
+    m2: float32[6,4] = MUL(a2, [0.5, 1.0, 2.0, 4.0])
+    m: float32[2,3,4] = RESHAPE(m2)
+    m3: float32[6,4] = RESHAPE(m)
+    b2: float32[6,4] = RESHAPE(b)
+    s2: float32[6,4] = ADD(m3, b2)
+    s: float32[2,3,4] = RESHAPE(s2)
+    s3: float32[6,4] = RESHAPE(s)
+    n2: float32[6,4] = RMS_NORMALIZATION(s3, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)
+    n: float32[2,3,4] = RESHAPE(n2)
+    y: float32[2,3,4] = FULLY_CONNECTED(n, float32[4,4], none, keep_num_dims=True)
+    return y
+    """
+    assert_rewritten(flatten_rows, LAYERS, after)
+
+
+def test_results() -> None:
+    """Reshapes are left at both ends only."""
+    data = make_model(
+        LAYERS.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "TANH(sum)")
+    )
+    check(data)
+    nodes = [node.op_type for node in convert(data).model.graph.node]
+    assert nodes.count("Reshape") == 2
+
+
+def test_factors_of_rows() -> None:
+    """A factor for each row of a sample is none for each row of the matrix."""
+    text = LAYERS.replace("[0.5, 1.0, 2.0, 4.0]", "[[[0.5], [1.0], [2.0]]]")
+    text = text.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "TANH(sum)")
+    assert write_graph(flatten_rows(parse_graph(text))).count("[6,4] = MUL") == 0
+    check(make_model(text))
+
+
+def test_matrices() -> None:
+    check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[6,4]")))

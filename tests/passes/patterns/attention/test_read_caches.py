@@ -1,0 +1,118 @@
+"""attention/read_caches.py: attention of one token over caches of keys and values."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.decoder import build_decoder
+from tests.support.graph_text import parse_graph
+from tflite2onnx import convert, verify
+from tflite2onnx.graph_text import write_graph
+from tflite2onnx.passes.patterns.attention.read_caches import read_caches
+
+if TYPE_CHECKING:
+    from tflite2onnx.graph import Graph
+
+STEP = """
+    inputs q: float32[1,1,4,8], k: float32[1,1,2,8], v: float32[1,1,2,8], at: int32[1], \
+keys: float32[1,6,2,8], values: float32[1,6,2,8]
+    place: int32[4] = CONCATENATION([0], at, [0], [0], axis=0)
+    ks: float32[1,6,2,8] = DYNAMIC_UPDATE_SLICE(keys, k, place)
+    vs: float32[1,6,2,8] = DYNAMIC_UPDATE_SLICE(values, v, place)
+    scaled: float32[1,1,4,8] = MUL(q, 0.5)
+    queries: float32[2,2,8] = RESHAPE(scaled, [2, 2, 8])
+    k3: float32[6,2,8] = RESHAPE(ks, [6, 2, 8])
+    km: float32[2,6,8] = TRANSPOSE(k3, [1, 0, 2])
+    product: float32[2,2,6] = BATCH_MATMUL(queries, km, adj_x=False, adj_y=True)
+    scores: float32[1,4,1,6] = RESHAPE(product, [1, 4, 1, 6])
+    seen: bool[6] = LESS_EQUAL([0, 1, 2, 3, 4, 5], at)
+    mask: float32[6] = SELECT_V2(seen, [0.0], [-1e9])
+    added: float32[1,4,1,6] = ADD(scores, mask)
+    weights: float32[1,4,1,6] = SOFTMAX(added)
+    flat: float32[2,2,6] = RESHAPE(weights, [2, 2, 6])
+    v3: float32[6,2,8] = RESHAPE(vs, [6, 2, 8])
+    vm: float32[2,6,8] = TRANSPOSE(v3, [1, 0, 2])
+    y: float32[2,2,8] = BATCH_MATMUL(flat, vm, adj_x=False, adj_y=False)
+    return y, ks, vs
+"""
+WINDOW = STEP.replace(
+    "    mask: float32[6] =",
+    """    first: int32[1] = ADD(at, [-3])
+    late: bool[6] = GREATER([0, 1, 2, 3, 4, 5], first)
+    both: bool[6] = LOGICAL_AND(seen, late)
+    mask: float32[6] =""",
+).replace("SELECT_V2(seen", "SELECT_V2(both")
+HEADS_FIRST = (0, 2, 1, 3)
+
+
+def _rewrite(text: str, order: tuple[int, ...] = HEADS_FIRST) -> Graph:
+    graph = parse_graph(text)
+    ends = (*graph.inputs[4:], *graph.outputs[1:])
+    return read_caches(graph, dict.fromkeys(ends, order))
+
+
+@pytest.mark.parametrize(("text", "window"), [(STEP, 0), (WINDOW, 3)])
+def test_before_and_after(text: str, window: int) -> None:
+    text = write_graph(_rewrite(text), ["scale", "window"])
+    assert text.count("DYNAMIC_UPDATE_SLICE") == text.count("BATCH_MATMUL") == 0
+    assert f"CACHED_ATTENTION(%6, %7, %8, %4, %5, %9, scale=0.5, window={window})" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LESS_EQUAL", "LESS"),  # the token does not see itself
+        ("-1e9", "-1.0"),  # it sees those behind it, if less
+        ("[0.0]", "[1.0]"),
+        ("CONCATENATION([0], at,", "CONCATENATION([0], [0],"),  # another place
+        ("[0, 1, 2, 3, 4, 5], at)", "[0, 2, 1, 3, 4, 5], at)"),
+        ("TRANSPOSE(k3, [1, 0, 2])", "RESHAPE(k3, [2, 6, 8])"),  # other rows of keys
+        ("SOFTMAX(added)", "SOFTMAX(added, beta=2.0)"),
+        ("MUL(q, 0.5)", "MUL(q, -0.5)"),
+        ("return y, ks, vs", "return y, ks"),
+        ("SELECT_V2(seen, [0.0], [-1e9])", "CAST(at)"),
+    ],
+)
+def test_other_computations(old: str, new: str) -> None:
+    """Masks that are not causal, other places, and other products stay as they are."""
+    text = STEP.replace(old, new)
+    assert text != STEP
+    assert "CACHED_ATTENTION" not in write_graph(_rewrite(text))
+
+
+def test_other_layouts() -> None:
+    """A cache whose heads are not stored first would have to be transposed in each step."""
+    assert "CACHED_ATTENTION" not in write_graph(_rewrite(STEP, (0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize("tokens_first", [False, True])
+def test_decoder(*, tokens_first: bool) -> None:
+    """All signatures store caches with heads first; a step updates them in place."""
+    data = build_decoder(mask="", tokens_first=tokens_first, depth=16)
+    results = {key: convert(data, signature=key) for key in ("decode", "prefill_3")}
+    orders = {
+        tuple(end.order)
+        for result in results.values()
+        for end in result.inputs
+        if "cache" in end.name
+    }
+    if tokens_first:
+        assert orders == {HEADS_FIRST}
+        nodes = [node.op_type for node in results["decode"].model.graph.node]
+        assert "GroupQueryAttention" in nodes
+        assert verify(data, results["decode"]).ok
+    kept = convert(data, signature="decode", io_layout="tflite")
+    assert "GroupQueryAttention" not in [node.op_type for node in kept.model.graph.node]
+
+
+def test_memory_of_caches() -> None:
+    """The metadata tell which outputs have the memory of which inputs."""
+    result = convert(build_decoder(mask="", tokens_first=True, depth=16), signature="decode")
+    found = {each.key: each.value for each in result.model.metadata_props}
+    shared = json.loads(found["tflite2onnx.caches"])
+    names = {end.name for end in result.inputs}
+    assert len(shared) == 2
+    assert set(shared.values()) <= names

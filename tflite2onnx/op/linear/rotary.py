@@ -1,0 +1,97 @@
+"""ROTARY_EMBEDDING and CACHED_ATTENTION: what passes recognise in language models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from tflite2onnx.builder.builder import NeedsReshape
+from tflite2onnx.layout import Axes, Frame, axis_names, pin_operand
+from tflite2onnx.op.base import Builder, Category, Operator, Value, View
+
+# ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
+_DOMAIN = "com.microsoft"
+
+
+class RotaryEmbedding(Operator):
+    """ROTARY_EMBEDDING: both halves a and b of each row become a cos - b sin and b cos + a sin.
+
+    The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; the option
+    `positions` is the axis of the positions. The cosines and the sines are [positions, depth / 2].
+    """
+
+    codes = ("ROTARY_EMBEDDING",)
+    category = Category.ATTRIBUTE
+    operands = (
+        "float32 [batch a b depth], float32 [positions half], float32 [positions half] -> float32"
+    )
+    keeps_shape = True
+
+    def frames(self) -> Sequence[Frame]:
+        names = axis_names(self.input(0).rank)
+        swapped = tuple(names[i] for i in (0, 2, 1, 3))
+
+        def is_legal(label: Axes) -> bool:
+            return label in (names, swapped)
+
+        return [Frame({0: names, ~0: names}, names, legal=is_legal)]
+
+    def emit(
+        self, g: Builder, y: View, x: View, cosines: View, sines: View
+    ) -> Value | NeedsReshape:
+        positions = int(self.options.positions)
+        heads = x.tensor.shape[3 - positions]
+        batch, _, _, depth = x.shape
+        rows = x.axis(positions) == 1
+        # The heads are before the positions, or in the last of three axes.
+        value = x.reshape((batch, x.shape[1], heads * depth)) if rows else x.value
+        operands = (value, g.constant(np.zeros(1, np.int64)), cosines, sines)
+        (rotated,) = g.node_outputs(
+            "RotaryEmbedding", 1, *operands, domain=_DOMAIN, num_heads=heads if rows else None
+        )
+        return NeedsReshape(rotated)
+
+
+class CachedAttention(Operator):
+    """CACHED_ATTENTION: attention of one token, whose keys and values go into the caches first.
+
+    The inputs are queries, keys and values of the token, [1, 1, heads * depth]; the caches of keys
+    and values; the position of the token, [1]; cosines and sines, [tokens, depth / 2], if the
+    queries and keys are to be rotated (`ROTARY_EMBEDDING`). The token sees all tokens up to itself,
+    or the last `window` of them. The outputs are [1, 1, heads * depth] and both caches. The options
+    `key_order` and `value_order` are the axes of the caches, of batch, heads, tokens and depth.
+    """
+
+    codes = ("CACHED_ATTENTION",)
+    category = Category.ATTRIBUTE
+    operands = (
+        "float32 [1 1 queries], float32 [1 1 keys], float32 [1 1 keys], float32 [1 a b c],"
+        "float32 [1 d e f], int32 [1], float32? [tokens half], float32? [tokens half]"
+        "-> float32 [1 1 queries], float32 [1 a b c], float32 [1 d e f]"
+    )
+    returns_tuple = True
+
+    def frames(self) -> Sequence[Frame]:
+        keys, values = (tuple(self.options[name]) for name in ("key_order", "value_order"))
+        caches = ((3, keys), (~1, keys), (4, values), (~2, values))
+        return [pin_operand(operand, order) for operand, order in caches]
+
+    def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
+        queries, keys, values, key_cache, value_cache, position, *rotation = xs
+        depth = key_cache.shape[-1]
+        total = g.Add(position, g.constant(np.ones(1, np.int32)))
+        return g.node_outputs(
+            "GroupQueryAttention",
+            3,
+            *(queries, keys, values, key_cache, value_cache, position),
+            total,
+            *rotation,
+            domain=_DOMAIN,
+            num_heads=prod(queries.shape) // depth,
+            kv_num_heads=key_cache.shape[1],
+            scale=float(self.options.scale),
+            local_window_size=int(self.options.get("window", 0)) or None,
+            do_rotary=1 if rotation else None,
+        )

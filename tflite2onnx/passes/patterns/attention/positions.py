@@ -1,0 +1,137 @@
+"""What a graph computes of the position of a token, at each position of a cache.
+
+Masks, angles and places in caches are computed of positions in as many ways as there are exporters.
+All positions of a cache are tried, so what holds for the results is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.traits import Foldable
+from tflite2onnx.tensor import Array, DType, Tensor
+
+T = TypeVar("T")
+_MOST_TIMES = 16  # elements of a result, for each token of the cache
+_MOST_OPS = 64  # between a position and what is computed of it
+# Operators whose classes do not compute, because their results are hardly ever constant.
+_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
+    "COS": np.cos,
+    "EQUAL": np.equal,
+    "GATHER_ND": lambda x, places: x[tuple(np.moveaxis(places, -1, 0))],
+    "GREATER": np.greater,
+    "GREATER_EQUAL": np.greater_equal,
+    "LESS": np.less,
+    "LESS_EQUAL": np.less_equal,
+    "LOGICAL_AND": np.logical_and,
+    "LOGICAL_NOT": np.logical_not,
+    "LOGICAL_OR": np.logical_or,
+    "NOT_EQUAL": np.not_equal,
+    "SIN": np.sin,
+}
+
+
+class Positions:
+    """The results of a graph for each position in a cache of `length` tokens.
+
+    `position` is the input of the graph that all results depend on; it is set by the first one.
+    """
+
+    def __init__(self, graph: Graph, length: int) -> None:
+        self.position: Tensor | None = None
+        self._graph, self._length = graph, length
+        self._known: dict[tuple[Tensor, Callable[..., object]], Any] = {}
+
+    def analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
+        """Return what a function finds in the elements of a tensor, of one position after another.
+
+        Returns None if they depend on anything else, or cannot be computed. The function is called
+        once for each tensor.
+        """
+        key = tensor, analysis
+        if key not in self._known:
+            try:
+                self._known[key] = analysis(self._compute(tensor))
+            except OperatorError:
+                self._known[key] = None
+        found: T | None = self._known[key]
+        return found
+
+    def _compute(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield the elements of a tensor at each position.
+
+        Raises:
+            OperatorError: they depend on anything else, or cannot be computed.
+        """
+        ops = self._list_ops(tensor)
+        source = self.position
+        if not ops or source is None:
+            raise OperatorError(f"{tensor.name} must depend on a position only")
+        steps = [(op, _find_function(op)) for op in ops]
+        for position in range(self._length):
+            known = {source: np.full(source.shape, position, np.int32)}
+            for op, function in steps:
+                operands = [known.get(t, t.values) for t in op.present]
+                results = _evaluate(function, operands, op.outputs)
+                known |= dict(zip(op.outputs, results, strict=True))
+            yield known[tensor].reshape(-1)
+
+    def _list_ops(self, tensor: Tensor) -> list[Op]:
+        """Return the operators that compute a tensor of the position, in order; [] if others do."""
+        waiting, found = [tensor], dict[int, Op]()
+        places = {op: place for place, op in enumerate(self._graph.ops)}
+        while waiting:
+            each = waiting.pop()
+            if each.is_constant:
+                continue
+            if each in self._graph.inputs:
+                if each.dtype is not DType.INT32 or each.elements != 1:
+                    return []
+                if (self.position or each) is not each:
+                    return []
+                self.position = each
+                continue
+            op = self._graph.producers.find(each)
+            large = any(t.elements > _MOST_TIMES * self._length for t in op.outputs)
+            if op not in places or op.graphs or op.activation != "NONE" or large:
+                return []
+            if places[op] not in found:
+                found[places[op]] = op
+                waiting += op.present
+            if len(found) > _MOST_OPS:
+                return []
+        return [found[place] for place in sorted(found)] if self.position else []
+
+
+def _find_function(op: Op) -> Callable[..., Array | Sequence[Array] | None]:
+    """Return what computes the outputs of an operator."""
+    operator = operator_for(op)
+    if op.is_builtin(*_FUNCTIONS):
+        return _FUNCTIONS[op.code]
+    return operator.evaluate if isinstance(operator, Foldable) else lambda *_: None
+
+
+def _evaluate(
+    function: Callable[..., Array | Sequence[Array] | None],
+    operands: Sequence[Array],
+    outputs: Sequence[Tensor],
+) -> Sequence[Array]:
+    """Return the outputs of an operator.
+
+    Raises:
+        OperatorError: they do not have the declared shapes and types.
+    """
+    with as_operator_error():
+        results = function(*operands)
+    listed = [results] if isinstance(results, np.ndarray) else [*(results or ())]
+    pairs = list(zip(outputs, listed, strict=False))
+    fits = all(t.shape == r.shape and t.dtype.numpy == r.dtype for t, r in pairs)
+    if len(pairs) != len(outputs) or not fits or any(t.quantization for t in outputs):
+        raise OperatorError("an operator of positions must be computable")
+    return listed
