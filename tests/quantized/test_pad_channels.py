@@ -53,7 +53,7 @@ def test_integers_are_padded(channels: int, padded: int, activation: str) -> Non
     for forms in ("fastest", "canonical"):
         model = convert(data, io_layout="tflite", forms=forms).model
         made.append(run_onnx(model, {model.graph.input[0].name: x})[0])
-    np.testing.assert_array_equal(*made)
+    np.testing.assert_array_equal(made[0], made[1])
 
 
 def test_whole_blocks_stay() -> None:

@@ -107,7 +107,12 @@ def test_loops(tmp_path: Path) -> None:
         (tmp_path / "profile").write_text(json.dumps(events))
         return str(tmp_path / "profile")
 
-    nodes = profile_nodes(SimpleNamespace(run=run_loop, end_profiling=write_profile), {})
+    session = SimpleNamespace(
+        run=run_loop,
+        end_profiling=write_profile,
+        get_modelmeta=lambda: SimpleNamespace(custom_metadata_map={}),
+    )
+    nodes = profile_nodes(session, {})
     assert [node.kind for node in nodes] == ["Tanh", "Abs"]
     assert {(node.inputs, node.outputs) for node in nodes} == {(((2, 5),), ((7,),))}
     assert [node.seconds for node in nodes] == pytest.approx([6e-6, 7e-6])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -90,9 +90,13 @@ def test_other_layouts() -> None:
 
 @pytest.mark.parametrize("tokens_first", [False, True])
 def test_decoder(*, tokens_first: bool) -> None:
-    """All signatures store caches with heads first; a step updates them in place."""
+    """All signatures store caches with heads first; a step updates them in place.
+
+    In a runtime that does not share the memory of caches, rows behind the position would be lost.
+    """
     data = build_decoder(mask="", tokens_first=tokens_first, depth=16)
-    results = {key: convert(data, signature=key) for key in ("decode", "prefill_3")}
+    keys = ("decode", "prefill_3")
+    results = {key: convert(data, signature=key, target="genai") for key in keys}
     orders = {
         tuple(end.order)
         for result in results.values()
@@ -104,13 +108,17 @@ def test_decoder(*, tokens_first: bool) -> None:
         nodes = [node.op_type for node in results["decode"].model.graph.node]
         assert "GroupQueryAttention" in nodes
         assert verify(data, results["decode"]).ok
-    kept = convert(data, signature="decode", io_layout="tflite")
-    assert "GroupQueryAttention" not in [node.op_type for node in kept.model.graph.node]
+    others: tuple[dict[str, Any], ...] = ({"io_layout": "tflite", "target": "genai"}, {})
+    for options in others:
+        kept = convert(data, signature="decode", **options)
+        assert "GroupQueryAttention" not in [node.op_type for node in kept.model.graph.node]
+        assert verify(data, kept).ok
 
 
 def test_memory_of_caches() -> None:
     """The metadata tell which outputs have the memory of which inputs."""
-    result = convert(build_decoder(mask="", tokens_first=True, depth=16), signature="decode")
+    data = build_decoder(mask="", tokens_first=True, depth=16)
+    result = convert(data, signature="decode", target="genai")
     found = {each.key: each.value for each in result.model.metadata_props}
     shared = json.loads(found["tflite2onnx.caches"])
     names = {end.name for end in result.inputs}
