@@ -1,6 +1,6 @@
 """Time and memory of a step of decoding in LiteRT and in ONNX Runtime, on one thread.
 
-    tflite2onnx MODEL.tflite -o FOLDER --signature all
+    tflite2onnx MODEL.tflite -o FOLDER --signature all --caches shared
     python scripts/time_decoding.py MODEL.tflite FOLDER [--position 20]
 
 Both runtimes run blocks of steps in turn; the first steps of a block are left out, since the other

@@ -166,7 +166,7 @@ def convert_model(
     options = options.with_target()
     index, signature = find_signature(model, options.signature)
     options = name_tensors(options, model, index)
-    if options.shares_caches:
+    if options.caches == "shared":
         options = move_heads_first(options, signature)
     whole = model.graphs[index]
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
@@ -393,7 +393,7 @@ def _choose_fastest_forms(
 ) -> Graph:
     """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
     fastest = apply_passes(FASTEST_PASSES, graph)
-    if options.shares_caches:
+    if options.caches == "shared":
         fastest = read_caches(fastest, wanted)
     computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
     lost = computed[0] - computed[1]

@@ -12,6 +12,7 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.options import (
     OPTION_TYPES,
     ActivationType,
+    Caches,
     ConversionOptions,
     DynamicRange,
     Forms,
@@ -48,6 +49,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     dynamic_range: DynamicRange = "quantized",
     forms: Forms = "auto",
     states: StateInputs = "auto",
+    caches: Caches = "separate",
     target: Target = "onnxruntime",
     allow_custom: bool = False,
     static: bool = False,
@@ -104,6 +106,8 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         states: inputs for the states of a model: a run may omit them and then starts from the
             initial values (optional); every run must have them, for runtimes that treat an input
             with an initial value as a constant (required); or as the target needs them (auto).
+        caches: caches of a language model, before and after a step: tensors of their own
+            (separate); or in the same memory, where attention writes a row (shared).
         target: the runtime for which options that are not given are chosen.
         allow_custom: keep custom operators that cannot be converted as nodes of the domain
             tflite.custom, with their options as attributes, for a runtime that has their kernels.

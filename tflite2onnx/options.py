@@ -35,6 +35,7 @@ QuantizationMode = Literal["qdq", "symmetric", "qoperator", "qoperator-mixed", "
 ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
 DynamicRange = Literal["quantized", "float"]
+Caches = Literal["separate", "shared"]
 StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
 Target = Literal[
@@ -79,7 +80,12 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8", "dynamic_range": "float"},
     "tvm": _PORTABLE,
     "web": {"forms": "fastest", "states": "required", "weights": "adaptive"},
-    "genai": {"forms": "fastest", "states": "required", "weights": "adaptive"},
+    "genai": {
+        "forms": "fastest",
+        "states": "required",
+        "weights": "adaptive",
+        "caches": "shared",
+    },
     # TensorRT takes int8 with zero points of 0 only, between QuantizeLinear and DequantizeLinear.
     "tensorrt": {
         **_PORTABLE,
@@ -125,6 +131,7 @@ class ConversionOptions:
     dynamic_range: DynamicRange = "quantized"
     forms: Forms = "auto"
     states: StateInputs = "auto"
+    caches: Caches = "separate"
     target: Target = "onnxruntime"
     allow_custom: bool = False
     static: bool = False
@@ -156,15 +163,6 @@ class ConversionOptions:
         object.__setattr__(self, "shapes", as_numbers)
         if self.batch is not None:
             object.__setattr__(self, "batch", _convert_size(self.batch))
-
-    @property
-    def shares_caches(self) -> bool:
-        """Whether the runtime gives the caches of an input and of an output the same memory.
-
-        GroupQueryAttention writes one row of a cache then. In other memory it would clear the rows
-        behind the position of the token, which LiteRT keeps.
-        """
-        return self.target == "genai"
 
     def with_target(self) -> ConversionOptions:
         """Return the options with those of the target; options that are given stay."""

@@ -255,7 +255,7 @@ def test_fish(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
         "weights",
     ) in found
     (weights,) = (line for line in lines if "weights" in line)
-    assert weights[weights.index("--arguments") + 1] == "auto adaptive int8 uint8"
+    assert weights[weights.index("--arguments") + 1] == "auto adaptive int8 uint8 float"
     assert weights[-2:] == ["--description", "8-bit weights of integer products"]
     (tolerance, _) = (line for line in lines if "tolerance" in line)
     assert "--require-parameter" in tolerance

@@ -16,7 +16,7 @@ import onnx
 
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, VerifyError
-from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
+from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.layout import Order
 from tflite2onnx.options import ACTIVATIONS, DYNAMIC_RANGES, IO_LAYOUTS, WEIGHTS, Forms, IoType
 from tflite2onnx.passes.batch.resize_batch import Batch
@@ -215,6 +215,7 @@ def _try_conversions(
     if ends.quantization == "symmetric":
         kinds = [("symmetric", "auto", "auto")]
     static = not any(end.symbols for end in ends.inputs)
+    shared = any(each.key == CACHES for each in proto.metadata_props)
     inputs, outputs = _pair_tensors(model, ends)
     ways: list[tuple[str, Any]] = [(io_layout, None) for io_layout in IO_LAYOUTS]
     ways.append(("auto", {tensor.name: end.layout for tensor, end in (*inputs, *outputs)}))
@@ -234,6 +235,7 @@ def _try_conversions(
                 activations=activations,
                 weights=weights,
                 dynamic_range=dynamic_range,
+                caches="shared" if shared else "separate",
                 forms=forms,
                 names=names,
                 static=static,

@@ -96,7 +96,7 @@ def test_decoder(*, tokens_first: bool) -> None:
     """
     data = build_decoder(mask="", tokens_first=tokens_first, depth=16)
     keys = ("decode", "prefill_3")
-    results = {key: convert(data, signature=key, target="genai") for key in keys}
+    results = {key: convert(data, signature=key, caches="shared") for key in keys}
     orders = {
         tuple(end.order)
         for result in results.values()
@@ -108,7 +108,7 @@ def test_decoder(*, tokens_first: bool) -> None:
         nodes = [node.op_type for node in results["decode"].model.graph.node]
         assert "GroupQueryAttention" in nodes
         assert verify(data, results["decode"]).ok
-    others: tuple[dict[str, Any], ...] = ({"io_layout": "tflite", "target": "genai"}, {})
+    others: tuple[dict[str, Any], ...] = ({"io_layout": "tflite", "caches": "shared"}, {})
     for options in others:
         kept = convert(data, signature="decode", **options)
         assert "GroupQueryAttention" not in [node.op_type for node in kept.model.graph.node]
@@ -118,7 +118,7 @@ def test_decoder(*, tokens_first: bool) -> None:
 def test_memory_of_caches() -> None:
     """The metadata tell which outputs have the memory of which inputs."""
     data = build_decoder(mask="", tokens_first=True, depth=16)
-    result = convert(data, signature="decode", target="genai")
+    result = convert(data, signature="decode", caches="shared")
     found = {each.key: each.value for each in result.model.metadata_props}
     shared = json.loads(found["tflite2onnx.caches"])
     names = {end.name for end in result.inputs}
