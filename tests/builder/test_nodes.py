@@ -37,6 +37,7 @@ def test_first_opset_of_each_node() -> None:
         for word in (getattr(node, "attr", ""), getattr(node, "value", ""))
         if isinstance(word, str)
     }
+    del first["RotaryEmbedding"]  # that of ONNX Runtime is made
     young = {w: first[w] for w in words & first.keys() if first[w] > ORDINARY_OPSET}
     assert young == {node: first for node, first in FIRST_OPSET.items() if isinstance(node, str)}
 

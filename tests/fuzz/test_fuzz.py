@@ -395,7 +395,7 @@ def test_contradictions_are_errors_of_the_operator() -> None:
 
 def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in shape inference becomes an error that names the operator."""
-    monkeypatch.setattr(OPERATORS["ADD"], "broadcast_shapes", lambda self: self.missing)
+    monkeypatch.setattr(OPERATORS["ADD"], "infer_outputs", lambda self: self.missing)
     with pytest.raises(UnsupportedOperators, match=r"ADD \(operator 0, .*contradict each other"):
         convert(build_huge("ADD", [2], [2], [2]))
 

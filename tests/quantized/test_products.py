@@ -146,13 +146,14 @@ def test_activations_that_the_range_implies(shape: str, activation: str) -> None
     assert count_optimized_nodes(model)[KERNELS[shape]] == 1
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("weights", [kind for kind in WEIGHTS if kind != "float"])
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_types_inside(shape: str, activations: str, weights: str) -> None:
     """Each storage option gives correct outputs; inputs and outputs keep their type.
 
-    int8 weights must be small to be correct on every processor.
+    int8 weights must be small to be correct on every processor. Float weights are for other
+    runtimes: ONNX Runtime rounds them again (WeightBiasQuantization).
     """
     options = {"activations": activations, "weights": weights}
     scheme = replace(INT8, exact=weights == "int8")

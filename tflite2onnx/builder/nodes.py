@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -448,7 +448,6 @@ class Nodes:
         return self.node(op_type, x, axes=list(axes), keepdims=keep)
 
 
-@cache
 def find_onnx_type(dtype: DType) -> int | None:
     """Return the number of an element type in onnx.proto, None if the installed onnx lacks it."""
     number = getattr(TensorProto, _RENAMED.get(dtype, dtype.name) or "", None)

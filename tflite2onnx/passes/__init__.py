@@ -214,7 +214,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # ONNX Runtime has blocks for multiples of 4 channels only.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
     # ONNX Runtime has a direct kernel for some numbers of channels only; after they are padded.
-    apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.join_pixels"),
+    apply_if_valid("CONV_2D", "quantization.join_pixels"),
     # Dense layers are products of matrices, before and behind which are RESHAPE.
     apply_if_valid("FULLY_CONNECTED", "patterns.attention.flatten_rows"),
 )

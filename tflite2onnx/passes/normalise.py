@@ -144,7 +144,7 @@ def keep_axes(graph: Graph) -> Graph:
     for op in every:
         if op.is_builtin("FULLY_CONNECTED") and op.outputs:
             changed |= _keep_axes_of(op, sources, graph.readers.find_only_reader(op.outputs[0]))
-        elif op.options.get("keep_dims") is False:
+        elif op.options.get("keep_dims") is False and op.outputs:
             changed |= _keep_reduced_axes(op, graph.readers.find_only_reader(op.outputs[0]))
     absorbed = {graph.readers.find_only_reader(op.outputs[0]) for op in changed}
     return graph.rewrite(lambda op: () if op in absorbed else (changed.get(op, op),))

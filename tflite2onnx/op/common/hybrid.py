@@ -39,9 +39,9 @@ def is_hybrid(data: Tensor, weights: Tensor) -> bool:
 class QuantizedRows:
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
-    Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are the zero points times
-    the scales, float32 [rows]; None if the zero points are a scalar or constant. There is no zero
-    point if all are 0.
+    Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are float32 [rows]: how far
+    the zero points are below the middle of uint8; None if they are a scalar or the middle. There
+    is no zero point if all are 0.
     """
 
     integers: Value
@@ -96,7 +96,7 @@ def asymmetric(
     zero = g.QuantizeLinear(below, scale, axis=0)
     g.annotate_like(x, zero, DType.UINT8, slice(1))
     integers = g.annotate_like(x, g.QuantizeLinear(x, scale, zero, axis=0), DType.UINT8)
-    offsets = g.DequantizeLinear(zero, scale, axis=0)
+    offsets = g.Sub(g.scalar(_MIDDLE, DType.FLOAT32), g.cast(zero, DType.FLOAT32))
     return QuantizedRows(integers, scale, zero, is_one=False, offsets=offsets)
 
 
@@ -132,7 +132,7 @@ def multiply_rows(
     product = g.Mul(multiply_integers(g, x, columns), g.Unsqueeze(x.scale, g.ints([1])))
     if x.offsets is None:
         return product if bias is None else g.Add(product, bias)
-    sums, rest = g.constant(-_sum_columns(weights, units)), g.Unsqueeze(x.offsets, g.ints([1]))
+    sums, rest = g.constant(_sum_columns(weights, units)), _scale_offsets(g, x)
     if bias is not None:
         # One Gemm adds both: columns of offsets and of ones by the sums and the bias.
         rest = g.Pad(rest, g.ints([0, 0, 0, 1]), g.scalar(1, DType.FLOAT32))
@@ -161,18 +161,25 @@ def multiply_images(
     scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
     product = g.Mul(multiply_integers(g, x, columns), scale)
     if x.offsets is not None:
-        offsets = g.Unsqueeze(x.offsets, g.ints([1]))
-        bias = g.Gemm(offsets, g.constant(-_sum_columns(weights, 0)), bias)
+        bias = g.Gemm(_scale_offsets(g, x), g.constant(_sum_columns(weights, 0)), bias)
         wide = (-1, 1, 1, weights.tensor.shape[0])
     return product if bias is None else g.Add(product, g.reshape(bias, wide))
 
 
 def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
-    """Return integers, less their zero point if it is constant, times columns of real weights."""
+    """Return integers, less the middle of uint8, times columns of real weights.
+
+    Without zero points integers are multiplied as they are.
+    """
     one = g.scalar(1, DType.FLOAT32)
-    has_middle = x.zero_point is not None and x.offsets is None
-    middle = g.scalar(_MIDDLE if has_middle else 0, DType.UINT8)
+    middle = g.scalar(0 if x.zero_point is None else _MIDDLE, DType.UINT8)
     return g.MatMul(g.DequantizeLinear(x.integers, one, middle), columns)
+
+
+def _scale_offsets(g: Builder, x: QuantizedRows) -> Value:
+    """Return what the offsets stand for in real numbers, [rows, 1]."""
+    assert x.offsets is not None  # noqa: S101 - callers look
+    return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
 
 
 def _sum_columns(weights: View, units: int) -> Array:

@@ -107,7 +107,8 @@ class LeakyRelu(Elementwise):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         factors = self.slopes if xs[0].plan.reading is Reading.DEQUANTIZED else None
-        return g.LeakyRelu(*xs, alpha=factors.alpha if factors else float(self.options.alpha))
+        alpha = factors.alpha if factors else float(self.options.alpha)
+        return g.in_compute_type("LeakyRelu", xs[0].dtype, *xs, alpha=alpha)
 
 
 class Bounded(Elementwise):

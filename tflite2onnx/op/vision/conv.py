@@ -51,7 +51,7 @@ _BIAS = 2  # index of the input of CONV_2D
 LEAST_PER_NUMBER = 80
 _BLOCK = 16  # filters that a processor computes together
 _FEWEST_BYTES = 8  # that Gather copies at once
-_FEWEST_PRODUCTS = 1 << 20  # about 10 us; with fewer, the time of the nodes counts
+FEWEST_PRODUCTS = 1 << 20  # about 10 us; with fewer, the time of the nodes counts
 _BYTE = 8  # bits
 
 
@@ -250,7 +250,7 @@ class Conv2D(Convolution):
         static = x.symbols.keys() <= {0} and x.shape[-1] == channels
         is_wide = self.window().count_joined(x.shape[2]) * channels >= _FEWEST_BYTES
         pixels = prod(self.output.shape[1:3])
-        is_large = pixels * products >= _FEWEST_PRODUCTS
+        is_large = pixels * products >= FEWEST_PRODUCTS
         return static and is_wide and is_large and self.input(1).dtype.bits == _BYTE
 
     @property

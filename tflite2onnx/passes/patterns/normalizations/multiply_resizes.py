@@ -30,6 +30,7 @@ from tflite2onnx.tensor import Array, Shape, Tensor
 
 _MOST = 40  # multiplications
 _BLOCK = 8  # channels
+_LARGEST = 1 << 12  # height or width: a damaged file may claim any
 
 
 def multiply_resizes(graph: Graph) -> Graph:
@@ -43,7 +44,9 @@ def _make_products(found: Match) -> list[Op]:
     if not _is_image(found, x) or not is_float(x) or {*x.symbols, *y.symbols} - {0}:
         return []
     (batch, *old, channels), new = x.shape, list(y.shape[1:3])
-    if old == new or not all(old + new) or old[1] + old[0] * old[1] / new[1] > _MOST:
+    if old == new or not all(old + new) or max(new) > _LARGEST:
+        return []
+    if old[1] + old[0] * old[1] / new[1] > _MOST:
         return []
     steps = [b % a for a, b in zip(old, new, strict=True)]
     if channels % _BLOCK == 0 and not any(steps):
