@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.graph_text import assert_rewritten, parse_graph
+from tests.support.graph_text import assert_rewritten, check_unchanged, parse_graph
 from tflite2onnx.graph import Graph, Model
 from tflite2onnx.passes.expand_output_sigmoid import expand_output_sigmoid
 from tflite2onnx.passes.fold_constants import fold_operators
@@ -207,6 +207,18 @@ def test_reductions_keep_axes() -> None:
         return %1
     """
     assert_rewritten(keep_axes, before, after)
+
+
+def test_reductions_of_another_scale_stay() -> None:
+    graph = parse_graph(
+        """
+        inputs %0: int8(0.1, 0)[1,2,5,3]
+        %1: int8(0.1, 0)[1,3] = MEAN(%0, int32[1, 2], keep_dims=False)
+        %2: int8(0.2, 0)[1,1,1,3] = RESHAPE(%1)
+        return %2
+        """
+    )
+    check_unchanged(keep_axes, graph)
 
 
 def test_absorb_flatten() -> None:

@@ -13,8 +13,8 @@ Time of ConvTranspose of floats and of this form, ms on one thread (AMD EPYC, Ze
     16x16, 256 channels to 128, 4x4 filters, strides of 2   1.22 and 0.50
 
 The operator is replaced if the sizes of the image are known, the strides are equal and larger than
-1, the filters are int8 without zero points, the bias is constant, the blocks begin where a pixel of
-the data or its padding is, and the convolution gains from integers.
+1, the filters are int8 without zero points, the bias is constant, and the convolution gains from
+integers.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ def convolve_transposed(op: Op, converter: TransposeConv) -> list[Op]:
     if not known or others != [stride] or stride == 1 or not _has_constants(op):
         return []
     axes = _place_blocks(converter, x.shape[1:3], y.shape[1:3])
-    if min(min(axis.before, axis.after) for axis in axes) < 0:
-        return []
     return _convolve_blocks(op, axes, stride)
 
 

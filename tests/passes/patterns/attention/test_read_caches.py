@@ -74,6 +74,12 @@ def test_before_and_after(text: str, window: int) -> None:
         ("MUL(q, 0.5)", "MUL(q, -0.5)"),
         ("return y, ks, vs", "return y, ks"),
         ("SELECT_V2(seen, [0.0], [-1e9])", "CAST(at)"),
+        # Another operator reads the cache, or the keys between.
+        (
+            "    return y, ks, vs",
+            "    more: float32[1,6,2,8] = ABS(ks)\n    return y, ks, vs, more",
+        ),
+        ("    return y, ks, vs", "    more: float32[6,2,8] = ABS(k3)\n    return y, ks, vs, more"),
     ],
 )
 def test_other_computations(old: str, new: str) -> None:
@@ -81,6 +87,12 @@ def test_other_computations(old: str, new: str) -> None:
     text = STEP.replace(old, new)
     assert text != STEP
     assert "CACHED_ATTENTION" not in write_graph(_rewrite(text))
+
+
+def test_layouts_of_inputs_only() -> None:
+    graph = parse_graph(STEP)
+    changed = read_caches(graph, dict.fromkeys(graph.inputs[4:], HEADS_FIRST))
+    assert "CACHED_ATTENTION" not in write_graph(changed)
 
 
 def test_other_layouts() -> None:
