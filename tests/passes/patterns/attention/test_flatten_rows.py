@@ -51,6 +51,11 @@ def test_results() -> None:
     assert nodes.count("Reshape") == 2
 
 
+def test_a_single_factor() -> None:
+    text = write_graph(flatten_rows(parse_graph(LAYERS.replace("[0.5, 1.0, 2.0, 4.0]", "0.5"))))
+    assert text.count("[6,4] = MUL") == 1
+
+
 def test_factors_of_rows() -> None:
     """A factor for each row of a sample is none for each row of the matrix."""
     text = LAYERS.replace("[0.5, 1.0, 2.0, 4.0]", "[[[0.5], [1.0], [2.0]]]")

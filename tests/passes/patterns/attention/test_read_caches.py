@@ -74,6 +74,8 @@ def test_before_and_after(text: str, window: int) -> None:
         ("MUL(q, 0.5)", "MUL(q, -0.5)"),
         ("return y, ks, vs", "return y, ks"),
         ("SELECT_V2(seen, [0.0], [-1e9])", "CAST(at)"),
+        ("LESS_EQUAL([0, 1, 2, 3, 4, 5], at)", "LESS_EQUAL([0, 1, 2, 3, 4, 5], [2])"),
+        ("float32[6] = SELECT_V2(seen,", "float32[1,4,1,6] = SELECT_V2(seen,"),
         # Another operator reads the cache, or the keys between.
         (
             "    return y, ks, vs",
