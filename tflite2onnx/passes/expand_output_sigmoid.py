@@ -46,7 +46,7 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
             _add_sources(inner, results)
         operator = rules_for(op)
         if operator is not None and operator.moves_elements():
-            results.update(t for t in op.present)
+            results.update(op.present)
 
 
 def _expand_sigmoid(op: Op) -> list[Op]:

@@ -92,6 +92,12 @@ class Rewriter:
             "RESHAPE", x, output=output, like=like, name=name, shape=shape, new_shape=new_shape
         )
 
+    def crop(self, x: Tensor, first: Sequence[int], y: Tensor) -> Tensor:
+        """Add SLICE from the first row and column of an image to the size of an output."""
+        begin = int32_constant(f"{y.name}/begin", [0, *first, 0])
+        size = int32_constant(f"{y.name}/size", [-1, *y.shape[1:]])
+        return self.op("SLICE", x, begin, size, output=y)
+
     def copy(self, source: Tensor, target: Tensor) -> Tensor:
         """Add an operator that copies elements and their shape; return the target."""
         return self.op("RESHAPE", source, output=target, new_shape=source.shape, keeps_shape=True)
@@ -123,6 +129,14 @@ def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:
     if scales is not None and scales.per_axis:
         scales = Quantization(np.tile(scales.scale, count), np.tile(scales.zero_point, count))
     return replace(filters, quantization=scales)
+
+
+def repeat_biases(bias: Tensor | None, name: str, count: int) -> Tensor | None:
+    """Return biases repeated so many times, as "<bias>/<name>"; None if there are none."""
+    if bias is None:
+        return None
+    values = np.tile(bias.values.reshape(-1), count)
+    return repeat_channels(constant(f"{bias.name}/{name}", values, bias), bias, count)
 
 
 def int32_constant(name: str, numbers: int | Sequence[int] | Array) -> Tensor:

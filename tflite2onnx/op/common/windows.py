@@ -147,7 +147,7 @@ class Window(NamedTuple):
         top, left, bottom, right = self.attributes(image)["pads"]
         return (image[0] + top + bottom, image[1] + left + right)
 
-    def count_joined(self, width: int) -> int:
+    def count_joined_pixels(self, width: int) -> int:
         """Return how many pixels of a padded row `gather` copies at once."""
         stride = self.strides[1]
         fits = not (self.kernel[1] % stride or width % stride)
@@ -165,7 +165,7 @@ class Window(NamedTuple):
         piece of memory for each index. With more channels both take the same time. Windows that
         move by whole pieces of several pixels copy these.
         """
-        joined = self.count_joined(image[1])
+        joined = self.count_joined_pixels(image[1])
         if joined > 1:
             image = (image[0], image[1] // joined, image[2] * joined)
             kernel, strides = ((pair[0], pair[1] // joined) for pair in (self.kernel, self.strides))

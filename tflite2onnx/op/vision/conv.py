@@ -248,7 +248,7 @@ class Conv2D(Convolution):
         if self.quantizes_pixels:
             return True
         static = x.symbols.keys() <= {0} and x.shape[-1] == channels
-        is_wide = self.window().count_joined(x.shape[2]) * channels >= _FEWEST_BYTES
+        is_wide = self.window().count_joined_pixels(x.shape[2]) * channels >= _FEWEST_BYTES
         pixels = prod(self.output.shape[1:3])
         is_large = pixels * products >= FEWEST_PRODUCTS
         return static and is_wide and is_large and self.input(1).dtype.bits == _BYTE

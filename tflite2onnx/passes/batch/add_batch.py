@@ -255,7 +255,7 @@ class _Batching:
 
     def _list_vectors(self, op: Op) -> Collection[Tensor]:
         """Return the inputs that are scalars for one sample, and vectors for the batch."""
-        return set(self._replaced.values()).intersection(t for t in op.present)
+        return set(self._replaced.values()).intersection(op.present)
 
     def _align_ranks(self, op: Op, operator: Operator) -> Op:
         """Give samples of fewer axes, which broadcast, leading axes of size 1.
@@ -461,7 +461,7 @@ class _Batching:
 
     def _add_loop(self, op: Op) -> None:
         (body,) = op.graphs
-        _, *first = (t for t in op.present)
+        _, *first = op.present
         places = [self._places.get(t) for t in first]
         while True:
             inputs = [self._put_at(t, p) for t, p in zip(first, places, strict=True)]

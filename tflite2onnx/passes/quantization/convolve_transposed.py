@@ -29,7 +29,6 @@ from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     constant,
-    int32_constant,
     new_tensor,
     repeat_channels,
 )
@@ -87,7 +86,7 @@ def _count_places(size: int, stride: int) -> int:
 def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
     """Return CONV_2D, DEPTH_TO_SPACE and SLICE; nothing if integers are not faster."""
     rw, x, y = Rewriter(op), op.operand(2), op.outputs[0]
-    batch, *image, outputs = y.shape
+    batch, outputs = y.shape[0], y.shape[-1]
     bias = op.inputs[3] if op.inputs[3:] else None
     values = np.zeros(outputs, np.float32) if bias is None else bias.values.reshape(-1)
     size = [axis.blocks for axis in axes]
@@ -113,8 +112,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         return rw.ops
     pixels = new_tensor(y, "pixels", whole)
     rw.op("DEPTH_TO_SPACE", blocks, output=pixels, block_size=stride, channels_last=True)
-    begin = int32_constant(f"{y.name}/begin", [0, *(axis.skipped for axis in axes), 0])
-    rw.op("SLICE", pixels, begin, int32_constant(f"{y.name}/size", [-1, *image, outputs]), output=y)
+    rw.crop(pixels, [axis.skipped for axis in axes], y)
     return rw.ops
 
 

@@ -49,6 +49,7 @@ from tflite2onnx.passes.rewriter import (
     constant,
     int32_constant,
     new_tensor,
+    repeat_biases,
     repeat_channels,
 )
 from tflite2onnx.quantization.storage import is_quantized
@@ -125,10 +126,10 @@ def _read_pieces(found: Match) -> list[Op]:
     pads = window.attributes(x.shape[1:3])["pads"]
     single, *several = (_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS)
     single = single._replace(joined=1, read=w.shape[2])
-    times = {each: _estimate_time(each, x, w, y) for each in several}
+    times = {each: _estimate_time(each, x, w, y) for each in (single, *several)}
     best = min(several, key=lambda each: times[each])
-    saved = (_estimate_time(single, x, w, y) - times[best]) * prod(y.shape[1:3])
-    if saved < LEAST_SAVED or times[best] > _LEAST_GAIN * _estimate_time(single, x, w, y):
+    saved = (times[single] - times[best]) * prod(y.shape[1:3])
+    if saved < LEAST_SAVED or times[best] > _LEAST_GAIN * times[single]:
         return []
     return _convolve_pieces(op, best, pads, window.strides[1])
 
@@ -153,7 +154,7 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
         "CONV_2D",
         data,
         _arrange_filters(w, pieces, stride),
-        bias and _repeat_bias(bias, pieces.made),
+        repeat_biases(bias, "pieces", pieces.made),
         output=new_tensor(y, "blocks", (n, height, pieces.blocks, outputs * pieces.made)),
         **options,
     )
@@ -162,9 +163,7 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
         _join_columns(rw, blocks, y)
         return rw.ops
     pixels = _join_columns(rw, blocks, new_tensor(y, "pixels", whole))
-    begin = int32_constant(f"{y.name}/begin", [0, 0, 0, 0])
-    size = int32_constant(f"{y.name}/size", [-1, height, width, outputs])
-    rw.op("SLICE", pixels, begin, size, output=y)
+    rw.crop(pixels, (0, 0), y)
     return rw.ops
 
 
@@ -219,11 +218,6 @@ def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
         filters[pixel, :, :, first : first + width] = w.values
     arranged = filters.reshape(-1, height, pieces.read, pieces.joined * channels)
     return repeat_channels(constant(f"{w.name}/pieces", arranged, w), w, pieces.made)
-
-
-def _repeat_bias(bias: Tensor, count: int) -> Tensor:
-    values = np.tile(bias.values.reshape(-1), count)
-    return repeat_channels(constant(f"{bias.name}/pieces", values, bias), bias, count)
 
 
 RULES = (

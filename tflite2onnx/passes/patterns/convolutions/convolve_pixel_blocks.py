@@ -35,7 +35,13 @@ from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import FACTORS, Times, estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
-from tflite2onnx.passes.rewriter import Rewriter, constant, new_tensor, repeat_channels
+from tflite2onnx.passes.rewriter import (
+    Rewriter,
+    constant,
+    new_tensor,
+    repeat_biases,
+    repeat_channels,
+)
 from tflite2onnx.tensor import DType, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
@@ -78,15 +84,13 @@ def _convolve_blocks(found: Match) -> list[Op]:
     rw, bias = Rewriter(op), op.inputs[2] if op.inputs[2:] else None
     pads = window_of(op.options, *w.shape[1:3]).attributes(x.shape[1:3])["pads"]
     filters = _repeat_filters(w, best)
-    if bias is not None and bias.data is not None:
-        bias = constant(f"{bias.name}/blocks", np.tile(bias.data.reshape(-1), best**2), bias)
     options = {**op.options, "padding": "EXPLICIT", "pads": tuple(pads)}
     options |= {"stride_h": best, "stride_w": best}
     blocks = rw.op(
         "CONV_2D",
         x,
         filters,
-        bias,
+        repeat_biases(bias, "blocks", best**2),
         output=new_tensor(y, "blocks", _shape_blocks(y, best)),
         **options,
     )
