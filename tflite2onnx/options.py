@@ -73,8 +73,9 @@ _NPU = {**_PORTABLE, "weights": "int8", "dynamic_range": "float", "static": True
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
     "portable": _PORTABLE,
-    # OpenVINO computes with integers only for uint8 data, and refuses Conv of int8 in bfloat16.
-    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "int8"},
+    # OpenVINO refuses Conv of int8 data in bfloat16, and its products of integers saturate without
+    # VNNI. With int8 weights it computes with integers.
+    "openvino": {**_PORTABLE, "activations": "uint8", "weights": "float"},
     # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8, and has no
     # DynamicQuantizeLinear.
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8", "dynamic_range": "float"},
