@@ -28,6 +28,8 @@ class Real:
         writes: the quantization in which the output is quantized, None for its own.
         kernel_writes: the quantization in which the kernel writes if it ignores the output's.
         multiplies: the inputs that are constant weights, by which input 0 is multiplied.
+        bias: the input that is the bias, and the one whose scale is a factor of the bias's scale;
+            None if several are.
         moves: the operands (output i is ~i) whose elements it only moves.
         tabulates: a table has the kernel's result for each stored integer.
         folds: constants are dequantized when a runtime loads the model.
@@ -37,6 +39,7 @@ class Real:
     writes: Quantization | None = None
     kernel_writes: Quantization | None = None
     multiplies: Collection[int] = ()
+    bias: tuple[int, int] | None = None
     moves: tuple[int, ...] = ()
     tabulates: bool = False
     folds: bool = False

@@ -35,7 +35,7 @@ RULES = (
     DequantizedInputs(
         inputs={"Conv": (1,), "Gemm": (1,), "MatMul": (1,)},
         types=("int8",),
-        advice="convert with --weights int8",
+        advice="convert with --weights float, or for processors with VNNI with --weights int8",
         source=_MEASURED,
     ),
 )

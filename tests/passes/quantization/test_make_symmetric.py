@@ -13,14 +13,19 @@ import pytest
 from onnx import numpy_helper
 
 from tests.golden.records import assets
-from tests.support import Build, check
+from tests.op.recurrent import cells
+from tests.op.recurrent.cells import Form
+from tests.references.filters import filter_frames
+from tests.support import Build, check, random_inputs
 from tests.support.control import add_if
 from tests.support.graph_text import assert_rewritten, make_model, parse_graph
-from tflite2onnx import ConversionError, convert
+from tests.support.runtimes import session
+from tflite2onnx import ConversionError, Stateful, convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, UnsupportedOperators
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.tensor import Quantization
 from tflite2onnx.verification import verify
 
 RANDOM = np.random.default_rng(0)
@@ -186,6 +191,30 @@ def test_scalars() -> None:
     m.output(x)
     result = convert(m.bytes(), quantization="symmetric")
     assert verify(m.bytes(), result).ok
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_svdf_keeps_bias_and_activation(bits: int) -> None:
+    data = cells.integer_svdf(Form(), dtype=f"int{bits}")
+    (op,) = read_model(data).graphs[0].ops
+    old, own = (t.quantization for t in (op.operand(0), op.outputs[0]))
+    assert old
+    assert own
+    result = convert(data, quantization="symmetric", io_type="float")
+    assert not any(point.any() for point in list_zero_points(result.model))
+    live = Stateful(session(result.model, optimize=True))
+    frames = [random_inputs(data, seed)[0] for seed in range(20)]
+    made = [
+        live.run(None, {result.inputs[0].name: dequantize_linear(frame, old)})[0]
+        for frame in frames
+    ]
+    wanted = [dequantize_linear(y, own) for y in filter_frames(op, frames, bits)]
+    errors = np.subtract(made, wanted)
+    assert np.square(wanted).sum() > 100 * np.square(errors).sum()
+
+
+def dequantize_linear(stored: Any, own: Quantization) -> Any:
+    return ((stored.astype(int) - own.zero_point[0]) * own.scale[0]).astype(np.float32)
 
 
 def test_operators_on_stored_integers() -> None:

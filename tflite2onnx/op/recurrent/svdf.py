@@ -44,7 +44,7 @@ class Svdf(DynamicShape):
     codes = ("SVDF",)
     returns_tuple = True
     fuses_activation = False
-    quantization = Real(multiplies=(1, 2), moves=(_STATE, ~1))
+    quantization = Real(multiplies=(1, 2), bias=(_BIAS, _STATE), moves=(_STATE, ~1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         """Return the outputs' shapes, which kernels compute and some files lack."""

@@ -15,7 +15,8 @@
 6. Custom operators read real numbers, by DEQUANTIZE.
 7. The initial values of states are rounded anew.
 
-Tensors of 16 bits have the zero point 0, and weights of fewer than 8 bits stay as they are.
+Tensors of 16 bits stay int16, most of them with the zero point 0 of the file.
+Weights of fewer than 8 bits stay as they are.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def make_symmetric(graph: Graph) -> Graph:
                 rounded[op] = _requantize_operands(op, changed, moved)
     graph = graph.rewrite(lambda op: rounded.get(op, [op]))
     initial = tuple(
-        _round_anew(data, tensor, _find_quantization(changed[tensor]))
+        _round_anew(data, tensor, _find_quantization(changed[tensor]), changed[tensor].dtype)
         if tensor in changed
         else data
         for tensor, data in zip(graph.inputs[len(graph.own_inputs) :], graph.initial, strict=True)
@@ -85,8 +86,8 @@ def _list_tensors(graph: Graph) -> set[Tensor]:
 
 
 def _is_asymmetric(tensor: Tensor) -> bool:
-    """Return whether a tensor of 8 bits is uint8, or has a zero point."""
-    if tensor.dtype not in _EIGHT_BITS or not is_quantized(tensor):
+    """Return whether a tensor of 8 or 16 bits is uint8, or has a zero point."""
+    if tensor.dtype not in (*_EIGHT_BITS, DType.INT16) or not is_quantized(tensor):
         return False
     return tensor.dtype is DType.UINT8 or bool(_find_quantization(tensor).zero_point.any())
 
@@ -106,9 +107,9 @@ def _lacks_opposite(tensor: Tensor) -> bool:
 
 
 def _requantize(tensor: Tensor) -> Tensor:
-    """Return a tensor as int8 with the zero point 0, in a scale for the range of its integers.
+    """Return a tensor with the zero point 0, in a scale for the range of its integers.
 
-    uint8 with the zero point 128 is int8 with the zero point 0.
+    8 bits become int8: uint8 with the zero point 128 is int8 with the zero point 0.
     """
     own = _find_quantization(tensor)
     if _is_symmetric_uint8(tensor):
@@ -116,10 +117,11 @@ def _requantize(tensor: Tensor) -> Tensor:
         return replace(tensor, dtype=DType.INT8, quantization=plain)
     bounds = np.array(integer_range(tensor.dtype))
     most = np.abs(bounds[:, None] - own.zero_point.reshape(-1)).max(0).reshape(own.scale.shape)
-    scale = (own.scale * (most / _LARGEST)).astype(np.float32)
+    dtype = DType.INT8 if tensor.dtype in _EIGHT_BITS else tensor.dtype
+    scale = (own.scale * (most / integer_range(dtype)[1])).astype(np.float32)
     new = own.with_scale(scale, np.zeros_like(own.zero_point))
-    data = None if tensor.data is None else _round_anew(tensor.data, tensor, new)
-    return replace(tensor, dtype=DType.INT8, quantization=new, data=data)
+    data = None if tensor.data is None else _round_anew(tensor.data, tensor, new, dtype)
+    return replace(tensor, dtype=dtype, quantization=new, data=data)
 
 
 def _is_symmetric_uint8(tensor: Tensor) -> bool:
@@ -130,9 +132,9 @@ def _is_symmetric_uint8(tensor: Tensor) -> bool:
     return bool((own.zero_point == _MIDDLE).all())
 
 
-def _round_anew(data: Array, tensor: Tensor, new: Quantization) -> Array:
-    """Return integers of a tensor in another quantization, as int8."""
-    return encode_numbers(decode_constant(data, _find_quantization(tensor)), new, DType.INT8)
+def _round_anew(data: Array, tensor: Tensor, new: Quantization, dtype: DType) -> Array:
+    """Return integers of a tensor in another quantization and type."""
+    return encode_numbers(decode_constant(data, _find_quantization(tensor)), new, dtype)
 
 
 def _requantize_operands(
@@ -152,12 +154,16 @@ def _requantize_operands(
     if result in changed and result not in moved:
         if op.is_builtin("QUANTIZE") and op.inputs[0] not in moved:
             return _limit_input(op, result)
-        if _implies_relu(operator, result):
+        if _implies_relu(operator, result) and operator.fuses_activation:
             op = op.with_activation("RELU")
     ops, declared = moved.rewrite(op), operator.quantization
     if isinstance(declared, Product):
         shifts = moved.find_shift(op.inputs[declared.data]), moved.find_shift(result)
         ops = [*ops[:-1], _round_product(ops[-1], declared, changed, shifts)]
+    if isinstance(declared, Real) and declared.bias:
+        ops = [*ops[:-1], _round_bias(ops[-1], *declared.bias, changed)]
+        if result in changed and _implies_relu(operator, result):
+            ops = [*ops[:-1], *_append_relu(ops[-1], changed[result])]
     return ops
 
 
@@ -191,7 +197,7 @@ def _check_numbers(operator: Operator) -> None:
     declared = operator.quantization
     if (
         operator.op.is_builtin(*_EXPOSING)
-        or (isinstance(declared, Real) and declared.multiplies)
+        or (isinstance(declared, Real) and declared.multiplies and not declared.bias)
         or (isinstance(declared, Product) and declared.accumulates)
     ):
         raise OperatorError(
@@ -203,10 +209,19 @@ def _check_numbers(operator: Operator) -> None:
 def _implies_relu(operator: Operator, result: Tensor) -> bool:
     """Return whether the range of an operator's integers begins at 0 in place of an activation."""
     own, op = result.quantization, operator.op
-    has_option = op.options.get("fused_activation_function") == "NONE"
+    fused = op.options.get("fused_activation_function")
+    has_option = fused is not None and (fused == "NONE" or not operator.fuses_activation)
     computes = isinstance(operator.quantization, (Product, Real))
     lowest, _ = integer_range(result.dtype)
     return has_option and computes and bool(own and own.zero_point[0] == lowest)
+
+
+def _append_relu(op: Op, result: Tensor) -> list[Op]:
+    """Return an operator that applies no activation to integers, and RELU of its output."""
+    linear = replace(result, name=f"{result.name}/linear")
+    rw = Rewriter(op)
+    rw.op("RELU", linear, output=op.outputs[0])
+    return [replace(op, outputs=(linear, *op.outputs[1:])), *rw.ops]
 
 
 def _round_product(
@@ -240,6 +255,16 @@ def _round_product(
         own = Quantization(scale.astype(np.float32), np.zeros(scale.size, np.int64))
         inputs[declared.bias] = replace(bias, data=whole, dtype=DType.INT32, quantization=own)
     return replace(op, inputs=tuple(inputs))
+
+
+def _round_bias(op: Op, index: int, factor: int, changed: Mapping[Tensor, Tensor]) -> Op:
+    """Return an operator whose bias has the scale that another scale of an input gives it."""
+    bias, x = op.operand(index), op.operand(factor)
+    if x not in changed or bias.dtype is not DType.INT32 or bias.data is None:
+        return op
+    growth = _find_quantization(changed[x]).scale[0] / _find_quantization(x).scale[0]
+    whole = np.rint(bias.data / growth.astype(np.float64)).astype(np.int32)
+    return op.with_inputs({bias: replace(bias, data=whole, quantization=None)})
 
 
 def _multiply_scales(x: Tensor, weights: Tensor) -> Array:
