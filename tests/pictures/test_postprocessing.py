@@ -65,7 +65,9 @@ def test_yolo(form: str, iou: float) -> None:
     boxes, scores = decode_yolo(output.astype(float), form)
     for height, width in PICTURES:
         picture = draw_picture(height, width)
-        pixels = to_pixels(boxes.reshape(-1, 2, 2), picture, centred=False).reshape(-1, 4)
+        corners = to_pixels(boxes.reshape(-1, 2, 2), picture, centred=False)
+        pixels = np.clip(corners, 0, (width, height)).reshape(-1, 4)
+        assert (pixels != corners.reshape(-1, 4)).any()
         kept = suppress(boxes, scores, 0.25, iou, 20)
         assert len(kept) == 20
         got = run_outputs(result, [output], picture)

@@ -57,6 +57,7 @@ class Family(NamedTuple):
         points: the number of key points of each detection.
         most: the largest number of detections.
         makes_boxes: whether detections have boxes, or are the best classes of the whole picture.
+        clips_boxes: whether boxes end at the edges of the picture.
     """
 
     decoder: str
@@ -67,6 +68,7 @@ class Family(NamedTuple):
     points: int = 0
     most: int = _MOST
     makes_boxes: bool = True
+    clips_boxes: bool = False
 
 
 def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> Facts:
@@ -200,7 +202,15 @@ def _find_yolo(
         return suppress(g, yolo.decode_yolo(g, outputs[0], shape, form, pixels), limits)
 
     classes = yolo.count_classes(shape, form)
-    return Family(form, yolo.PREPROCESSING, tuple(ports), classes, decode, most=limits.most)
+    return Family(
+        form,
+        yolo.PREPROCESSING,
+        tuple(ports),
+        classes,
+        decode,
+        most=limits.most,
+        clips_boxes=True,
+    )
 
 
 def _find_scores(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:

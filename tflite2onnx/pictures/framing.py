@@ -100,10 +100,12 @@ def _weigh_pixels(
     return g.Mul(pixels, g.Unsqueeze(weights, g.ints([1, 2] if axis == 0 else [1])))
 
 
-def to_picture(g: Nodes, points: Value, frame: Frame, *, fractions: bool) -> Value:
+def to_picture(
+    g: Nodes, points: Value, frame: Frame, *, fractions: bool, clips: bool = False
+) -> Value:
     """Return points [..., 2], x first, fractions of the input, in pixels or fractions of a picture.
 
-    All are float32.
+    All are float32. Points outside of the picture move to its edge if it `clips` them.
     """
 
     def as_xy(pair: Value) -> Value:
@@ -112,4 +114,6 @@ def to_picture(g: Nodes, points: Value, frame: Frame, *, fractions: bool) -> Val
     points = g.Mul(points, as_xy(frame.extent))
     if frame.offset is not None:
         points = g.Sub(points, as_xy(frame.offset))
+    if clips:
+        points = g.Max(g.Min(points, as_xy(frame.size)), g.scalar(0, DType.FLOAT32))
     return g.Div(points, as_xy(frame.size)) if fractions else points

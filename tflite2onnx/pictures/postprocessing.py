@@ -95,7 +95,7 @@ def emit_postprocessing(g: Nodes, frame: Frame | None, plan: Postprocessing) -> 
     points = found.keypoints
     boxes = g.Reshape(found.boxes, g.ints([-1, 2, 2])) if family.makes_boxes else found.boxes
     if frame is not None and family.makes_boxes:
-        boxes = to_picture(g, boxes, frame, fractions=plan.fractions)
+        boxes = to_picture(g, boxes, frame, fractions=plan.fractions, clips=family.clips_boxes)
         points = points and to_picture(g, points, frame, fractions=plan.fractions)
     ports = []
     if family.makes_boxes:

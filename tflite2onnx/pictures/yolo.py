@@ -4,7 +4,7 @@ YOLOv8 and later, and YOLOv5u, have one output [1, 4 + classes, n]: centre, size
 box, in columns. YOLOv5 has [1, n, 5 + classes]: centre, size, the score of an object, and scores of
 classes that are multiplied with it. Centres and sizes are fractions of the input: for TFLite,
 Ultralytics divides them by the size, other converters do not. The score of a box is that of its
-best class.
+best class. Boxes end at the edges of the picture.
 https://docs.ultralytics.com/modes/export, https://docs.ultralytics.com/modes/predict
 """
 
