@@ -227,7 +227,10 @@ def _run_onnx(
 def _step(run: _Run, converted: ConvertedModel, session: Stateful) -> list[Array]:
     pairs = zip(converted.inputs, run.inputs, strict=True)
     feeds = {end.name: np.ascontiguousarray(x.transpose(end.order)) for end, x in pairs}
-    outputs = zip(converted.outputs, session.run(None, feeds), strict=True)
+    outputs = [*zip(converted.outputs, session.run(None, feeds), strict=True)]
+    for end, have in outputs:
+        rank = len(end.order)
+        assert have.ndim == rank, f"{end.name}: rank must be {rank}, got {have.ndim}"
     made = [have.transpose(np.argsort(end.order)) for end, have in outputs]
     for end, want, have in zip(converted.outputs, run.outputs, made, strict=True):
         if want.dtype.kind not in _NUMBERS or (want.dtype, want.shape) != (have.dtype, have.shape):
