@@ -15,6 +15,7 @@ from tests.support.needs import needs_onnxruntime
 from tests.support.reading import constant, float32, int8, int32, int64, only_op, uint8
 from tflite2onnx import convert
 from tflite2onnx.errors import ModelFileError, OperatorError, UnsupportedOperators
+from tflite2onnx.reader.buffers import pack_subbyte, unpack_subbyte
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType, Quantization
 
@@ -51,6 +52,16 @@ def test_elements_under_eight_bits(dtype: str, low: int, high: int) -> None:
     data = constant(values, dtype=dtype).data
     assert data is not None
     assert data.tolist() == values.tolist()
+
+
+def test_packed_elements_are_those_of_the_file() -> None:
+    """Long constants that a model holds in order are not packed again; others are."""
+    packed = np.random.default_rng(0).integers(0, 256, 1 << 17, np.uint8)
+    rows = unpack_subbyte(packed, DType.INT4).reshape(512, -1)
+    assert np.shares_memory(pack_subbyte(rows[3:7], DType.INT4), packed)
+    for part in (rows, rows[3:7], rows.T, rows[:, 1:], rows.reshape(-1)[1:6], rows.copy()):
+        again = unpack_subbyte(pack_subbyte(part, DType.INT4), DType.INT4)
+        np.testing.assert_array_equal(again[: part.size], part.reshape(-1))
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("int4", (5, 7)), ("int4", (37, 71))])

@@ -72,3 +72,15 @@ def test_broadcast_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.BytesIO()
     write_elements(file, array)
     assert file.getvalue() == array.tobytes()
+
+
+def test_many_small_parts(tmp_path: Path) -> None:
+    """The pages around a part, which Linux maps with it, are released as well."""
+    path, size, step = tmp_path / "weights", 1 << 25, 1 << 17
+    path.write_bytes(bytes(size))
+    with path.open("rb") as file, (tmp_path / "copy").open("wb") as copy:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        before = resident_bytes()
+        for start in range(0, size, step):
+            write_elements(copy, np.frombuffer(mapped[start + 5000 : start + 9000], np.uint8))
+        assert resident_bytes() - before < size / 16

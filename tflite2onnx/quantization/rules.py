@@ -348,7 +348,7 @@ def weight_storage(
     """
     own = signed = file_storage(weights)
     if own.quantization is not None:
-        zero = np.zeros_like(own.quantization.zero_point)
+        zero = np.broadcast_to(np.int64(0), own.quantization.zero_point.shape)
         dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
         plain = own.quantization  # kept if possible: a table may have the same scales
         if plain.zero_point.any():

@@ -13,7 +13,13 @@ from itertools import pairwise
 import numpy as np
 
 from tflite2onnx.tensor import Array, DType, Shape
-from tflite2onnx.utils.mapped_files import keep_bytes, read_elements, read_pieces, read_rows
+from tflite2onnx.utils.mapped_files import (
+    find_origin,
+    keep_bytes,
+    read_elements,
+    read_pieces,
+    read_rows,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -91,7 +97,7 @@ def unpack_subbyte(raw: Array, dtype: DType) -> Array:
                 every[:, i] = (fields << np.uint8(shift)).view(kind) >> rest
             yield every.reshape(-1).view(np.uint8)
 
-    return keep_bytes(raw.size * (_BYTE // dtype.bits), unpack).view(kind)
+    return keep_bytes(raw.size * (_BYTE // dtype.bits), unpack, raw).view(kind)
 
 
 def pack_subbyte(elements: Array, dtype: DType) -> Array:
@@ -102,6 +108,9 @@ def pack_subbyte(elements: Array, dtype: DType) -> Array:
     if dtype.bits == 0 or dtype.bits >= _BYTE:
         return elements
     per_byte = _BYTE // dtype.bits
+    packed = find_origin(elements, per_byte)
+    if packed is not None:
+        return packed
 
     def pack() -> Iterator[Array]:
         for piece in read_elements(elements):  # each has a multiple of elements of a byte

@@ -43,7 +43,7 @@ from tflite2onnx.tensor import (
     Sparsity,
     Tensor,
 )
-from tflite2onnx.utils.mapped_files import read_rows, release_memory
+from tflite2onnx.utils.mapped_files import find_address, read_rows, release_memory
 
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
@@ -118,7 +118,7 @@ class _Reader:
         # Parts of a flatbuffer can be shared, so a small file could list more parts than fit
         # into memory. An honest file shares few parts or none.
         self._left = 2 * len(source.data)
-        self._flat: dict[tuple[int, int, DType], Array] = {}
+        self._flat = source.elements
         self._root = read_root(source.data)
         groups = self._read_tables(self._root["external_buffer_groups"])
         slices = self._read_tables(self._root["external_buffers"])
@@ -386,8 +386,11 @@ class _Reader:
         _check_scales(scale)
         index = details["zero_points"]
         zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
+        key = find_address(scale), blocks
+        if key not in self._flat:
+            self._flat[key] = buffers.widen_numbers(scale)
         return Quantization(
-            buffers.widen_numbers(scale),
+            self._flat[key],
             np.broadcast_to(np.asarray(zero, np.int64), blocks),
             len(shape) - 1,
             size,

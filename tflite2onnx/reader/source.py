@@ -5,10 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tflite2onnx.errors import ModelFileError
+from tflite2onnx.tensor import Array
 from tflite2onnx.utils.archive import is_inside
 
 
@@ -17,12 +19,15 @@ class ModelSource:
     """A model as the bytes of its flatbuffer, and the place of its external weights.
 
     The external weights of a model are in files of `folder`, by the names of their groups. In a
-    `.litertlm` file one section, `weights`, has the weights of all groups.
+    `.litertlm` file one section, `weights`, has the weights of all groups. `elements` are the
+    constants that have been read: a model of a bundle is read more than once, and its elements of
+    less than a byte are unpacked once.
     """
 
     data: memoryview
     folder: Path | None = None
     weights: memoryview | None = None
+    elements: dict[Hashable, Array] = field(default_factory=dict, repr=False)
 
     def read_weights(self, group: str) -> memoryview:
         """Return the bytes of a group of external weights.

@@ -13,6 +13,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _PIECE_BYTES = 1 << 20
 _KEPT_BYTES = 1 << 16  # of an array that is not worth a file
+_READ_AHEAD = 1 << 16  # Linux maps so many bytes around a page that is read
 _ROWS = 4  # whose number is a multiple of this, so that elements of two bits fill whole bytes
 
 
@@ -45,22 +46,43 @@ def read_elements(array: Array) -> Iterator[memoryview]:
             _release_pages(owner, source)
 
 
-def keep_bytes(size: int, make_pieces: Callable[[], Iterable[Array]]) -> Array:
+class _KeptFile(mmap.mmap):
+    """A mapped file without a name, and the bytes of which its bytes were computed."""
+
+    origin: Array | None = None
+
+
+def keep_bytes(
+    size: int, make_pieces: Callable[[], Iterable[Array]], origin: Array | None = None
+) -> Array:
     """Return an array of the bytes of pieces, uint8, which is read only.
 
     A long array lies in a mapped file without a name, so that its pages are given back as those of
-    a model are. If there is no room for this file, the array is in memory.
+    a model are. If there is no room for this file, the array is in memory. `origin` is for
+    `find_origin`.
     """
     if size > _KEPT_BYTES:
         try:
             with TemporaryFile() as file:
                 file.writelines(memoryview(np.ascontiguousarray(p)) for p in make_pieces())
                 file.flush()
-                mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+                mapped = _KeptFile(file.fileno(), size, access=mmap.ACCESS_READ)
+            mapped.origin = origin
             return np.frombuffer(mapped, np.uint8)
         except OSError:
             pass
     return np.concatenate([np.empty(0, np.uint8), *make_pieces()])
+
+
+def find_origin(array: Array, times: int) -> Array | None:
+    """Return the bytes that were unpacked to an array of `times` as many bytes; None if unknown."""
+    owner = _mapping(array)
+    if not isinstance(owner, _KeptFile) or owner.origin is None or not array.flags.c_contiguous:
+        return None
+    start = find_address(array) - find_address(np.frombuffer(owner, np.uint8))
+    if owner.origin.size * times != len(owner) or start % times or array.nbytes % times:
+        return None
+    return owner.origin[start // times : (start + array.nbytes) // times]
 
 
 def digest_elements(array: Array) -> bytes:
@@ -118,8 +140,9 @@ def _mapping(array: Array) -> mmap.mmap | None:
 def _release_pages(owner: mmap.mmap, piece: Array) -> None:
     """Tell the system that a piece of a mapped file is not needed soon; reading it reloads it."""
     start = find_address(piece) - find_address(np.frombuffer(owner, np.uint8))
-    first = start // mmap.PAGESIZE * mmap.PAGESIZE
-    owner.madvise(mmap.MADV_DONTNEED, first, start + piece.nbytes - first)
+    first = max(0, start - _READ_AHEAD) // mmap.PAGESIZE * mmap.PAGESIZE
+    end = min(len(owner), start + piece.nbytes + _READ_AHEAD)
+    owner.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def find_address(array: Array) -> int:

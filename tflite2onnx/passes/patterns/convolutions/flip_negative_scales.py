@@ -42,8 +42,10 @@ def flip_negative_scales(graph: Graph) -> Graph:
 
 def _find_negative(tensor: Tensor) -> Flags | None:
     """Return which scales of a constant are negative; None if no scale is."""
-    scales = tensor.quantization.scale if tensor.quantization else np.empty(0, np.float32)
-    return scales < 0 if scales.min(initial=0) < 0 else None
+    own = tensor.quantization
+    if own is None or own.block_size:  # the reader takes no negative scales of blocks
+        return None
+    return own.scale < 0 if own.scale.min(initial=0) < 0 else None
 
 
 def _flip_inputs(op: Op) -> Op:
