@@ -24,6 +24,7 @@ from tests.support.litertlm import Part, compress, message, model_part, pack_lit
 from tests.support.small import chain
 from tests.test_bundle import archive
 from tflite2onnx import convert_bundle
+from tflite2onnx.bundle import bundle_of_signatures
 from tflite2onnx.cli import main
 from tflite2onnx.errors import BundleError
 
@@ -66,15 +67,19 @@ def run_litert(data: bytes, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]
         yield made["logits"]
 
 
-def run_decoder(path: Path, tokens: list[int]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the logits after each token; the caches are what onnxruntime-genai makes of them."""
+def run_decoder(path: Path, tokens: list[int], *, chunk: int = 1) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the logits after each chunk; the caches are what onnxruntime-genai makes of them."""
     session = onnxruntime.InferenceSession(path)
-    shape = [1, HEADS, LENGTH, DEPTH]
-    state = {f"0.{kind}": np.zeros(shape, np.float32) for kind in ("key", "value")}
-    for place, token in enumerate(tokens):
+    shapes = {each.name: each.shape for each in session.get_inputs()}
+    state = {
+        f"0.{kind}": np.zeros(shapes[f"past_key_values.0.{kind}"], np.float32)
+        for kind in ("key", "value")
+    }
+    for place in range(0, len(tokens), chunk):
         feeds = {f"past_key_values.{name}": cache for name, cache in state.items()}
-        feeds["input_ids"] = np.array([[token]], np.int32)
-        feeds["position_ids"] = np.array([[place]], np.int32)
+        part = tokens[place : place + chunk]
+        feeds["input_ids"] = np.array([part], np.int32)
+        feeds["position_ids"] = np.array([range(place, place + len(part))], np.int32)
         names = ["logits", *(f"present.{name}" for name in state)]
         logits, *caches = session.run(names, feeds)
         state = dict(zip(state, caches, strict=True))
@@ -92,6 +97,21 @@ def test_logits(form: Mapping[str, Any]) -> None:
         assert got.shape == (1, 1, VOCABULARY)
         np.testing.assert_allclose(got, want, atol=1e-5)
     assert not Path("out/tokenizer_config.json").exists()
+    # Attention of this depth is spelled out, and computes one token.
+    assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] == 1
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 6])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_prompts(form: Mapping[str, Any], chunk: int) -> None:
+    """Several tokens at once give the logits of the last one, also behind other tokens."""
+    data = build_decoder(**form, depth=16, normalized=True)
+    convert_bundle(bundle_of_signatures(data), "out", target="genai")
+    wanted = [*run_litert(data, TOKENS)]
+    found = [*run_decoder(Path("out/model.onnx"), TOKENS, chunk=chunk)]
+    for want, got in zip([*wanted[chunk - 1 : -1 : chunk], wanted[-1]], found, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)
+    assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] > 1
 
 
 def test_configuration() -> None:

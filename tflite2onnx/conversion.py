@@ -175,7 +175,7 @@ def convert_model(
     graph, words = resize_inputs(graph, shapes)
     if options.io_type is not None:
         graph = change_io_types(graph, options.io_type)
-    operator_of = _remember_operators(options)
+    operator_of = remember_operators(options)
     graph = apply_passes(list_entry_point_passes(model, index, operator_of), graph)
     if options.quantization == "symmetric":
         graph = make_symmetric(graph)
@@ -283,7 +283,7 @@ def _convert_with_dynamic_axes(
             break
         fixed |= dict.fromkeys(sorted(axes), reason)
     # An error that does not depend on sizes is raised again here.
-    opened = _with_file_sizes(graph, operator_of)
+    opened = with_file_sizes(graph, operator_of)
     emitted = _normalise_plan_emit(opened, options, operator_of, planner)
     if not options.static:
         _logger.warning("all sizes are fixed as in the file because %s", reason)
@@ -303,7 +303,7 @@ def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> li
     index, _ = find_signature(model, options.signature)
     model = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(model, index)
-    operator_of = _remember_operators(options)
+    operator_of = remember_operators(options)
     passes = list_entry_point_passes(model, index, operator_of)
     return [
         InputAxis(tensor, axis, _find_fixing_reason(graph, passes, tensor, axis, operator_of))
@@ -324,11 +324,7 @@ def _find_fixing_reason(
     sizes[axis] = "size"
     try:
         resized, words = resize_inputs(graph, {tensor.name: sizes})
-        named = name_dynamic_axes(apply_passes(passes, resized), operator_of, (), words)
-        normal = apply_passes(NORMALISING_PASSES, named.graph)
-        operators = [*map(operator_of, normal.every_op())]
-        sites(operators)
-        check_dynamic_axes(operators, named.axes)
+        check_sizes(apply_passes(passes, resized), words, operator_of)
     except FixedSizeError as error:
         return str(error) if axis_name(tensor, axis) in error.axes else ""
     except UnsupportedOperators as error:
@@ -336,7 +332,16 @@ def _find_fixing_reason(
     return ""
 
 
-def _with_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
+def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf) -> None:
+    """Raise ConversionError if sizes of a graph cannot be dynamic; `words` are their names."""
+    named = name_dynamic_axes(graph, operator_of, (), words)
+    normal = apply_passes(NORMALISING_PASSES, named.graph)
+    operators = [*map(operator_of, normal.every_op())]
+    sites(operators)
+    check_dynamic_axes(operators, named.axes)
+
+
+def with_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
     """Return a graph in which only data-dependent sizes are dynamic."""
     try:
         return name_dynamic_axes(graph, operator_of, None)
@@ -344,7 +349,7 @@ def _with_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
         raise UnsupportedOperators([error]) from error
 
 
-def _remember_operators(options: ConversionOptions) -> OperatorOf:
+def remember_operators(options: ConversionOptions) -> OperatorOf:
     """Return a function from an operator of the file to its converter, one for each operator.
 
     Converters keep what they have computed. Most operators are the same from stage to stage.
@@ -362,14 +367,8 @@ def _normalise_plan_emit(
 ) -> Emitted:
     """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
     graph, axes = opened
-    requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    normal = apply_passes(NORMALISING_PASSES, graph)
-    # Constant folding replaces outputs by constants, which are other tensors.
-    replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
-    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
-    if options.forms == "fastest":
-        normal = _choose_fastest_forms(normal, wanted, options)
+    normal, wanted, letters = normalise(graph, options)
     if options.quantization == "qdq" and options.dynamic_range == "quantized":
         # Scales for rows and for channels need opset 13.
         has_axes = options.opset is None or options.opset >= _AXES
@@ -381,11 +380,25 @@ def _normalise_plan_emit(
     check_dynamic_axes(operators, axes)
     chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
     _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
-    letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
     emitted = _with_opset(graph, operators, chosen, options)
     emitted = emitted.with_letters(name_axes(operator_sites, letters))
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
+
+
+def normalise(
+    graph: Graph, options: ConversionOptions
+) -> tuple[Graph, dict[Tensor, Order], dict[Tensor, str]]:
+    """Return a graph in the forms to emit, and the requested orders and letters of its tensors."""
+    requested = read_layouts(options.layouts, graph)
+    normal = apply_passes(NORMALISING_PASSES, graph)
+    # Constant folding replaces outputs by constants, which are other tensors.
+    replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
+    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
+    letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
+    if options.forms == "fastest":
+        normal = _choose_fastest_forms(normal, wanted, options)
+    return normal, wanted, letters
 
 
 def _choose_fastest_forms(

@@ -46,14 +46,28 @@ def test_a_chain_back_to_the_first_shape_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [(("n", 1), DType.FLOAT32), ((0, 1), DType.FLOAT32), ((2, 1), DType.INT4)]
+    ("shape", "dtype"),
+    [(("n", 1, "m"), DType.FLOAT32), ((0, 1), DType.FLOAT32), ((2, 1), DType.INT4)],
 )
 def test_chains_that_stay(shape: Sequence[int | str], dtype: DType) -> None:
-    """Chains stay if sizes are dynamic, if a size is 0, or if Reshape lacks the element type."""
+    """Chains stay if two sizes are dynamic, a size is 0, or Reshape lacks the element type."""
     g = Builder(21)
     x = floats(g, tuple(shape), dtype)
     y = g.annotate(g.Unsqueeze(g.Squeeze(x, g.ints([1])), g.ints([1])), dtype, tuple(shape))
     assert [node.op_type for node in join(g, g.Neg(y))] == ["Squeeze", "Unsqueeze", "Neg"]
+
+
+def test_a_dynamic_size() -> None:
+    """The only dynamic size of a chain follows from the number of elements."""
+    g = Builder(17)
+    x = floats(g, ("n", 6))
+    wide = g.annotate(g.reshape(x, (-1, 1, 6)), DType.FLOAT32, ("n", 1, 6))
+    flat = g.annotate(g.reshape(wide, (-1, 6)), DType.FLOAT32, ("rows", 6))
+    y = g.annotate(g.reshape(flat, (1, -1, 6)), DType.FLOAT32, (1, "n", 6))
+    (node,) = join(g, g.Neg(flat))
+    assert node.inputs == (x,)
+    (node,) = join(g, y)
+    assert (node.op_type, node.inputs[0]) == ("Reshape", x)
 
 
 def test_outputs_stay() -> None:

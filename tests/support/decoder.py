@@ -42,18 +42,21 @@ def build_decoder(
     extra: bool = False,
     seed: int = 1,
     depth: int = DEPTH,
+    normalized: bool = False,
 ) -> bytes:
     """Return a decoder of one layer.
 
     `mask` is the type of the mask, "" for none. `tokens_first` chooses caches [batch, tokens,
     heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads, depth,
     tokens]. An `extra` input is one that onnxruntime-genai does not know. `depth` is that of a
-    head.
+    head. The rows before the last product may be `normalized`.
     """
     m = Build()
     random = np.random.default_rng(seed)
     table = random.standard_normal((VOCABULARY, HEADS * depth)).astype(np.float32)
-    options = {"mask": mask, "tokens_first": tokens_first, "extra": extra}
+    options = {
+        "mask": mask, "tokens_first": tokens_first, "extra": extra, "normalized": normalized,
+    }  # fmt: skip
     graphs = (m, "decode", 1), (m.subgraph("prefill"), f"prefill_{PREFILL}", PREFILL)
     for graph, key, count in graphs:
         made = _build_signature(graph, key, count, table, options)
@@ -102,6 +105,16 @@ class _Signature:
         hidden = self.op("SELECT_V2", [seen, *numbers], shape, dtype="float32")
         return self.op("ADD", [scores, hidden], [1, HEADS, *shape[2:]])
 
+    def normalize(self, rows: Tensor) -> Tensor:
+        """Return rows divided by the root of the mean of their squares."""
+        shape, column = list(rows.shape), [rows.shape[0], 1]
+        squares = self.op("MUL", [rows, rows], shape)
+        mean = self.op("MEAN", [squares, self.ints(1)], column, keep_dims=True)
+        epsilon = self.g.constant(np.array(1e-6, np.float32))
+        root = self.op("RSQRT", [self.op("ADD", [mean, epsilon], column)], column)
+        scale = self.g.constant(np.ones(shape[1], np.float32))
+        return self.op("MUL", [self.op("MUL", [rows, root], shape), scale], shape)
+
     def update(self, kind: str, new: Tensor, positions: Tensor, shape: list[int]) -> Tensor:
         """Return a cache with new rows from the first position on."""
         cache, zero = self.input(f"kv_cache_{kind}_0", shape), self.ints(0)
@@ -141,6 +154,8 @@ def _build_signature(
     mixed = s.op("ADD", [s.reshape(mixed, [count, width]), rows], [count, width])
     if options["extra"]:
         mixed = s.op("ADD", [mixed, s.input("extra", [1])], [count, width])
+    if options["normalized"]:
+        mixed = s.normalize(mixed)
     if count == 1:
         logits = s.op("FULLY_CONNECTED", [mixed, weights], [1, VOCABULARY])
         s.outputs["logits"] = s.reshape(logits, [1, 1, VOCABULARY])

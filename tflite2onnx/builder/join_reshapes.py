@@ -89,10 +89,14 @@ class _Chains:
             self._shapes[short] = tuple(kept)
 
     def _shape(self, value: Value) -> Shape | None:
-        """Return the shape of a value, None if it is not known or dynamic."""
+        """Return the shape of a value, None if it is not known or has several dynamic sizes.
+
+        The only dynamic size is -1. It follows from the number of elements, which reshapes keep.
+        """
         if value not in self._types:
             return self._shapes.get(value)
-        return find_static_shape(value, self._types)
+        shape = tuple(size if isinstance(size, int) else -1 for size in self._types[value][1])
+        return shape if shape.count(-1) <= 1 else None
 
     def _is_packed(self, value: Value) -> bool:
         return value in self._types and self._types[value][0] in _PACKED

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from tflite2onnx.bundle import genai
+from tflite2onnx.bundle.prompts import take_prompts
 from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.errors import (
     BundleError,
@@ -189,6 +190,7 @@ def list_parts(
     for name, source in bundle.models.items():
         if name == decoder:
             prepared = genai.prepare_decoder(name, read_model(source), bundle.description)
+            prepared = take_prompts(prepared)
             parts.append(Part(name, prepared.signature, genai.FILE, prepared))
             continue
         if signature not in (None, ALL_SIGNATURES):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.signatures import CACHE
 from tflite2onnx.tensor import DType, Tensor
 
-TARGET = "genai"
+TARGET: Final = "genai"
 FILE = "model.onnx"
 CONFIG, TOKENIZER_CONFIG = "genai_config.json", "tokenizer_config.json"
 _ROLES = ("prefill_decode", "TF_LITE_PREFILL_DECODE", "")
@@ -30,6 +30,7 @@ _TOKENS, _POSITIONS, _MASKS = ("tokens", "token_ids"), ("input_pos", "positions"
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
 _AXES = 4
+_CHUNK = 256  # tokens of a prompt at once; attention needs memory for each pair of tokens
 _SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P
 # What LiteRT-LM adds to the scores of tokens that a token must not see.
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)
@@ -66,6 +67,7 @@ class Decoder(NamedTuple):
     caches: tuple[Cache, ...]
     logits: Tensor
     options: Mapping[str, Any]
+    takes_prompts: bool = False  # several tokens at once
 
 
 def find_decoder(bundle: Bundle) -> str:
@@ -261,10 +263,11 @@ def _describe_decoder(
             },
         },
     }
-    return {"model": described, "search": _describe_search(metadata, context)}
+    chunk = _CHUNK if decoder.takes_prompts else 1
+    return {"model": described, "search": _describe_search(metadata, context, chunk)}
 
 
-def _describe_search(metadata: Mapping[str, Any], context: int) -> dict[str, Any]:
+def _describe_search(metadata: Mapping[str, Any], context: int, chunk: int) -> dict[str, Any]:
     """Return how tokens are chosen; the caches have a fixed length and are updated in place."""
     sampler = metadata.get("sampler_params", {})
     search = {
@@ -272,7 +275,7 @@ def _describe_search(metadata: Mapping[str, Any], context: int) -> dict[str, Any
         "do_sample": sampler.get("type", 0) in _SAMPLING,
         "num_beams": 1,
         "past_present_share_buffer": True,
-        "chunk_size": 1,
+        "chunk_size": chunk,
     }
     names = (("top_k", "k"), ("top_p", "p"), ("temperature", "temperature"))
     return search | {name: sampler[key] for name, key in names if key in sampler}

@@ -123,6 +123,9 @@ NETWORKS: dict[str, Network] = {
     "UNPACK of the batch": single("UNPACK", [1, 4, 5], [4, 5], num=1, axis=0),
     "GATHER of the batch": single("GATHER", [1, 4, 5], [4, 5], np.int32(0), axis=0),
     "GATHER of the batch with a list": single("GATHER", [1, 5], [1, 5], [0], axis=0),
+    "EMBEDDING_LOOKUP": lambda m: m.op(
+        "EMBEDDING_LOOKUP", [m.input([1], dtype="int32"), m.constant(draw(9, 3))], [[1, 3]]
+    ),
     "SPLIT_V of the batch": split([1], 1),
     "TRANSPOSE_CONV": upsample,
     "blocks in the batch": dilate,

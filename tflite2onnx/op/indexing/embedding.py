@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod
 
@@ -60,9 +60,20 @@ class EmbeddingLookup(DynamicShape, Foldable):
             return scales
         raise OperatorError(message)
 
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else ()
+
+    def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
+        return axis if {operand, other} == {0, ~0} and axis == 0 else None
+
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         scales = self.input(1).quantization
-        return scales is None or not scales.block_size
+        return scales is None or not scales.block_size or (axis == 0 and operand != 1)
+
+    @property
+    def _shape(self) -> Sequence[int]:
+        """The shape of the output, -1 for a dynamic number of rows."""
+        return [-1 if 0 in self.output.symbols else self.output.shape[0], *self.output.shape[1:]]
 
     def emit(self, g: Builder, y: View, ids: View, table: View) -> Value:
         if y.dtype is table.dtype:
@@ -89,11 +100,11 @@ class EmbeddingLookup(DynamicShape, Foldable):
         each = g.Gather(g.constant(packed, DType.UINT8, name), ids, axis=0)
         elements = unpack_subbyte(np.arange(256, dtype=np.uint8), table.dtype)
         numbers = elements.astype(np.float32).reshape(256, -1)
-        return g.reshape(g.Gather(numbers, g.cast(each, DType.INT32), axis=0), self.output.shape)
+        return g.reshape(g.Gather(numbers, g.cast(each, DType.INT32), axis=0), self._shape)
 
     def _scale_rows(self, g: Builder, ids: View, rows: Value) -> Value:
         """Return rows, float32, times their scales."""
-        output, scales = self.output.shape, self._scales
+        output, scales = self._shape, self._scales
         if not scales.per_axis:
             return g.Mul(rows, g.scalar(scales.scale.flat[0], DType.FLOAT32))
         if not scales.block_size:

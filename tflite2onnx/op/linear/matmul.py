@@ -141,13 +141,14 @@ class FullyConnected(DynamicShape):
         return batch[:1] in {("N",), (f"N{axis}",)} and not is_fixed
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
-        return (-1,) if operand == 0 else None
+        return range(1 - self.input(1).rank, 0) if operand == 0 else None
 
     @property
     def row_size(self) -> int | None:
         x, w = self.input(0), self.input(1)
         plain = self.options.keep_num_dims and x.shape[-1:] == w.shape[1:]
-        return None if plain or x.rank == w.rank == _MATRIX else self._features
+        same = x.rank == _MATRIX or w.rank > _MATRIX
+        return None if plain or same else self._features
 
     def emit(
         self, g: Builder, y: View, x: View, w: View, b: View | None = None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.layout import Axes, Frame, axis_names, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
+from tflite2onnx.op.traits import DynamicShape
 
 # ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
 _DOMAIN = "com.microsoft"
@@ -54,22 +54,23 @@ class RotaryEmbedding(Operator):
         return NeedsReshape(rotated)
 
 
-class CachedAttention(Operator):
-    """CACHED_ATTENTION: attention of one token, whose keys and values go into the caches first.
+class CachedAttention(DynamicShape):
+    """CACHED_ATTENTION: attention of tokens, whose keys and values go into the caches first.
 
-    The inputs are queries, keys and values of the token, [1, 1, heads * depth]; the caches of keys
-    and values; the position of the token, [1]; cosines and sines, [tokens, depth / 2], if the
-    queries and keys are to be rotated (`ROTARY_EMBEDDING`). The token sees all tokens up to itself,
-    or the last `window` of them. The outputs are [1, 1, heads * depth] and both caches. The options
-    `key_order` and `value_order` are the axes of the caches, of batch, heads, tokens and depth.
+    The inputs are queries, keys and values of tokens that follow each other, [1, tokens, heads *
+    depth]; the caches of keys and values; the positions of the tokens; cosines and sines of all
+    positions, [length, depth / 2], if the queries and keys are to be rotated (`ROTARY_EMBEDDING`).
+    A token sees all tokens up to itself, or the last `window` of them. The outputs are [1, tokens,
+    heads * depth] and both caches. The options `key_order` and `value_order` are the axes of the
+    caches, of batch, heads, tokens and depth.
     """
 
     codes = ("CACHED_ATTENTION",)
     category = Category.ATTRIBUTE
     operands = (
-        "float32 [1 1 queries], float32 [1 1 keys], float32 [1 1 keys], float32 [1 a b c],"
-        "float32 [1 d e f], int32 [1], float32? [tokens half], float32? [tokens half]"
-        "-> float32 [1 1 queries], float32 [1 a b c], float32 [1 d e f]"
+        "float32 [1 tokens queries], float32 [1 tokens keys], float32 [1 tokens keys],"
+        "float32 [1 a b c], float32 [1 d e f], int32 [tokens], float32? [length half],"
+        "float32? [length half] -> float32 [1 tokens queries], float32 [1 a b c], float32 [1 d e f]"
     )
     returns_tuple = True
 
@@ -78,18 +79,23 @@ class CachedAttention(Operator):
         caches = ((3, keys), (~1, keys), (4, values), (~2, values))
         return [pin_operand(operand, order) for operand, order in caches]
 
+    def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
+        return (operand, axis) in {(0, 1), (1, 1), (2, 1), (~0, 1), (5, 0)}
+
     def emit(self, g: Builder, ys: tuple[View, ...], *xs: View) -> tuple[Value, ...]:
         queries, keys, values, key_cache, value_cache, position, *rotation = xs
         depth = key_cache.shape[-1]
-        total = g.Add(position, g.constant(np.ones(1, np.int32)))
+        several = queries.tensor.symbols or queries.shape[1] > 1
+        last = g.ReduceMax(position, keepdims=1) if several else position
+        total = g.Add(last, g.constant(np.ones(1, np.int32)))
         return g.node_outputs(
             "GroupQueryAttention",
             3,
-            *(queries, keys, values, key_cache, value_cache, position),
+            *(queries, keys, values, key_cache, value_cache, last),
             total,
             *rotation,
             domain=_DOMAIN,
-            num_heads=prod(queries.shape) // depth,
+            num_heads=queries.shape[-1] // depth,
             kv_num_heads=key_cache.shape[1],
             scale=float(self.options.scale),
             local_window_size=int(self.options.get("window", 0)) or None,

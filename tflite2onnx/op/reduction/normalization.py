@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 import numpy as np
@@ -44,6 +44,9 @@ class Normalization(AnySizes):
             return label == names or {*label[-count:]} == reduced
 
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else tuple(self.options.axes)
 
     def emit(
         self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None
@@ -131,6 +134,9 @@ class RmsNormalization(DynamicShape):
             return label[-1] == names[-1]
 
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
+
+    def mixed_axes(self, operand: int) -> Collection[int] | None:
+        return None if operand else (-1,)
 
     def emit(self, g: Builder, y: View, x: View, scale: View) -> Value:
         epsilon = float(self.options.epsilon)

@@ -89,7 +89,8 @@ def add_batch(
     """
     moved = set[Tensor]()
     while True:
-        batching = _Batching(graph, operator_of, words, same, moved)
+        shared = find_shared_states(graph)
+        batching = Batching(graph, operator_of, words, same, shared, moved)
         try:
             return batching.make_graph()
         except MixedSamplesError:
@@ -99,8 +100,8 @@ def add_batch(
             moved.add(reshaped)
 
 
-class _Batching:
-    """A walk over a graph for one sample that makes the operators for a batch."""
+class Batching:
+    """A walk over a graph for one sample; `shared` inputs, and their next states, have none."""
 
     def __init__(
         self,
@@ -108,11 +109,11 @@ class _Batching:
         operator_of: OperatorOf,
         words: Mapping[str, str],
         same: Mapping[Dimension, Dim],
-        moved: Collection[Tensor],
+        shared: Mapping[Tensor, Tensor],
+        moved: Collection[Tensor] = (),
     ) -> None:
         self._graph, self._operator_of = graph, operator_of
-        shared = find_shared_states(graph)
-        self._following = shared.values()
+        self._following: Collection[Tensor] = shared.values()
         self._given = [
             t if t in shared or has_batch_axis(t) else add_first_axis(t) for t in graph.inputs
         ]

@@ -49,6 +49,7 @@ class BatchBuilder:
         places: where the samples are, by tensor; tensors that are the same for all samples have no
             place.
         walk: infers shapes, with a symbol for the number of samples.
+        count: the number of samples, as a list of one.
 
     `opened` are the other dynamic sizes of the inputs, `same` are dimensions that replace others.
     Inputs in `shared` are the same for all samples.
@@ -71,7 +72,7 @@ class BatchBuilder:
         self._operator_of = operator_of
         self.ops: list[Op] = []
         self.places = dict.fromkeys(batched, Place(0))
-        self._count = self._count_samples(inputs[0])
+        self.count = self._count_samples(batched[0])
 
     def shape_of(self, tensor: Tensor) -> Sizes:
         """Return the shape of a tensor for the batch, whose sizes may be dimensions."""
@@ -161,7 +162,7 @@ class BatchBuilder:
 
     def reshape_batch(self, x: Tensor, shape: Sequence[Dim], y: Tensor) -> Tensor:
         """Reshape a tensor with all samples."""
-        return self._add("RESHAPE", [x, self.list_sizes(shape, rest=True)], y)
+        return self.add("RESHAPE", [x, self.list_sizes(shape, rest=True)], y)
 
     def move_samples(self, x: Tensor, place: Place) -> Tensor:
         """Return x with the samples in another place."""
@@ -183,7 +184,7 @@ class BatchBuilder:
                 make_tensor(x, _drop_samples((low, *each, rest))) for each in (pair, pair[::-1])
             )
             self.reshape_batch(x, (low, *pair, rest), parts)
-            x = self._add("TRANSPOSE", [parts, make_list([0, 2, 1, 3])], turned)
+            x = self.add("TRANSPOSE", [parts, make_list([0, 2, 1, 3])], turned)
         y = make_tensor(x, sample) if y is None else y
         self.places[y] = place
         return self.reshape_batch(x, join_samples(sample, place), y)
@@ -204,7 +205,7 @@ class BatchBuilder:
         else:
             wide = whole
         y = make_tensor(x, _drop_samples(wide))
-        self._add("BROADCAST_TO", [x, self.list_sizes(wide, rest=False)], y)
+        self.add("BROADCAST_TO", [x, self.list_sizes(wide, rest=False)], y)
         if wide != whole:
             y = self.reshape_batch(y, whole, make_tensor(y, sample))
         self.places[y] = place
@@ -234,9 +235,10 @@ class BatchBuilder:
         ]
         lists = [part if isinstance(part, Tensor) else make_list([part]) for part in parts]
         y = Tensor("sizes", (len(sizes),), DType.INT32)
-        return self._add("CONCATENATION", lists, y, axis=0)
+        return self.add("CONCATENATION", lists, y, axis=0)
 
-    def _add(self, code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Tensor:
+    def add(self, code: str, inputs: Sequence[Tensor], y: Tensor, **options: object) -> Tensor:
+        """Add an operator, and return its output."""
         self.emit(make_op(code, inputs, y, **options))
         return y
 
@@ -250,9 +252,9 @@ class BatchBuilder:
     def _multiply_count(self, times: Dim) -> Tensor:
         """Return the number of samples, multiplied by a number, as a list of one."""
         if times == 1:
-            return self._count
+            return self.count
         y = Tensor("batch", (1,), DType.INT32)
-        return self._add("MUL", [self._count, make_list([times])], y)
+        return self.add("MUL", [self.count, make_list([times])], y)
 
 
 def _drop_samples(shape: Sequence[Dim]) -> Sizes:

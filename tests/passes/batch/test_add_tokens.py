@@ -1,0 +1,76 @@
+"""passes/batch/add_tokens.py: a decoder of one token computes several tokens, or is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.graph_text import parse_graph
+from tflite2onnx.graph_text import write_graph
+from tflite2onnx.op import operator_for
+from tflite2onnx.passes.batch.add_tokens import add_tokens
+from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
+from tflite2onnx.passes.patterns.attention.read_caches import read_caches
+
+STEP = """
+    inputs id: int32[1,1], at: int32[1,1], keys: float32[1,6,2,8], values: float32[1,6,2,8]
+    ids: int32[1] = RESHAPE(id, [1])
+    rows: float32[1,16] = EMBEDDING_LOOKUP(ids, float32[4,16])
+    heads: float32[1,1,2,8] = RESHAPE(rows, [1, 1, 2, 8])
+    first: int32[1] = RESHAPE(at, [1])
+    place: int32[4] = CONCATENATION([0], first, [0], [0], axis=0)
+    ks: float32[1,6,2,8] = DYNAMIC_UPDATE_SLICE(keys, heads, place)
+    vs: float32[1,6,2,8] = DYNAMIC_UPDATE_SLICE(values, heads, place)
+    queries: float32[2,1,8] = RESHAPE(heads, [2, 1, 8])
+    k3: float32[6,2,8] = RESHAPE(ks, [6, 2, 8])
+    km: float32[2,6,8] = TRANSPOSE(k3, [1, 0, 2])
+    product: float32[2,1,6] = BATCH_MATMUL(queries, km, adj_x=False, adj_y=True)
+    seen: bool[6] = LESS_EQUAL([0, 1, 2, 3, 4, 5], first)
+    mask: float32[6] = SELECT_V2(seen, [0.0], [-1e9])
+    added: float32[2,1,6] = ADD(product, mask)
+    weights: float32[2,1,6] = SOFTMAX(added)
+    v3: float32[6,2,8] = RESHAPE(vs, [6, 2, 8])
+    vm: float32[2,6,8] = TRANSPOSE(v3, [1, 0, 2])
+    y: float32[2,1,8] = BATCH_MATMUL(weights, vm, adj_x=False, adj_y=False)
+    flat: float32[1,16] = RESHAPE(y, [1, 16])
+    logits: float32[1,4] = FULLY_CONNECTED(flat, float32[4,16], keep_num_dims=False)
+    return logits, ks, vs
+"""
+
+
+def _add(text: str) -> str:
+    graph = parse_graph(text)
+    caches = dict(zip(graph.inputs[2:], graph.outputs[1:], strict=True))
+    wanted = dict.fromkeys((*caches, *caches.values()), (0, 2, 1, 3))
+    changed = read_caches(graph, wanted)
+    return write_graph(add_tokens(changed, operator_for, caches, graph.outputs[0]))
+
+
+def test_after() -> None:
+    """Attention reads the tokens in its second axis; the product reads the last token."""
+    text = _add(STEP)
+    assert text.startswith("inputs %0: int32[1,1], %1: int32[1,1], %2: float32[1,6,2,8]")
+    assert "%15: float32[1,1,16] = RESHAPE(%11, [1, -1, 16])" in text
+    assert "CACHED_ATTENTION(%15, %16, %17, %2, %3, %14," in text
+    assert (
+        """
+%23: int32[1] = SUB(%7, [1])
+%24: float32[1,16] = GATHER(%22, %23)
+%25: float32[1,4] = FULLY_CONNECTED(%24, float32[4,16])
+return %25, %19, %20"""
+        in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("LESS_EQUAL", "LESS", "mixes samples"),  # attention of another mask stays as it is
+        ("FULLY_CONNECTED(flat, float32[4,16], keep_num_dims=False)", "ADD(flat, flat)", "product"),
+        ("id: int32[1,1]", "id: int32[1]", "one number"),
+    ],
+)
+def test_other_decoders(old: str, new: str, reason: str) -> None:
+    text = STEP.replace(old, new)
+    assert text != STEP
+    with pytest.raises(MixedSamplesError, match=reason):
+        _add(text)

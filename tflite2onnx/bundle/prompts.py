@@ -1,0 +1,61 @@
+"""A decoder of one token as a decoder of prompts, whose tokens are computed at once."""
+
+from __future__ import annotations
+
+from tflite2onnx.bundle.genai import TARGET, Decoder
+from tflite2onnx.conversion import check_sizes, normalise, remember_operators, with_file_sizes
+from tflite2onnx.errors import ConversionError
+from tflite2onnx.graph import Graph
+from tflite2onnx.options import ConversionOptions
+from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
+from tflite2onnx.passes.batch.add_tokens import add_tokens
+from tflite2onnx.passes.cut_graph import cut_model
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.resize_inputs import resize_inputs
+from tflite2onnx.signatures import find_signature
+from tflite2onnx.tensor import Tensor
+
+_SIZE = "tokens"  # the name of the number of tokens
+
+
+def take_prompts(decoder: Decoder) -> Decoder:
+    """Return a decoder whose tokens and positions are [1, tokens], in place of [1, 1].
+
+    The logits are those of the last token. The decoder stays as it is unless the attention of all
+    layers is recognised, and nothing else depends on the tokens before.
+    """
+    model, key = decoder.model, decoder.signature
+    options = ConversionOptions(target=TARGET, **decoder.options).with_target()
+    index, signature = find_signature(model, key)
+    if signature is None:
+        return decoder
+    old = model.graphs[index]
+    operator_of = remember_operators(options)
+    try:
+        whole = apply_passes(MODEL_PASSES, cut_model(model, index, None, None))
+        graph = inline_subgraphs(whole, index)
+        graph = apply_passes(list_entry_point_passes(whole, index, operator_of), graph)
+        normal, _, _ = normalise(with_file_sizes(graph, operator_of).graph, options)
+        ends = _pair(old, normal)
+        caches = {ends[each.source]: ends[each.target] for each in decoder.caches}
+        made = add_tokens(normal, operator_of, caches, ends[decoder.logits])
+        shapes = {t.name: (1, _SIZE) for t in made.inputs if t.dynamic_axes}
+        check_sizes(*resize_inputs(made, shapes), operator_of)
+    except ConversionError:
+        return decoder
+    ends = _pair(old, made)
+    inputs = {name: ends[t] for name, t in signature.inputs.items()}
+    outputs = {name: ends[t] for name, t in signature.outputs.items()}
+    graphs = (*model.graphs[:index], made, *model.graphs[index + 1 :])
+    signatures = (signature._replace(inputs=inputs, outputs=outputs),)
+    return decoder._replace(
+        model=model._replace(graphs=graphs, signatures=signatures),
+        options={**decoder.options, "shapes": shapes},
+        takes_prompts=True,
+    )
+
+
+def _pair(old: Graph, new: Graph) -> dict[Tensor, Tensor]:
+    """Return the inputs and outputs of a graph by those of the graph of which it was made."""
+    pairs = zip((*old.inputs, *old.outputs), (*new.inputs, *new.outputs), strict=True)
+    return dict(pairs)

@@ -1,0 +1,111 @@
+"""Compute several tokens at once with a decoder of one token.
+
+All that a decoder computes of a token depends on no other token but CACHED_ATTENTION, which reads
+the keys and values of the tokens before it from the caches. So the tokens of a prompt are the
+samples of a batch. Attention writes their keys and values into the caches, and each token sees the
+ones before it, whether they are in the caches or beside it.
+
+The scores of the next token are those of the last token. They are computed of this token alone:
+the product with the table of all tokens takes a large part of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.passes.batch.add_batch import Batching
+from tflite2onnx.passes.batch.batch_builder import make_list, make_op, make_tensor, require_input
+from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
+from tflite2onnx.passes.batch.places import Place
+from tflite2onnx.passes.shape_walk import OperatorOf
+from tflite2onnx.tensor import DType, Tensor
+
+# The inputs of CACHED_ATTENTION: queries, keys and values, then caches, and the position.
+_TOKENS, _POSITION = 3, 5
+
+
+def add_tokens(
+    graph: Graph, operator_of: OperatorOf, caches: Mapping[Tensor, Tensor], scores: Tensor
+) -> Graph:
+    """Return a decoder of any number of tokens that follow each other.
+
+    Its inputs are [1, tokens], where those of the graph are [1, 1]. `caches` are the inputs and
+    outputs that are the same for all tokens. The output `scores` has those of the last token.
+
+    Raises:
+        MixedSamplesError: tokens depend on each other in another way than by CACHED_ATTENTION.
+    """
+    made = _Tokens(graph, operator_of, caches, scores).make_graph()
+    rows = [t for t in made.inputs if t not in caches]
+    if any(t.shape != (1, 1) for t in rows):
+        raise MixedSamplesError(f"{rows[0].name} must be one number")
+    given = {t: replace(t, shape_signature=(1, -1)) for t in rows}
+    inner = {t: replace(t, name=f"{t.name}/rows") for t in rows}
+    turned = [make_op("RESHAPE", [given[t], make_list([-1, 1])], inner[t]) for t in rows]
+    ops = (*turned, *(op.with_inputs(inner) for op in made.ops))
+    inputs = tuple(given.get(t, t) for t in made.inputs)
+    tensors = dict.fromkeys(t for op in ops for t in (*op.present, *op.outputs))
+    return replace(made, inputs=inputs, ops=ops, tensors=(*dict.fromkeys((*inputs, *tensors)),))
+
+
+class _Tokens(Batching):
+    """A walk over a decoder of one token."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        operator_of: OperatorOf,
+        caches: Mapping[Tensor, Tensor],
+        scores: Tensor,
+    ) -> None:
+        super().__init__(graph, operator_of, {}, {}, caches)
+        self._following = {*caches.values(), scores}
+        self._product = _find_product(scores, graph)
+
+    def _add_op(self, op: Op) -> None:
+        """Add an operator of the decoder, for several tokens."""
+        if op.is_builtin("CACHED_ATTENTION"):
+            self._attend(op)
+        elif op.outputs[0] is self._product:
+            x = require_input(op)
+            super()._add_op(op.with_inputs({x: self._take_last(x)}))
+        else:
+            super()._add_op(op)
+
+    def _attend(self, op: Op) -> None:
+        """Add attention; the tokens are the second axis of queries, keys and values."""
+        position = require_input(op, _POSITION)
+        tokens = [require_input(op, i) for i in range(_TOKENS)]
+        if any(t not in self._places for t in (*tokens, position)):
+            raise MixedSamplesError("attention must depend on the tokens", op.place)
+        rows = {t: self._builder.move_samples(t, Place(1)) for t in tokens}
+        self._builder.emit(op.with_inputs(rows))
+        self._places[op.outputs[0]] = Place(1)
+
+    def _take_last(self, x: Tensor) -> Tensor:
+        """Return the last token of a tensor."""
+        axis = self._places[x].axis
+        if self._builder.sample_of(x)[axis] != 1:
+            raise MixedSamplesError(f"{x.name} must have the tokens in an axis")
+        last = Tensor("last", (1,), DType.INT32)
+        self._builder.add("SUB", [self._builder.count, make_list([1])], last)
+        sample = make_tensor(x, self._builder.sample_of(x))
+        return self._builder.add("GATHER", [x, last], sample, axis=axis, batch_dims=0)
+
+
+def _find_product(scores: Tensor, graph: Graph) -> Tensor:
+    """Return the product of matrices of which the scores are computed, and of nothing else.
+
+    Raises:
+        MixedSamplesError: there is none.
+    """
+    while True:
+        op = graph.producers.find(scores)
+        sources = [t for t in op.present if not t.is_constant]
+        if op.is_builtin("FULLY_CONNECTED", "BATCH_MATMUL") and op.operand(0) in sources:
+            return scores
+        if len(sources) != 1 or op.graphs:
+            raise MixedSamplesError(f"{scores.name} must be a product with the table of tokens")
+        (scores,) = sources
