@@ -162,6 +162,21 @@ def test_readers_of_the_same_weights_share_them() -> None:
         assert count_optimized_nodes(each)["QGemm"] == 2
 
 
+def test_large_weights_have_an_if_for_each_megabyte() -> None:
+    """ONNX Runtime holds the weights of one If several times while it loads the model."""
+    m = Build()
+    x = m.input([2, 64], **ROWS)
+    for name, count in (("a", 9000), ("b", 9000), ("c", 3000), ("d", 3000)):
+        weights = GENERATOR.integers(-127, 127, (count, 64), np.int8, endpoint=True)
+        y = m.tensor([2, count], **{**ROWS, "scale": 0.2})
+        m.output(*m.op("FULLY_CONNECTED", [x, m.constant(weights, scale=0.01, name=name)], [y]))
+    model = check(m.bytes(), steps=1).model
+    outputs = [len(n.output) for n in model.graph.node if n.op_type == "If"]
+    assert sorted(outputs) == [1, 3]
+    for each in (model, assume_saturation(model)):
+        assert count_optimized_nodes(each)["QGemm"] == 4
+
+
 def test_a_loop_has_its_own_if() -> None:
     """Only nodes of one graph are fused: the weights of a body are chosen in the body."""
     m = Build()

