@@ -167,7 +167,11 @@ class Reshape(Movement, Foldable):
             return [Frame({i: _IMAGE}, _IMAGE, _CHANNELS_FIRST, semantic=True) for i in (0, ~0)]
         source, target = match_dynamic_reshape_axes(self.input(0).sizes, self.output.sizes)
         names = tuple(dict.fromkeys(_merge_names(source, target)))
-        return [Frame({0: source, ~0: target}, names)]
+
+        def is_legal(label: Axes) -> bool:
+            return label[-1] == names[-1] or not self.options.get("keeps_last")
+
+        return [Frame({0: source, ~0: target}, names, legal=is_legal)]
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
         if self.options.get("joins_columns"):

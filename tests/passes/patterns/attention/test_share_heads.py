@@ -8,6 +8,7 @@ from tests.support import check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
+from tflite2onnx.op import operator_for
 from tflite2onnx.passes.patterns.attention.share_heads import share_heads
 
 # A step of one token, with keys and values [batch, tokens, heads, depth], as litert-torch has it.
@@ -66,6 +67,19 @@ def test_results() -> None:
     nodes = count_optimized_nodes(convert(data).model)
     assert nodes["FusedMatMul"] == 2
     assert not {"Expand", "Transpose"} & nodes.keys()
+
+
+def test_places_of_transposes() -> None:
+    """The RESHAPE of a cache may move its heads; the TRANSPOSE behind it moves its last axis."""
+    graph = share_heads(parse_graph(STEP))
+    kept = [op for op in graph.ops if op.options.get("keeps_last")]
+    assert len(kept) == 2
+    for op in kept:
+        (frame,) = operator_for(op).frames()
+        tokens, heads, depth = frame.names[-3:]
+        rest = frame.names[:-3]
+        assert frame.allows((*rest, heads, tokens, depth))
+        assert not frame.allows((*rest, heads, depth, tokens))
 
 
 # Keys and values [batch, heads, tokens, depth], and several tokens.

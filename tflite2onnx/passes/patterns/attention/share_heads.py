@@ -19,8 +19,8 @@ A BATCH_MATMUL is replaced if
 3. all tensors are float32 and have fixed sizes.
 
 A TRANSPOSE that moves the heads of the keys gets three axes: ONNX Runtime's MatMul reads what a
-Transpose of three axes returns without a copy. `fuse_attention` recognises other attention; a step
-of one token has no TRANSPOSE of the queries.
+Transpose of three axes returns without a copy. So the RESHAPE before it keeps the last axis.
+`fuse_attention` recognises other attention; a step of one token has no TRANSPOSE of the queries.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
     moved = _find_moved(heads, graph)
     if not moved or tuple(moved.sizes[i] for i in moved.order) != shape:
         return rw.reshape(heads, shape, like=heads, name="heads")
-    flat = rw.reshape(moved.x, moved.sizes, like=moved.x, name="heads")
+    flat = rw.op(
+        "RESHAPE", moved.x, like=moved.x, name="heads",
+        shape=moved.sizes, new_shape=moved.sizes, keeps_last=True,
+    )  # fmt: skip
     order = int32_constant("order", moved.order)
     return rw.op("TRANSPOSE", flat, order, like=heads, name="moved", shape=shape)
 
