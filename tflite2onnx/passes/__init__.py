@@ -145,7 +145,7 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     # Before the normalizations between two RESHAPE.
     apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
     apply_if_valid("MEAN", "patterns.normalizations.fuse_normalizations"),
-    apply_if_valid("RSQRT SQRT", "patterns.normalizations.fuse_rms_normalizations"),
+    apply_if_valid("RSQRT SQRT POW", "patterns.normalizations.fuse_rms_normalizations"),
     # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
     apply_if_valid("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
     # Convolutions of the rows of an image, in a batch of all rows.

@@ -41,6 +41,13 @@ def divide_by_root(m: Spelled, x: Tensor) -> Tensor:
     return m.apply("DIV", x, m.apply("SQRT", add_epsilon(m, m.mean(squares))))
 
 
+def raise_mean(m: Spelled, x: Tensor) -> Tensor:
+    """As Gemma 3n has it."""
+    shifted = add_epsilon(m, m.mean(m.apply("MUL", x, x)))
+    factor = m.apply("POW", shifted, m.constant(np.full((1, 1), -0.5, np.float32)))
+    return m.apply("MUL", m.apply("MUL", x, factor), m.vector(x.shape[-1], 0.5))
+
+
 def reshape_sum(m: Spelled, x: Tensor, code: str = "DIV") -> Tensor:
     """As ai-edge-torch writes it."""
     axes, shape = m.constant(np.array([len(x.shape) - 1], np.int32)), [*x.shape]
@@ -61,7 +68,10 @@ def with_activation(m: Spelled, x: Tensor) -> Tensor:
     return m.apply("MUL", x, factor, fused_activation_function="RELU")
 
 
-SPELLINGS = [scale_result, scale_factor, divide_by_root, reshape_sum, multiply_sum, with_activation]
+SPELLINGS = [
+    scale_result, scale_factor, divide_by_root, raise_mean, reshape_sum, multiply_sum,
+    with_activation,
+]  # fmt: skip
 
 
 def spell(spelling: Spelling, shape: list[int], axis: int = -1) -> bytes:

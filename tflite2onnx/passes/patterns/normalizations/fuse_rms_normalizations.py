@@ -5,7 +5,7 @@
 Language models contain them. They are replaced by RMS_NORMALIZATION, which no file contains, if
 
 1. x * x is MUL, SQUARE or POW; its mean is MEAN, or SUM multiplied by or divided by the number of
-   elements; the root is RSQRT or SQRT. RESHAPE may stand between these operators;
+   elements; the root is RSQRT, SQRT or POW. RESHAPE may stand between these operators;
 2. the mean is that along the last axis, of fixed size, and has the shape of x but for a last size
    of 1, at the root at the latest;
 3. all tensors are float32; epsilon is one number;
@@ -43,7 +43,7 @@ _MEAN = through(
     OneOf(("MEAN", _SQUARES, "axes#"), ("MUL", _SUM, "share#"), ("DIV", _SUM, "count#"))
 )
 _SHIFTED = through(("ADD", _MEAN, "epsilon#"))
-_INVERSE: Pattern = Named("root", ("RSQRT", _SHIFTED))
+_INVERSE: Pattern = Named("root", OneOf(("RSQRT", _SHIFTED), ("POW", _SHIFTED, -0.5)))
 _RATIO: Pattern = ("DIV", "x", Named("root", ("SQRT", _SHIFTED)))
 _NORMALIZED = OneOf(
     maybe("MUL", OneOf(("MUL", "x", _INVERSE), _RATIO), "scale#"),
