@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.support import run_signature
+from tests.support import Build, run_signature
 from tests.support.decoder import (
     DEPTH,
     HEADS,
@@ -112,6 +112,18 @@ def test_prompts(form: Mapping[str, Any], chunk: int) -> None:
     for want, got in zip([*wanted[chunk - 1 : -1 : chunk], wanted[-1]], found, strict=True):
         np.testing.assert_allclose(got, want, atol=1e-5)
     assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] > 1
+
+
+def test_a_decoder_without_operators() -> None:
+    """Inputs may be outputs: there is no attention, so tokens are computed one by one."""
+    m = Build()
+    inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
+    caches = {f"kv_cache_{kind}_0": m.input([1, 8, 2, 16]) for kind in "kv"}
+    logits = m.input([1, 1, 4])
+    m.output(*caches.values(), logits)
+    m.signature("decode", {**inputs, **caches}, {**caches, "logits": logits})
+    convert_bundle(bundle_of_signatures(m.bytes()), "out", target="genai")
+    assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] == 1
 
 
 def test_configuration() -> None:

@@ -68,7 +68,8 @@ class _Chains:
             return node
         if shape == self._shape(source) and result not in self._kept:
             self._equal[result] = source
-        if source is x:
+        # Inference of types would give a dynamic size another name.
+        if source is x or (-1 in shape and result not in self._types):
             return node
         return Node("Reshape", (source, make_ints(shape)), node.outputs, {})
 

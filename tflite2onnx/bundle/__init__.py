@@ -114,24 +114,27 @@ def convert_bundle(
             of them), or the folder cannot be written to.
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
-    results = convert_models(bundle, **options)
     parts = list_parts(bundle, options.get("signature"), options.get("target"))
+    results = convert_models(bundle, parts, **options)
     write_models(bundle, parts, results, folder, external_data)
     return results
 
 
-def convert_models(bundle: Bundle, **options: Any) -> dict[str, Result]:  # noqa: ANN401 - as above
-    """Return the conversion of every part of a bundle.
+def convert_models(
+    bundle: Bundle,
+    parts: Sequence[Part],
+    **options: Any,  # noqa: ANN401 - as above
+) -> dict[str, Result]:
+    """Return the conversion of every part of a bundle (`list_parts`).
 
     Raises:
-        BundleError: parts cannot be converted (the error names all of them), or two parts would
-            become one file.
+        BundleError: parts cannot be converted (the error names all of them).
     """
     given = ConversionOptions(**{key: each for key, each in options.items() if each is not None})
     results: dict[str, Result] = {}
     problems = []
     models: dict[str, Model] = {}
-    for part in list_parts(bundle, given.signature, given.target):
+    for part in parts:
         try:
             if part.decoder is not None:
                 chosen = replace(given, **part.decoder.options)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import BundleError
-from tflite2onnx.graph import Graph, Model, Op, Signature, copy_op
+from tflite2onnx.graph import NO_OP, Graph, Model, Op, Signature, copy_op
 from tflite2onnx.reader.containers.bundle import Bundle
 from tflite2onnx.signatures import CACHE
 from tflite2onnx.tensor import DType, Tensor
@@ -179,7 +179,7 @@ def _guess_axis(cache: Tensor, kind: str, length: int | None) -> int:
 
 def _compute_inputs(graph: Graph, positions: Tensor, mask: Tensor | None) -> tuple[Graph, Tensor]:
     """Return a graph that computes positions and the mask of one input, and this input."""
-    near = graph.ops[0]
+    near = next(iter(graph.ops), NO_OP)
     given = Tensor(_NAMES["positions"], (1, 1), positions.dtype)
     ops = [copy_op(near, given, positions, resizes=False)]
     if mask is not None:

@@ -293,7 +293,7 @@ def _convert_bundle(
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
         pages.check_pages(options.report, parts)
-    results = convert_models(bundle, **_conversion_options(options))
+    results = convert_models(bundle, parts, **_conversion_options(options))
     judged = parts if options.verify or options.report is not None else ()
     reports = {}
     for part in judged:
