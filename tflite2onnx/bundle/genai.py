@@ -102,12 +102,12 @@ def prepare_decoder(name: str, model: Model, description: Mapping[str, Any]) -> 
         for names in (_TOKENS, _POSITIONS, _MASKS)
     )
     logits = signature.outputs.get("logits")
-    if others or tokens is None or positions is None or logits is None:
+    if others or tokens is None or positions is None or logits is None or not logits.rank:
         raise BundleError(
             f"onnxruntime-genai gives a decoder tokens, positions and caches, but {_SIGNATURE}"
             f" reads {', '.join(signature.inputs)} and returns {', '.join(signature.outputs)}"
         )
-    length = None if mask is None else mask.shape[-1]
+    length = None if mask is None else (0, *mask.shape)[-1]
     caches = _find_caches(signature, description, length)
     place = signature.subgraph
     graph, given = _compute_inputs(model.graphs[place], positions, mask)

@@ -158,7 +158,8 @@ class _Replacer:
 
     def _make_table(self, angle: Tensor | None, positions: Positions) -> Tensor | None:
         """Return a constant with the rows of cosines or sines of all positions."""
-        rows = None if angle is None else positions.analyze(angle, _stack)
+        # Layers reshape the same angles.
+        rows = None if angle is None else positions.analyze(_strip(angle, self._graph), _stack)
         if angle is None or rows is None or rows.dtype != np.float32:
             return None
         # Layers have equal tables, which are stored once.
