@@ -126,6 +126,26 @@ def test_a_decoder_without_operators() -> None:
     assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] == 1
 
 
+@pytest.mark.parametrize(
+    ("mask", "logits", "reason"),
+    [
+        ([], [1, 1, 4], "the cache kv_cache_k_0 must be"),
+        ([1, 1, 1, 8], [], "gives a decoder tokens"),
+    ],
+)
+def test_scalars_of_a_damaged_file(mask: list[int], logits: list[int], reason: str) -> None:
+    """A mask or logits without axes are refused."""
+    m = Build()
+    inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
+    caches = {f"kv_cache_{kind}_0": m.input([1, 8, 2, 16]) for kind in "kv"}
+    (scores,) = m.op("ABS", [m.input(logits)], [logits])
+    m.output(*caches.values(), scores)
+    inputs = {**inputs, **caches, "mask": m.input(mask)}
+    m.signature("decode", inputs, {**caches, "logits": scores})
+    with pytest.raises(BundleError, match=reason):
+        convert_bundle(bundle_of_signatures(m.bytes()), "out", target="genai")
+
+
 def test_configuration() -> None:
     """The metadata of a container become genai_config.json and tokenizer_config.json."""
     data = build_language_model(build_decoder(), model_part(chain("ABS"), "vision_encoder"))
