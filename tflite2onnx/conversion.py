@@ -63,6 +63,7 @@ from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.patterns.attention.read_caches import read_caches
 from tflite2onnx.passes.quantization.change_io_types import change_io_types
+from tflite2onnx.passes.quantization.join_windows import join_windows
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
@@ -368,11 +369,14 @@ def _normalise_plan_emit(
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
+    quantizes = options.quantization == "qdq" and options.dynamic_range == "quantized"
+    # Scales for rows and for channels need opset 13.
+    has_axes = options.opset is None or options.opset >= _AXES
     if options.forms == "fastest":
+        if quantizes and has_axes:
+            normal = join_windows(normal)
         normal = _choose_fastest_forms(normal, wanted, options)
-    if options.quantization == "qdq" and options.dynamic_range == "quantized":
-        # Scales for rows and for channels need opset 13.
-        has_axes = options.opset is None or options.opset >= _AXES
+    if quantizes:
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes)
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))

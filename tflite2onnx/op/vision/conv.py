@@ -204,9 +204,8 @@ class Conv2D(Convolution):
         windows = window.gather(g, padded, size, y.tensor.shape[1:3])
         columns = w.in_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
         images = replace(rows, integers=windows)
-        return multiply_images(
-            g, images, w, columns, None if b is None else b.value, y.tensor.shape[2]
-        )
+        bias = None if b is None or self.options.get("adds_no_bias") else b.value
+        return multiply_images(g, images, w, columns, bias, y.tensor.shape[2])
 
     @cached_property
     def quantization(self) -> Product:

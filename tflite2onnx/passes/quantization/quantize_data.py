@@ -75,7 +75,7 @@ class _Quantizer:
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
         converter = self._converters.get(op)
-        if converter is None:
+        if converter is None or "quantizes_data" in op.options:
             return [op]
         if isinstance(converter, TransposeConv) and self._fastest:
             made = convolve_transposed(op, converter)
