@@ -149,21 +149,19 @@ def multiply_images(
     weights, [channels, outputs]. The product is one of integers: it is not made with a bias of one
     axis, of which ONNX Runtime makes Gemm.
 
-    Of one image, ONNX Runtime adds a bias that it has expanded to the `width` of the images in 0.3
-    to 0.5 of the time, because each step of its loop adds one row in place of one pixel.
+    ONNX Runtime adds a bias that is expanded to the `width` of the images in 0.3 to 0.5 of the
+    time, because each step of its loop adds one row in place of one pixel.
     """
-    wide = (1, 1, 1, -1)
+    shape, line = (1, 1, 1, -1), g.ints([1, 1, width, 1])
     if x.is_one:
         product = g.MatMul(x.dequantize(g), columns)
-        if bias is None:
-            return product
-        return g.Add(product, g.Expand(g.reshape(bias, wide), g.ints([1, 1, width, 1])))
-    scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
-    product = g.Mul(multiply_integers(g, x, columns), scale)
-    if x.offsets is not None:
-        bias = g.Gemm(_scale_offsets(g, x), g.constant(_sum_columns(weights, 0)), bias)
-        wide = (-1, 1, 1, weights.tensor.shape[0])
-    return product if bias is None else g.Add(product, g.reshape(bias, wide))
+    else:
+        scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
+        product = g.Mul(multiply_integers(g, x, columns), scale)
+        if x.offsets is not None:
+            bias = g.Gemm(_scale_offsets(g, x), g.constant(_sum_columns(weights, 0)), bias)
+            shape = (-1, 1, 1, weights.tensor.shape[0])
+    return product if bias is None else g.Add(product, g.Expand(g.reshape(bias, shape), line))
 
 
 def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
