@@ -235,14 +235,18 @@ class Conv2D(Convolution):
 
     @property
     def gains_from_integers(self) -> bool:
-        """Whether a product of integers is faster than a convolution of floats.
+        """Whether a product of integers is faster than a convolution of floats."""
+        return self.is_worthwhile(LEAST_PER_NUMBER)
 
-        docs/quantization.md has the measured times.
+    def is_worthwhile(self, least: int) -> bool:
+        """Return whether the time of a product of integers is that of `least` multiplications.
+
+        So many are there for each number. docs/quantization.md has the measured times.
         """
         x, filters = self.input(0), self.sizes(1)
         channels, outputs = filters["I"], -(-filters["O"] // _BLOCK) * _BLOCK
         products = filters["H"] * filters["W"] * channels * outputs
-        if products < LEAST_PER_NUMBER * (channels + outputs):
+        if products < least * (channels + outputs):
             return False
         if self.quantizes_pixels:
             return True
