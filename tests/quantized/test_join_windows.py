@@ -13,12 +13,14 @@ from tests.quantized.test_rounded import types
 from tests.support import check
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.op.vision import conv
+from tflite2onnx.passes.quantization import join_windows
 
 
 @pytest.fixture(autouse=True)
 def _multiply_integers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Multiply integers in small images too."""
+    """Multiply integers and join windows in small images too."""
     monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
+    monkeypatch.setattr(join_windows, "_NODE", 0)
 
 
 def layer(
