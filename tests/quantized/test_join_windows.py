@@ -88,3 +88,13 @@ def test_real_data_are_not_joined() -> None:
     data = hybrid(layer((5, 8), (3, 3), (5, 8)), "int8", per_channel=True)
     result = tflite2onnx.convert(data, dynamic_range="float")
     assert "MatMul" not in types(result)
+
+
+def test_small_images_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes that it takes to join windows would take longer than the windows."""
+    monkeypatch.undo()
+    monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
+    shape = layer((3, 4), (3, 3), (3, 4), filters=16)
+    data = hybrid(shape, "int8", per_channel=True)
+    result = check(data, inputs=extremes(shape, asymmetric=True), default_kernels=True)
+    assert (9 * 64, 16) in {tuple(i.dims) for i in result.model.graph.initializer}

@@ -55,8 +55,8 @@ _PIXELS = (1, 2, 4, 8)  # that are made at once
 _FILTERS = 16  # are computed together
 _LEAST_GAIN = 0.95
 # ns for each byte that is copied, for each sum and for each node, and products in a ns with VNNI
-# and without. For 46 layers, of which the table above has some, the form that they choose takes 1.03
-# of the time of the best one in the mean, and never more than the form of one pixel.
+# and without. For 46 layers, some of which are in the table above, the chosen form takes 1.03
+# of the time of the best form in the mean, and never more than the form of one pixel.
 _COPIED, _SUM, _NODE, _VNNI, _NO_VNNI = 0.065, 0.5, 1500, 600, 215
 
 
