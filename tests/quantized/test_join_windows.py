@@ -98,3 +98,12 @@ def test_small_images_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     data = hybrid(shape, "int8", per_channel=True)
     result = check(data, inputs=extremes(shape, asymmetric=True), default_kernels=True)
     assert (9 * 64, 16) in {tuple(i.dims) for i in result.model.graph.initializer}
+
+
+@pytest.mark.parametrize("filters", [3, 16])
+def test_dynamic_batch(filters: int) -> None:
+    shape = layer((5, 8), (3, 3), (5, 8), filters=filters, batch=3)
+    data = hybrid(shape, "int8", per_channel=True)
+    inputs, sizes = extremes(shape, asymmetric=True), {"tensor_2": ["batch", 5, 8, 64]}
+    result = check(data, inputs=inputs, shapes=sizes, default_kernels=True, random_layouts=())
+    assert ("Slice" in types(result)) == (filters == 3)
