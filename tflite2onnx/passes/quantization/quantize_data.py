@@ -10,8 +10,9 @@ Which data have one scale follows from the kernel (docs/quantization.md, "Dynami
 4. other convolutions get "images" if the graph has no other convolution of single pixels: they
    multiply the numbers that the integers stand for.
 
-The integers of positive data have the zero point 0, and negative numbers become 0 as well. So an
-activation RELU goes if only products of 1 read its output.
+The integers of several positive pixels have the zero point 0, and negative numbers become 0 as
+well. So an activation RELU goes if only products of 1 read its output. One pixel is quantized by
+DynamicQuantizeLinear, whose zero point follows from the data.
 
 The data of other convolutions of single pixels stay as they are, because the passes over the data
 that would round them take longer than the convolution. A network with one of them differs from
@@ -82,6 +83,7 @@ class _Quantizer:
             if op.activation == "RELU"
             for tensor in op.outputs
             if products and self._graph.readers.are_among(products, tensor)
+            if tensor.symbols or tensor.elements > tensor.shape[-1]
         }
 
     def _multiplies_pixels(self, converter: Convolution) -> bool:
