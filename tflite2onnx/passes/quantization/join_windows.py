@@ -25,8 +25,8 @@ A convolution is replaced if
 
 1. a product of integers computes it (`Conv2D.gains_from_integers`), with zero points of the data;
 2. its window has several columns, its filters have the zero point 0, and it has no dilations;
-3. `_estimate_time` expects a shorter time on the whole. Windows of one row need a stride of 1 from
-   row to row.
+3. `_estimate_time` expects a shorter time on the whole, and the filters do not grow by more than
+   `_MOST`. Windows of one row need a stride of 1 from row to row.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from tflite2onnx.tensor import DType, Tensor
 _PIXELS = (1, 2, 4, 8)  # that are made at once
 _FILTERS = 16  # are computed together
 _LEAST_GAIN = 0.95
+_MOST = 1 << 16  # bytes by which filters may grow: the file must not grow much
 # ns for each byte that is copied, for each sum and for each node, and products in a ns with VNNI
 # and without. For 46 layers, some of which are in the table above, the chosen form takes 1.03
 # of the time of the best form in the mean, and never more than the form of one pixel.
@@ -86,7 +87,7 @@ def _join_windows(op: Op) -> list[Op]:
     forms = [
         _Form(pixels, splits_rows)
         for pixels in _PIXELS
-        if width % pixels == 0
+        if width % pixels == 0 and _count_bytes(pixels, converter) <= _MOST
         for splits_rows in (False, True)
         if not splits_rows or window.strides[0] == 1 < window.kernel[0]
     ]
@@ -114,7 +115,7 @@ def _estimate_time(form: _Form, converter: Conv2D) -> float:
     window, (_, height, width, outputs) = converter.window(), converter.output.shape
     rows, channels = window.pad_size(converter.image_sizes(0))[0], converter.sizes(1)["I"]
     columns = width // form.pixels
-    line = _count_columns(form, window) * channels
+    line = _count_columns(form.pixels, window) * channels
     copied, kernel_rows, filters = rows * columns * line, window.kernel[0], form.pixels * outputs
     nodes = 1 if form.pixels > 1 else 0
     if form.splits_rows:
@@ -127,9 +128,15 @@ def _estimate_time(form: _Form, converter: Conv2D) -> float:
     return cbrt((rest + products / _VNNI) ** 2 * (rest + products / _NO_VNNI))
 
 
-def _count_columns(form: _Form, window: Window) -> int:
+def _count_columns(pixels: int, window: Window) -> int:
     """Return how many columns of an image the windows of the pixels read together."""
-    return window.kernel[1] + window.strides[1] * (form.pixels - 1)
+    return window.kernel[1] + window.strides[1] * (pixels - 1)
+
+
+def _count_bytes(pixels: int, converter: Conv2D) -> int:
+    """Return by how many bytes the filters of several pixels are larger than those of one."""
+    elements, window = converter.input(1).elements, converter.window()
+    return elements * pixels * _count_columns(pixels, window) // window.kernel[1] - elements
 
 
 def _replace_convolution(op: Op, form: _Form, converter: Conv2D) -> list[Op]:
@@ -175,7 +182,7 @@ def _sum_rows(
 def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
     """Return the filters of each pixel; if rows are split, those of the first row first."""
     outputs, height, width, channels = w.shape
-    shape = (form.pixels, outputs, height, _count_columns(form, window), channels)
+    shape = (form.pixels, outputs, height, _count_columns(form.pixels, window), channels)
     filters = np.zeros(shape, w.dtype.numpy)
     for pixel in range(form.pixels):
         first = pixel * window.strides[1]
