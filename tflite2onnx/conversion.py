@@ -5,8 +5,8 @@
    graph that is converted; `MODEL_PASSES` over the whole model; `inline_subgraphs` makes one graph
    of an entry point, `resize_inputs` and `change_io_types` change its ends as the user wants, and
    `list_entry_point_passes` run over it.
-3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
-   the user wants the forms that are fastest in ONNX Runtime.
+3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `QUANTIZED_PASSES` and
+   `FASTEST_PASSES` if the user wants the forms that are fastest in ONNX Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
@@ -47,6 +47,7 @@ from tflite2onnx.passes import (
     FASTEST_PASSES,
     MODEL_PASSES,
     NORMALISING_PASSES,
+    QUANTIZED_PASSES,
     apply_passes,
     list_entry_point_passes,
 )
@@ -63,7 +64,6 @@ from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.patterns.attention.read_caches import read_caches
 from tflite2onnx.passes.quantization.change_io_types import change_io_types
-from tflite2onnx.passes.quantization.join_windows import join_windows
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
@@ -374,7 +374,7 @@ def _normalise_plan_emit(
     has_axes = options.opset is None or options.opset >= _AXES
     if options.forms == "fastest":
         if quantizes and has_axes:
-            normal = join_windows(normal)
+            normal = apply_passes(QUANTIZED_PASSES, normal)
         normal = _choose_fastest_forms(normal, wanted, options)
     if quantizes:
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes)

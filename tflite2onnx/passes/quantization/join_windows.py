@@ -40,6 +40,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.common.windows import Window
 from tflite2onnx.op.vision.conv import Conv2D
+from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     constant,
@@ -106,8 +107,9 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
         return False
     scales, bias = w.quantization, op.inputs[2] if op.inputs[2:] else None
     around_zero = scales is not None and not scales.zero_point.any()
-    constants = around_zero and bias is not None and bias.data is not None
-    return constants and converter.gains_from_integers
+    if not around_zero or bias is None or bias.data is None or not is_float(bias):
+        return False
+    return bias.elements == w.shape[0] and converter.gains_from_integers
 
 
 def _estimate_time(form: _Form, converter: Conv2D) -> float:
