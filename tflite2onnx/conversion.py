@@ -5,8 +5,8 @@
    graph that is converted; `MODEL_PASSES` over the whole model; `inline_subgraphs` makes one graph
    of an entry point, `resize_inputs` and `change_io_types` change its ends as the user wants, and
    `list_entry_point_passes` run over it.
-3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `QUANTIZED_PASSES` and
-   `FASTEST_PASSES` if the user wants the forms that are fastest in ONNX Runtime.
+3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`. If the user wants the
+   forms that are fastest in ONNX Runtime, `QUANTIZED_PASSES` and `FASTEST_PASSES` follow.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
