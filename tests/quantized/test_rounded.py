@@ -343,6 +343,25 @@ def test_single_pixels(
     assert "QuantizeLinear" not in types(canonical)
 
 
+@pytest.mark.parametrize("size", [(11, 17), (1, 1)])
+@pytest.mark.parametrize("is_read_twice", [False, True])
+def test_rectifiers_before_single_pixels(size: tuple[int, int], *, is_read_twice: bool) -> None:
+    """RELU goes if only pixels read it whose negative numbers become 0 in any case."""
+    shape, m, generator = [1, *size, 160], Build(), np.random.default_rng(3)
+    w = m.constant(
+        generator.integers(-127, 127, (160, 1, 1, 160), np.int8, endpoint=True),
+        scale=generator.uniform(0.01, 0.1, 160),
+    )
+    b, c = (m.constant(generator.standard_normal(160).astype(np.float32)) for _ in range(2))
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+    (x,) = m.op("ADD", [m.input(shape), c], [shape], fused_activation_function="RELU")
+    m.output(*m.op("CONV_2D", [x, w, b], [shape], **options))
+    if is_read_twice:
+        m.output(*m.op("NEG", [x], [shape]))
+    result = check(m.bytes(), inputs=[data(*shape)], default_kernels=True)
+    assert ("Relu" in types(result)) == (is_read_twice or size == (1, 1))
+
+
 def test_pixels_of_few_channels_are_real_numbers() -> None:
     """Quantizing the pixels would take longer than integers save.
 

@@ -56,7 +56,7 @@ def test_blocks_are_products_of_integers(shape: Shape, *, per_channel: bool) -> 
         layer((5, 7), (3, 3), (5, 7), stride=(1, 1)),
         layer((5, 7), (3, 3), (10, 7), stride=(2, 1)),
         layer((5, 7), (3, 3), (10, 14), channels=8),
-        layer((5, 7), (1, 1), (9, 13)),
+        layer((5, 7), (1, 1), (9, 13), channels=32),
     ],
     ids=lambda s: f"{s.x} {s.w} {s.y}",
 )

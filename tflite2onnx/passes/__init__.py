@@ -168,6 +168,13 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     eliminate_dead_operators,  # the passes above leave operators whose outputs nothing reads
 )
 
+# Before the passes below, if the float data of convolutions are quantized at run time: some of them
+# prefer other forms for the floats.
+QUANTIZED_PASSES: tuple[GraphPass, ...] = (
+    # ONNX Runtime copies the windows of convolutions by integers into matrices.
+    apply_if_valid("CONV_2D", "quantization.join_windows"),
+)
+
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Each slice of a state needs a Slice and a Reshape.

@@ -40,7 +40,7 @@ class QuantizedRows:
     """Data as uint8, in rows along the first axis: real = scale * (integers - zero_point).
 
     Scale and zero point are scalars if `is_one`, else [rows]. `offsets` are float32 [rows]: how far
-    the zero points are below the middle of uint8; None if they are a scalar or the middle. There
+    the zero points are above the middle of uint8; None if they are a scalar or the middle. There
     is no zero point if all are 0.
     """
 
@@ -96,7 +96,8 @@ def asymmetric(
     zero = g.QuantizeLinear(below, scale, axis=0)
     g.annotate_like(x, zero, DType.UINT8, slice(1))
     integers = g.annotate_like(x, g.QuantizeLinear(x, scale, zero, axis=0), DType.UINT8)
-    offsets = g.Sub(g.scalar(_MIDDLE, DType.FLOAT32), g.cast(zero, DType.FLOAT32))
+    one, middle = g.scalar(1, DType.FLOAT32), g.scalar(_MIDDLE, DType.UINT8)
+    offsets = g.DequantizeLinear(zero, one, middle)
     return QuantizedRows(integers, scale, zero, is_one=False, offsets=offsets)
 
 
@@ -149,21 +150,19 @@ def multiply_images(
     weights, [channels, outputs]. The product is one of integers: it is not made with a bias of one
     axis, of which ONNX Runtime makes Gemm.
 
-    Of one image, ONNX Runtime adds a bias that it has expanded to the `width` of the images in 0.3
-    to 0.5 of the time, because each step of its loop adds one row in place of one pixel.
+    ONNX Runtime adds a bias that is expanded to the `width` of the images in 0.3 to 0.5 of the
+    time, because each step of its loop adds one row in place of one pixel.
     """
-    wide = (1, 1, 1, -1)
+    shape, line = (1, 1, 1, -1), g.ints([1, 1, width, 1])
     if x.is_one:
         product = g.MatMul(x.dequantize(g), columns)
-        if bias is None:
-            return product
-        return g.Add(product, g.Expand(g.reshape(bias, wide), g.ints([1, 1, width, 1])))
-    scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
-    product = g.Mul(multiply_integers(g, x, columns), scale)
-    if x.offsets is not None:
-        bias = g.Gemm(_scale_offsets(g, x), g.constant(_sum_columns(weights, 0)), bias)
-        wide = (-1, 1, 1, weights.tensor.shape[0])
-    return product if bias is None else g.Add(product, g.reshape(bias, wide))
+    else:
+        scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
+        product = g.Mul(multiply_integers(g, x, columns), scale)
+        if x.offsets is not None:
+            bias = g.Gemm(_scale_offsets(g, x), g.constant(_sum_columns(weights, 0)), bias)
+            shape = (-1, 1, 1, weights.tensor.shape[0])
+    return product if bias is None else g.Add(product, g.Expand(g.reshape(bias, shape), line))
 
 
 def multiply_integers(g: Builder, x: QuantizedRows, columns: Value) -> Value:
@@ -183,11 +182,11 @@ def _scale_offsets(g: Builder, x: QuantizedRows) -> Value:
 
 
 def _sum_columns(weights: View, units: int) -> Array:
-    """Return the sums of the real weights of each output, float32 [1, outputs]."""
+    """Return minus the sums of the real weights of each output, float32 [1, outputs]."""
     storage = weights.plan.storage
     integers = encode_constant(weights.constant, weights.tensor.dtype, storage)
     rows = np.moveaxis(integers, units, 0).reshape(integers.shape[units], -1)
     parts = [part.sum(1, dtype=np.int64) for part in read_rows(rows)]
     sums = np.array([], np.int64) if not parts else np.concatenate(parts)
-    sums = sums - storage.zero_point * rows.shape[1]
+    sums = storage.zero_point * rows.shape[1] - sums
     return np.asarray((sums * storage.scale.astype(np.float64)).astype(np.float32).reshape(1, -1))

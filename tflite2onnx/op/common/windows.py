@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,9 +150,8 @@ class Window(NamedTuple):
 
     def count_joined_pixels(self, width: int) -> int:
         """Return how many pixels of a padded row `gather` copies at once."""
-        stride = self.strides[1]
-        fits = not (self.kernel[1] % stride or width % stride)
-        return stride if fits and self.dilations[1] == 1 else 1
+        joined = gcd(self.kernel[1], self.strides[1], width)
+        return joined if self.dilations[1] == 1 else 1
 
     def gather(self, g: Builder, data: Value, image: Shape, steps: Shape) -> Value:
         """Return the elements of each window of padded images in place of their channels.

@@ -204,9 +204,8 @@ class Conv2D(Convolution):
         windows = window.gather(g, padded, size, y.tensor.shape[1:3])
         columns = w.in_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
         images = replace(rows, integers=windows)
-        return multiply_images(
-            g, images, w, columns, None if b is None else b.value, y.tensor.shape[2]
-        )
+        bias = None if b is None or self.options.get("adds_no_bias") else b.value
+        return multiply_images(g, images, w, columns, bias, y.tensor.shape[2])
 
     @cached_property
     def quantization(self) -> Product:
@@ -236,14 +235,18 @@ class Conv2D(Convolution):
 
     @property
     def gains_from_integers(self) -> bool:
-        """Whether a product of integers is faster than a convolution of floats.
+        """Whether a product of integers is faster than a convolution of floats."""
+        return self.is_worthwhile(LEAST_PER_NUMBER)
 
-        docs/quantization.md has the measured times.
+    def is_worthwhile(self, least: int) -> bool:
+        """Return whether the time of a product of integers is that of `least` multiplications.
+
+        So many are there for each number. docs/quantization.md has the measured times.
         """
         x, filters = self.input(0), self.sizes(1)
         channels, outputs = filters["I"], -(-filters["O"] // _BLOCK) * _BLOCK
         products = filters["H"] * filters["W"] * channels * outputs
-        if products < LEAST_PER_NUMBER * (channels + outputs):
+        if products < least * (channels + outputs):
             return False
         if self.quantizes_pixels:
             return True

@@ -6,15 +6,20 @@ without strides computes all of them as channels. Its filters are the elements o
 filters at distances of s, and 0 where there is none. The convolution can be a product of integers,
 which ONNX Runtime has no transposed convolution for.
 
-Time of ConvTranspose of floats and of this form, ms on one thread (AMD EPYC, Zen 5), SAME:
+Time of ConvTranspose of rounded floats and of this form, between two depthwise convolutions, us on
+one thread (AMD EPYC, Zen 5), by the multiplications for each number; SAME, strides of 2:
 
-    80x80, 32 channels to 16, 3x3 filters, strides of 2     0.53 and 0.32
-    32x32, 64 channels to 32, 4x4 filters, strides of 2     0.42 and 0.18
-    16x16, 256 channels to 128, 4x4 filters, strides of 2   1.22 and 0.50
+    32   64x64, 16 channels to 4, 4x4 filters       244 and 279
+    21   64x64, 32 channels to 16, 2x2 filters      302 and 291
+    43   32x32, 64 channels to 32, 2x2 filters      183 and 141
+    51   16x16, 64 channels to 64, 2x2 filters       87 and  67
+    51   80x80, 16 channels to 16, 3x3 filters      647 and 491
+    85   80x80, 32 channels to 16, 3x3 filters      796 and 596
+   102   32x32, 32 channels to 32, 4x4 filters      362 and 169
 
 The operator is replaced if the sizes of the image are known, the strides are equal and larger than
-1, the filters are int8 without zero points, the bias is constant, and the convolution gains from
-integers.
+1, the filters are int8 without zero points, the bias is constant, and the convolution has 40
+multiplications or more for each number that it reads or writes.
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ from tflite2onnx.passes.rewriter import (
     repeat_channels,
 )
 from tflite2onnx.tensor import DType, Shape, Tensor
+
+_LEAST_PER_NUMBER = 40  # half of other convolutions: ConvTranspose is slower than Conv
 
 
 class _Axis(NamedTuple):
@@ -104,7 +111,7 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         quantizes_data="integers",
     )
     product = rules_for(rw.ops[0])
-    if not isinstance(product, Conv2D) or not product.gains_from_integers:
+    if not isinstance(product, Conv2D) or not product.is_worthwhile(_LEAST_PER_NUMBER):
         return []
     whole = (batch, *(n * stride for n in size), outputs)
     if whole == y.shape:

@@ -10,6 +10,10 @@ Which data have one scale follows from the kernel (docs/quantization.md, "Dynami
 4. other convolutions get "images" if the graph has no other convolution of single pixels: they
    multiply the numbers that the integers stand for.
 
+The integers of several positive pixels have the zero point 0, and negative numbers become 0 as
+well. So an activation RELU goes if only products of 1 read its output. One pixel is quantized by
+DynamicQuantizeLinear, whose zero point follows from the data.
+
 The data of other convolutions of single pixels stay as they are, because the passes over the data
 that would round them take longer than the convolution. A network with one of them differs from
 LiteRT's by the rounding of data anyway, so its cheap convolutions are not rounded either.
@@ -69,20 +73,41 @@ class _Quantizer:
             for each in self._converters.values()
         )
 
+    @cached_property
+    def _unclamped(self) -> set[Tensor]:
+        """The outputs of RELU that only products with a scale for each pixel read."""
+        products = {op for op, each in self._converters.items() if self._multiplies_pixels(each)}
+        return {
+            tensor
+            for op in self._graph.every_op()
+            if op.activation == "RELU"
+            for tensor in op.outputs
+            if products and self._graph.readers.are_among(products, tensor)
+            if tensor.symbols or tensor.elements > tensor.shape[-1]
+        }
+
+    def _multiplies_pixels(self, converter: Convolution) -> bool:
+        """Return whether a convolution becomes a product with a scale for each pixel."""
+        return (
+            isinstance(converter, Conv2D) and converter.quantizes_pixels and self._gains(converter)
+        )
+
     def _gains(self, converter: Convolution) -> bool:
         return self._fastest and isinstance(converter, Conv2D) and converter.gains_from_integers
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
         converter = self._converters.get(op)
-        if converter is None:
+        if not self._unclamped.isdisjoint(op.outputs):
+            op = replace(op, options=Options({**op.options, "fused_activation_function": "NONE"}))
+        if converter is None or "quantizes_data" in op.options:
             return [op]
         if isinstance(converter, TransposeConv) and self._fastest:
             made = convolve_transposed(op, converter)
             if made:
                 return made
         gains = self._gains(converter)
-        if gains and isinstance(converter, Conv2D) and converter.quantizes_pixels:
+        if self._multiplies_pixels(converter):
             return [self._multiply_pixels(op)]
         if not gains and self._reads_real_pixels:
             return [op]

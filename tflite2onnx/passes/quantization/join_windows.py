@@ -1,0 +1,196 @@
+"""A convolution of few filters, of float data by integers, makes several pixels at once.
+
+ONNX Runtime has no convolution of integers with float sums: windows are copied into the rows of a
+matrix, which is multiplied (`Conv2D`). A network that makes a picture ends with few filters and
+large windows, where copies take longer than the product. Windows of neighbouring pixels have most
+of their elements in common, so a row for several pixels is shorter than their rows together. It
+has filters for each of the pixels, which are 0 where a pixel has no window. The output is that of
+the convolution, by RESHAPE from [height, width / n, n * filters].
+
+A window also is a column of smaller windows of one row each. Their sums are sums of rows of one
+product, whose matrix is smaller by the height of the window: an ADD for each row replaces copies.
+
+Time of the convolution, us on one thread (AMD EPYC, Zen 5), by the pixels that it makes at once,
+with whole windows and with windows of one row:
+
+    image, channels to filters, window      1      2      4      1 row      2      4      8
+    128x128, 32 to 3, 3x3                 899    575    450        535    379    343    330
+    160x160, 32 to 3, 9x9               13274   6868   3999       2706   2226   1568   1494
+    64x64, 64 to 16, 5x5                 1063    722    690        629    556    599    761
+    128x128, 32 to 16, 3x3                999    677    745        854    900    919   1061
+    40x40, 128 to 8, 3x3                  194    141    130        121    105    117    153
+    96x96, 32 to 32, 3x3                  659    698    652        954    867    988   1157
+
+A convolution is replaced if
+
+1. a product of integers computes it (`Conv2D.gains_from_integers`), with zero points of the data;
+2. its window has several columns, its filters have the zero point 0, and it has no dilations;
+3. `_estimate_time` expects a shorter time on the whole, and the filters do not grow by more than
+   `_MOST`. Windows of one row need a stride of 1 from row to row.
+"""
+
+from __future__ import annotations
+
+from math import cbrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import rules_for
+from tflite2onnx.op.common.windows import Window
+from tflite2onnx.op.vision.conv import Conv2D
+from tflite2onnx.passes.operands import is_float
+from tflite2onnx.passes.rewriter import (
+    Rewriter,
+    constant,
+    int32_constant,
+    new_tensor,
+    repeat_biases,
+    repeat_channels,
+)
+from tflite2onnx.quantization.storage import BOUNDS, is_quantized
+from tflite2onnx.tensor import DType, Tensor
+
+_PIXELS = (1, 2, 4, 8)  # that are made at once
+_FILTERS = 16  # are computed together
+_LEAST_GAIN = 0.95
+_MOST = 1 << 16  # bytes by which filters may grow: the file must not grow much
+# ns for each byte that is copied, for each sum and for each node, and products in a ns with VNNI
+# and without. For 46 layers, some of which are in the table above, the chosen form takes 1.03
+# of the time of the best form in the mean, and never more than the form of one pixel.
+_COPIED, _SUM, _NODE, _VNNI, _NO_VNNI = 0.065, 0.5, 1500, 600, 215
+
+
+class _Form(NamedTuple):
+    """Pixels that are made at once, and whether windows have one row."""
+
+    pixels: int
+    splits_rows: bool
+
+
+_PLAIN = _Form(1, splits_rows=False)
+
+
+def join_windows(graph: Graph) -> Graph:
+    """Return the graph in which convolutions of few filters make several pixels at once."""
+    return graph.rewrite(_join_windows)
+
+
+def _join_windows(op: Op) -> list[Op]:
+    """Return the operators that replace an operator, the operator itself if none."""
+    if not op.is_builtin("CONV_2D") or not is_quantized(op.operand(1)):
+        return [op]
+    converter = rules_for(op)
+    if not isinstance(converter, Conv2D) or not _meets_conditions(op, converter):
+        return [op]
+    window, width = converter.window(), op.outputs[0].shape[2]
+    forms = [
+        _Form(pixels, splits_rows)
+        for pixels in _PIXELS
+        if width % pixels == 0 and _count_bytes(pixels, converter) <= _MOST
+        for splits_rows in (False, True)
+        if not splits_rows or window.strides[0] == 1 < window.kernel[0]
+    ]
+    times = {form: _estimate_time(form, converter) for form in forms}
+    best = min(forms, key=lambda form: times[form])
+    if times[best] > _LEAST_GAIN * times[_PLAIN]:
+        return [op]
+    return _replace_convolution(op, best, converter)
+
+
+def _meets_conditions(op: Op, converter: Conv2D) -> bool:
+    """Return whether conditions 1 and 2 hold."""
+    w, window = op.operand(1), converter.window()
+    plain = set(window.dilations) == {1} and window.kernel[1] > 1 and w.dtype is DType.INT8
+    if not plain or not converter.is_hybrid or op.activation not in ("NONE", *BOUNDS):
+        return False
+    scales, bias = w.quantization, op.inputs[2] if op.inputs[2:] else None
+    around_zero = scales is not None and not scales.zero_point.any()
+    if not around_zero or bias is None or bias.data is None or not is_float(bias):
+        return False
+    return bias.elements == w.shape[0] and converter.gains_from_integers
+
+
+def _estimate_time(form: _Form, converter: Conv2D) -> float:
+    """Return the expected ns for an image: as in `join_pixels`, of processors of two kinds."""
+    window, (_, height, width, outputs) = converter.window(), converter.output.shape
+    rows, channels = window.pad_size(converter.image_sizes(0))[0], converter.sizes(1)["I"]
+    columns = width // form.pixels
+    line = _count_columns(form.pixels, window) * channels
+    copied, kernel_rows, filters = rows * columns * line, window.kernel[0], form.pixels * outputs
+    nodes = 1 if form.pixels > 1 else 0
+    if form.splits_rows:
+        height, filters, kernel_rows = rows, filters * kernel_rows, 1
+        nodes += 2 * window.kernel[0]
+    elif kernel_rows > 1:
+        copied += height * columns * line * kernel_rows
+    products = height * columns * line * kernel_rows * -(-filters // _FILTERS) * _FILTERS
+    rest = _COPIED * copied + _SUM * height * columns * filters + _NODE * nodes
+    return cbrt((rest + products / _VNNI) ** 2 * (rest + products / _NO_VNNI))
+
+
+def _count_columns(pixels: int, window: Window) -> int:
+    """Return how many columns of an image the windows of the pixels read together."""
+    return window.kernel[1] + window.strides[1] * (pixels - 1)
+
+
+def _count_bytes(pixels: int, converter: Conv2D) -> int:
+    """Return by how many bytes the filters of several pixels are larger than those of one."""
+    elements, window = converter.input(1).elements, converter.window()
+    return elements * pixels * _count_columns(pixels, window) // window.kernel[1] - elements
+
+
+def _replace_convolution(op: Op, form: _Form, converter: Conv2D) -> list[Op]:
+    rw, (x, w, bias), y = Rewriter(op), op.present, op.outputs[0]
+    window, filters = converter.window(), _arrange_filters(w, form, converter.window())
+    pads = tuple(window.attributes(converter.image_sizes(0))["pads"])
+    options = {**op.options, "padding": "EXPLICIT", "pads": pads}
+    options |= {"stride_w": window.strides[1] * form.pixels, "quantizes_data": "integers"}
+    n, height, width, outputs = y.shape
+    blocks = new_tensor(y, "blocks", (n, height, width // form.pixels, outputs * form.pixels))
+    if form.splits_rows:
+        _sum_rows(rw, (x, filters, bias), blocks, options)
+    else:
+        biases = repeat_biases(bias, "blocks", form.pixels)
+        rw.op("CONV_2D", x, filters, biases, output=blocks, **options)
+    rw.reshape(blocks, output=y)
+    return rw.ops
+
+
+def _sum_rows(
+    rw: Rewriter, inputs: tuple[Tensor, Tensor, Tensor], y: Tensor, options: dict[str, Any]
+) -> None:
+    """Add the convolution of windows of one row, and the sums of its outputs and of the bias."""
+    (x, filters, bias), (n, _, width, outputs) = inputs, y.shape
+    rows, count = x.shape[1] + sum(options["pads"][::2]), len(filters.values) // outputs
+    zeros = constant(f"{bias.name}/rows", np.zeros(len(filters.values), np.float32), bias)
+    product = new_tensor(y, "rows", (n, rows, width, len(filters.values)))
+    plain = {**options, "fused_activation_function": "NONE", "adds_no_bias": True}
+    rw.op("CONV_2D", x, filters, zeros, output=product, **plain)
+    total = None
+    for row in range(count):
+        begin = int32_constant(f"{product.name}/begin{row}", [0, row, 0, row * outputs])
+        size = int32_constant(f"{product.name}/size", [-1, *y.shape[1:]])
+        part = rw.op("SLICE", product, begin, size, output=new_tensor(y, f"row{row}"))
+        total = part if total is None else rw.op("ADD", total, part, like=y, name=f"sum{row}")
+    # ONNX Runtime adds rows of pixels faster than pixels, see `multiply_images`.
+    line = np.resize(bias.values, (1, 1, width, outputs))
+    activation = options["fused_activation_function"]
+    biases = constant(f"{bias.name}/line", line, bias)
+    rw.op("ADD", total, biases, output=y, fused_activation_function=activation)
+
+
+def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
+    """Return the filters of each pixel; if rows are split, those of the first row first."""
+    outputs, height, width, channels = w.shape
+    shape = (form.pixels, outputs, height, _count_columns(form.pixels, window), channels)
+    filters = np.zeros(shape, w.dtype.numpy)
+    for pixel in range(form.pixels):
+        first = pixel * window.strides[1]
+        filters[pixel, :, :, first : first + width] = w.values
+    count = form.pixels
+    if form.splits_rows:
+        filters, count = np.moveaxis(filters, 2, 0)[:, :, :, None], count * height
+    arranged = np.ascontiguousarray(filters).reshape(-1, *filters.shape[-3:])
+    return repeat_channels(constant(f"{w.name}/windows", arranged, w), w, count)
