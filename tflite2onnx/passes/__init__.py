@@ -209,6 +209,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
+    # ONNX Runtime slices channels outside of the blocked layout of convolutions.
+    apply_if_valid("SLICE STRIDED_SLICE", "patterns.normalizations.split_convolutions"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
