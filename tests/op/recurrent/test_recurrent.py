@@ -147,9 +147,9 @@ def test_nodes(make: Make, form: Form, node: str) -> None:
 
 def test_cells_that_reach_their_limit() -> None:
     """The cells grow by 1 in each step until the steps run one by one, and are clipped."""
-    result = check(
-        cells.lstm(Form(cell_clip=10)), runs=6, seeds=[0], ranges={"float32": (20.0, 21.0)}
-    )
+    model = cells.lstm(Form(cell_clip=10))
+    check(model, runs=6, seeds=[0], ranges={"float32": (20.0, 21.0)})
+    result = convert(model)
     assert [node for node in nodes(result) if node in ("Scan", "If", "LSTM")] == ["Scan", "If"]
     session = InferenceSession(result.model.SerializeToString())
     names = {state.input.name: state.output.name for state in result.states}

@@ -142,7 +142,7 @@ def test_large_images_stay_in_blocks(code: str, size: int, channels: int, *, fas
     filters = np.random.default_rng(0).standard_normal((channels, 1, 1, 16)).astype(np.float32)
     biases = m.constant(np.zeros(channels, np.float32))
     inputs = [m.input([1, size, size, 16]), m.constant(filters), biases]
-    step = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    step: Any = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
     (x,) = m.op("CONV_2D", inputs, [[1, size, size, channels]], **step)
     m.output(reduce(m, code, x, [1, 2]))
     check(m.bytes())
