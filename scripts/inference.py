@@ -1,7 +1,9 @@
 """Latency of TFLite and ONNX models, measured side by side in one process."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -18,14 +20,28 @@ def infer(
 
     `runtime` is the package that runs the ONNX models, "onnxruntime" or "openvino". On one thread,
     seconds are those of the processor, to which the time of other processes does not count; else
-    they are wall time.
+    they are wall time, and the threads keep to as many cores.
     """
     measure_turns = import_module("tflite2onnx.verification.latency").measure_turns
     loaded = [load_model(path, threads, runtime) for path in paths]
     runs = [run for run in loaded if not isinstance(run, str)]
     clock = None if threads == 1 else time.perf_counter
+    if threads > 1 and hasattr(os, "sched_setaffinity"):
+        spread_threads(threads)
     times = iter(measure_turns(runs, turns, seconds=inf, clock=clock))
     return [((), run) if isinstance(run, str) else (tuple(next(times)), "") for run in loaded]
+
+
+def spread_threads(count: int) -> None:
+    """Keep this thread to the first core and all others to the next ones (Linux only).
+
+    A scheduler may leave two threads of a runtime on one core for as long as a model is measured.
+    """
+    first, *others = sorted(os.sched_getaffinity(0))[:count]
+    for path in Path("/proc/self/task").iterdir():
+        cores = [first] if int(path.name) == os.getpid() else others or [first]
+        with suppress(ProcessLookupError):  # a thread may have ended
+            os.sched_setaffinity(int(path.name), cores)
 
 
 def measure_inferences(runs: Sequence[Inference], turns: int) -> list[float]:
@@ -93,6 +109,8 @@ def open_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401 - on
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    # Threads that wait for the next run would take cores from the runtime whose turn it is.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     return runtime.InferenceSession(model, options, ["CPUExecutionProvider"])
 
 

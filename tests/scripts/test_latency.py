@@ -44,6 +44,13 @@ def test_table_and_chart(tmp_path: Path) -> None:
     assert chart.read_text().count("<rect") == 1
 
 
+def test_two_threads() -> None:
+    result = run_latency(str(ASSETS / "keywords_float32.tflite"), "--threads", "2")
+    processor, _, _, _, _, _, row, *_ = result.stdout.splitlines()
+    assert processor.endswith("; threads: 2")
+    assert min(map(float, row.strip("|").split("|")[1:3])) > 0
+
+
 def test_families_and_slow_nodes() -> None:
     """Each family has a table; convolutions of slow models are grouped by their windows."""
     names = [f"keywords_{types}" for types in ("float32", "int8", "dynamic_range", "int16x8")]

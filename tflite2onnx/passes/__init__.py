@@ -154,10 +154,10 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
     # One Conv with a dilation instead of three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
-    # After the patterns, which contain products by constants.
-    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
+    # After the patterns, which contain products by constants.
+    apply_if_valid("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     align_axes,  # the layout planner needs operands with corresponding axes
     # A RESHAPE between images would need Transposes around it.
     apply_if_present("RESHAPE", "normalise:keep_axes"),
@@ -216,6 +216,8 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
     apply_if_valid("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
+    # ONNX Runtime slices channels outside of the blocked layout of convolutions.
+    apply_if_valid("SLICE STRIDED_SLICE", "patterns.normalizations.split_convolutions"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
     apply_if_valid("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.

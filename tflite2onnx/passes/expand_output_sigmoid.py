@@ -2,7 +2,7 @@
 
 ONNX Runtime's Sigmoid is a rational approximation with an absolute error of up to 1e-7 for every
 result: a score of 1e-4 keeps three digits, and a score of 1e-8 keeps none. The expression has a
-small relative error, like LiteRT's kernel.
+small relative error, like LiteRT's kernel. A dense layer or convolution before it takes the sign.
 
 A LOGISTIC is replaced if:
 
@@ -25,7 +25,7 @@ _FEW = 1024  # elements
 
 
 def expand_output_sigmoid(graph: Graph) -> Graph:
-    """Return the graph with NEG, EXP, ADD and DIV in place of LOGISTIC at small outputs."""
+    """Return the graph with MUL, EXP, ADD and DIV in place of LOGISTIC at small outputs."""
     results = {t for t in graph.own_outputs if t.elements <= _FEW}
     _add_sources(graph, results)
 
@@ -58,7 +58,8 @@ def _expand_sigmoid(op: Op) -> list[Op]:
             pass
         case _:
             return [op]
-    rw, one = Rewriter(op), Tensor("one", (), DType.FLOAT32, np.asarray(np.float32(1)))
-    power = rw.op("EXP", rw.op("NEG", x, like=y, name="negative"), like=y, name="power")
+    rw = Rewriter(op)
+    one, minus = (Tensor(f"{n}", (), DType.FLOAT32, np.asarray(np.float32(n))) for n in (1, -1))
+    power = rw.op("EXP", rw.op("MUL", x, minus, like=y, name="negative"), like=y, name="power")
     rw.op("DIV", one, rw.op("ADD", power, one, like=y, name="total"), output=y)
     return rw.ops

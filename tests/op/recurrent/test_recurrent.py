@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from onnx import TensorProto
+from onnxruntime import InferenceSession
 
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form, Model
@@ -48,6 +50,8 @@ LSTMS = [
     Form(projection=True, proj_clip=0.1),
     Form(cell_clip=0.4),
     Form(cell_clip=10),
+    Form(cell_clip=10, times=12, peephole=True, time_major=True),
+    Form(cell_clip=10, times=7, coupled=True),
     Form(normalized=True),
     *(Form(activation=name) for name in BOUNDED),
     ALL,
@@ -75,6 +79,7 @@ BIDIRECTIONAL = [
         for major in (False, True)
     ),
     Form(auxiliary="added", cell_clip=0.4),
+    Form(auxiliary="added", cell_clip=10, times=6),
     Form(auxiliary="crossed", cell_clip=0.4, merged=True, time_major=True),
 ]
 RNNS = [
@@ -127,7 +132,7 @@ def test_fifty_runs(make: Make) -> None:
         (cells.lstm, Form(peephole=True, coupled=True), "LSTM"),
         (cells.lstm, Form(activation="RELU"), "LSTM"),
         (cells.lstm, Form(diagonal=True), "LSTM"),
-        (cells.lstm, Form(cell_clip=10), "Scan"),
+        (cells.lstm, Form(cell_clip=9), "Scan"),
         (cells.lstm, Form(projection=True), "Scan"),
         (cells.lstm, Form(normalized=True), "Scan"),
         (cells.lstm, Form(activation="RELU6"), "Scan"),
@@ -138,6 +143,21 @@ def test_fifty_runs(make: Make) -> None:
 def test_nodes(make: Make, form: Form, node: str) -> None:
     """A layer becomes ONNX's recurrent node if this is equivalent, else a Scan."""
     assert {"LSTM", "RNN", "Scan"}.intersection(nodes(convert(make(form)))) == {node}
+
+
+def test_cells_that_reach_their_limit() -> None:
+    """The cells grow by 1 in each step until the steps run one by one, and are clipped."""
+    model = cells.lstm(Form(cell_clip=10))
+    check(model, runs=6, seeds=[0], ranges={"float32": (20.0, 21.0)})
+    result = convert(model)
+    assert [node for node in nodes(result) if node in ("Scan", "If", "LSTM")] == ["Scan", "If"]
+    session = InferenceSession(result.model.SerializeToString())
+    names = {state.input.name: state.output.name for state in result.states}
+    feeds = {i.name: np.full(i.shape, 20, np.float32) for i in session.get_inputs()}
+    for _ in range(3):
+        states = session.run([*names.values()], feeds)
+        feeds |= dict(zip(names, states, strict=True))
+    assert max(np.abs(state).max() for state in states) == 10
 
 
 def test_a_single_step_needs_no_loop() -> None:

@@ -128,6 +128,28 @@ def test_all_bits_are_kept(code: str) -> None:
     check(m.bytes(), inputs=[large])
 
 
+@pytest.mark.parametrize(
+    ("code", "size", "channels", "fast"),
+    [
+        ("MEAN", 32, 16, True),
+        ("SUM", 32, 16, True),
+        ("MEAN", 31, 16, False),  # few pixels
+        ("SUM", 32, 20, False),  # no whole blocks of channels
+    ],
+)
+def test_large_images_stay_in_blocks(code: str, size: int, channels: int, *, fast: bool) -> None:
+    m = Build()
+    filters = np.random.default_rng(0).standard_normal((channels, 1, 1, 16)).astype(np.float32)
+    biases = m.constant(np.zeros(channels, np.float32))
+    inputs = [m.input([1, size, size, 16]), m.constant(filters), biases]
+    step: Any = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    (x,) = m.op("CONV_2D", inputs, [[1, size, size, channels]], **step)
+    m.output(reduce(m, code, x, [1, 2]))
+    check(m.bytes())
+    nodes = {node.op_type for node in convert(m.bytes()).model.graph.node}
+    assert ("GlobalAveragePool" in nodes) == fast
+
+
 def test_between_convolutions_nothing_moves() -> None:
     """A mean over height and width of a channels-first image needs no Transpose."""
     m = Build()

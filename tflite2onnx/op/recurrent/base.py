@@ -39,6 +39,7 @@ from tflite2onnx.utils.dimension import require_equal, require_number
 
 # A function from the states before a time to the states after it; the first is the output.
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
+Shaped: TypeAlias = tuple[Value, Sizes]
 
 _SEQUENCE, _STATE = 3, 2  # axes
 # The element types of weights and biases; no kernel unpacks smaller integers.
@@ -211,29 +212,51 @@ def over_time(
     if times == 1:
         after = step(g, g.reshape(x, step_shape), tuple(states))
         return g.reshape(after[0], (1, *state_shapes[0])), after
+
+    def step_and_copy(inner: Builder, now: Value, before: tuple[Value, ...]) -> list[Shaped]:
+        after = step(inner, now, before)
+        rows = (*after, inner.Identity(after[0]))
+        return list(zip(rows, (*state_shapes, state_shapes[0]), strict=True))
+
+    named = list(zip(states, state_shapes, strict=True))
+    *final, sequence = scan(g, step_and_copy, (x, tuple(step_shape)), named, reverse=reverse)
+    return sequence, tuple(final)
+
+
+def scan(
+    g: Builder,
+    step: Callable[[Builder, Value, tuple[Value, ...]], Sequence[Shaped]],
+    x: Shaped,
+    states: Sequence[Shaped],
+    *,
+    reverse: bool,
+) -> tuple[Value, ...]:
+    """Return the states after the last of the rows of x, then what each step returns beside them.
+
+    A step gets a row of x and the states before it, and returns the states after it, then rows;
+    each value has its shape beside it, x that of a row.
+    """
     inner = g.make_nested()
+    named = zip(("now", "h", "c"), (x, *states), strict=False)
     now, *before = (
-        inner.annotate(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, tuple(shape))
-        for name, shape in zip(("now", "h", "c"), (step_shape, *state_shapes), strict=False)
+        inner.annotate(Value(dtype=DType.FLOAT32, name=name), DType.FLOAT32, shape)
+        for name, (_, shape) in named
     )
-    after = step(inner, now, tuple(before))
-    output = inner.Identity(after[0])
     outputs = tuple(
         inner.annotate(value, DType.FLOAT32, shape)
-        for value, shape in zip((*after, output), (*state_shapes, state_shapes[0]), strict=True)
+        for value, shape in step(inner, now, tuple(before))
     )
     directions = [1] if reverse else None
-    *final, sequence = g.node_outputs(
+    return g.node_outputs(
         "Scan",
         len(outputs),
-        *states,
-        x,
+        *(value for value, _ in states),
+        x[0],
         body=Body("step", (*before, now), add_adaptive_weights(inner, inner.nodes), outputs, ()),
         num_scan_inputs=1,
         scan_input_directions=directions,
-        scan_output_directions=directions,
+        scan_output_directions=directions and directions * (len(outputs) - len(states)),
     )
-    return sequence, tuple(final)
 
 
 class Recurrent(DynamicShape):

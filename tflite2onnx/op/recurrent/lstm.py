@@ -3,7 +3,7 @@
 An operator that ONNX's LSTM can represent becomes an LSTM node. All others become the formulas of
 the kernels: ONNX's LSTM has no projection and no layer normalization, and its `clip` bounds the
 inputs of the gates, while `cell_clip` bounds the cell. Files of Keras layers have a `cell_clip` of
-10.
+10: see `clipped_lstm`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant
+from tflite2onnx.op.recurrent.clipped_lstm import run_clipped
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import DType, Tensor
@@ -179,14 +180,19 @@ class UnidirectionalLstm(Recurrent):
         cell, reverse = self._make_cell(self.slots[direction]), direction > 0
         h, c = (cell.units, cell.cells)
         batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
-        if not cell.is_onnx(states[1].tensor, times):
+        clips = cell.can_clip(states[1].tensor, times)
+        if not cell.is_onnx or (clips and not (cell.clips_behind_steps and times != 1)):
             before = states[0].reshape((batch, h)), states[1].reshape((batch, c))
             shape = (*x.sizes[:-1], h)
             return cell.run_steps(g, x, auxiliary, before, shape, reverse=reverse)
         sequence = x if x.rank == _SEQUENCE else x.reshape((1, *x.shape))
         initial = [state.reshape((1, batch, c)) for state in states]
-        y, *after_states = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
-        final = tuple(g.Squeeze(state, g.ints([0])) for state in after_states)
+        if clips:
+            sizes = (times, batch, c)
+            y, *after = run_clipped(cell, g, x, auxiliary, initial, sizes, reverse=reverse)
+            return y, tuple(g.Squeeze(state, g.ints([0])) for state in after)
+        y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
+        final = tuple(g.Squeeze(state, g.ints([0])) for state in after)
         return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else final[0]), final
 
 

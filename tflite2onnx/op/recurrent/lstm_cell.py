@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ _ACTIVATIONS = ("TANH", "RELU")  # those of TFLite that ONNX's LSTM supports
 # The inputs of four gates in TFLite's order, then the input of the projection.
 _INTERMEDIATES = 5
 _HIDDEN = 4
+_SATURATED = 9.02  # the tanh of larger numbers is 1 in float32
 _EXPONENT_ERROR = 1e-3  # CheckedLog2 in kernel_util.cc
 
 
@@ -100,6 +102,15 @@ class Weights(NamedTuple):
     projection: Value | None
 
 
+class Parameters(NamedTuple):
+    """The operands of ONNX's LSTM that are constant, with a leading axis of directions."""
+
+    weights: Value
+    recurrent: Value
+    biases: Operand
+    peepholes: Operand
+
+
 @dataclass(frozen=True)
 class Cell:
     """One direction of an LSTM; `gates` are in `ORDER`, without i if it is coupled to f."""
@@ -126,15 +137,24 @@ class Cell:
         """The size of the state h, per element of the batch."""
         return self.gates["o"].recurrent.shape[-1]
 
-    def is_onnx(self, c: Tensor, times: int | str) -> bool:
-        """Return whether ONNX's LSTM computes the same for `times` steps from the state c."""
+    @property
+    def limit(self) -> float:
+        """The bound of the cell, infinite if there is none."""
+        return inf if self.cell_limits is None else self.cell_limits[1]
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether ONNX's LSTM computes a step, except for the limits of the cell."""
         if self.grids.cell or self.projection or self.gates["o"].normalization:
             return False
-        if self.shares_state:
-            return False
-        return self.activation in _ACTIVATIONS and not self._can_clip(c, times)
+        return self.activation in _ACTIVATIONS and not self.shares_state
 
-    def _can_clip(self, c: Tensor, times: int | str) -> bool:
+    @property
+    def clips_behind_steps(self) -> bool:
+        """Whether the limits change nothing but the next step: tanh is 1 at the limits."""
+        return self.activation == "TANH" and self.limit >= _SATURATED
+
+    def can_clip(self, c: Tensor, times: int | str) -> bool:
         """Return whether the cell may reach its limits: with tanh it grows by at most 1 per step.
 
         ONNX's `clip` cannot replace the limits. It bounds the inputs of the gates, whereas the
@@ -145,7 +165,7 @@ class Cell:
             return False
         if c.data is None or self.activation != "TANH" or isinstance(times, str):
             return True
-        return float(np.abs(c.data).max(initial=0)) + times > self.cell_limits[1]
+        return float(np.abs(c.data).max(initial=0)) + times > self.limit
 
     def onnx(
         self, g: Builder, x: Operand, auxiliary: Operand, states: Sequence[Value], *, reverse: bool
@@ -155,6 +175,13 @@ class Cell:
         1 - sigmoid(z) is sigmoid(-z), so a coupled input gate has the negated parameters of the
         forget gate.
         """
+        x, parameters = self.stack_parameters(g, x, auxiliary)
+        return self.run_onnx(g, x, states, parameters, reverse=reverse)
+
+    def stack_parameters(
+        self, g: Builder, x: Operand, auxiliary: Operand
+    ) -> tuple[Operand, Parameters]:
+        """Return the sequence that ONNX's LSTM reads, and its constant operands."""
         signs = [1 if letter in self.gates else -1 for letter in ORDER]
         gates = [self.gates.get(letter, self.gates["f"]) for letter in ORDER]
         w = stack_matrices(g, self.x, [gate.weights for gate in gates], on_axis_1, signs)
@@ -168,16 +195,28 @@ class Cell:
             for s, gate in zip(signs, gates, strict=True)
             if gate.peephole
         ]
+        r = stack_matrices(g, self.h, [gate.recurrent for gate in gates], on_axis_1, signs)
+        biases = np.concatenate([*b, np.zeros(len(ORDER) * self.cells, np.float32)])[None]
+        return x, Parameters(w, r, biases, np.concatenate(p)[None] if p else None)
+
+    def run_onnx(
+        self,
+        g: Builder,
+        x: Operand,
+        states: Sequence[Value],
+        parameters: Parameters,
+        *,
+        reverse: bool,
+    ) -> tuple[Value, ...]:
+        """Return the outputs of ONNX's LSTM; see `onnx`."""
         return g.node_outputs(
             "LSTM",
             3,
             x,
-            w,
-            stack_matrices(g, self.h, [gate.recurrent for gate in gates], on_axis_1, signs),
-            np.concatenate([*b, np.zeros(len(ORDER) * self.cells, np.float32)])[None],
+            *parameters[:-1],
             None,
             *states,
-            np.concatenate(p)[None] if p else None,
+            parameters.peepholes,
             hidden_size=self.cells,
             direction="reverse" if reverse else None,
             **list_attributes(self.activations),

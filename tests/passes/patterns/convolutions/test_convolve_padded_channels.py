@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.passes.patterns.convolutions.test_pad_channels import Network
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged
+from tflite2onnx import convert
 from tflite2onnx.passes.patterns.convolutions.convolve_padded_channels import (
     convolve_padded_channels,
 )
@@ -17,6 +19,7 @@ from tflite2onnx.reader.model import read_model
 STEP: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
 BIAS = "[0.0, 0.0, 0.0, 0.0, 0.0]"
 LAST = [[0, 0], [0, 0], [0, 0], [0, 2]]
+BOTH = [[0, 0], [0, 0], [0, 0], [1, 1]]
 
 
 def convolve(m: Build, x: Tensor, channels: int) -> Tensor:
@@ -44,17 +47,17 @@ def test_before_and_after() -> None:
     before = f"""
         inputs %0: float32[1,5,7,3]
         %1: float32[1,5,7,3] = CONV_2D(%0, float32[3,3,3,3], [0.0, 0.0, 0.0], padding=SAME)
-        %2: float32[1,5,7,5] = PAD(%1, [[0, 0], [0, 0], [0, 0], [0, 2]])
+        %2: float32[1,5,7,5] = PAD(%1, [[0, 0], [0, 0], [0, 0], [1, 1]])
         %3: float32[1,5,7,5] = CONV_2D(%2, float32[5,3,3,5], {BIAS}, padding=SAME)
         %4: float32[1,5,7,5] = ADD(%2, %3)
         return %4
     """
     after = before.replace(
-        "PAD(%1, [[0, 0], [0, 0], [0, 0], [0, 2]])",
+        "PAD(%1, [[0, 0], [0, 0], [0, 0], [1, 1]])",
         "CONV_2D(%1, float32[5,1,1,3], padding=VALID)",
     )
     check_pass(
-        convolve_padded_channels, read_model(model(LAST)).graphs[0], before, after, "padding"
+        convolve_padded_channels, read_model(model(BOTH)).graphs[0], before, after, "padding"
     )
 
 
@@ -98,3 +101,78 @@ def test_many_channels() -> None:
     m.output(*m.op("NEG", [y], [y.shape]))
     graph = read_model(m.bytes()).graphs[0]
     check_unchanged(convolve_padded_channels, graph)
+
+
+def residual(
+    channels: int = 24,
+    more: int = 4,
+    *,
+    before: int = 0,
+    size: tuple[int, int] = (64, 64),
+    summed: bool = False,
+) -> bytes:
+    """Return a residual block that grows its channels, between two convolutions."""
+    m = Network()
+    x = m.convolve(m.input([1, *size, 3]), channels, 3, fused_activation_function="RELU")
+    y = m.convolve(m.convolve_depthwise(x), channels + more)
+    pads = np.array([[0, 0], [0, 0], [0, 0], [before, more - before]], np.int32)
+    (wide,) = m.op("PAD", [x, m.constant(pads)], [y.shape])
+    m.output(m.convolve(m.apply("ADD", wide, y, fused_activation_function="RELU"), 9))
+    if summed:
+        m.output(m.op("SUM", [x, m.constant(np.array([1, 2], np.int32))], [[1, channels]])[0])
+    return m.bytes()
+
+
+def test_channels_that_are_computed() -> None:
+    before = """
+        inputs %0: float32[1,64,64,3]
+        %1: float32[1,64,64,24] = CONV_2D(%0, float32[24,3,3,3], float32[24])
+        %2: float32[1,64,64,24] = DEPTHWISE_CONV_2D(%1, float32[1,3,3,24], float32[24])
+        %3: float32[1,64,64,28] = CONV_2D(%2, float32[28,1,1,24], float32[28])
+        %4: float32[1,64,64,28] = PAD(%1, [[0, 0], [0, 0], [0, 0], [0, 4]])
+        %5: float32[1,64,64,28] = ADD(%4, %3)
+        %6: float32[1,64,64,9] = CONV_2D(%5, float32[9,1,1,28], float32[9])
+        return %6
+    """
+    after = """
+        inputs %0: float32[1,64,64,3]
+        %1: float32[1,64,64,28] = CONV_2D(%0, float32[28,3,3,3], float32[28])
+        %2: float32[1,64,64,28] = DEPTHWISE_CONV_2D(%1, float32[1,3,3,28], float32[28])
+        %3: float32[1,64,64,28] = CONV_2D(%2, float32[28,1,1,28], float32[28])
+        %4: float32[1,64,64,28] = ADD(%1, %3)
+        %5: float32[1,64,64,9] = CONV_2D(%4, float32[9,1,1,28], float32[9])
+        return %5
+    """
+    check_pass(convolve_padded_channels, read_model(residual()).graphs[0], before, after)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"before": 2}, id="zeros before the channels"),
+        pytest.param({"summed": True}, id="an operator that is not by channel reads the image"),
+        pytest.param({"channels": 32, "more": 64}, id="more blocks"),
+    ],
+)
+def test_pads_that_stay_convolutions(options: dict[str, Any]) -> None:
+    (graph,) = read_model(residual(**options)).graphs
+    changed = convolve_padded_channels(graph)
+    assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [
+        op.code for op in changed.ops
+    ]
+
+
+def test_networks_that_grow() -> None:
+    """The numbers stay; a pool then has whole blocks."""
+    m = Network()
+    x = m.convolve(m.input([1, 16, 16, 3]), 24, 3, fused_activation_function="RELU")
+    for channels in (28, 32, 42):
+        y = m.convolve(m.convolve_depthwise(x), channels)
+        pads = np.array([[0, 0], [0, 0], [0, 0], [0, channels - x.shape[-1]]], np.int32)
+        (wide,) = m.op("PAD", [x, m.constant(pads)], [y.shape])
+        x = m.apply("ADD", wide, y, fused_activation_function="RELU")
+    m.output(m.convolve(x, 6))
+    model = m.bytes()
+    check(model)
+    nodes = convert(model).model.graph.node
+    assert sum(node.op_type == "Conv" for node in nodes) < 8 + 3

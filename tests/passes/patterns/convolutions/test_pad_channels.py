@@ -32,7 +32,7 @@ class Network(Build):
     def convolve(self, x: Tensor, channels: int, size: int = 1, **options: Any) -> Tensor:
         """Add CONV_2D."""
         inputs = [x, self.weights(channels, size, size, x.shape[-1]), self.weights(channels)]
-        return self.op("CONV_2D", inputs, [[1, *SIZE, channels]], **STEP, **options)[0]
+        return self.op("CONV_2D", inputs, [[*x.shape[:-1], channels]], **STEP, **options)[0]
 
     def convolve_depthwise(self, x: Tensor) -> Tensor:
         """Add DEPTHWISE_CONV_2D."""

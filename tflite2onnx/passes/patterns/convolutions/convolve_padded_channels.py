@@ -1,10 +1,10 @@
-"""PAD of the channels of an image becomes a convolution with 1x1 filters, for ONNX Runtime.
+"""PAD of the channels of an image becomes filters of zeros, for ONNX Runtime.
 
-The filter of an output channel has a single 1, at the input channel that it copies; the filters of
-padded channels are 0. A residual network that grows its channels by zeros (BlazeFace, face
-landmarks) would leave ONNX Runtime's blocked layout at each Pad, and with it the sum behind Pad and
-all sums that depend on it. The convolution stays in the layout, and ONNX Runtime fuses the sum with
-it. The network of face landmarks takes 0.75 of the time. A PAD is replaced if
+A residual network that grows its channels by zeros (BlazeFace, face landmarks) would leave ONNX
+Runtime's blocked layout at each Pad, and with it the sum behind Pad and all sums that depend on it.
+A convolution with 1x1 filters stays in the layout, and ONNX Runtime fuses the sum with it. The
+filter of an output channel has a single 1, at the input channel that it copies; the filters of
+padded channels are 0. The network of face landmarks takes 0.75 of the time. A PAD is replaced if
 
 1. its input and output are float32 images, it pads the channels only, by constants that are not
    negative, with zeros;
@@ -12,26 +12,53 @@ it. The network of face landmarks takes 0.75 of the time. A PAD is replaced if
    reads its output;
 3. the filters have at most 2^18 elements: a tiny file could otherwise need any amount of memory.
 
-The copies are exact; an infinite input gives NaN in the other channels.
+That convolution takes as long as a layer of the network, and in blocks of channels the padded ones
+often take no time at all: 24, 28 and 32 channels are two blocks of 16. It is left out, and its
+input is computed with all channels, if
+
+4. it pads behind the channels, and the channels of its input, and of all images that correspond,
+   may be padded (`pad_channels`): CONV_2D and operators by channel compute and read them;
+5. the times that `cost` expects of the graph are shorter: large images first, one by one.
+
+The short-range face detection takes 0.79 of the time with 4 and 5, 0.89 with AVX2. The copies are
+exact; an infinite input gives NaN in the other channels.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.patterns.convolutions.cost import estimate_times
+from tflite2onnx.passes.patterns.convolutions.pad_channels import (
+    find_fixed_channels,
+    join_channels,
+    pad_groups,
+)
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter
 
 _IMAGE = 4  # axes
 _MOST = 1 << 18  # elements of the filters
+_WITH_FILTERS = 2  # inputs
 
 
 def convolve_padded_channels(graph: Graph) -> Graph:
-    """Return the graph with convolutions in place of PAD of channels."""
-    return apply_rules(RULES, graph)
+    """Return the graph with filters of zeros in place of PAD of channels."""
+    graph = apply_rules(RULES, graph)
+    first = times = estimate_times(graph)
+    tried: set[str] = set()
+    while copies := [op for op in graph.ops if _copies_channels(op, tried)]:
+        copy = max(copies, key=lambda op: op.outputs[0].elements)
+        tried.add(copy.outputs[0].name)
+        other = _leave_out(graph, copy)
+        if other is not graph and (expected := estimate_times(other)).is_better(times, first):
+            graph, times = other, expected
+    return graph
 
 
 def _make_convolution(found: Match) -> list[Op]:
@@ -52,6 +79,32 @@ def _make_convolution(found: Match) -> list[Op]:
     rw = Rewriter(found.last)
     rw.convolve("CONV_2D", x, filters[:, None, None, :], output=y)
     return rw.ops
+
+
+def _copies_channels(op: Op, tried: set[str]) -> bool:
+    """Return whether the operator is a convolution that pads channels, and has not been tried."""
+    if not op.is_builtin("CONV_2D") or len(op.present) != _WITH_FILTERS or op.activation != "NONE":
+        return False
+    w, steps = op.operand(1), (op.options.get("stride_h"), op.options.get("stride_w"))
+    return (
+        steps == w.shape[1:3] == (1, 1)
+        and is_float(w)
+        and w.data is not None
+        and op.outputs[0].name not in tried
+        and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
+    )
+
+
+def _leave_out(graph: Graph, copy: Op) -> Graph:
+    """Return the graph without a convolution that pads channels, itself if 4 does not hold."""
+    channels, y = join_channels(graph), copy.outputs[0]
+    root = channels.find(copy.operand(0))
+    if root in find_fixed_channels(graph, channels) or y in {*graph.every_output()}:
+        return graph
+    padded = pad_groups(graph, channels, {root: y.shape[-1]})
+    source = padded.producers[y].operand(0)
+    ops = tuple(op for op in padded.ops if y not in op.outputs)
+    return replace(padded, ops=ops).replace_tensors({y: source})
 
 
 RULES = (Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _make_convolution),)

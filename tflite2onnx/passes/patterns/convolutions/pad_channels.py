@@ -71,27 +71,44 @@ def pad_channels(graph: Graph) -> Graph:
     """Return the graph with padded channels where that keeps blocks."""
     if not any(map(_needs_padding, (t for op in graph.ops for t in op.outputs))):
         return graph
-    channels = DisjointSets[Tensor]()  # images whose channels correspond
-    for op in graph.ops:
-        if _computes_by_channel(op):
-            channels.join([t for t in (*op.present, *op.outputs) if _is_image(t)])
+    channels = join_channels(graph)
     groups = _find_groups(graph, channels)
     if not groups:
         return graph
     blocks = {root: _BLOCK for root in groups if root.shape[-1] % _ALIGNMENT}
     blocks |= {root: _LARGEST_BLOCK for root in groups if _is_int8(root)}
-    changed = _pad_groups(graph, channels, blocks)
+    changed = pad_groups(graph, channels, blocks)
     first = times = estimate_times(changed)
     for root in (each for each in groups if each not in blocks):
-        other = _pad_groups(graph, channels, {**blocks, root: _LARGEST_BLOCK})
+        other = pad_groups(graph, channels, {**blocks, root: _LARGEST_BLOCK})
         if (expected := estimate_times(other)).is_better(times, first):
             blocks[root], changed, times = _LARGEST_BLOCK, other, expected
     return changed
 
 
-def _pad_groups(
-    graph: Graph, channels: DisjointSets[Tensor], blocks: Mapping[Tensor, int]
-) -> Graph:
+def join_channels(graph: Graph) -> DisjointSets[Tensor]:
+    """Return the images, as sets of those whose channels correspond."""
+    channels = DisjointSets[Tensor]()
+    for op in graph.ops:
+        if _computes_by_channel(op):
+            channels.join([t for t in (*op.present, *op.outputs) if _is_image(t)])
+    return channels
+
+
+def find_fixed_channels(graph: Graph, channels: DisjointSets[Tensor]) -> set[Tensor]:
+    """Return the images that stand for those whose channels must stay: condition 2 and types."""
+    fixed = {channels.find(t) for t in (*graph.inputs, *graph.outputs)}
+    for op in graph.ops:
+        convolves = _computes_by_channel(op) or _is_convolution(op)
+        for tensor in (*op.present[: 1 if convolves else None], *op.outputs):
+            typed = is_float(tensor) or _is_int8(tensor)
+            if not convolves or not typed or _IMAGE - 1 in tensor.symbols:
+                fixed.add(channels.find(tensor))
+        fixed |= {channels.find(t) for inner in op.graphs for t in inner.read_tensors()}
+    return fixed
+
+
+def pad_groups(graph: Graph, channels: DisjointSets[Tensor], blocks: Mapping[Tensor, int]) -> Graph:
     """Return the graph with padded channels: multiples of the blocks of groups."""
     images = [t for op in graph.ops for t in op.outputs]
     roots = {t: channels.find(t) for t in images}
@@ -174,25 +191,19 @@ def _find_groups(graph: Graph, channels: DisjointSets[Tensor]) -> list[Tensor]:
     """Return the images that stand for those whose channels may be padded: conditions 1 to 4."""
     ops: dict[Tensor, int] = {}
     depthwise: set[Tensor] = set()
-    excluded = {channels.find(t) for t in (*graph.inputs, *graph.outputs)}
+    fixed = find_fixed_channels(graph, channels)
     for op in graph.ops:
-        by_channel = _computes_by_channel(op)
-        convolves = by_channel or _is_convolution(op)
+        convolves = _computes_by_channel(op) or _is_convolution(op)
+        is_depthwise = op.is_builtin("DEPTHWISE_CONV_2D")
         for tensor in (*op.present[: 1 if convolves else None], *op.outputs):
             root = channels.find(tensor)
-            typed = is_float(tensor) or _is_int8(tensor)
-            if not convolves or not typed or _IMAGE - 1 in tensor.symbols:
-                excluded.add(root)
-            weight = 1
-            if op.is_builtin("DEPTHWISE_CONV_2D"):
-                weight = _ENOUGH
+            ops[root] = ops.get(root, 0) + (_ENOUGH if is_depthwise else 1)
+            if is_depthwise:
                 depthwise.add(root)
-            ops[root] = ops.get(root, 0) + weight
-        excluded |= {channels.find(t) for inner in op.graphs for t in inner.read_tensors()}
     return [
         root
         for root, count in ops.items()
-        if _needs_padding(root) and count >= _enough_for(root) and root not in excluded
+        if _needs_padding(root) and count >= _enough_for(root) and root not in fixed
         if root in depthwise or (is_float(root) and _fills_blocks(root.shape[-1]))
     ]
 

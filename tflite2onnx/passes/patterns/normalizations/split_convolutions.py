@@ -1,0 +1,121 @@
+"""Slices of the channels of a convolution become convolutions of their filters.
+
+YOLOv8 and its successors halve the channels of a convolution behind its SiLU. ONNX Runtime has no
+Slice or Split in its blocks of channels, so that the image leaves the blocks and both halves enter
+them again; and the Concat of the halves stays outside of the blocks, too. A YOLOv8 classifier of
+640x640 pixels takes 0.96 of the time with two convolutions for each of four (one thread of an AMD
+EPYC, family 26). A SLICE or STRIDED_SLICE is replaced if
+
+1. it takes channels of a float image, a multiple of 16, and all rows and columns; the image is the
+   result of CONV_2D with constant filters, of its activation, or of its SiLU;
+2. all operators that read the image are slices of this kind, and they take each channel once;
+3. the convolutions are not expected to take longer (`cost`) than the whole one and a ReorderOutput.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import rules_for
+from tflite2onnx.op.traits import TakesRanges
+from tflite2onnx.passes.operands import find_images, is_float
+from tflite2onnx.passes.patterns.convolutions.cost import FACTORS, estimate_convolution
+from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, Shared
+from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.split_slices import SLICES, list_slices
+from tflite2onnx.passes.rewriter import constant, new_tensor
+from tflite2onnx.tensor import Tensor
+
+_BLOCK = 16  # channels
+_IMAGE = 4  # axes
+_FUNCTIONS = ("GELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "RELU", "RELU6", "TANH")
+_CONVOLUTION: Pattern = Named("z", Activated(("CONV_2D", "x", "w#", "b#?")))
+_RESULT: Pattern = OneOf(
+    *(_CONVOLUTION, ("MUL", _CONVOLUTION, ("LOGISTIC", "z"))),
+    *((code, _CONVOLUTION) for code in _FUNCTIONS),
+)
+
+
+def split_convolutions(graph: Graph) -> Graph:
+    """Return the graph with convolutions in place of slices of their channels."""
+    return apply_rules(RULES, graph)
+
+
+def _make_convolution(found: Match) -> list[Op]:
+    """Return the operators for the channels of a slice; none unless the conditions hold."""
+    y, z, w = (found.tensors[name] for name in ("y", "z", "w#"))
+    conv, readers = found.graph.producers[z], found.graph.readers
+    between = list(_list_between(found.graph, z, y))
+    slices = found.analyze(list_slices)[y]
+    parts = [r for r in (_find_channels(y, op) for op in slices) if r]
+    taken = sorted(i for r in parts for i in r)
+    alone = readers.are_among(slices, y) and (y is z or readers.are_among(between, z))
+    if not alone or len(parts) < len(slices) or taken != [*range(y.shape[-1])]:
+        return []
+    if not is_float(w) or y not in found.analyze(find_images) or not _is_fast(conv, parts):
+        return []
+    return list(_copy_for_channels(conv, between, parts[slices.index(found.last)], found.last))
+
+
+def _list_between(graph: Graph, z: Tensor, y: Tensor) -> Iterator[Op]:
+    """Yield the operators that compute an activation from the result of a convolution."""
+    if y is not z:
+        last = graph.producers[y]
+        yield from (graph.producers[t] for t in last.present if t is not z)
+        yield last
+
+
+def _find_channels(y: Tensor, op: Op) -> range | None:
+    """Return the channels that a slice takes, None unless condition 1 holds for them."""
+    rules = rules_for(op)
+    ranges = rules.ranges if isinstance(rules, TakesRanges) else None
+    if ranges is None or y.rank != _IMAGE or op.outputs[0].rank != _IMAGE or y.symbols:
+        return None
+    *rest, channels = ranges
+    every = all(taken == range(n) for taken, n in zip(rest, y.shape[:-1], strict=True))
+    return channels if every and channels.step == 1 and len(channels) % _BLOCK == 0 else None
+
+
+def _is_fast(conv: Op, parts: Sequence[range]) -> bool:
+    """Return whether condition 3 holds, with blocks of both sizes."""
+    x, w, y = conv.inputs[0], conv.inputs[1], conv.outputs[0]
+    if x is None or w is None:
+        return False
+    for block, factors in FACTORS.items():
+        filters = (w.shape[-1], *w.shape[1:3])
+        whole = estimate_convolution(block, filters, x, y)
+        whole += factors["reorder"].estimate(0, 8 * y.elements)
+        images = (new_tensor(y, "part", (*y.shape[:-1], len(r))) for r in parts)
+        if sum(estimate_convolution(block, filters, x, each) for each in images) > whole:
+            return False
+    return True
+
+
+def _copy_for_channels(conv: Op, between: Sequence[Op], channels: range, last: Op) -> Iterator[Op]:
+    """Yield a convolution and the operators behind it for some of its channels."""
+    part = slice(channels.start, channels.stop)
+    known: dict[Tensor, Tensor] = {}
+    for tensor in conv.present[1:]:
+        name = f"{tensor.name}/{channels.start}"
+        known[tensor] = constant(name, np.ascontiguousarray(tensor.values[part]), tensor)
+    for op in (conv, *between):
+        y = op.outputs[0]
+        shape = (*y.shape[:-1], len(channels))
+        known[y] = new_tensor(y, f"channels{channels.start}", shape)
+        if op is (conv, *between)[-1]:
+            known[y] = last.outputs[0]
+        yield replace(op.with_inputs(known), outputs=(known[y],))
+
+
+RULES = (
+    Rule(
+        "slices of the channels of a convolution",
+        "CONV_2D",
+        OneOf(*((code, Named("y", Shared(_RESULT)), ...) for code in SLICES)),
+        _make_convolution,
+    ),
+)
