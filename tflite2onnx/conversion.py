@@ -5,8 +5,9 @@
    graph that is converted; `MODEL_PASSES` over the whole model; `inline_subgraphs` makes one graph
    of an entry point, `resize_inputs` and `change_io_types` change its ends as the user wants, and
    `list_entry_point_passes` run over it.
-3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
-   the user wants the forms that are fastest in ONNX Runtime.
+3. `name_dynamic_axes` names the dynamic sizes; then `list_normalising_passes`, the first of which
+   verify all operators, and `FASTEST_PASSES` if the user wants the forms that are fastest in ONNX
+   Runtime.
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
@@ -21,6 +22,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from tflite2onnx import quantize
@@ -29,13 +31,15 @@ from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.emit import Emitted, emit, sites
 from tflite2onnx.errors import (
+    ConversionError,
     FixedSizeError,
+    InternalError,
     ModelFileError,
     OptionError,
     UnsupportedOperators,
 )
 from tflite2onnx.float16 import Float32Node, to_float16
-from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.interface import interface, name_axes, pin_orders, read_layouts
 from tflite2onnx.layout import Order, Plan, Site, plan
 from tflite2onnx.op import operator_for
@@ -46,9 +50,9 @@ from tflite2onnx.options import (
 from tflite2onnx.passes import (
     FASTEST_PASSES,
     MODEL_PASSES,
-    NORMALISING_PASSES,
     apply_passes,
     list_entry_point_passes,
+    list_normalising_passes,
 )
 from tflite2onnx.passes.batch.resize_batch import list_sample_sizes, resize_batch
 from tflite2onnx.passes.cut_graph import cut_model
@@ -88,6 +92,7 @@ Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
 OUT_OF_MEMORY = "the model needs more memory than is available"
 
+_PASSES = "tflite2onnx.passes"
 _AXES = 13  # the first opset whose QuantizeLinear has an axis
 _logger = logging.getLogger(__name__)
 
@@ -113,6 +118,7 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
 
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
+        InternalError: there is a bug in a pass, or elsewhere.
     """
     _report_unknown_ranks(source, options)
     try:
@@ -121,7 +127,21 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
             _warn_of_broken_rules(result, options.target)
     except MemoryError as error:
         raise ModelFileError(OUT_OF_MEMORY) from error
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise InternalError(_describe_origin(error)) from error
     return result
+
+
+def _describe_origin(error: Exception) -> str:
+    """Return a message with the pass and the operator, if any, at which an exception was raised."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals["__name__"]) for frame in frames]
+    passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{_PASSES}.")]
+    values = [value for frame in frames for value in frame.f_locals.values()]
+    places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
+    return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
 
 
 def _report_unknown_ranks(model: Model, options: ConversionOptions) -> None:
@@ -325,7 +345,7 @@ def _find_fixing_reason(
     try:
         resized, words = resize_inputs(graph, {tensor.name: sizes})
         named = name_dynamic_axes(apply_passes(passes, resized), operator_of, (), words)
-        normal = apply_passes(NORMALISING_PASSES, named.graph)
+        normal = apply_passes(list_normalising_passes(operator_of), named.graph)
         operators = [*map(operator_of, normal.every_op())]
         sites(operators)
         check_dynamic_axes(operators, named.axes)
@@ -364,7 +384,7 @@ def _normalise_plan_emit(
     graph, axes = opened
     requested = read_layouts(options.layouts, graph)
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    normal = apply_passes(NORMALISING_PASSES, graph)
+    normal = apply_passes(list_normalising_passes(operator_of), graph)
     # Constant folding replaces outputs by constants, which are other tensors.
     replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
     wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}

@@ -1,7 +1,8 @@
 """The errors that users may get.
 
-All are `ConversionError`s, so that one `except` catches every error of a model or an option. The
-message of an error in an operator has the operator's code, index and output, and the reason.
+All but `InternalError` are `ConversionError`s, so that one `except` catches every error of a model
+or an option. The message of an error in an operator has the operator's code, index and output, and
+the reason.
 """
 
 from __future__ import annotations
@@ -59,6 +60,13 @@ class VerifyError(ConversionError):
 
 class RegistrationError(ConversionError):
     """A class cannot be registered as an operator, or not under this name."""
+
+
+class InternalError(Exception):
+    """A bug in tflite2onnx; the message names the pass and the operator that raised an exception.
+
+    It is no ConversionError, because the model is not the reason.
+    """
 
 
 class OperatorError(ConversionError):

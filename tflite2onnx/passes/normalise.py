@@ -1,4 +1,4 @@
-"""Bring operators into fewer forms, before layouts are planned (see `NORMALISING_PASSES`).
+"""Bring operators into fewer forms, before layouts are planned (see `passes`).
 
 1. `densify_constants`: sparse constants become dense, and DENSIFY is removed.
 2. `remove_copies`: a RESHAPE to the sizes that a tensor has is removed. Keras writes one around
