@@ -25,6 +25,8 @@ from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tflite2onnx import quantize
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
@@ -98,21 +100,23 @@ _logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def suspend_gc() -> Iterator[None]:
-    """Switch off the cyclic garbage collector: a conversion makes no reference cycles.
+def prepare_process() -> Iterator[None]:
+    """Switch off the cyclic garbage collector and floating-point warnings during a conversion.
 
-    The collector would walk over all objects repeatedly and take a third of the time.
+    A conversion makes no reference cycles. The collector would walk over all objects repeatedly and
+    take a third of the time. The parameters of a model may be infinite.
     """
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     finally:
         if enabled:
             gc.enable()
 
 
-@suspend_gc()
+@prepare_process()
 def convert_read_model(source: Model, origin: AnySource, options: ConversionOptions) -> Result:
     """Convert a model that has been read from `origin`.
 
@@ -169,6 +173,7 @@ def _warn_of_broken_rules(result: Result, target: str) -> None:
         )
 
 
+@prepare_process()
 def convert_model(
     model: Model,
     options: ConversionOptions = _DEFAULT,
@@ -318,6 +323,7 @@ class InputAxis(NamedTuple):
     reason: str
 
 
+@prepare_process()
 def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> list[InputAxis]:
     """Return the axes of the main entry point's inputs, each tried alone."""
     index, _ = find_signature(model, options.signature)

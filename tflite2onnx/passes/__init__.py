@@ -11,8 +11,6 @@ from functools import partial, reduce
 from importlib import import_module
 from typing import TypeAlias, TypeVar
 
-import numpy as np
-
 from tflite2onnx.errors import collect_errors
 from tflite2onnx.graph import Graph, Model
 from tflite2onnx.op import operator_for
@@ -226,9 +224,5 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
 
 
 def apply_passes(passes: Iterable[Callable[[T], T]], value: T) -> T:
-    """Return the model or graph after all passes, applied in order.
-
-    Floating-point warnings of numpy, for infinite constants for example, are silenced.
-    """
-    with np.errstate(all="ignore"):
-        return reduce(lambda result, change: change(result), passes, value)
+    """Return the model or graph after all passes, applied in order."""
+    return reduce(lambda result, change: change(result), passes, value)

@@ -101,8 +101,7 @@ def _combine_constants(
         return None
     if op.code in ("DIV", "MUL"):
         if op.code == "DIV":
-            with np.errstate(divide="ignore", over="ignore"):
-                vector = 1 / vector
+            vector = 1 / vector
             if not np.isfinite(vector).all():
                 return None
         axis = _CHANNELS[product.code] % weights.rank

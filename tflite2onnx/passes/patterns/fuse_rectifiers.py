@@ -163,10 +163,9 @@ def _evaluate_operator(op: Op, operands: list[_Homogeneous]) -> _Homogeneous | N
         return None
     parameters = [op.options.alpha] if op.code == "LEAKY_RELU" else []
     sides = []
-    with np.errstate(all="ignore"):
-        for values in zip(*((each.above, each.below) for each in operands), strict=True):
-            side = _FUNCTIONS[op.code](*values, *parameters)
-            sides.append(np.maximum(side, 0) if op.activation == "RELU" else side)
+    for values in zip(*((each.above, each.below) for each in operands), strict=True):
+        side = _FUNCTIONS[op.code](*values, *parameters)
+        sides.append(np.maximum(side, 0) if op.activation == "RELU" else side)
     return _Homogeneous(degree, *sides)
 
 

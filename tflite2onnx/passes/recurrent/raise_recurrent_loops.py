@@ -60,7 +60,7 @@ def raise_recurrent_loops(graph: Graph) -> Graph:
         if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_for(op) is None:
             return [op]
         try:
-            with as_operator_error(), np.errstate(all="ignore"):  # parameters may be infinite
+            with as_operator_error():
                 loop = _Loop(op, graph)
                 return _replace_loop(loop) or _replace_masked_loop(loop, graph) or [op]
         except OperatorError:  # the conversion of the loop raises its own errors
