@@ -165,7 +165,7 @@ class Operator:
         A size that is known at run time only may be any size.
         """
         for tensor, shape in zip(self.op.outputs, self.output_shapes, strict=False):
-            if not all(0 <= size <= _LARGEST for size in tensor.shape):
+            if min(tensor.shape, default=0) < 0 or max(tensor.shape, default=0) > _LARGEST:
                 raise OperatorError(
                     f"the sizes of {tensor.name} must be 0 to {_LARGEST}, got {list(tensor.shape)}"
                 )

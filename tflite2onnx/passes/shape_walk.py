@@ -19,7 +19,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
-from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
+from tflite2onnx.passes.fold_constants import Folder
 from tflite2onnx.tensor import Array, DType, Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     BroadcastError,
@@ -89,7 +89,7 @@ class ShapeWalk:
         self._example = example
         self._graph, self._operator_of, self._strict = graph, operator_of, strict
         self._opened, self._same, self._is_open = opened or {}, same or {}, opened is not None
-        self._room = constant_budget(graph)
+        self._folder = Folder(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
         self.facts: dict[Op, Mapping[str, object]] = {}
@@ -283,9 +283,7 @@ class ShapeWalk:
             return []
         if next(_find_dimensions(op), None) is not None:
             return self._evaluate_dimensions(op, operator)
-        constants = fold_operator(op, operator, self._room)
-        self._room -= sum(t.nbytes for t in constants)
-        return constants
+        return self._folder.fold(op, operator)
 
     def _evaluate_dimensions(self, op: Op, operator: Operator) -> list[Tensor]:
         if not isinstance(operator, Foldable) or not operator.evaluates_dimensions:

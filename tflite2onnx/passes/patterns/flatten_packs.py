@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
@@ -56,8 +55,7 @@ def _becomes_reshape(op: Op) -> bool:
 
 def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> list[Op]:
     """Return the operators that replace PACK or UNPACK; nothing unless the conditions hold."""
-    # The converters of invalid operators raise errors.
-    if any(map(_becomes_reshape, near)) or rules_for(op) is None:
+    if any(map(_becomes_reshape, near)):
         return []
     axis, first = int(op.options.get("axis", 0)), parts[0]
     axis += whole.rank if axis < 0 else 0

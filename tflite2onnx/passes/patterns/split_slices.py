@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.patterns.matching import Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
@@ -94,7 +94,7 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
 
 def _find_item(x: Tensor, op: Op) -> _Item | None:
     """Return what a slice takes, None unless condition 1 holds, and those of types and sizes."""
-    y, operator = op.outputs[0], rules_for(op)
+    y, operator = op.outputs[0], operator_for(op)
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
     if ranges is None or y.symbols or y.dtype is not x.dtype:
         return None

@@ -23,7 +23,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op, Producers
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import is_float
@@ -188,8 +188,8 @@ class Formulas:
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Matrix | None:
         """Return constant weights as a matrix, None if they are computed or have other scales."""
-        operator, quantization = rules_for(op), weights.quantization
-        if weights.data is None or weights.rank != _RANK or operator is None:
+        quantization = weights.quantization
+        if weights.data is None or weights.rank != _RANK:
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         along = quantization if quantization and quantization.per_axis else None
@@ -237,14 +237,15 @@ class Formulas:
     ) -> Formula | None:
         """Return the formula of an operator that cuts out columns, or leaves columns in place."""
         moving = [t for t in inputs if t.data is None]
-        operator = rules_for(op)
-        if operator is None or len(moving) != 1 or not self._take_budget(moving[0].elements):
+        if len(moving) != 1 or not self._take_budget(moving[0].elements):
             return None
         formula, shape = self.formula_of(moving[0]), moving[0].shape
         total = _find_sum(formula)
         columns = total.bias.size if total else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
-        results = evaluate_op(operator, [places if t.data is None else t.data for t in inputs])
+        results = evaluate_op(
+            operator_for(op), [places if t.data is None else t.data for t in inputs]
+        )
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns

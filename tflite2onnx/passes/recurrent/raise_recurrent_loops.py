@@ -29,9 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import (
     Atom,
@@ -57,14 +56,10 @@ def raise_recurrent_loops(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of loops that are recurrent layers."""
 
     def rewrite_op(op: Op) -> list[Op]:
-        if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_for(op) is None:
+        if not op.is_builtin("WHILE") or len(op.graphs) != 1:
             return [op]
-        try:
-            with as_operator_error():
-                loop = _Loop(op, graph)
-                return _replace_loop(loop) or _replace_masked_loop(loop, graph) or [op]
-        except OperatorError:  # the conversion of the loop raises its own errors
-            return [op]
+        loop = _Loop(op, graph)
+        return _replace_loop(loop) or _replace_masked_loop(loop, graph) or [op]
 
     return graph.rewrite(rewrite_op)
 
@@ -147,14 +142,13 @@ class _Loop:
             return int(limit.data.max()) - start
         op = self._graph.producers.find(limit)
         shape = self._graph.producers.find(op.operand(0))
-        operator = rules_for(op)
-        if operator is None or not shape.is_builtin("SHAPE") or start:
+        if not shape.is_builtin("SHAPE") or start:
             return None
         x, constants = shape.operand(0), op.present[1:]
         known = [t.data for t in constants if t.data is not None]
         if len(known) < len(constants):
             return None
-        places = evaluate_op(operator, [np.arange(x.rank), *known])
+        places = evaluate_op(operator_for(op), [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
     def _list_conditions(self, condition: Tensor) -> list[Tensor]:
