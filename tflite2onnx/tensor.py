@@ -201,7 +201,7 @@ class Tensor:
         """The shape with the names of dynamic sizes."""
         if not self.symbols:
             return self.shape
-        return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))
+        return tuple(map(self.symbols.get, range(self.rank), self.shape))
 
     @property
     def layout_shape(self) -> Shape:

@@ -136,16 +136,28 @@ def _enlarge_sizes(
     """
     every = {(t, i) for t, i in dynamic if t.shape[i] == 1}
     inner = {(t, i) for t, i in every if i}
-    tries = [(inner, 1), *((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])]
-    for places, size in tries if every or unknown else ():
-        each = graph if size == 1 else _set_sizes(graph, places, size)
+    if not (every or unknown) or _runs(graph, operator_of):
+        return graph
+    for places, size in (*((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])):
+        each = _set_sizes(graph, places, size)
         walk = ShapeWalk(each, operator_of, strict=True, example=size)
         try:
             walk.walk()
         except OperatorError:
             continue
-        return graph if size == 1 else each.replace_tensors(walk.shapes)
+        return each.replace_tensors(walk.shapes)
     return graph
+
+
+def _runs(graph: Graph, operator_of: OperatorOf) -> bool:
+    """Return whether all operators are valid at the declared sizes."""
+    try:
+        with as_operator_error():
+            for op in graph.every_op():
+                operator_of(op).verify()
+    except OperatorError:
+        return False
+    return True
 
 
 def _set_sizes(graph: Graph, places: Collection[Place], size: int) -> Graph:
