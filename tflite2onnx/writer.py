@@ -253,16 +253,7 @@ def _make_info(name: str, dtype: DType, sizes: Iterable[int | str]) -> onnx.Valu
 @lru_cache(maxsize=1024)
 def _make_type(dtype: DType, sizes: tuple[int | str, ...]) -> onnx.TypeProto:
     """Return the type of a value; most values share their type with others."""
-    made = onnx.TypeProto()
-    made.tensor_type.elem_type = onnx_type(dtype)
-    shape = made.tensor_type.shape
-    shape.SetInParent()  # a scalar has a shape, too
-    for size in sizes:
-        if isinstance(size, str):
-            shape.dim.add(dim_param=size)
-        else:
-            shape.dim.add(dim_value=size)
-    return made
+    return helper.make_tensor_type_proto(onnx_type(dtype), sizes)
 
 
 def _describe(

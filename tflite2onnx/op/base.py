@@ -151,13 +151,17 @@ class Operator:
         """
         if self._is_valid:
             return
-        if self.operands:
-            verify_operands(self.operands, self.op)
-        self.check()
+        self.verify_declared()
         self._expect_shapes()
         self._expect_operands()
         check_scales(self)
         self._is_valid = True
+
+    def verify_declared(self) -> None:
+        """Raise OperatorError for what the class refuses; a pass may still add operands."""
+        if self.operands:
+            verify_operands(self.operands, self.op)
+        self.check()
 
     def _expect_shapes(self) -> None:
         """Raise OperatorError unless the outputs have the shapes that follow from the inputs.

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.common.checks import features_from
@@ -100,21 +99,9 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
 
 
 def _broadcast_shapes(op: Op) -> dict[int, Shape]:
-    """Return the shapes to which inputs of an operator are reshaped; none of an invalid operator.
-
-    Few operators broadcast, so the others are not verified.
-    """
-    operator = operator_for(op)
-    try:
-        with as_operator_error():
-            shapes = operator.broadcast_shapes()
-            pairs = list(zip(op.inputs, shapes, strict=True))
-            changed = {i: s for i, (t, s) in enumerate(pairs) if t and s and s != t.shape}
-            if changed:
-                operator.verify()
-    except OperatorError:
-        return {}
-    return changed
+    """Return the shapes to which inputs of an operator are reshaped."""
+    pairs = zip(op.inputs, operator_for(op).broadcast_shapes(), strict=True)
+    return {i: s for i, (t, s) in enumerate(pairs) if t and s and s != t.shape}
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
