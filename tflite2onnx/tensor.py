@@ -187,9 +187,14 @@ class Tensor:
         return frozenset(i for i, size in enumerate(self.shape_signature) if size == -1)
 
     @property
+    def has_data(self) -> bool:
+        """Whether the tensor is a constant whose elements are stored."""
+        return self.data is not None
+
+    @property
     def is_constant(self) -> bool:
         """Whether the elements are known: the tensor is constant, or is empty."""
-        return self.data is not None or (0 in self.shape and not self.dynamic_axes)
+        return self.has_data or (0 in self.shape and not self.dynamic_axes)
 
     @property
     def values(self) -> Array:

@@ -44,7 +44,7 @@ def fold_operators(graph: Graph) -> Graph:
 def count_stored_bytes(graph: Graph) -> int:
     """Return how many bytes of memory the constants of a graph take."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.present)
-    return count_memory([t.data for t in constants if t.data is not None])
+    return count_memory([t.values for t in constants if t.has_data])
 
 
 def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
@@ -92,7 +92,7 @@ class Folder:
 
 def is_replacement(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
     """Return whether a constant has the shape and `dtype` of the only output of an operator."""
-    if source.data is None or len(outputs) != 1:
+    if not source.has_data or len(outputs) != 1:
         return False
     return outputs[0].shape == source.shape and outputs[0].dtype is dtype
 

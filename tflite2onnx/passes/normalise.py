@@ -36,7 +36,7 @@ def densify_constants(graph: Graph) -> Graph:
         ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
     read = dict.fromkeys(t for op in graph.every_op() for t in op.present)
-    sparse = [t for t in read if t.sparsity and t.data is not None]
+    sparse = [t for t in read if t.sparsity and t.has_data]
     if not sparse and "DENSIFY" not in graph.codes:
         return graph
     known = {
@@ -89,7 +89,7 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
             key = (tensor, shape)
             if key not in aligned:
                 aligned[key] = _with_shape(tensor, shape)
-                if tensor.data is None:
+                if not tensor.has_data:
                     ops.append(copy_op(op, tensor, aligned[key]))
             inputs[i] = aligned[key]
         graphs = tuple(align_axes(inner, aligned) for inner in op.graphs)
@@ -195,7 +195,7 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor,
     """
     x, weights = op.operand(0), op.operand(1)
     source = sources.get(x, x)
-    dense = op.is_builtin("FULLY_CONNECTED") and weights.data is not None
+    dense = op.is_builtin("FULLY_CONNECTED") and weights.has_data
     if not dense or any(t.rank != _MATRIX for t in (weights, *op.outputs)):
         return source, ()
     first = features_from(source.shape, weights.shape[1])

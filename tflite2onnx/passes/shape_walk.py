@@ -262,8 +262,8 @@ class ShapeWalk:
         known = self.known.get(tensor, tensor)
         if has_dimensions(known.shape) or known.elements > _MOST_ELEMENTS:
             return None
-        if known.data is not None:
-            return [as_dim(element) for element in known.data.reshape(-1)]
+        if known.has_data:
+            return [as_dim(element) for element in known.values.reshape(-1)]
         return self._elements.get(tensor, [None] * known.elements)
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:

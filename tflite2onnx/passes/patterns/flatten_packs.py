@@ -61,7 +61,7 @@ def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> 
     axis += whole.rank if axis < 0 else 0
     if len(parts) < _PARTS or first.rank not in _AXES or not 0 <= axis < first.rank:
         return []
-    if any(t.symbols or 0 in t.shape or t.data is not None for t in (whole, *parts)):
+    if any(t.symbols or 0 in t.shape or t.has_data for t in (whole, *parts)):
         return []
     same = all(same_quantization(whole.quantization, t.quantization) for t in parts)
     if not same or any(t.dtype is not whole.dtype for t in parts):

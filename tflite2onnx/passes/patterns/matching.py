@@ -307,16 +307,16 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
     @staticmethod
     def is_constant(value: Tensor | Op) -> bool:
         """Return whether a tensor has data."""
-        return isinstance(value, Tensor) and value.data is not None
+        return isinstance(value, Tensor) and value.has_data
 
     @staticmethod
     def is_number(value: Tensor | Op, number: float) -> bool:
         """Return whether all elements of a constant are a number, up to rounding to float32."""
-        if not isinstance(value, Tensor) or value.data is None or value.quantization is not None:
+        if not isinstance(value, Tensor) or not value.has_data or value.quantization is not None:
             return False
-        if not 0 < value.data.size <= value.elements or value.data.dtype.kind not in "fiu":
+        if not 0 < value.values.size <= value.elements or value.values.dtype.kind not in "fiu":
             return False
-        error = np.abs(value.data.astype(np.float64) - number)
+        error = np.abs(value.values.astype(np.float64) - number)
         return bool(np.all(error <= _CLOSE * abs(number)))
 
     @staticmethod
@@ -324,9 +324,9 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
         """Return whether two tensors are the same, or constants with equal elements."""
         if a is b or not isinstance(a, Tensor) or not isinstance(b, Tensor):
             return a is b
-        if a.data is None or b.data is None or a.dtype is not b.dtype:
+        if not a.has_data or not b.has_data or a.dtype is not b.dtype:
             return False
-        return np.array_equal(a.data, b.data)
+        return np.array_equal(a.values, b.values)
 
 
 def list_ends(pattern: Pattern, *, activated: bool = False) -> set[tuple[str, bool]]:

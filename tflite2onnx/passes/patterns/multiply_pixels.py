@@ -68,7 +68,7 @@ def _find_tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
 
 def _list_images(op: Op) -> list[Tensor]:
     operands = (*op.present[:_IMAGE], *op.outputs)
-    return [t for t in operands if t.rank == _IMAGE and t.data is None]
+    return [t for t in operands if t.rank == _IMAGE and not t.has_data]
 
 
 def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
@@ -76,7 +76,7 @@ def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
     x, filters = op.operand(0), op.operand(1)
     if not op.is_builtin("CONV_2D") or near.isdisjoint((x, *op.outputs)):
         return op
-    if filters.data is None or not is_float(filters):
+    if not filters.has_data or not is_float(filters):
         return op
     plain = has_unit_steps(op)
     pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))

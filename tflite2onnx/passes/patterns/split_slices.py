@@ -63,7 +63,7 @@ def _split_first(found: Match) -> list[Op]:
 
 def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
     """Return the operators that replace the slices of a tensor; none unless the conditions hold."""
-    if x.data is not None or x.symbols or not 0 < x.elements <= _MOST:
+    if x.has_data or x.symbols or not 0 < x.elements <= _MOST:
         return []
     found = [_find_item(x, op) for op in ops]
     items = [item for item in found if item]

@@ -110,7 +110,7 @@ class _Loop:
     def _counts(self, variable: _Variable) -> bool:
         """Return whether a variable increases by 1 in each iteration."""
         op = self.producers.find(variable.next)
-        if not op.is_builtin("ADD") or variable.first.data is None:
+        if not op.is_builtin("ADD") or not variable.first.has_data:
             return False
         if op.activation != "NONE":  # an activation would bound the counter
             return False
@@ -138,14 +138,14 @@ class _Loop:
 
     def _count_from(self, limit: Tensor, start: int) -> int | str | None:
         """Return the difference of a limit and a start, None if it is unknown."""
-        if limit.data is not None:
-            return int(limit.data.max()) - start
+        if limit.has_data:
+            return int(limit.values.max()) - start
         op = self._graph.producers.find(limit)
         shape = self._graph.producers.find(op.operand(0))
         if not shape.is_builtin("SHAPE") or start:
             return None
         x, constants = shape.operand(0), op.present[1:]
-        known = [t.data for t in constants if t.data is not None]
+        known = [t.values for t in constants if t.has_data]
         if len(known) < len(constants):
             return None
         places = evaluate_op(operator_for(op), [np.arange(x.rank), *known])
@@ -224,7 +224,7 @@ class _Loop:
         first, zeros = op.operand(0), op.operand(1)
         while first not in self.counters and self.producers.find(first).is_builtin(*_ADDS_AXIS):
             first = self.producers.find(first).operand(0)
-        if first not in self.counters or zeros.data is None or zeros.data.any():
+        if first not in self.counters or not zeros.has_data or zeros.values.any():
             return False
         return _read_start(self.counters[first]) == 0
 
