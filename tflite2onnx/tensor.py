@@ -192,6 +192,11 @@ class Tensor:
         return self.data is not None
 
     @property
+    def per_axis(self) -> bool:
+        """Whether the tensor has more than one scale."""
+        return self.quantization is not None and self.quantization.per_axis
+
+    @property
     def is_constant(self) -> bool:
         """Whether the elements are known: the tensor is constant, or is empty."""
         return self.has_data or (0 in self.shape and not self.dynamic_axes)

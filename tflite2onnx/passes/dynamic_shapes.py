@@ -29,6 +29,7 @@ from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
+from tflite2onnx.quantization.declarations import operands_of
 from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     Dim,
@@ -399,8 +400,7 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
 
 def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:
     """Yield the dynamic axes of its operands for which an operator cannot be converted."""
-    operands = [(i, t) for i, t in enumerate(operator.op.inputs) if t is not None]
-    operands += [(~i, t) for i, t in enumerate(operator.op.outputs)]
+    operands = operands_of(operator.op).items()
     for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
         with as_operator_error():
             if not (

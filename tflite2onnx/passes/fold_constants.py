@@ -113,7 +113,10 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
         return []
     try:
         with as_operator_error():
-            arrays = [_decode_constant(t, moves=operator.moves_elements()) for t in op.inputs]
+            arrays = [
+                _decode_constant(op.operand(i), moves=operator.moves_elements())
+                for i in range(len(op.inputs))
+            ]
     except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
         return []
     has_dynamic_sizes = any(t.symbols for t in (*op.present, *op.outputs))
@@ -137,13 +140,13 @@ def _depends_on_constants(op: Op, operator: Operator) -> bool:
     return operator.shape_only or all(t and t.is_constant for t in op.inputs)
 
 
-def _decode_constant(tensor: Tensor | None, *, moves: bool) -> Array | None:
+def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:
     """Return a constant's elements as an operator reads them, None if they cannot be evaluated.
 
     Quantized constants are not evaluated. Small float types, which numpy stores as bits, and
     float16 constants of float32 tensors keep their stored form if the operator only moves them.
     """
-    if tensor is None or tensor.dtype.numpy is None or tensor.quantization is not None:
+    if tensor.dtype.numpy is None or tensor.quantization is not None:
         return None
     data = tensor.data
     if data is None and 0 in tensor.shape and not tensor.dynamic_axes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.op import find_convolved_input, operator_for
+from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
+from tflite2onnx.op import find_convolved, operator_for
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -63,7 +63,7 @@ def find_images(graph: Graph) -> set[Tensor]:
     images: set[Tensor] = set()
     for op in graph.every_op():
         keeps = op.is_builtin(*_KEEPS_AXES) and any(t in images for t in op.inputs)
-        if keeps or find_convolved_input(op) is not None:
+        if keeps or find_convolved(op) is not ABSENT:
             images.update(t for t in op.outputs if t.rank == _IMAGE)
     return images
 

@@ -246,8 +246,8 @@ class ShapeWalk:
         """Note the elements of a list of integers that joins lists, some of which are known."""
         if not self._is_open or not isinstance(operator, Foldable) or not operator.joins_elements:
             return
-        inputs = op.inputs[:1] if operator.keeps_sequence else op.inputs
-        lists = [self._list_elements(t) for t in inputs if t is not None]
+        inputs = op.present[:1] if operator.keeps_sequence else op.present
+        lists = [self._list_elements(t) for t in inputs]
         if len(op.outputs) != 1 or None in lists:
             return
         y = op.outputs[0]
@@ -273,8 +273,7 @@ class ShapeWalk:
         index = operator.find_listed_sizes()
         if index is None or not operator.has_data_dependent_shape:
             return ()
-        sizes = op.inputs[index]
-        found = () if sizes is None else self._elements.get(sizes, ())
+        found = self._elements.get(op.operand(index), ())
         return [size if size is None or is_no_less(size, 0) else None for size in found]
 
     def _evaluate_op(self, op: Op, operator: Operator) -> list[Tensor]:
@@ -288,7 +287,7 @@ class ShapeWalk:
     def _evaluate_dimensions(self, op: Op, operator: Operator) -> list[Tensor]:
         if not isinstance(operator, Foldable) or not operator.evaluates_dimensions:
             return []
-        arrays = [None if t is None else t.data for t in op.inputs]
+        arrays = [op.operand(i).data for i in range(len(op.inputs))]
         unknown = any(a is None or a.size > _MOST_ELEMENTS for a in arrays)
         if (unknown and not operator.shape_only) or not all(map(_is_integer, op.outputs)):
             return []

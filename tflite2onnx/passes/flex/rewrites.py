@@ -72,8 +72,8 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     """Return an operator that computes in other dtypes, and the CASTs before and after it."""
     others = {
         t: replace(t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None)
-        for t in (*op.inputs, *op.outputs)
-        if t is not None and t.dtype in carriers
+        for t in (*op.present, *op.outputs)
+        if t.dtype in carriers
     }
     casts = partial(Op, "CAST", op.index)
     return [

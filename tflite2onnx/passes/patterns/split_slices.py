@@ -98,9 +98,7 @@ def _find_item(x: Tensor, op: Op) -> _Item | None:
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
     if ranges is None or y.symbols or y.dtype is not x.dtype:
         return None
-    if not same_quantization(x.quantization, y.quantization):
-        return None
-    if x.quantization and x.quantization.per_axis:
+    if not same_quantization(x.quantization, y.quantization) or x.per_axis:
         return None
     taken = {i: r for i, r in enumerate(ranges) if r != range(x.shape[i])}
     if x.rank - 1 not in taken or any(len(indices) != 1 for indices in taken.values()):
