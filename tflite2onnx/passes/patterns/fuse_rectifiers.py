@@ -125,8 +125,6 @@ def _find_functions(
         return {}
     if (op.is_builtin(*_CONSTANT_SECOND) and len(choices) > 1) or _casts_to_bool(op):
         return {}
-    if len(op.inputs) > 2 + (op.code in _CHOICES):  # the operator's check refuses the others
-        return {}
     found = {}
     for x in choices[0]:
         if all(x in each for each in choices):

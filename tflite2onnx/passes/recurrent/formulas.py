@@ -21,7 +21,6 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op, Producers
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
@@ -274,11 +273,7 @@ class Formulas:
 
 def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return the outputs for arrays, empty if they cannot be evaluated."""
-    try:
-        with as_operator_error():
-            return (operator.evaluate(*arrays) or ()) if isinstance(operator, Foldable) else ()
-    except OperatorError:
-        return ()
+    return (operator.evaluate(*arrays) or ()) if isinstance(operator, Foldable) else ()
 
 
 def has_number(producers: Producers, tensor: Tensor, number: float) -> bool:
