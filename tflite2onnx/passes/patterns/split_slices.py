@@ -14,6 +14,7 @@ STRIDED_SLICE of its own, for which ONNX needs a Slice and a Reshape. DTLN's fir
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from math import prod
 from typing import NamedTuple
 
@@ -65,10 +66,10 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
     """Return the operators that replace the slices of a tensor; none unless the conditions hold."""
     if x.has_data or x.symbols or not 0 < x.elements <= _MOST:
         return []
-    found = [_find_item(x, op) for op in ops]
-    items = [item for item in found if item]
+    found = (_find_item(x, op) for op in ops)
+    items = [item for item in takewhile(bool, found) if item]
     axes = {item.axes for item in items}
-    if len(items) < len(found) or len(axes) != 1:
+    if len(items) < len(ops) or len(axes) != 1:
         return []
     (moved,) = axes
     count = prod(x.shape[axis] for axis in moved)
