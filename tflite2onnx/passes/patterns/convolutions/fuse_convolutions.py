@@ -127,7 +127,7 @@ def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def _list_integers(tensor: Tensor) -> list[int]:
-    return [int(n) for n in tensor.values.reshape(-1)] if tensor.dtype.is_integer else []
+    return [int(n) for n in tensor.values.reshape(-1)]
 
 
 DILATED_RULES = (
