@@ -142,17 +142,19 @@ def has_converter(op: Op) -> bool:
 
 
 def rules_for(op: Op) -> Operator | None:
-    """Return the converter of an operator, None if the operator cannot be converted.
-
-    The reasons of all operators are reported later, together.
-    """
+    """Return the converter of an operator, None if the operator cannot be converted."""
     operator = operator_for(op)
+    return operator if is_valid(operator) else None
+
+
+def is_valid(operator: Operator) -> bool:
+    """Return whether an operator can be converted; the reasons are reported later, together."""
     try:
         with as_operator_error():
             operator.verify()
     except OperatorError:
-        return None
-    return operator
+        return False
+    return True
 
 
 def operators() -> dict[str, type[Operator]]:

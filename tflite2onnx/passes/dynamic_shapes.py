@@ -24,7 +24,7 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Options
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import is_valid, operator_for
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify_constants
@@ -137,7 +137,7 @@ def _enlarge_sizes(
     """
     every = {(t, i) for t, i in dynamic if t.shape[i] == 1}
     inner = {(t, i) for t, i in every if i}
-    if not (every or unknown) or _runs(graph, operator_of):
+    if not (every or unknown) or all(is_valid(operator_of(op)) for op in graph.every_op()):
         return graph
     for places, size in (*((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])):
         each = _set_sizes(graph, places, size)
@@ -148,17 +148,6 @@ def _enlarge_sizes(
             continue
         return each.replace_tensors(walk.shapes)
     return graph
-
-
-def _runs(graph: Graph, operator_of: OperatorOf) -> bool:
-    """Return whether all operators are valid at the declared sizes."""
-    try:
-        with as_operator_error():
-            for op in graph.every_op():
-                operator_of(op).verify()
-    except OperatorError:
-        return False
-    return True
 
 
 def _set_sizes(graph: Graph, places: Collection[Place], size: int) -> Graph:
