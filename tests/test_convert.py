@@ -108,7 +108,7 @@ def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     x = m.input([2])
     m.op("ABS", [x], [])
     m.output(*m.op("ABS", [x], [[2]]))
-    message = r"ABS \(operator 0, no output\): it must have an output, got none"
+    message = r"ABS \(operator 0, no output\): it must have 1 output, got 0"
     with pytest.raises(UnsupportedOperators, match=message):
         convert(m.bytes())
 

@@ -29,6 +29,7 @@ ROWS = (
         "emit",
         "float16",
         "interface",
+        "normalisation",
         "options",
         "pictures",
         "result",
@@ -126,7 +127,7 @@ def test_folders_can_be_seen_at_once(folder: Path) -> None:
     """Few files and folders are in one folder."""
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
     files = {name for name in names if name.endswith(".py")}
-    sizes = {PACKAGE: (22, 13), PACKAGE / "op": (8, 13), PACKAGE / "cli": (15, 1)}
+    sizes = {PACKAGE: (23, 13), PACKAGE / "op": (8, 13), PACKAGE / "cli": (15, 1)}
     sizes[PACKAGE / "passes"] = (14, 7)
     sizes[PACKAGE / "verification"] = (15, 1)
     most_files, most_folders = sizes.get(folder, (14, 5))

@@ -5,8 +5,8 @@
    graph that is converted; `MODEL_PASSES` over the whole model; `inline_subgraphs` makes one graph
    of an entry point, `resize_inputs` and `change_io_types` change its ends as the user wants, and
    `list_entry_point_passes` run over it.
-3. `name_dynamic_axes` names the dynamic sizes; then `NORMALISING_PASSES`, and `FASTEST_PASSES` if
-   the user wants the forms that are fastest in ONNX Runtime.
+3. `name_dynamic_axes` names the dynamic sizes; `normalise` verifies the operators, and chooses the
+   forms that are emitted (`normalisation.py`).
 4. `plan` chooses the orders of all axes at once, within the user's layouts (`interface`,
    `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
@@ -20,8 +20,11 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
+from traceback import walk_tb
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tflite2onnx import quantize
 from tflite2onnx.builder.builder import Builder
@@ -29,24 +32,31 @@ from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
 from tflite2onnx.emit import Emitted, emit, sites
 from tflite2onnx.errors import (
+    ConversionError,
     FixedSizeError,
+    InternalError,
     ModelFileError,
     OptionError,
     UnsupportedOperators,
 )
 from tflite2onnx.float16 import Float32Node, to_float16
-from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.interface import interface, name_axes, pin_orders, read_layouts
-from tflite2onnx.layout import Order, Plan, Site, plan
-from tflite2onnx.op import operator_for
+from tflite2onnx.graph import NO_OP, Graph, Model, Op
+from tflite2onnx.interface import interface, name_axes, pin_orders
+from tflite2onnx.layout import Plan, Site, plan
+from tflite2onnx.normalisation import (
+    check_sizes,
+    has_axes,
+    normalise,
+    quantizes_data,
+    remember_operators,
+    with_file_sizes,
+)
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import (
     ConversionOptions,
 )
 from tflite2onnx.passes import (
-    FASTEST_PASSES,
     MODEL_PASSES,
-    NORMALISING_PASSES,
     apply_passes,
     list_entry_point_passes,
 )
@@ -58,10 +68,8 @@ from tflite2onnx.passes.dynamic_shapes import (
     name_dynamic_axes,
     report_fixed_axes,
 )
-from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.patterns.attention.read_caches import read_caches
 from tflite2onnx.passes.quantization.change_io_types import change_io_types
 from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
@@ -88,31 +96,34 @@ Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
 OUT_OF_MEMORY = "the model needs more memory than is available"
 
-_AXES = 13  # the first opset whose QuantizeLinear has an axis
+_PASSES = "tflite2onnx.passes"
 _logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def suspend_gc() -> Iterator[None]:
-    """Switch off the cyclic garbage collector: a conversion makes no reference cycles.
+def prepare_process() -> Iterator[None]:
+    """Switch off the cyclic garbage collector and floating-point warnings during a conversion.
 
-    The collector would walk over all objects repeatedly and take a third of the time.
+    A conversion makes no reference cycles. The collector would walk over all objects repeatedly and
+    take a third of the time. The parameters of a model may be infinite.
     """
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     finally:
         if enabled:
             gc.enable()
 
 
-@suspend_gc()
+@prepare_process()
 def convert_read_model(source: Model, origin: AnySource, options: ConversionOptions) -> Result:
     """Convert a model that has been read from `origin`.
 
     Raises:
         ConversionError: the model cannot be converted; the message gives the reason.
+        InternalError: there is a bug in a pass, or elsewhere.
     """
     _report_unknown_ranks(source, options)
     try:
@@ -121,7 +132,21 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
             _warn_of_broken_rules(result, options.target)
     except MemoryError as error:
         raise ModelFileError(OUT_OF_MEMORY) from error
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise InternalError(_describe_origin(error)) from error
     return result
+
+
+def _describe_origin(error: Exception) -> str:
+    """Return a message with the pass and the operator, if any, at which an exception was raised."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals["__name__"]) for frame in frames]
+    passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{_PASSES}.")]
+    values = [value for frame in frames for value in frame.f_locals.values()]
+    places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
+    return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
 
 
 def _report_unknown_ranks(model: Model, options: ConversionOptions) -> None:
@@ -149,6 +174,7 @@ def _warn_of_broken_rules(result: Result, target: str) -> None:
         )
 
 
+@prepare_process()
 def convert_model(
     model: Model,
     options: ConversionOptions = _DEFAULT,
@@ -298,6 +324,7 @@ class InputAxis(NamedTuple):
     reason: str
 
 
+@prepare_process()
 def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> list[InputAxis]:
     """Return the axes of the main entry point's inputs, each tried alone."""
     index, _ = find_signature(model, options.signature)
@@ -332,47 +359,15 @@ def _find_fixing_reason(
     return ""
 
 
-def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf) -> None:
-    """Raise ConversionError if sizes of a graph cannot be dynamic; `words` are their names."""
-    named = name_dynamic_axes(graph, operator_of, (), words)
-    normal = apply_passes(NORMALISING_PASSES, named.graph)
-    operators = [*map(operator_of, normal.every_op())]
-    sites(operators)
-    check_dynamic_axes(operators, named.axes)
-
-
-def with_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
-    """Return a graph in which only data-dependent sizes are dynamic."""
-    try:
-        return name_dynamic_axes(graph, operator_of, None)
-    except FixedSizeError as error:
-        raise UnsupportedOperators([error]) from error
-
-
-def remember_operators(options: ConversionOptions) -> OperatorOf:
-    """Return a function from an operator of the file to its converter, one for each operator.
-
-    Converters keep what they have computed. Most operators are the same from stage to stage.
-    """
-
-    @lru_cache(maxsize=1 << 16)
-    def operator_of(op: Op) -> Operator:
-        return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
-
-    return operator_of
-
-
 def _normalise_plan_emit(
     opened: OpenGraph, options: ConversionOptions, operator_of: OperatorOf, planner: Planner
 ) -> Emitted:
     """Normalise, plan and emit a graph, some of whose sizes may be dynamic."""
     graph, axes = opened
     _logger.debug("read %d operators, %d tensors", len(graph.ops), len(graph.tensors))
-    normal, wanted, letters = normalise(graph, options)
-    if options.quantization == "qdq" and options.dynamic_range == "quantized":
-        # Scales for rows and for channels need opset 13.
-        has_axes = options.opset is None or options.opset >= _AXES
-        normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes)
+    normal, wanted, letters = normalise(graph, options, operator_of)
+    if quantizes_data(options):
+        normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes(options))
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
     operators = [*map(operator_of, graph.every_op())]
@@ -384,33 +379,6 @@ def _normalise_plan_emit(
     emitted = emitted.with_letters(name_axes(operator_sites, letters))
     _logger.debug("emitted %d nodes of opset %d", len(emitted.nodes), emitted.opset)
     return emitted
-
-
-def normalise(
-    graph: Graph, options: ConversionOptions
-) -> tuple[Graph, dict[Tensor, Order], dict[Tensor, str]]:
-    """Return a graph in the forms to emit, and the requested orders and letters of its tensors."""
-    requested = read_layouts(options.layouts, graph)
-    normal = apply_passes(NORMALISING_PASSES, graph)
-    # Constant folding replaces outputs by constants, which are other tensors.
-    replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
-    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
-    letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
-    if options.forms == "fastest":
-        normal = _choose_fastest_forms(normal, wanted, options)
-    return normal, wanted, letters
-
-
-def _choose_fastest_forms(
-    graph: Graph, wanted: Mapping[Tensor, Order], options: ConversionOptions
-) -> Graph:
-    """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
-    fastest = apply_passes(FASTEST_PASSES, graph)
-    if options.caches == "shared":
-        fastest = read_caches(fastest, wanted)
-    computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
-    lost = computed[0] - computed[1]
-    return graph if any(tensor in lost for tensor in wanted) else fastest
 
 
 def _with_opset(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from tflite2onnx.conversion import OUT_OF_MEMORY, convert_read_model, suspend_gc
+from tflite2onnx.conversion import OUT_OF_MEMORY, convert_read_model, prepare_process
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.options import (
     OPTION_TYPES,
@@ -34,7 +34,7 @@ from tflite2onnx.utils.atomic_files import check_distinct_files
 
 
 @accept_legacy_arguments
-@suspend_gc()
+@prepare_process()
 def convert(  # noqa: PLR0913 - options, all of them keywords
     model: AnySource,
     output: str | os.PathLike[str] | None = None,

@@ -6,9 +6,7 @@ activation, stores outputs in the planned order, and names the operator in an er
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from inspect import signature
+from collections.abc import Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
@@ -39,16 +37,13 @@ from tflite2onnx.errors import (
 )
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
-from tflite2onnx.op.base import Operator, Unknown
+from tflite2onnx.op.base import Operator
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
-from tflite2onnx.quantization.declarations import check_scales
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import REAL, decode_constant
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
-
-_LARGEST = (1 << 31) - 1  # TFLite's sizes are int32
 
 
 def sites(operators: Sequence[Operator]) -> list[Site]:
@@ -70,47 +65,8 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
 
 
 def _make_site(operator: Operator) -> Site:
-    op = operator.op
     operator.verify()
-    _check_shapes(operator)
-    handles = (t for t in (*op.present, *op.outputs) if t.dtype.is_handle)
-    if handle := next(handles, None):
-        raise OperatorError(f"{handle.name} must hold numbers or text, got {handle.dtype.label}")
-    if not op.outputs and not operator.returns_tuple:
-        raise OperatorError("it must have an output, got none")
-    if not _accepts_inputs(type(operator).emit, len(op.inputs) + bool(op.graphs)):
-        raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
-    check_scales(operator)
-    return Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
-
-
-def _check_shapes(operator: Operator) -> None:
-    """Raise OperatorError unless the outputs have the shapes that follow from the inputs.
-
-    A size that is known at run time only may be any size.
-    """
-    for tensor, shape in zip(operator.op.outputs, operator.output_shapes, strict=False):
-        if not all(0 <= size <= _LARGEST for size in tensor.shape):
-            raise OperatorError(
-                f"the sizes of {tensor.name} must be 0 to {_LARGEST}, got {list(tensor.shape)}"
-            )
-        pairs = zip(tensor.shape, shape, strict=False)
-        same = all(isinstance(size, Unknown) or size == known for known, size in pairs)
-        if len(shape) != tensor.rank or not same:
-            sizes = ["?" if isinstance(size, Unknown) else size for size in shape]
-            raise OperatorError(
-                f"{tensor.name} must have the shape {sizes}, got {list(tensor.shape)}"
-            )
-
-
-@lru_cache(maxsize=1024)
-def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
-    """Return whether an operator's `emit` accepts this number of inputs."""
-    try:
-        signature(emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
-    except TypeError:
-        return False
-    return True
+    return Site(operator.op.plan_inputs, operator.op.plan_outputs, tuple(operator.frames()))
 
 
 class Emitted(NamedTuple):

@@ -1,15 +1,14 @@
 """The errors that users may get.
 
-All are `ConversionError`s, so that one `except` catches every error of a model or an option. The
-message of an error in an operator has the operator's code, index and output, and the reason.
+All but `InternalError` are `ConversionError`s, so that one `except` catches every error of a model
+or an option. The message of an error in an operator has the operator's code, index and output, and
+the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-
-import numpy as np
 
 _MOST_REASONS = 10  # reasons that the message lists for one type of operator
 
@@ -61,6 +60,13 @@ class RegistrationError(ConversionError):
     """A class cannot be registered as an operator, or not under this name."""
 
 
+class InternalError(Exception):
+    """A bug in tflite2onnx; the message names the pass and the operator that raised an exception.
+
+    It is no ConversionError, because the model is not the reason.
+    """
+
+
 class OperatorError(ConversionError):
     """One operator cannot be converted.
 
@@ -107,14 +113,10 @@ _CONTRADICTIONS = (
 class _ContradictionsAsOperatorErrors:
     """The context manager `as_operator_error`; as a generator it would take twice the time."""
 
-    __slots__ = ("_silence",)
-
     def __enter__(self) -> None:
-        self._silence = np.errstate(all="ignore")
-        self._silence.__enter__()
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._silence.__exit__(None, None, None)
         if isinstance(error, _CONTRADICTIONS):
             raise OperatorError(
                 f"its options, shapes or constants contradict each other ({error})"
@@ -126,8 +128,7 @@ def as_operator_error() -> AbstractContextManager[None]:
 
     Operators check what valid files may contain. They need not check for the contents of a damaged
     file (an options table of another operator, sizes that overflow, a shape that contradicts the
-    inputs): these raise an error that this context catches. Floating-point warnings of numpy, for
-    an infinite option for example, are silenced.
+    inputs): these raise an error that this context catches.
     """
     return _ContradictionsAsOperatorErrors()
 

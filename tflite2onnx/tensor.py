@@ -187,9 +187,19 @@ class Tensor:
         return frozenset(i for i, size in enumerate(self.shape_signature) if size == -1)
 
     @property
+    def has_data(self) -> bool:
+        """Whether the tensor is a constant whose elements are stored."""
+        return self.data is not None
+
+    @property
+    def per_axis(self) -> bool:
+        """Whether the tensor has more than one scale."""
+        return self.quantization is not None and self.quantization.per_axis
+
+    @property
     def is_constant(self) -> bool:
         """Whether the elements are known: the tensor is constant, or is empty."""
-        return self.data is not None or (0 in self.shape and not self.dynamic_axes)
+        return self.has_data or (0 in self.shape and not self.dynamic_axes)
 
     @property
     def values(self) -> Array:
@@ -201,7 +211,7 @@ class Tensor:
         """The shape with the names of dynamic sizes."""
         if not self.symbols:
             return self.shape
-        return tuple(self.symbols.get(axis, size) for axis, size in enumerate(self.shape))
+        return tuple(map(self.symbols.get, range(self.rank), self.shape))
 
     @property
     def layout_shape(self) -> Shape:

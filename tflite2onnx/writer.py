@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -247,17 +247,13 @@ def _describe_port(port: Port) -> onnx.ValueInfoProto:
 
 
 def _make_info(name: str, dtype: DType, sizes: Iterable[int | str]) -> onnx.ValueInfoProto:
-    """Return the description of a value, in half the time of onnx.helper."""
-    info = onnx.ValueInfoProto(name=name)
-    info.type.tensor_type.elem_type = onnx_type(dtype)
-    shape = info.type.tensor_type.shape
-    shape.SetInParent()  # a scalar has a shape, too
-    for size in sizes:
-        if isinstance(size, str):
-            shape.dim.add(dim_param=size)
-        else:
-            shape.dim.add(dim_value=size)
-    return info
+    return onnx.ValueInfoProto(name=name, type=_make_type(dtype, tuple(sizes)))
+
+
+@lru_cache(maxsize=1024)
+def _make_type(dtype: DType, sizes: tuple[int | str, ...]) -> onnx.TypeProto:
+    """Return the type of a value; most values share their type with others."""
+    return helper.make_tensor_type_proto(onnx_type(dtype), sizes)
 
 
 def _describe(

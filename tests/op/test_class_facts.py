@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.graph_text import parse_graph
-from tflite2onnx.op import OPERATORS, commutes, find_convolved_input
+from tflite2onnx.op import OPERATORS, commutes, find_convolved
 from tflite2onnx.op.elementwise.arithmetic import Elementwise
 
 
@@ -25,9 +25,16 @@ def test_operators_that_do_not_commute() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "index"),
-    [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 0), ("TRANSPOSE_CONV", 2), ("ADD", None), ("Own", None)],
+    ("code", "name"),
+    [
+        ("CONV_2D", "x"),
+        ("DEPTHWISE_CONV_2D", "x"),
+        ("TRANSPOSE_CONV", "z"),
+        ("ADD", ""),
+        ("Own", ""),
+    ],
 )
-def test_input_that_is_convolved(code: str, index: int | None) -> None:
-    graph = parse_graph(f"inputs x: float32[2]\ny: float32[2] = {code}(x)\nreturn y")
-    assert find_convolved_input(graph.ops[0]) == index
+def test_input_that_is_convolved(code: str, name: str) -> None:
+    inputs = "x: float32[2], y: float32[2], z: float32[2]"
+    graph = parse_graph(f"inputs {inputs}\nresult: float32[2] = {code}(x, y, z)\nreturn result")
+    assert find_convolved(graph.ops[0]).name == name

@@ -15,7 +15,7 @@ from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
-from tflite2onnx.passes import NORMALISING_PASSES, apply_passes
+from tflite2onnx.passes import apply_passes, list_normalising_passes
 from tflite2onnx.passes import fold_constants as folding
 from tflite2onnx.passes import normalise as normalising
 from tflite2onnx.passes.fold_constants import fold_operators
@@ -92,7 +92,7 @@ def codes(of: Graph) -> list[str]:
 
 def normalise(m: Build) -> Graph:
     """Return the primary sub-graph of a model after the passes."""
-    return apply_passes(NORMALISING_PASSES, read_model(m.bytes()).graphs[0])
+    return apply_passes(list_normalising_passes(), read_model(m.bytes()).graphs[0])
 
 
 def quantization(*scales: float, axis: int = 0, block_size: int = 0) -> Quantization:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support import Build
-from tflite2onnx import passes
-from tflite2onnx.graph import Graph
-from tflite2onnx.passes import apply_if_present, apply_if_valid, find_pass
+from tflite2onnx import convert, passes
+from tflite2onnx.cli import main
+from tflite2onnx.errors import InternalError, UnsupportedOperators
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.op import operator_for
+from tflite2onnx.passes import apply_if_present, find_pass, verify_operators
+from tflite2onnx.passes.patterns import flatten_packs
 from tflite2onnx.reader.model import read_model
 
 
@@ -18,8 +23,7 @@ def list_paths() -> list[str]:
     """Return the paths of passes in the tuples."""
     tree = ast.parse(Path(str(passes.__file__)).read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = ("apply_if_present", "apply_if_valid")
-    named = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in names]
+    named = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "apply_if_present"]
     return [
         str(ast.literal_eval(call.args[1]))
         for call in named
@@ -56,12 +60,34 @@ def test_a_pass_runs_for_operators_and_activations(prefixes: str) -> None:
         apply_if_present(prefixes, "missing")(read_graph("RELU6"))
 
 
-def test_contradictory_operands_stop_a_pattern() -> None:
-    """PACK has no inputs: the pass leaves the graph to the operator's check."""
+def test_contradictory_operands_are_refused_before_patterns() -> None:
+    """PACK has no inputs, which `join_parts` reads."""
     m = Build()
     m.output(*m.op("PACK", [], [[2, 3]], axis=0, values_count=0))
-    graph = read_model(m.bytes()).graphs[0]
-    path = "patterns.join_parts"
+    (graph,) = read_model(m.bytes()).graphs
     with pytest.raises(IndexError):
-        apply_if_present("PACK", path)(graph)
-    assert apply_if_valid("PACK", path)(graph) is graph
+        find_pass("patterns.join_parts")(graph)
+    with pytest.raises(UnsupportedOperators, match="1 operator cannot"):
+        verify_operators(operator_for, graph)
+
+
+def test_a_bug_of_a_pass_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names the pass and the operator, and the command fails."""
+
+    def fail(op: Op) -> bool:
+        return bool(op.inputs[7])
+
+    monkeypatch.setattr(flatten_packs, "_becomes_reshape", fail)
+    m = Build()
+    x = m.input([2, 3])
+    m.output(*m.op("PACK", [x, x], [[2, 2, 3]], axis=0, values_count=2))
+    model = tmp_path / "pack.tflite"
+    model.write_bytes(m.bytes())
+    bug = r"flatten_packs: PACK \(operator 0, tensor_1\): IndexError: tuple index out of range"
+    with pytest.raises(InternalError, match=bug):
+        convert(model)
+    assert main([str(model), "-o", str(tmp_path / "pack.onnx")]) == 1
+    assert re.search(f"this is a bug in tflite2onnx; .*{bug}", capsys.readouterr().err)
+    assert [*tmp_path.iterdir()] == [model]

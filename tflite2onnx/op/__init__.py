@@ -8,11 +8,12 @@ from importlib import import_module
 from types import ModuleType
 
 from tflite2onnx.errors import OperatorError, RegistrationError, as_operator_error
-from tflite2onnx.graph import Op
+from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import registry, unsupported
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.builtin_modules import MODULE_OF
 from tflite2onnx.op.registry import Key
+from tflite2onnx.tensor import Tensor
 
 
 class _Operators(Mapping[str, type[Operator]]):
@@ -87,10 +88,10 @@ OURS = frozenset(
 )
 
 
-def find_convolved_input(op: Op) -> int | None:
-    """Return the input that a built-in convolution convolves, None for other operators."""
+def find_convolved(op: Op) -> Tensor:
+    """Return the input that a built-in convolution convolves, `ABSENT` for other operators."""
     cls = None if op.custom else OPERATORS.get(op.code)
-    return None if cls is None else cls.convolved
+    return ABSENT if cls is None or cls.convolved is None else op.operand(cls.convolved)
 
 
 def commutes(code: str) -> bool:
@@ -141,17 +142,19 @@ def has_converter(op: Op) -> bool:
 
 
 def rules_for(op: Op) -> Operator | None:
-    """Return the converter of an operator, None if the operator cannot be converted.
-
-    The reasons of all operators are reported later, together.
-    """
+    """Return the converter of an operator, None if the operator cannot be converted."""
     operator = operator_for(op)
+    return operator if is_valid(operator) else None
+
+
+def is_valid(operator: Operator) -> bool:
+    """Return whether an operator can be converted; the reasons are reported later, together."""
     try:
         with as_operator_error():
             operator.verify()
     except OperatorError:
-        return None
-    return operator
+        return False
+    return True
 
 
 def operators() -> dict[str, type[Operator]]:

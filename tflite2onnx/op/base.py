@@ -8,9 +8,10 @@ operators.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache
+from inspect import signature
 from typing import Any, ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
@@ -19,11 +20,19 @@ from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.operands import has_several_outputs, infer_shapes, verify_operands
-from tflite2onnx.quantization.declarations import Declaration, Moves, Real, reads_integers
+from tflite2onnx.quantization.declarations import (
+    Declaration,
+    Moves,
+    Real,
+    check_scales,
+    reads_integers,
+)
 from tflite2onnx.quantization.declarations import operands_of as _operands
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.utils.dimension import Dim
+
+_LARGEST = (1 << 31) - 1  # TFLite's sizes are int32
 
 
 class Category(Enum):
@@ -107,6 +116,7 @@ class Operator:
     sizes_input: ClassVar[int | None] = None
     new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
+    _is_valid = False  # after `verify`
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -135,10 +145,54 @@ class Operator:
         return isinstance(cls.quantization, Moves)
 
     def verify(self) -> None:
-        """Raise OperatorError if the operator cannot be converted. Called before planning."""
+        """Raise OperatorError if the operator cannot be converted.
+
+        Called once before patterns are looked for: later code receives valid operators.
+        """
+        if self._is_valid:
+            return
+        self.verify_declared()
+        self._expect_shapes()
+        self._expect_operands()
+        check_scales(self)
+        self._is_valid = True
+
+    def verify_declared(self) -> None:
+        """Raise OperatorError for what the class refuses; a pass may still add operands."""
         if self.operands:
             verify_operands(self.operands, self.op)
         self.check()
+
+    def _expect_shapes(self) -> None:
+        """Raise OperatorError unless the outputs have the shapes that follow from the inputs.
+
+        A size that is known at run time only may be any size.
+        """
+        for tensor, shape in zip(self.op.outputs, self.output_shapes, strict=False):
+            if min(tensor.shape, default=0) < 0 or max(tensor.shape, default=0) > _LARGEST:
+                raise OperatorError(
+                    f"the sizes of {tensor.name} must be 0 to {_LARGEST}, got {list(tensor.shape)}"
+                )
+            pairs = zip(tensor.shape, shape, strict=False)
+            same = all(isinstance(size, Unknown) or size == known for known, size in pairs)
+            if len(shape) != tensor.rank or not same:
+                sizes = ["?" if isinstance(size, Unknown) else size for size in shape]
+                raise OperatorError(
+                    f"{tensor.name} must have the shape {sizes}, got {list(tensor.shape)}"
+                )
+
+    def _expect_operands(self) -> None:
+        """Raise OperatorError for operands that no operator, or no `emit` of the class, accepts."""
+        op = self.op
+        handles = (t for t in (*op.present, *op.outputs) if t.dtype.is_handle)
+        if handle := next(handles, None):
+            raise OperatorError(
+                f"{handle.name} must hold numbers or text, got {handle.dtype.label}"
+            )
+        if len(op.outputs) != 1 and not self.returns_tuple:
+            raise OperatorError(f"it must have 1 output, got {len(op.outputs)}")
+        if not _accepts_inputs(type(self).emit, len(op.inputs) + bool(op.graphs)):
+            raise OperatorError(f"it does not accept {len(op.inputs)} inputs")
 
     def check(self) -> None:
         """Raise OperatorError for what the declared operands do not say; they are as declared."""
@@ -294,6 +348,16 @@ class Operator:
             label = tuple(_find_operand_letters(self.onnx, operand))
             frames.append(Frame({operand: tuple(letters)}, tuple(letters), label, semantic=True))
         return frames
+
+
+@lru_cache(maxsize=1024)
+def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
+    """Return whether an operator's `emit` accepts this number of inputs."""
+    try:
+        signature(emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
+    except TypeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1024)

@@ -72,7 +72,7 @@ def cut_graph(
 def _find_inputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Tensor, ...]:
     found = _find_tensors(model, graph, names, "inputs")
     for tensor in found:
-        if tensor.data is not None:
+        if tensor.has_data:
             raise OptionError(
                 f"inputs: {tensor.name} is a constant; an input must be an input of the model, or"
                 " a tensor that an operator computes"
@@ -84,7 +84,7 @@ def _find_outputs(model: Model, graph: Graph, names: Sequence[str]) -> tuple[Ten
     found = _find_tensors(model, graph, names, "outputs")
     known = {*graph.inputs, *(t for op in graph.ops for t in op.outputs)}
     for tensor in found:
-        if tensor not in known and tensor.data is None:
+        if tensor not in known and not tensor.has_data:
             raise OptionError(f"outputs: no operator computes {tensor.name}")
     return found
 
@@ -110,7 +110,7 @@ def _describe_missing(model: Model, graph: Graph, name: str) -> str:
                 f"{name} is in the sub-graph {other.name or 'without a name'}; a model can be cut"
                 " at the tensors of the converted sub-graph only"
             )
-    names = [t.name for t in graph.tensors if t.data is None]
+    names = [t.name for t in graph.tensors if not t.has_data]
     return f"the model has no tensor {name}{suggest_names(name, names, _MOST_SUGGESTIONS)}"
 
 

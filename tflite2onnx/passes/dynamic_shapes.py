@@ -24,11 +24,12 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Options
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import is_valid, operator_for
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
+from tflite2onnx.quantization.declarations import operands_of
 from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     Dim,
@@ -136,15 +137,16 @@ def _enlarge_sizes(
     """
     every = {(t, i) for t, i in dynamic if t.shape[i] == 1}
     inner = {(t, i) for t, i in every if i}
-    tries = [(inner, 1), *((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])]
-    for places, size in tries if every or unknown else ():
-        each = graph if size == 1 else _set_sizes(graph, places, size)
+    if not (every or unknown) or all(is_valid(operator_of(op)) for op in graph.every_op()):
+        return graph
+    for places, size in (*((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])):
+        each = _set_sizes(graph, places, size)
         walk = ShapeWalk(each, operator_of, strict=True, example=size)
         try:
             walk.walk()
         except OperatorError:
             continue
-        return graph if size == 1 else each.replace_tensors(walk.shapes)
+        return each.replace_tensors(walk.shapes)
     return graph
 
 
@@ -387,8 +389,7 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
 
 def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:
     """Yield the dynamic axes of its operands for which an operator cannot be converted."""
-    operands = [(i, t) for i, t in enumerate(operator.op.inputs) if t is not None]
-    operands += [(~i, t) for i, t in enumerate(operator.op.outputs)]
+    operands = operands_of(operator.op).items()
     for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
         with as_operator_error():
             if not (

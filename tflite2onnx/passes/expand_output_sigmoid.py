@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
@@ -44,8 +44,7 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
         for inner in op.graphs:
             results.update(inner.outputs)
             _add_sources(inner, results)
-        operator = rules_for(op)
-        if operator is not None and operator.moves_elements():
+        if operator_for(op).moves_elements():
             results.update(op.present)
 
 

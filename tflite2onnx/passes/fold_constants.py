@@ -5,7 +5,7 @@ The outputs of an operator become constants if:
 1. all inputs are constants, or the outputs depend on the shapes of the inputs alone (SHAPE);
 2. no input or output has a dynamic size, and no output is quantized;
 3. `Foldable.evaluate` returns arrays of the declared shapes and dtypes;
-4. the constants that are computed stay within a budget (`constant_budget`): a tiny file could
+4. the constants that are computed stay within a budget (`Folder`): a tiny file could
    otherwise become an ONNX model of any size.
 
 DEQUANTIZE of float16 constants goes too; the elements stay float16 in the ONNX file. IF with a
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -36,19 +37,14 @@ def fold_operators(graph: Graph) -> Graph:
 
     A loop variable is not constant, even if its first value is.
     """
-    folder = _Folder(constant_budget(graph))
+    folder = Folder(graph)
     return graph.rewrite(folder.remaining_ops, folder.known)
-
-
-def constant_budget(graph: Graph) -> int:
-    """Return how many bytes the constants may have that are computed in a graph."""
-    return _LIMIT.compute(count_stored_bytes(graph))
 
 
 def count_stored_bytes(graph: Graph) -> int:
     """Return how many bytes of memory the constants of a graph take."""
     constants = dict.fromkeys(t for op in graph.every_op() for t in op.present)
-    return count_memory([t.data for t in constants if t.data is not None])
+    return count_memory([t.values for t in constants if t.has_data])
 
 
 def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
@@ -56,12 +52,25 @@ def fold_operator(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     return _fold_float16(op) or _evaluate_op(op, operator, room)
 
 
-class _Folder:
+class Folder:
     """Folds operator by operator: `known` are the constants so far, by the tensors they replace."""
 
-    def __init__(self, room: int) -> None:
-        self._room = room
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         self.known: dict[Tensor, Tensor] = {}
+
+    @cached_property
+    def _room(self) -> int:
+        """How many bytes the other constants may have that are computed."""
+        return _LIMIT.compute(count_stored_bytes(self._graph))
+
+    def fold(self, op: Op, operator: Operator | None) -> list[Tensor]:
+        """Return the outputs as constants; empty if they are not constant, or too large."""
+        if operator is not None and not _depends_on_constants(op, operator):
+            return []
+        results = fold_operator(op, operator, self._room)
+        self._room -= sum(t.nbytes for t in results)
+        return results
 
     def remaining_ops(self, op: Op) -> Iterator[Op]:
         """Yield the operators that remain of an operator: none if its outputs are constant."""
@@ -71,20 +80,19 @@ class _Folder:
             return
         operator = rules_for(op)
         decided = operator.fold_branch() if isinstance(operator, RunsSubgraphs) else None
-        results = fold_operator(op, operator, self._room)
+        results = self.fold(op, operator)
         if decided is not None:
             for each in decided:
                 yield from self.remaining_ops(each)
         elif results:
             self.known |= dict(zip(op.outputs, results, strict=True))
-            self._room -= sum(t.nbytes for t in results)
         else:
             yield op
 
 
 def is_replacement(source: Tensor, outputs: Sequence[Tensor], dtype: DType) -> bool:
     """Return whether a constant has the shape and `dtype` of the only output of an operator."""
-    if source.data is None or len(outputs) != 1:
+    if not source.has_data or len(outputs) != 1:
         return False
     return outputs[0].shape == source.shape and outputs[0].dtype is dtype
 
@@ -105,7 +113,10 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
         return []
     try:
         with as_operator_error():
-            arrays = [_decode_constant(t, moves=operator.moves_elements()) for t in op.inputs]
+            arrays = [
+                _decode_constant(op.operand(i), moves=operator.moves_elements())
+                for i in range(len(op.inputs))
+            ]
     except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
         return []
     has_dynamic_sizes = any(t.symbols for t in (*op.present, *op.outputs))
@@ -129,13 +140,13 @@ def _depends_on_constants(op: Op, operator: Operator) -> bool:
     return operator.shape_only or all(t and t.is_constant for t in op.inputs)
 
 
-def _decode_constant(tensor: Tensor | None, *, moves: bool) -> Array | None:
+def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:
     """Return a constant's elements as an operator reads them, None if they cannot be evaluated.
 
     Quantized constants are not evaluated. Small float types, which numpy stores as bits, and
     float16 constants of float32 tensors keep their stored form if the operator only moves them.
     """
-    if tensor is None or tensor.dtype.numpy is None or tensor.quantization is not None:
+    if tensor.dtype.numpy is None or tensor.quantization is not None:
         return None
     data = tensor.data
     if data is None and 0 in tensor.shape and not tensor.dynamic_axes:

@@ -60,7 +60,7 @@ def _find_element_budget(model: Model) -> int:
     """Return how many elements all tables may have; imports may share the bytes of the file."""
     imports = [op for g in model.graphs for op in g.ops if op.is_builtin("HASHTABLE_IMPORT")]
     constants = dict.fromkeys(t for op in imports for t in op.present)
-    return _MORE + count_memory([t.data for t in constants if t.data is not None])
+    return _MORE + count_memory([t.values for t in constants if t.has_data])
 
 
 def _order_graphs(model: Model) -> Iterator[Graph]:
@@ -87,10 +87,12 @@ def _find_table_numbers(graph: Graph) -> Mapping[Tensor, int]:
 def _import_table(op: Op) -> _Table | None:
     """Return the table that an import fills, None if its keys or values are not constant."""
     keys, values = op.operand(1), op.operand(2)
-    if keys.data is None or values.data is None or keys.elements != values.elements:
+    if not keys.has_data or not values.has_data or keys.elements != values.elements:
         return None
     entries: dict[object, object] = {}
-    for key, value in zip(keys.data.ravel().tolist(), values.data.ravel().tolist(), strict=True):
+    for key, value in zip(
+        keys.values.ravel().tolist(), values.values.ravel().tolist(), strict=True
+    ):
         entries.setdefault(key, value)
     return _Table(_list_tensor(keys, entries.keys()), _list_tensor(values, entries.values()))
 

@@ -53,7 +53,7 @@ def lower_complex(graph: Graph) -> Graph:
     numbers = dict.fromkeys(t for t in _list_tensors(graph) if t.dtype in PARTS)
     if not numbers:
         return graph
-    _check_room([t.data for t in numbers if t.data is not None] + [*graph.initial])
+    _check_room([t.values for t in numbers if t.has_data] + [*graph.initial])
     pairs = {t: _pair(t) for t in numbers}
     ops: list[Op] = []
     with collect_errors() as errors:
@@ -149,7 +149,7 @@ class _PairRewriter(Rewriter):
         expect_rank(tensor, 1)
         rest = constant(f"{tensor.name}/rest", np.asarray(more, tensor.dtype.numpy), tensor)
         longer = replace(rest, name=f"{tensor.name}/longer", shape=(tensor.elements + len(more),))
-        if tensor.data is None:
+        if not tensor.has_data:
             return self.op("CONCATENATION", tensor, rest, output=replace(longer, data=None))
         return replace(longer, data=np.concatenate([tensor.data, rest.data]))
 
@@ -236,12 +236,12 @@ def _squeeze_pairs(rw: _PairRewriter) -> None:
 def _expand_pairs(rw: _PairRewriter) -> None:
     rw.expect_one_type(0)
     pairs, number = rw.inputs
-    if number.data is None:
+    if not number.has_data:
         rank = np.array(pairs.rank, number.dtype.numpy)
         count = constant(f"{number.name}/count", rank, number)
         number = rw.op("FLOOR_MOD", number, count, output=new_tensor(number, "axis"))
     else:
-        number = replace(number, data=np.asarray(number.data % pairs.rank))
+        number = replace(number, data=np.asarray(number.values % pairs.rank))
     rw.op("EXPAND_DIMS", pairs, number, output=rw.output)
 
 

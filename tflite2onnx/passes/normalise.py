@@ -1,4 +1,4 @@
-"""Bring operators into fewer forms, before layouts are planned (see `NORMALISING_PASSES`).
+"""Bring operators into fewer forms, before layouts are planned (see `passes`).
 
 1. `densify_constants`: sparse constants become dense, and DENSIFY is removed.
 2. `remove_copies`: a RESHAPE to the sizes that a tensor has is removed. Keras writes one around
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.common.checks import features_from
@@ -37,7 +36,7 @@ def densify_constants(graph: Graph) -> Graph:
         ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
     read = dict.fromkeys(t for op in graph.every_op() for t in op.present)
-    sparse = [t for t in read if t.sparsity and t.data is not None]
+    sparse = [t for t in read if t.sparsity and t.has_data]
     if not sparse and "DENSIFY" not in graph.codes:
         return graph
     known = {
@@ -90,7 +89,7 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
             key = (tensor, shape)
             if key not in aligned:
                 aligned[key] = _with_shape(tensor, shape)
-                if tensor.data is None:
+                if not tensor.has_data:
                     ops.append(copy_op(op, tensor, aligned[key]))
             inputs[i] = aligned[key]
         graphs = tuple(align_axes(inner, aligned) for inner in op.graphs)
@@ -100,21 +99,9 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
 
 
 def _broadcast_shapes(op: Op) -> dict[int, Shape]:
-    """Return the shapes to which inputs of an operator are reshaped; none of an invalid operator.
-
-    Few operators broadcast, so the others are not verified.
-    """
-    operator = operator_for(op)
-    try:
-        with as_operator_error():
-            shapes = operator.broadcast_shapes()
-            pairs = list(zip(op.inputs, shapes, strict=True))
-            changed = {i: s for i, (t, s) in enumerate(pairs) if t and s and s != t.shape}
-            if changed:
-                operator.verify()
-    except OperatorError:
-        return {}
-    return changed
+    """Return the shapes to which inputs of an operator are reshaped."""
+    pairs = zip(op.inputs, operator_for(op).broadcast_shapes(), strict=True)
+    return {i: s for i, (t, s) in enumerate(pairs) if t and s and s != t.shape}
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
@@ -208,7 +195,7 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor,
     """
     x, weights = op.operand(0), op.operand(1)
     source = sources.get(x, x)
-    dense = op.is_builtin("FULLY_CONNECTED") and weights.data is not None
+    dense = op.is_builtin("FULLY_CONNECTED") and weights.has_data
     if not dense or any(t.rank != _MATRIX for t in (weights, *op.outputs)):
         return source, ()
     first = features_from(source.shape, weights.shape[1])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.op import find_convolved_input, rules_for
+from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
+from tflite2onnx.op import find_convolved, operator_for
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.tensor import Array, DType, Tensor
@@ -63,7 +63,7 @@ def find_images(graph: Graph) -> set[Tensor]:
     images: set[Tensor] = set()
     for op in graph.every_op():
         keeps = op.is_builtin(*_KEEPS_AXES) and any(t in images for t in op.inputs)
-        if keeps or find_convolved_input(op) is not None:
+        if keeps or find_convolved(op) is not ABSENT:
             images.update(t for t in op.outputs if t.rank == _IMAGE)
     return images
 
@@ -72,7 +72,7 @@ def find_integer_images(graph: Graph) -> set[Tensor]:
     """Return the float images that products of integers read or write, with channels last."""
     images: set[Tensor] = set()
     for op in graph.every_op():
-        converter = rules_for(op) if op.is_builtin("CONV_2D") else None
+        converter = operator_for(op)
         if isinstance(converter, Conv2D) and converter.is_hybrid and converter.gains_from_integers:
             images.update((op.operand(0), *op.outputs))
     return images

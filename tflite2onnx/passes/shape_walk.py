@@ -19,7 +19,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
-from tflite2onnx.passes.fold_constants import constant_budget, fold_operator
+from tflite2onnx.passes.fold_constants import Folder
 from tflite2onnx.tensor import Array, DType, Tensor, axis_name
 from tflite2onnx.utils.dimension import (
     BroadcastError,
@@ -89,7 +89,7 @@ class ShapeWalk:
         self._example = example
         self._graph, self._operator_of, self._strict = graph, operator_of, strict
         self._opened, self._same, self._is_open = opened or {}, same or {}, opened is not None
-        self._room = constant_budget(graph)
+        self._folder = Folder(graph)
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
         self.facts: dict[Op, Mapping[str, object]] = {}
@@ -246,8 +246,8 @@ class ShapeWalk:
         """Note the elements of a list of integers that joins lists, some of which are known."""
         if not self._is_open or not isinstance(operator, Foldable) or not operator.joins_elements:
             return
-        inputs = op.inputs[:1] if operator.keeps_sequence else op.inputs
-        lists = [self._list_elements(t) for t in inputs if t is not None]
+        inputs = op.present[:1] if operator.keeps_sequence else op.present
+        lists = [self._list_elements(t) for t in inputs]
         if len(op.outputs) != 1 or None in lists:
             return
         y = op.outputs[0]
@@ -262,8 +262,8 @@ class ShapeWalk:
         known = self.known.get(tensor, tensor)
         if has_dimensions(known.shape) or known.elements > _MOST_ELEMENTS:
             return None
-        if known.data is not None:
-            return [as_dim(element) for element in known.data.reshape(-1)]
+        if known.has_data:
+            return [as_dim(element) for element in known.values.reshape(-1)]
         return self._elements.get(tensor, [None] * known.elements)
 
     def _find_listed_sizes(self, op: Op, operator: Operator) -> Sequence[Dim | None]:
@@ -273,8 +273,7 @@ class ShapeWalk:
         index = operator.find_listed_sizes()
         if index is None or not operator.has_data_dependent_shape:
             return ()
-        sizes = op.inputs[index]
-        found = () if sizes is None else self._elements.get(sizes, ())
+        found = self._elements.get(op.operand(index), ())
         return [size if size is None or is_no_less(size, 0) else None for size in found]
 
     def _evaluate_op(self, op: Op, operator: Operator) -> list[Tensor]:
@@ -283,14 +282,12 @@ class ShapeWalk:
             return []
         if next(_find_dimensions(op), None) is not None:
             return self._evaluate_dimensions(op, operator)
-        constants = fold_operator(op, operator, self._room)
-        self._room -= sum(t.nbytes for t in constants)
-        return constants
+        return self._folder.fold(op, operator)
 
     def _evaluate_dimensions(self, op: Op, operator: Operator) -> list[Tensor]:
         if not isinstance(operator, Foldable) or not operator.evaluates_dimensions:
             return []
-        arrays = [None if t is None else t.data for t in op.inputs]
+        arrays = [op.operand(i).data for i in range(len(op.inputs))]
         unknown = any(a is None or a.size > _MOST_ELEMENTS for a in arrays)
         if (unknown and not operator.shape_only) or not all(map(_is_integer, op.outputs)):
             return []

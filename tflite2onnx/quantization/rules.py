@@ -436,8 +436,8 @@ def _wraps(own: Storage, weights: Tensor) -> bool:
     """
     if own.dtype not in _EIGHT_BITS or weights.data is None:
         return False
-    lowest, _ = integer_range(own.dtype)
-    is_symmetric = move_zero_point(own, DType.INT8).zero_point == 0
+    lowest, highest = integer_range(own.dtype)
+    is_symmetric = own.zero_point == (lowest + highest + 1) // 2
     return is_symmetric and sum(int((p == lowest).sum()) for p in read_rows(weights.data)) > 1
 
 

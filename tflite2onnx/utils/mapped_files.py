@@ -14,6 +14,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _PIECE_BYTES = 1 << 20
 _KEPT_BYTES = 1 << 16  # of an array that is not worth a file
 _READ_AHEAD = 1 << 16  # Linux maps so many bytes around a page that is read
+_SMALL_FILE = 1 << 22  # bytes, which may stay in memory
+_DIGEST_BYTES = 32
 _ROWS = 4  # whose number is a multiple of this, so that elements of two bits fill whole bytes
 
 
@@ -86,7 +88,9 @@ def find_origin(array: Array, times: int) -> Array | None:
 
 
 def digest_elements(array: Array) -> bytes:
-    """Return a digest of the bytes of an array."""
+    """Return a digest of the bytes of an array; a shorter array is its own digest."""
+    if array.nbytes < _DIGEST_BYTES:
+        return array.tobytes()
     from hashlib import sha256  # noqa: PLC0415 - slow to import
 
     digest = sha256()
@@ -129,12 +133,13 @@ def release_memory(data: memoryview) -> None:
 
 
 def _mapping(array: Array) -> mmap.mmap | None:
-    """Return the memory-mapped file in which an array lies, None if it lies in none."""
+    """Return the large memory-mapped file in which an array lies, None if it lies in none."""
     owner: object = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    can_release = hasattr(mmap, "MADV_DONTNEED")
-    return owner if isinstance(owner, mmap.mmap) and can_release else None
+    if not isinstance(owner, mmap.mmap) or len(owner) <= _SMALL_FILE:
+        return None
+    return owner if hasattr(mmap, "MADV_DONTNEED") else None
 
 
 def _release_pages(owner: mmap.mmap, piece: Array) -> None:

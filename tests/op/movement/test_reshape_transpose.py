@@ -231,7 +231,7 @@ def test_constants_fold() -> None:
 def test_shape_and_rank_without_folding(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SHAPE returns sizes in TFLite's order, whatever the stored order is."""
     module = import_module("tflite2onnx.conversion")
-    monkeypatch.setattr(module, "NORMALISING_PASSES", ())
+    monkeypatch.setattr(module, "list_normalising_passes", lambda _: ())
     m = Build()
     x = m.input([2, 3, 5, 7], name="x")
     m.output(*m.op("SHAPE", [x], [[4]], dtype="int32", out_type="int32"))

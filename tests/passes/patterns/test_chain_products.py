@@ -56,8 +56,9 @@ def test_constant_behind_the_sum_is_the_first_bias() -> None:
         (SECOND_BIAS, "Gemm Gemm Relu"),
         (LATER_BIAS, "Gemm Gemm Relu"),
         (LATER_BIAS.replace("float32[5,3], none", f"float32[5,3], {BIAS}"), "Gemm Gemm Add Relu"),
+        (LATER_BIAS.replace(f"ADD(s, {BIAS}", "ADD(s, 7.0"), "Gemm Gemm Add Relu"),
     ],
-    ids=["none", "first", "second", "later", "first and later"],
+    ids=["none", "first", "second", "later", "first and later", "a single number"],
 )
 def test_model_with_biases_becomes_nodes(text: str, nodes: str) -> None:
     result = check(make_model(text))

@@ -319,6 +319,7 @@ def test_what_is_no_rectifier(spelling: Spelling) -> None:
     check(spell(spelling), seeds=[0])
 
 
+@np.errstate(all="ignore")
 def test_infinite_slope() -> None:
     graph = fuse(read_model(spell(infinite_slope)).graphs[0])
     assert [op.code for op in graph.ops] == ["RELU", "MINIMUM", "MUL", "ADD"]

@@ -87,10 +87,7 @@ def reciprocal(y: Tensor) -> np.float32 | None:
 
 def are_narrow(*tensors: Tensor) -> bool:
     """Return whether tensors have 8 bits and one scale each."""
-    return all(
-        t.dtype in NARROW and is_quantized(t) and not (t.quantization and t.quantization.per_axis)
-        for t in tensors
-    )
+    return all(t.dtype in NARROW and is_quantized(t) and not t.per_axis for t in tensors)
 
 
 # ADD and SUB

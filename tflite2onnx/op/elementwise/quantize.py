@@ -57,7 +57,7 @@ class Quantize(Pointwise):
                 f"it must convert float32 or quantized integers to quantized integers, "
                 f"got {source.dtype.label} to {target.dtype.label}"
             )
-        if is_quantized(source) and source.quantization and source.quantization.per_axis:
+        if is_quantized(source) and source.per_axis:
             raise OperatorError(f"{source.name} must have one scale")
         for tensor in wide:
             if tensor.quantization is not None and tensor.quantization.zero_point.any():

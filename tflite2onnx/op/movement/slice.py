@@ -231,6 +231,11 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             return None
         return [part.indices for part in self._parts if part.axis is not None]
 
+    @cached_property
+    def _bounds(self) -> list[tuple[Any, Any, Any]]:
+        """The constant begin, end and step of each entry."""
+        return list(zip(*(ints(self, i) for i in (1, 2, 3)), strict=True))
+
     def _find_axis_entries(self) -> list[int | None]:
         """Return the entry of each axis: -1 for a whole axis without an entry, None for a new axis.
 
@@ -262,7 +267,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             return size
         if self.has_data_dependent_shape:
             return Unknown()
-        begin, end, step = (ints(self, i)[entry] for i in (1, 2, 3))
+        begin, end, step = self._bounds[entry]
         if is_known(size) and is_known(begin) and is_known(end):
             return len(self._make_part(entry, 0, size).indices)
         o, bit = self.options, 1 << entry
@@ -285,7 +290,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             raise OperatorError(f"the stride of axis {axis} must not be 0")
         if self.has_data_dependent_shape:
             return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
-        begin, end = (ints(self, i)[entry] for i in (1, 2))
+        begin, end, _ = self._bounds[entry]
         # The kernel clamps bounds to one element outside, on the side where the steps end.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         first, last = (low, high) if step > 0 else (high, low)

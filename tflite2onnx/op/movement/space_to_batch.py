@@ -30,7 +30,7 @@ class _Batches(Movement):
     before all second pixels.
     """
 
-    operands = "T, any, any -> T"
+    operands = "T, any [n], any -> T"
     shape_inputs = (1, 2)
     tflite = "... -> ..."
 

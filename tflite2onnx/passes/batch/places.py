@@ -7,7 +7,7 @@ them. If the axis has one element for one sample, it is the batch axis.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -92,8 +92,3 @@ def list_places(sample: Sequence[Dim], before: Dim) -> Iterator[Place]:
         outer = divide(before, prod(sample[:axis]))
         if outer is not None and divide(size, outer) is not None:
             yield Place(axis, outer)
-
-
-def list_unit_axes(sample: Sequence[Dim], mixed: Collection[int]) -> list[int]:
-    """Return the axes of size 1 that an operator does not compute along."""
-    return [axis for axis, size in enumerate(sample) if size == 1 and axis not in mixed]

@@ -72,8 +72,8 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     """Return an operator that computes in other dtypes, and the CASTs before and after it."""
     others = {
         t: replace(t, name=f"{t.name}/wide", dtype=carriers[t.dtype], data=None, quantization=None)
-        for t in (*op.inputs, *op.outputs)
-        if t is not None and t.dtype in carriers
+        for t in (*op.present, *op.outputs)
+        if t.dtype in carriers
     }
     casts = partial(Op, "CAST", op.index)
     return [
@@ -243,9 +243,9 @@ def rewrite_identity_n(op: Op) -> Sequence[Op] | None:
 def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     """Reverse: a bool for each axis selects the axes; TFLite has a list of axes."""
     x, which = op.operand(0), op.operand(1)
-    if which.data is None:
+    if not which.has_data:
         return None
-    axes = int32_constant(f"{which.name}/axes", np.flatnonzero(which.data))
+    axes = int32_constant(f"{which.name}/axes", np.flatnonzero(which.values))
     return [as_builtin(op, "REVERSE_V2", x, axes)]
 
 

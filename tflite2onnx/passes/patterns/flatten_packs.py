@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
@@ -56,14 +55,13 @@ def _becomes_reshape(op: Op) -> bool:
 
 def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> list[Op]:
     """Return the operators that replace PACK or UNPACK; nothing unless the conditions hold."""
-    # The converters of invalid operators raise errors.
-    if any(map(_becomes_reshape, near)) or rules_for(op) is None:
+    if any(map(_becomes_reshape, near)):
         return []
     axis, first = int(op.options.get("axis", 0)), parts[0]
     axis += whole.rank if axis < 0 else 0
     if len(parts) < _PARTS or first.rank not in _AXES or not 0 <= axis < first.rank:
         return []
-    if any(t.symbols or 0 in t.shape or t.data is not None for t in (whole, *parts)):
+    if any(t.symbols or 0 in t.shape or t.has_data for t in (whole, *parts)):
         return []
     same = all(same_quantization(whole.quantization, t.quantization) for t in parts)
     if not same or any(t.dtype is not whole.dtype for t in parts):

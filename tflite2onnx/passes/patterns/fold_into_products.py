@@ -65,7 +65,7 @@ def _fold_constant(found: Match) -> tuple[Op, ...]:
         return ()
     channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
     vector = spread_over_channels(constant, y, channels)
-    if not vector.size or (bias is not ABSENT and bias.data is None):
+    if not vector.size or (bias is not ABSENT and not bias.has_data):
         return ()
     flat = new_tensor(product.outputs[0], op.code.lower()) if between else y
     whole = _combine_constants(op, product, weights, bias, vector, flat)
@@ -101,8 +101,7 @@ def _combine_constants(
         return None
     if op.code in ("DIV", "MUL"):
         if op.code == "DIV":
-            with np.errstate(divide="ignore", over="ignore"):
-                vector = 1 / vector
+            vector = 1 / vector
             if not np.isfinite(vector).all():
                 return None
         axis = _CHANNELS[product.code] % weights.rank

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, copy_op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
 from tflite2onnx.passes.rewriter import as_builtin, int32_constant
@@ -134,12 +134,11 @@ def _find_places(chain: Sequence[Op], x: Tensor, y: Tensor) -> Array | None:
             # Its shape may be computed, if the batch is dynamic.
             places, tensor = places.reshape(op.outputs[0].shape), op.outputs[0]
             continue
-        operator = rules_for(op)
         arrays = [places if t is tensor else t.data for t in op.present]
         known = [array for array in arrays if array is not None]
-        if operator is None or len(known) < len(arrays):
+        if len(known) < len(arrays):
             return None
-        results = evaluate_op(operator, known)
+        results = evaluate_op(operator_for(op), known)
         tensor = after.operand(_find_data_input(after)) if after else y
         if len(results) != len(op.outputs):
             return None

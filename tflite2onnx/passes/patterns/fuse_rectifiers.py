@@ -119,19 +119,17 @@ def _find_functions(
     choices = [
         {**functions.get(t, {}), **({t: _make_identity()} if is_float(t) else {})}
         for t in op.present
-        if t.data is None
+        if not t.has_data
     ]
     if not choices or not all(map(_is_known, (*op.present, *op.outputs))):
         return {}
     if (op.is_builtin(*_CONSTANT_SECOND) and len(choices) > 1) or _casts_to_bool(op):
         return {}
-    if len(op.inputs) > 2 + (op.code in _CHOICES):  # the operator's check refuses the others
-        return {}
     found = {}
     for x in choices[0]:
         if all(x in each for each in choices):
             operands = [
-                _Homogeneous(0, t.data, t.data) if t.data is not None else _get(functions, t, x)
+                _Homogeneous(0, t.values, t.values) if t.has_data else _get(functions, t, x)
                 for t in op.present
             ]
             if function := _evaluate_operator(op, operands):
@@ -153,7 +151,7 @@ def _is_known(tensor: Tensor) -> bool:
     """Return whether the functions of a tensor, or the elements of a constant, can be computed."""
     if not (is_float(tensor) or tensor.dtype is DType.BOOL):
         return False
-    return tensor.data is None or 0 < tensor.data.size <= _MOST
+    return not tensor.has_data or 0 < tensor.values.size <= _MOST
 
 
 def _evaluate_operator(op: Op, operands: list[_Homogeneous]) -> _Homogeneous | None:
@@ -163,10 +161,9 @@ def _evaluate_operator(op: Op, operands: list[_Homogeneous]) -> _Homogeneous | N
         return None
     parameters = [op.options.alpha] if op.code == "LEAKY_RELU" else []
     sides = []
-    with np.errstate(all="ignore"):
-        for values in zip(*((each.above, each.below) for each in operands), strict=True):
-            side = _FUNCTIONS[op.code](*values, *parameters)
-            sides.append(np.maximum(side, 0) if op.activation == "RELU" else side)
+    for values in zip(*((each.above, each.below) for each in operands), strict=True):
+        side = _FUNCTIONS[op.code](*values, *parameters)
+        sides.append(np.maximum(side, 0) if op.activation == "RELU" else side)
     return _Homogeneous(degree, *sides)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
-from tflite2onnx.op import find_convolved_input
+from tflite2onnx.op import find_convolved
 from tflite2onnx.op.vision.resize import indices_in_kernel
 from tflite2onnx.passes.operands import RESHAPES, find_producer
 from tflite2onnx.passes.patterns.matching import Match, OneOf
@@ -50,9 +50,9 @@ def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
     """Return the tensors of condition 2."""
     found: set[Tensor] = set()
     for op in reversed([*graph.every_op()]):
-        data = find_convolved_input(op)
-        if data is not None:
-            found.add(op.operand(data))
+        data = find_convolved(op)
+        if data is not ABSENT:
+            found.add(data)
         elif op.is_builtin(*_KEEP_IMAGES) and not found.isdisjoint(op.outputs):
             found.update(op.present)
     return found

@@ -31,7 +31,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.op import commutes
 from tflite2onnx.passes.operands import is_float, normalize_axes
 from tflite2onnx.quantization.storage import BOUNDS
@@ -126,7 +126,7 @@ class Step(NamedTuple, Generic[V]):
     """An operator that computes a value, and its inputs."""
 
     inputs: Sequence[V | None]
-    op: Op | None = None
+    op: Op = NO_OP
 
 
 class Found(NamedTuple, Generic[V]):
@@ -194,10 +194,10 @@ class PatternMatcher(ABC, Generic[V]):
         code, *patterns = pattern
         options = patterns.pop() if patterns and isinstance(patterns[-1], dict) else {}
         for inputs, op in self.find_steps(value, code):
-            if op is not None and any(op.options.get(k) != v for k, v in options.items()):
+            if any(op.options.get(k) != v for k, v in options.items()):
                 continue
             here = found
-            if op is not None and not found.shared:
+            if not found.shared:
                 here = found._replace(ops=(*found.ops, op))
             # Operators of a damaged file may have many inputs, whose permutations have no end.
             swaps = commutes(code) and len(inputs) == _PAIR
@@ -282,8 +282,8 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
 
     def find_steps(self, value: Tensor | Op, code: str) -> Iterator[Step[Tensor | Op]]:
         """Yield the operator of a code that computes a tensor, and none if it runs sub-graphs."""
-        op = value if isinstance(value, Op) else self.graph.producers.get(value)
-        if op is None or op.graphs or (self._floats and not is_float(op.outputs[0])):
+        op = value if isinstance(value, Op) else self.graph.producers.find(value)
+        if op is NO_OP or op.graphs or (self._floats and not is_float(op.outputs[0])):
             return
         if isinstance(value, Op) or (op.outputs[0] is value and op.activation == "NONE"):
             if op.code == code:
@@ -293,8 +293,8 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
 
     def ignore_activation(self, value: Tensor | Op) -> Iterator[Tensor | Op]:
         """Yield the operator that computes a tensor."""
-        op = value if isinstance(value, Op) else self.graph.producers.get(value)
-        if op is not None and value in (op, op.outputs[0]):
+        op = value if isinstance(value, Op) else self.graph.producers.find(value)
+        if value in (op, *op.outputs[:1]):
             yield op
 
     def bind_name(
@@ -307,16 +307,16 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
     @staticmethod
     def is_constant(value: Tensor | Op) -> bool:
         """Return whether a tensor has data."""
-        return isinstance(value, Tensor) and value.data is not None
+        return isinstance(value, Tensor) and value.has_data
 
     @staticmethod
     def is_number(value: Tensor | Op, number: float) -> bool:
         """Return whether all elements of a constant are a number, up to rounding to float32."""
-        if not isinstance(value, Tensor) or value.data is None or value.quantization is not None:
+        if not isinstance(value, Tensor) or not value.has_data or value.quantization is not None:
             return False
-        if not 0 < value.data.size <= value.elements or value.data.dtype.kind not in "fiu":
+        if not 0 < value.values.size <= value.elements or value.values.dtype.kind not in "fiu":
             return False
-        error = np.abs(value.data.astype(np.float64) - number)
+        error = np.abs(value.values.astype(np.float64) - number)
         return bool(np.all(error <= _CLOSE * abs(number)))
 
     @staticmethod
@@ -324,9 +324,9 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
         """Return whether two tensors are the same, or constants with equal elements."""
         if a is b or not isinstance(a, Tensor) or not isinstance(b, Tensor):
             return a is b
-        if a.data is None or b.data is None or a.dtype is not b.dtype:
+        if not a.has_data or not b.has_data or a.dtype is not b.dtype:
             return False
-        return np.array_equal(a.data, b.data)
+        return np.array_equal(a.values, b.values)
 
 
 def list_ends(pattern: Pattern, *, activated: bool = False) -> set[tuple[str, bool]]:

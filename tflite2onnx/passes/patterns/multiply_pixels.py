@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import find_convolved_input
+from tflite2onnx.graph import ABSENT, Graph, Op, Options
+from tflite2onnx.op import find_convolved
 from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.tensor import Tensor
 
@@ -38,7 +38,7 @@ def multiply_pixels(graph: Graph) -> Graph:
     near = _find_tensors_near_transpose(list(graph.every_op()))
     changed = {op: _multiply_pixels(op, near) for op in graph.every_op()} if near else {}
     found = {op: new for op, new in changed.items() if new is not op}
-    if all(find_convolved_input(op) is None for op in changed.values()):
+    if all(find_convolved(op) is ABSENT for op in changed.values()):
         found = {op: replace(new, options=_set_matrix(new)) for op, new in found.items()}
     return graph.rewrite(lambda op: (found.get(op, op),)) if found else graph
 
@@ -52,7 +52,7 @@ def _find_tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
     neighbours: dict[Tensor, list[Op]] = {}
     waiting: list[Op] = []
     for op in ops:
-        if find_convolved_input(op) is None:
+        if find_convolved(op) is ABSENT:
             for tensor in _list_images(op):
                 neighbours.setdefault(tensor, []).append(op)
         if op.is_builtin("TRANSPOSE") and _list_images(op):
@@ -68,7 +68,7 @@ def _find_tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
 
 def _list_images(op: Op) -> list[Tensor]:
     operands = (*op.present[:_IMAGE], *op.outputs)
-    return [t for t in operands if t.rank == _IMAGE and t.data is None]
+    return [t for t in operands if t.rank == _IMAGE and not t.has_data]
 
 
 def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
@@ -76,7 +76,7 @@ def _multiply_pixels(op: Op, near: set[Tensor]) -> Op:
     x, filters = op.operand(0), op.operand(1)
     if not op.is_builtin("CONV_2D") or near.isdisjoint((x, *op.outputs)):
         return op
-    if filters.data is None or not is_float(filters):
+    if not filters.has_data or not is_float(filters):
         return op
     plain = has_unit_steps(op)
     pads = op.options.get("padding") == "EXPLICIT" and any(op.options.get("pads", ()))

@@ -14,13 +14,14 @@ STRIDED_SLICE of its own, for which ONNX needs a Slice and a Reshape. DTLN's fir
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.patterns.matching import Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
@@ -63,12 +64,12 @@ def _split_first(found: Match) -> list[Op]:
 
 def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
     """Return the operators that replace the slices of a tensor; none unless the conditions hold."""
-    if x.data is not None or x.symbols or not 0 < x.elements <= _MOST:
+    if x.has_data or x.symbols or not 0 < x.elements <= _MOST:
         return []
-    found = [_find_item(x, op) for op in ops]
-    items = [item for item in found if item]
+    found = (_find_item(x, op) for op in ops)
+    items = [item for item in takewhile(bool, found) if item]
     axes = {item.axes for item in items}
-    if len(items) < len(found) or len(axes) != 1:
+    if len(items) < len(ops) or len(axes) != 1:
         return []
     (moved,) = axes
     count = prod(x.shape[axis] for axis in moved)
@@ -94,13 +95,11 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
 
 def _find_item(x: Tensor, op: Op) -> _Item | None:
     """Return what a slice takes, None unless condition 1 holds, and those of types and sizes."""
-    y, operator = op.outputs[0], rules_for(op)
+    y, operator = op.outputs[0], operator_for(op)
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
     if ranges is None or y.symbols or y.dtype is not x.dtype:
         return None
-    if not same_quantization(x.quantization, y.quantization):
-        return None
-    if x.quantization and x.quantization.per_axis:
+    if not same_quantization(x.quantization, y.quantization) or x.per_axis:
         return None
     taken = {i: r for i, r in enumerate(ranges) if r != range(x.shape[i])}
     if x.rank - 1 not in taken or any(len(indices) != 1 for indices in taken.values()):

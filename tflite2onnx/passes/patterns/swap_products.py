@@ -40,7 +40,7 @@ def swap_products(graph: Graph) -> Graph:
 def _has_moved_operands(found: Match) -> bool:
     """Return whether the conditions hold."""
     a, b, y = found.tensors["a"], found.tensors["b"], found.last.outputs[0]
-    if not (is_float(a) and is_float(b)) or b.data is not None or not y.symbols.keys() <= {0}:
+    if not (is_float(a) and is_float(b)) or b.has_data or not y.symbols.keys() <= {0}:
         return False
     graph = found.graph
     return _is_moved(a, graph) and _is_moved(b, graph) and _has_rows_last(y, graph)
@@ -71,7 +71,7 @@ def _is_moved(tensor: Tensor, graph: Graph) -> bool:
     op = graph.producers.find(tensor)
     if op.is_builtin("RESHAPE"):
         op = graph.producers.find(op.operand(0))
-    return tensor.data is not None or op.is_builtin("TRANSPOSE")
+    return tensor.has_data or op.is_builtin("TRANSPOSE")
 
 
 def _has_rows_last(product: Tensor, graph: Graph) -> bool:

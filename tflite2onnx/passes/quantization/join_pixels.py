@@ -106,7 +106,7 @@ def _meets_conditions(found: Match) -> bool:
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     y = op.outputs[0]
     integers = all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y))
-    constants = w.data is not None and all(t is None or t.data is not None for t in op.inputs[2:])
+    constants = all(t.has_data for t in op.present[1:])
     dilations = {op.options.get(f"dilation_{axis}_factor", 1) for axis in "hw"}
     static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     images = (x.rank, w.rank, y.rank) == (_IMAGE, _IMAGE, _IMAGE)

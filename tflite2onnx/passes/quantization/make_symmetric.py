@@ -81,7 +81,7 @@ def _list_tensors(graph: Graph) -> set[Tensor]:
         declared = operator_for(op).quantization
         weights = declared.weights if isinstance(declared, Product) else None
         found |= {*op.outputs}
-        found |= {t for i, t in enumerate(op.inputs) if t and (i != weights or t.data is None)}
+        found |= {t for i, t in enumerate(op.inputs) if t and (i != weights or not t.has_data)}
     return found
 
 
@@ -103,7 +103,7 @@ def _lacks_opposite(tensor: Tensor) -> bool:
     """Return whether a quantized int8 constant has -128, without which SUB can negate it."""
     lowest, _ = integer_range(DType.INT8)
     is_int8 = tensor.dtype is DType.INT8 and is_quantized(tensor)
-    return is_int8 and tensor.data is not None and bool((tensor.data == lowest).any())
+    return is_int8 and tensor.has_data and bool((tensor.values == lowest).any())
 
 
 def _requantize(tensor: Tensor) -> Tensor:
@@ -120,14 +120,14 @@ def _requantize(tensor: Tensor) -> Tensor:
     dtype = DType.INT8 if tensor.dtype in _EIGHT_BITS else tensor.dtype
     scale = (own.scale * (most / integer_range(dtype)[1])).astype(np.float32)
     new = own.with_scale(scale, np.zeros_like(own.zero_point))
-    data = None if tensor.data is None else _round_anew(tensor.data, tensor, new, dtype)
+    data = None if not tensor.has_data else _round_anew(tensor.values, tensor, new, dtype)
     return replace(tensor, dtype=dtype, quantization=new, data=data)
 
 
 def _is_symmetric_uint8(tensor: Tensor) -> bool:
     """Return whether a computed tensor has the numbers of int8 with the zero point 0."""
     own = tensor.quantization
-    if own is None or tensor.data is not None or tensor.dtype is not DType.UINT8:
+    if own is None or tensor.has_data or tensor.dtype is not DType.UINT8:
         return False
     return bool((own.zero_point == _MIDDLE).all())
 
@@ -241,7 +241,7 @@ def _round_product(
         op = replace(op, inputs=(*op.inputs[: declared.bias], bias))
     inputs = [*op.inputs]
     weights, axis = changed.get(w, w), _find_channels(op, declared, w)
-    if w.data is not None:
+    if w.has_data:
         sums = sums + shifts[1]
         is_coarse = bool((np.abs(sums) > _multiply_scales(data, w) * _LARGEST_BIAS).any())
         round_anew = _is_asymmetric(w) or is_coarse
@@ -276,9 +276,9 @@ def _multiply_scales(x: Tensor, weights: Tensor) -> Array:
 
 def _dequantize_bias(x: Tensor, weights: Tensor, bias: Tensor) -> Array:
     """Return the real numbers of a bias, float64, none if it is not stored as integers."""
-    if bias.dtype not in (DType.INT32, DType.INT64) or bias.data is None:
+    if bias.dtype not in (DType.INT32, DType.INT64) or not bias.has_data:
         return np.empty(0)
-    return bias.data.astype(np.float64) * _multiply_scales(x, weights)
+    return bias.values.astype(np.float64) * _multiply_scales(x, weights)
 
 
 def _find_channels(op: Op, declared: Product, weights: Tensor) -> int | None:

@@ -113,7 +113,7 @@ class MovedZeroPoints:
         if op.code in _PRODUCTS:
             return self._allows_product(op, operand)
         if op.code in _SELECTING:
-            constants = [t for t in op.present if t.data is not None]
+            constants = [t for t in op.present if t.has_data]
             is_single = has_one_scale(op) or len(op.outputs) == 1
             return is_single and not any(map(is_quantized, constants))
         return _is_real(op)
@@ -123,8 +123,8 @@ class MovedZeroPoints:
         if not isinstance(declared, Product):
             return False
         weights, bias = op.operand(declared.weights), op.operand(declared.bias)
-        scales = None if weights.data is None else weights.quantization
-        if not scales or scales.block_size or (bias is not ABSENT and bias.data is None):
+        scales = None if not weights.has_data else weights.quantization
+        if not scales or scales.block_size or (bias is not ABSENT and not bias.has_data):
             return False
         depends = self._is_dynamic and any(_list_pads(op))
         reads = operand == declared.data and op.code != "TRANSPOSE_CONV"
@@ -233,7 +233,7 @@ def sum_weights(weights: Tensor, axis: int) -> Array:
 
 def _has_zero_point(tensor: Tensor) -> bool:
     """Return whether a computed tensor of 8 bits has a zero point as int8."""
-    is_moved = tensor.data is None and tensor.dtype in _EIGHT_BITS and is_quantized(tensor)
+    is_moved = not tensor.has_data and tensor.dtype in _EIGHT_BITS and is_quantized(tensor)
     return is_moved and not tensor.is_variable and _find_zero_point(tensor) != 0
 
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
 from tflite2onnx.passes.quantization.convolve_transposed import convolve_transposed
@@ -129,7 +129,7 @@ def _find_converter(op: Op) -> Convolution | None:
         return None
     if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
         return None
-    converter = rules_for(op)
+    converter = operator_for(op)
     return converter if isinstance(converter, Convolution) and converter.is_hybrid else None
 
 

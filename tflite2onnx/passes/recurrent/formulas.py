@@ -21,9 +21,8 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op, Producers
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import is_float
@@ -177,9 +176,9 @@ class Formulas:
             return None
         bias = np.zeros(len(matrix.data), np.float32)
         if inputs[2:]:
-            if inputs[2].data is None or not is_float(inputs[2]):
+            if not inputs[2].has_data or not is_float(inputs[2]):
                 return None
-            bias = inputs[2].data.astype(np.float32, copy=False).reshape(-1)
+            bias = inputs[2].values.astype(np.float32, copy=False).reshape(-1)
         source = self.formula_of(x)
         if isinstance(source, Joined) and len({*source.parts}) == len(source.parts):
             matrices = matrix.split_columns(source.widths)
@@ -188,14 +187,14 @@ class Formulas:
 
     def _make_matrix(self, op: Op, weights: Tensor) -> Matrix | None:
         """Return constant weights as a matrix, None if they are computed or have other scales."""
-        operator, quantization = rules_for(op), weights.quantization
-        if weights.data is None or weights.rank != _RANK or operator is None:
+        quantization = weights.quantization
+        if not weights.has_data or weights.rank != _RANK:
             return None
         turned = op.code == "BATCH_MATMUL" and not op.options.get("adj_y")
         along = quantization if quantization and quantization.per_axis else None
         if along and (turned or along.axis or along.block_size):
             return None
-        data = weights.data.T if turned else weights.data
+        data = weights.values.T if turned else weights.values
         return (
             Matrix(data, weights.dtype, quantization)
             if self._take_budget(sum(data.shape))
@@ -210,8 +209,8 @@ class Formulas:
             if not self._take_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
                 return None
             for a, constant in ((formulas[0], inputs[-1]), (formulas[-1], inputs[0])):
-                if isinstance(a, Sum) and constant.data is not None:
-                    return _with_bias(a, constant.data)
+                if isinstance(a, Sum) and constant.has_data:
+                    return _with_bias(a, constant.values)
         if op.code == "MUL" and len(inputs) == 2:  # a layer with dropout multiplies by 1
             for x, factor in (inputs, inputs[::-1]):
                 if has_number(self.producers, factor, 1) and x.elements == output.elements:
@@ -236,15 +235,16 @@ class Formulas:
         self, op: Op, inputs: Sequence[Tensor], output: Tensor
     ) -> Formula | None:
         """Return the formula of an operator that cuts out columns, or leaves columns in place."""
-        moving = [t for t in inputs if t.data is None]
-        operator = rules_for(op)
-        if operator is None or len(moving) != 1 or not self._take_budget(moving[0].elements):
+        moving = [t for t in inputs if not t.has_data]
+        if len(moving) != 1 or not self._take_budget(moving[0].elements):
             return None
         formula, shape = self.formula_of(moving[0]), moving[0].shape
         total = _find_sum(formula)
         columns = total.bias.size if total else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
-        results = evaluate_op(operator, [places if t.data is None else t.data for t in inputs])
+        results = evaluate_op(
+            operator_for(op), [t.values if t.has_data else places for t in inputs]
+        )
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None
         rows = places.size // columns
@@ -273,11 +273,7 @@ class Formulas:
 
 def evaluate_op(operator: Operator, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return the outputs for arrays, empty if they cannot be evaluated."""
-    try:
-        with as_operator_error():
-            return (operator.evaluate(*arrays) or ()) if isinstance(operator, Foldable) else ()
-    except OperatorError:
-        return ()
+    return (operator.evaluate(*arrays) or ()) if isinstance(operator, Foldable) else ()
 
 
 def has_number(producers: Producers, tensor: Tensor, number: float) -> bool:

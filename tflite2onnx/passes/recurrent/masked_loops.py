@@ -36,7 +36,7 @@ class Choice(NamedTuple):
     @property
     def is_zero(self) -> bool:
         """Whether the other value is 0."""
-        return self.old.data is not None and not self.old.data.any()
+        return self.old.has_data and not self.old.values.any()
 
 
 def find_choice(producers: Producers, tensor: Tensor) -> Choice | None:

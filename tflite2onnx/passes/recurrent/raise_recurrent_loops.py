@@ -29,9 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import (
     Atom,
@@ -57,14 +56,10 @@ def raise_recurrent_loops(graph: Graph) -> Graph:
     """Return the graph with recurrent operators in place of loops that are recurrent layers."""
 
     def rewrite_op(op: Op) -> list[Op]:
-        if not op.is_builtin("WHILE") or len(op.graphs) != 1 or rules_for(op) is None:
+        if not op.is_builtin("WHILE") or len(op.graphs) != 1:
             return [op]
-        try:
-            with as_operator_error(), np.errstate(all="ignore"):  # parameters may be infinite
-                loop = _Loop(op, graph)
-                return _replace_loop(loop) or _replace_masked_loop(loop, graph) or [op]
-        except OperatorError:  # the conversion of the loop raises its own errors
-            return [op]
+        loop = _Loop(op, graph)
+        return _replace_loop(loop) or _replace_masked_loop(loop, graph) or [op]
 
     return graph.rewrite(rewrite_op)
 
@@ -115,7 +110,7 @@ class _Loop:
     def _counts(self, variable: _Variable) -> bool:
         """Return whether a variable increases by 1 in each iteration."""
         op = self.producers.find(variable.next)
-        if not op.is_builtin("ADD") or variable.first.data is None:
+        if not op.is_builtin("ADD") or not variable.first.has_data:
             return False
         if op.activation != "NONE":  # an activation would bound the counter
             return False
@@ -143,18 +138,17 @@ class _Loop:
 
     def _count_from(self, limit: Tensor, start: int) -> int | str | None:
         """Return the difference of a limit and a start, None if it is unknown."""
-        if limit.data is not None:
-            return int(limit.data.max()) - start
+        if limit.has_data:
+            return int(limit.values.max()) - start
         op = self._graph.producers.find(limit)
         shape = self._graph.producers.find(op.operand(0))
-        operator = rules_for(op)
-        if operator is None or not shape.is_builtin("SHAPE") or start:
+        if not shape.is_builtin("SHAPE") or start:
             return None
         x, constants = shape.operand(0), op.present[1:]
-        known = [t.data for t in constants if t.data is not None]
+        known = [t.values for t in constants if t.has_data]
         if len(known) < len(constants):
             return None
-        places = evaluate_op(operator, [np.arange(x.rank), *known])
+        places = evaluate_op(operator_for(op), [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
     def _list_conditions(self, condition: Tensor) -> list[Tensor]:
@@ -230,7 +224,7 @@ class _Loop:
         first, zeros = op.operand(0), op.operand(1)
         while first not in self.counters and self.producers.find(first).is_builtin(*_ADDS_AXIS):
             first = self.producers.find(first).operand(0)
-        if first not in self.counters or zeros.data is None or zeros.data.any():
+        if first not in self.counters or not zeros.has_data or zeros.values.any():
             return False
         return _read_start(self.counters[first]) == 0
 

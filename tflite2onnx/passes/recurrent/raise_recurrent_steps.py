@@ -56,14 +56,13 @@ def raise_recurrent_steps(graph: Graph) -> Graph:
     cells = functions and "MUL" in codes and not codes.isdisjoint(_PRODUCTS)
     if not cells or any(op.graphs for op in graph.ops):
         return graph
-    with np.errstate(all="ignore"):  # parameters may be infinite
-        formulas = Formulas(graph.ops)
-        chains = _link_steps(_find_steps(graph, formulas))
-        replacement = _Replacement(graph, formulas)
-        for chain in chains:
-            if not replacement.add(chain):
-                for step in chain:
-                    replacement.add([step])
+    formulas = Formulas(graph.ops)
+    chains = _link_steps(_find_steps(graph, formulas))
+    replacement = _Replacement(graph, formulas)
+    for chain in chains:
+        if not replacement.add(chain):
+            for step in chain:
+                replacement.add([step])
     return replacement.make_graph() if replacement.layers else graph
 
 

@@ -68,7 +68,7 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
         op
         for op in graph.ops
         if op.is_builtin(*_COMPUTED_ONCE)
-        and all(t and t.data is not None for t in op.inputs)
+        and all(t and t.has_data for t in op.inputs)
         and op.outputs
         and all(t.is_variable and writers[t] == 1 for t in op.outputs)
     )
@@ -77,7 +77,7 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
     outputs = tuple(op.outputs[0] for op in ops)
     folded = fold_operators(densify_constants(replace(graph, ops=ops, outputs=outputs)))
     found = (
-        (variable, result.data if result.data is not None else _decode_source(op))
+        (variable, result.data if result.has_data else _decode_source(op))
         for op, variable, result in zip(ops, outputs, folded.outputs, strict=True)
     )
     return {variable: data for variable, data in found if data is not None}
@@ -85,7 +85,7 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
 
 def _decode_source(op: Op) -> Array | None:
     source, target = op.operand(0), op.outputs[0]
-    if source.data is None or source.quantization is None:
+    if not source.has_data or source.quantization is None:
         return None
-    same = op.is_builtin("DEQUANTIZE") and source.data.shape == target.shape
-    return decode_constant(source.data, source.quantization) if same else None
+    same = op.is_builtin("DEQUANTIZE") and source.values.shape == target.shape
+    return decode_constant(source.values, source.quantization) if same else None

@@ -72,7 +72,7 @@ def _make_internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tenso
         return [], []
     try:
         with as_operator_error():
-            operator.verify()
+            operator.verify_declared()
     except OperatorError:  # the conversion raises it again
         return [], []
     with as_unsupported(op.place):

@@ -211,10 +211,10 @@ class _Walk:
             self.known[target] = target = replace(target, shape=source.shape)
         if variable not in self.written:
             _check_same(source, target)
-        if source.data is None:
+        if not source.has_data:
             self.ops.append(copy_op(op, source, target, resizes=not target.shape))
         else:
-            self.known[target] = replace(target, data=source.data.reshape(target.shape))
+            self.known[target] = replace(target, data=source.values.reshape(target.shape))
 
     def _assign_variable(self, op: Op) -> None:
         _, value = op.inputs
@@ -384,7 +384,7 @@ class _Explicit:
                 start = replace(variable, is_variable=False, shape_signature=())
             if variable in self._computed_once:
                 start = replace(start, data=self._computed_once[variable])
-            data = self._find_initial_elements(start) if start.data is None else start.data
+            data = start.values if start.has_data else self._find_initial_elements(start)
             self._initial[variable] = data.astype(start.dtype.numpy, copy=False)
             constant = None if variable in self._written else data
             self._start[variable] = replace(start, data=constant)
@@ -404,7 +404,7 @@ class _Explicit:
                     f"the variable {name} must be assigned a value by an operator, got none"
                 )
             value = replace(like, data=None)
-        elif value.data is None or value.data.shape != value.shape:
+        elif not value.has_data or value.values.shape != value.shape:
             raise OperatorError(f"the initial value of {name} must be constant")
         _check_same(replace(value, name=name), replace(like, shape=like.shape or value.shape))
         quantization = like.quantization if like.shape == value.shape else value.quantization

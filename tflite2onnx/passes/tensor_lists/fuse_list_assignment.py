@@ -81,8 +81,8 @@ def _fold_lists_of_axes(graph: Graph) -> Graph:
 
 def _fix_known_rows(graph: Graph) -> Graph:
     """Return the graph with items of one row that the file declares as dynamic, but are not."""
-    items = [op.inputs[1] for op in graph.every_op() if _joins_rows(op)]
-    single = [t for t in items if t is not None and t.shape[:1] == (1,) and 0 in t.dynamic_axes]
+    items = [op.operand(1) for op in graph.every_op() if _joins_rows(op)]
+    single = [t for t in items if t.shape[:1] == (1,) and 0 in t.dynamic_axes]
     if not single:
         return graph
     known = infer_dimensions(graph)

@@ -173,7 +173,7 @@ def _describe_list(ops: Sequence[Op]) -> _List:
     outputs = [find_operand(op, n) for op, n, _ in numbers if n < 0]
     types = {t.dtype for t in (*(t for t, _ in inputs), *outputs)}
     stated = [find_operand(op, form.shape) for op, form in pairs if form.shape is not None]
-    shapes = [t.data for t in stated if t.data is not None]
+    shapes = [t.values for t in stated if t.has_data]
     written = [data.tolist() for data in shapes if data.ndim == 1]
     ranks = {t.rank - more for t, more in inputs} | {len(shape) for shape in written}
     if len(ranks) != 1 or len(types) != 1:

@@ -64,5 +64,30 @@ def test_factors_of_rows() -> None:
     check(make_model(text))
 
 
+def test_a_normalization_along_another_axis() -> None:
+    """Only the last axis of a tensor is an axis of the matrix."""
+    text = LAYERS.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "{}(sum)")
+    normal = "NORMALIZATION(sum, none, none, axes=[{}], epsilon=0.1)"
+    along = [text.replace("{}(sum)", normal.format(axis)) for axis in (1, 2)]
+    counts = [write_graph(flatten_rows(parse_graph(each))).count("RESHAPE") for each in along]
+    assert counts[0] < counts[1]
+    assert "[2,3,4] = NORMALIZATION" in write_graph(flatten_rows(parse_graph(along[0])))
+
+
+def test_factors_that_are_computed() -> None:
+    """A computed factor of another shape would have to be repeated for the rows of the matrix."""
+    text = LAYERS.replace("x: float32[2,3,4]", "x: float32[2,3,4], f: float32[2,3,1]", 1)
+    text = text.replace("MUL(a, [0.5, 1.0, 2.0, 4.0])", "MUL(a, f)")
+    text = text.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "TANH(sum)")
+    changed = write_graph(flatten_rows(parse_graph(text)))
+    assert "[2,3,4] = MUL" in changed
+    assert "[6,4] = ADD" in changed
+    check(make_model(text))
+
+
+def test_a_batch_of_any_size() -> None:
+    check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[n,3,4]")))
+
+
 def test_matrices() -> None:
     check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[6,4]")))

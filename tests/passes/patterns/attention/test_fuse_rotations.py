@@ -75,13 +75,34 @@ def test_positions_before_heads() -> None:
         (WHOLE, "SLICE(x, [0, 0, 0, 0]", "SLICE(x, [0, 0, 0, 1]"),
         (WHOLE, "CONCATENATION(minus, a", "CONCATENATION(a, minus"),
         (WHOLE, "CONCATENATION(angle, angle, axis=3)", "TILE(angle, [1, 1, 1, 2])"),
+        (WHOLE, "(angle, angle, axis=3)", "(angle, angle, axis=3, fused_activation_function=RELU)"),
     ],
 )
 def test_other_computations(text: str, old: str, new: str) -> None:
-    """Other halves, other signs, and angles of which nothing shows that they are repeated."""
+    """Other halves, other signs, and angles of which nothing shows that they are repeated.
+
+    An activation of repeated angles would be lost.
+    """
     changed = text.replace(old, new)
     assert changed != text
     check_unchanged(fuse_rotations, parse_graph(changed))
+
+
+def test_angles_of_each_head() -> None:
+    """ONNX's operator has one angle for all heads of a position."""
+    for text in (HALVES, WHOLE):
+        changed = text.replace("float32[1,1,5,", "float32[1,3,5,")
+        check_unchanged(fuse_rotations, parse_graph(changed))
+        check(make_model(changed))
+
+
+def test_halves_that_are_joined_along_another_axis() -> None:
+    text = HALVES.replace("y: float32[1,3,5,8]", "y: float32[1,6,5,4]")
+    text = text.replace(
+        "CONCATENATION(first, second, axis=3)", "CONCATENATION(first, second, axis=1)"
+    )
+    check_unchanged(fuse_rotations, parse_graph(text))
+    check(make_model(text))
 
 
 def test_cosines_that_are_inputs() -> None:

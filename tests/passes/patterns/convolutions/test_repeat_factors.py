@@ -69,6 +69,12 @@ def test_a_pixel_that_no_convolution_computes_stays() -> None:
     check_unchanged(repeat_factors, parse_graph(text))
 
 
+def test_large_images_stay() -> None:
+    """The repeated pixels would take more memory than the reorders take time."""
+    text = excite(16, "y: float32[1,256,257,16] = MUL(x, s)", size="256,257")
+    check_unchanged(repeat_factors, parse_graph(text))
+
+
 def test_onnx_runtime_leaves_the_blocks_at_the_ends_only() -> None:
     model = make_model(excite(16, "y: float32[1,7,5,16] = MUL(x, s)"))
     counts = {}

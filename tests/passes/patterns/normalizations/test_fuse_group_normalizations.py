@@ -110,8 +110,9 @@ def test_open_batch() -> None:
         spell(parameter=(1, 5, 1, GROUPS, 3)),
         spell(twice=True),
         spell(grouped=(2, 7, 5, GROUPS, 3)),
+        spell(parameter=(1, 5, 7, 1, 1)),
     ],
-    ids=["axes", "parameter", "two readers", "pixels"],
+    ids=["axes", "parameter", "two readers", "pixels", "parameter of pixels"],
 )
 def test_what_is_no_group_normalization(data: bytes) -> None:
     graph = read_model(data).graphs[0]

@@ -102,8 +102,8 @@ def _reshape(rw: Rewriter, tensor: Tensor, shape: Shape | None) -> Tensor:
     """Return a tensor in another shape; a constant stays one."""
     if shape is None or tensor.shape == shape:
         return tensor
-    if tensor.data is not None:
+    if tensor.has_data:
         return replace(
-            tensor, shape=shape, data=tensor.data.reshape(shape), name=f"{tensor.name}/rows"
+            tensor, shape=shape, data=tensor.values.reshape(shape), name=f"{tensor.name}/rows"
         )
     return rw.reshape(tensor, shape, like=tensor, name="rows")

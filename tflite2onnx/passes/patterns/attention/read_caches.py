@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import NO_OP, Graph, Op, Options
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.normalise import eliminate_dead_operators
@@ -75,12 +74,8 @@ def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     """Return the graph with CACHED_ATTENTION; `wanted` has the orders of the caches."""
     if "DYNAMIC_UPDATE_SLICE" not in graph.codes or not wanted:
         return graph
-    try:
-        with as_operator_error():
-            found = [a for op in graph.ops if (a := _find_attention(op, graph, wanted))]
-            replaced = _Replacer(graph).replace_all(found)
-    except OperatorError:
-        return graph
+    found = [a for op in graph.ops if (a := _find_attention(op, graph, wanted))]
+    replaced = _Replacer(graph).replace_all(found)
     if not replaced:
         return graph
     changed = graph.rewrite(lambda op: replaced.get(op, [op]))

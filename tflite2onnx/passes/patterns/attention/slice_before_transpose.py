@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import operator_for
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.attention.fuse_attention import HEADS_FIRST
@@ -95,7 +95,7 @@ def _find_items(op: Op, graph: Graph) -> _Items | None:
 
 def _find_only_index(op: Op, x: Tensor) -> tuple[int, int] | None:
     """Return the only axis along which a slice takes an index, and the index, else None."""
-    operator = rules_for(op) if op.is_builtin("SLICE", "STRIDED_SLICE") else None
+    operator = operator_for(op)
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
     taken = [(i, r) for i, r in enumerate(ranges or ()) if r != range(x.shape[i])]
     if len(taken) != 1:

@@ -58,7 +58,7 @@ def _meets_conditions(found: Match) -> bool:
     """Return whether conditions 1 and 2 hold, but for the size of a block."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     images = is_float(x) and (x.rank, w.rank) == (_IMAGE, _IMAGE)
-    constants = w.data is not None and all(t is None or t.data is not None for t in op.inputs[2:])
+    constants = all(t.has_data for t in op.present[1:])
     plain = has_unit_steps(op)
     static = x.symbols.keys() <= {0} and op.outputs[0].symbols.keys() <= {0}
     read = w.shape[-1:] == x.shape[-1:]

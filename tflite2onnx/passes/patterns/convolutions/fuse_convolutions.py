@@ -56,8 +56,6 @@ def _dilate_convolution(found: Match) -> Op | None:
     if not (fixed and alike and may_be_dilated(middle)):
         return None
     blocks, pads, crops = (_list_integers(found.tensors[n]) for n in ("blocks#", "pads#", "crops#"))
-    if [len(each) for each in (blocks, pads, crops)] != [2, 4, 4]:
-        return None
     top, bottom, left, right = (a - b for a, b in zip(pads, crops, strict=True))
     if min(top, bottom, left, right) < 0:
         return None
@@ -99,8 +97,6 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
     turned = "order#" in found.tensors
     order = _list_integers(found.tensors["order#"]) if turned else [*range(_IMAGE)]
     edges = _list_integers(found.tensors["pads#"])
-    if len(edges) != 2 * _IMAGE or min(edges) < 0 or sorted(order) != [*range(_IMAGE)]:
-        return ()
     batch, (top, bottom), (left, right), channels = (edges[2 * i : 2 * i + 2] for i in order)
     alike = same_scale(x, found.tensors["padded"]) and same_scale(x, wide)
     if not alike or any(batch + channels) or not _pads_zeros(found):
@@ -131,7 +127,7 @@ def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def _list_integers(tensor: Tensor) -> list[int]:
-    return [int(n) for n in tensor.values.reshape(-1)] if tensor.dtype.is_integer else []
+    return [int(n) for n in tensor.values.reshape(-1)]
 
 
 DILATED_RULES = (

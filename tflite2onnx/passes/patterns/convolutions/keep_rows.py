@@ -57,7 +57,7 @@ class _Keeper:
         op = op.with_inputs(self.known)
         if op.is_builtin(*RESHAPES):
             return self._reshape(op)
-        data = [t for t in op.present if t.data is None]
+        data = [t for t in op.present if not t.has_data]
         images = [self._images[t] for t in data if t in self._images]
         same = len({image.shape[:3] for image in images}) == 1
         if not same or len(images) < len(data) or not _keeps_rows(op):
@@ -93,7 +93,7 @@ def _keeps_rows(op: Op) -> bool:
     """Return whether an operator computes each row of an image by itself: condition 2."""
     y = op.outputs[0]
     if op.is_builtin(*ELEMENTWISE):
-        return all(t.rank <= 1 if t.data is not None else t.shape == y.shape for t in op.present)
+        return all(t.rank <= 1 if t.has_data else t.shape == y.shape for t in op.present)
     x, weights = op.operand(0), op.operand(1)
     if not op.is_builtin(*CONVOLUTIONS) or not weights.values.size or is_hybrid(x, weights):
         return False

@@ -107,7 +107,7 @@ class _Mover:
     def _move_ahead(self, op: Op) -> list[Op]:
         """Return an operator on images, and RESHAPE of its output."""
         y = op.outputs[0]
-        data = [t for t in op.present if t.data is None]
+        data = [t for t in op.present if not t.has_data]
         images = [self._images[t] for t in data if t in self._images]
         axes = {axis for _, axis in images}
         if len(images) < len(data) or len(axes) != 1 or y.rank != _SEQUENCE or not _is_fixed(y):
@@ -115,7 +115,7 @@ class _Mover:
         if op.is_builtin("BATCH_TO_SPACE_ND"):
             fits = _pads(op) and self._graph.producers.get(images[0][0]) in self._dilatable
         else:
-            constants = [t for t in op.present if t.data is not None]
+            constants = [t for t in op.present if t.has_data]
             fits = all(t.sizes == y.sizes for t in data) and all(t.rank <= 1 for t in constants)
         if not fits:
             return []
@@ -156,7 +156,7 @@ def _pads(op: Op) -> bool:
         return False
     if not same_scale(*tensors):
         return False
-    return all(t.data is not None for t in op.present[1:])
+    return all(t.has_data for t in op.present[1:])
 
 
 def _find_new_axis(sequence: Tensor, image: Tensor) -> int | None:

@@ -124,15 +124,15 @@ def _restores_axes(found: Match, x: Tensor, reduced: Collection[int]) -> bool:
 
 def spread_along_last_axis(tensor: Tensor, x: Tensor) -> Tensor | None:
     """Return a constant as [C], None unless it has one element for each channel of x, or one."""
-    if tensor.data is None or not is_float(tensor) or not x.rank:
+    if not tensor.has_data or not is_float(tensor) or not x.rank:
         return None
     channels = x.shape[-1]
     if x.rank - 1 in x.symbols or tensor.rank > x.rank or channels > _MOST:
         return None
     if tensor.elements == 1:
-        data = np.broadcast_to(tensor.data.reshape(1), (channels,))
+        data = np.broadcast_to(tensor.values.reshape(1), (channels,))
     elif tensor.elements == channels == tensor.shape[-1]:
-        data = tensor.data.reshape(channels)
+        data = tensor.values.reshape(channels)
     else:
         return None
     return Tensor(tensor.name, (channels,), tensor.dtype, data)

@@ -1,0 +1,102 @@
+"""The third stage of a conversion: from the operators of the file to those that are emitted.
+
+`name_dynamic_axes` has named the dynamic sizes. `list_normalising_passes` verify and normalise the
+operators, and `QUANTIZED_PASSES` and `FASTEST_PASSES` choose the forms that are fastest in ONNX
+Runtime, if the user wants these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tflite2onnx.emit import sites
+from tflite2onnx.errors import FixedSizeError, UnsupportedOperators
+from tflite2onnx.graph import Graph, Op
+from tflite2onnx.interface import read_layouts
+from tflite2onnx.layout import Order
+from tflite2onnx.op import operator_for
+from tflite2onnx.op.base import Operator
+from tflite2onnx.options import ConversionOptions
+from tflite2onnx.passes import (
+    FASTEST_PASSES,
+    QUANTIZED_PASSES,
+    apply_passes,
+    list_normalising_passes,
+)
+from tflite2onnx.passes.dynamic_shapes import OpenGraph, check_dynamic_axes, name_dynamic_axes
+from tflite2onnx.passes.flex import explain_untranslated
+from tflite2onnx.passes.patterns.attention.read_caches import read_caches
+from tflite2onnx.passes.shape_walk import OperatorOf
+from tflite2onnx.tensor import Tensor
+
+_AXES = 13  # the first opset whose QuantizeLinear has an axis
+
+
+def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf) -> None:
+    """Raise ConversionError if sizes of a graph cannot be dynamic; `words` are their names."""
+    named = name_dynamic_axes(graph, operator_of, (), words)
+    normal = apply_passes(list_normalising_passes(operator_of), named.graph)
+    operators = [*map(operator_of, normal.every_op())]
+    sites(operators)
+    check_dynamic_axes(operators, named.axes)
+
+
+def with_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
+    """Return a graph in which only data-dependent sizes are dynamic."""
+    try:
+        return name_dynamic_axes(graph, operator_of, None)
+    except FixedSizeError as error:
+        raise UnsupportedOperators([error]) from error
+
+
+def remember_operators(options: ConversionOptions) -> OperatorOf:
+    """Return a function from an operator of the file to its converter, one for each operator.
+
+    Converters keep what they have computed. Most operators are the same from stage to stage.
+    """
+
+    @lru_cache(maxsize=1 << 16)
+    def operator_of(op: Op) -> Operator:
+        return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
+
+    return operator_of
+
+
+def normalise(
+    graph: Graph, options: ConversionOptions, operator_of: OperatorOf
+) -> tuple[Graph, dict[Tensor, Order], dict[Tensor, str]]:
+    """Return a graph in the forms to emit, and the requested orders and letters of its tensors."""
+    requested = read_layouts(options.layouts, graph)
+    normal = apply_passes(list_normalising_passes(operator_of), graph)
+    # Constant folding replaces outputs by constants, which are other tensors.
+    replaced = dict(zip(graph.outputs, normal.outputs, strict=True))
+    wanted = {replaced.get(tensor, tensor): order for tensor, order in requested.items()}
+    letters = {replaced.get(t, t): options.layouts[t.name][0] for t in requested}
+    if options.forms == "fastest":
+        if quantizes_data(options) and has_axes(options):
+            normal = apply_passes(QUANTIZED_PASSES, normal)
+        normal = _choose_fastest_forms(normal, wanted, options)
+    return normal, wanted, letters
+
+
+def _choose_fastest_forms(
+    graph: Graph, wanted: Mapping[Tensor, Order], options: ConversionOptions
+) -> Graph:
+    """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
+    fastest = apply_passes(FASTEST_PASSES, graph)
+    if options.caches == "shared":
+        fastest = read_caches(fastest, wanted)
+    computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
+    lost = computed[0] - computed[1]
+    return graph if any(tensor in lost for tensor in wanted) else fastest
+
+
+def quantizes_data(options: ConversionOptions) -> bool:
+    """Return whether float data beside integer weights are quantized at run time."""
+    return options.quantization == "qdq" and options.dynamic_range == "quantized"
+
+
+def has_axes(options: ConversionOptions) -> bool:
+    """Return whether scales can be for rows and for channels, which needs opset 13."""
+    return options.opset is None or options.opset >= _AXES
