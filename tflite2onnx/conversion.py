@@ -21,7 +21,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +39,7 @@ from tflite2onnx.errors import (
     UnsupportedOperators,
 )
 from tflite2onnx.float16 import Float32Node, to_float16
-from tflite2onnx.graph import NO_OP, Graph, Model, Op
+from tflite2onnx.graph import Graph, Model
 from tflite2onnx.interface import interface, name_axes, pin_orders
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalisation import (
@@ -58,6 +57,7 @@ from tflite2onnx.options import (
 from tflite2onnx.passes import (
     MODEL_PASSES,
     apply_passes,
+    describe_bug,
     list_entry_point_passes,
 )
 from tflite2onnx.passes.batch.resize_batch import list_sample_sizes, resize_batch
@@ -96,7 +96,6 @@ Planner = Callable[[Sequence[Site]], Plan]
 _DEFAULT = ConversionOptions()
 OUT_OF_MEMORY = "the model needs more memory than is available"
 
-_PASSES = "tflite2onnx.passes"
 _logger = logging.getLogger(__name__)
 
 
@@ -135,18 +134,8 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
     except ConversionError:
         raise
     except Exception as error:
-        raise InternalError(_describe_origin(error)) from error
+        raise InternalError(describe_bug(error)) from error
     return result
-
-
-def _describe_origin(error: Exception) -> str:
-    """Return a message with the pass and the operator, if any, at which an exception was raised."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    modules = [str(frame.f_globals["__name__"]) for frame in frames]
-    passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{_PASSES}.")]
-    values = [value for frame in frames for value in frame.f_locals.values()]
-    places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
-    return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
 
 
 def _report_unknown_ranks(model: Model, options: ConversionOptions) -> None:

@@ -67,6 +67,10 @@ class InternalError(Exception):
     """
 
 
+class InternalWarning(RuntimeWarning):
+    """A bug in a pass that a conversion does not depend on: the model is converted without it."""
+
+
 class OperatorError(ConversionError):
     """One operator cannot be converted.
 

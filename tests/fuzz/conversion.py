@@ -13,6 +13,7 @@ import resource
 import shutil
 import time
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ import onnx
 
 from tflite2onnx import ConversionError, convert
 from tflite2onnx.bundle import convert_bundle
-from tflite2onnx.errors import OutputError
+from tflite2onnx.errors import InternalWarning, OutputError
 
 _BYSTANDER = "of somebody else"
 _PACKAGE = "/tflite2onnx/"
@@ -97,7 +98,9 @@ def _convert(request: Request, folder: Path) -> Outcome:
         if request.is_bundle:
             convert_bundle(source, folder, **_of_bundles(request.options))
             return _check_bundle(folder)
-        result = convert(source, **request.options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InternalWarning)
+            result = convert(source, **request.options)
         result.save(folder / "model.onnx")
     except ConversionError as error:
         return _classify_refusal(error)

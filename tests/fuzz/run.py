@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from tests.fuzz.mutate import mutate
 from tflite2onnx import ConversionError, convert
+from tflite2onnx.errors import InternalWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,9 @@ def convert_outcome(data: bytes) -> str:
     """
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
-        convert(data).save(os.devnull)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InternalWarning)
+            convert(data).save(os.devnull)
     except ConversionError as error:
         if isinstance(error.__cause__, MemoryError):
             raise TooLargeError from error

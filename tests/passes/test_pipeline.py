@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import Build
+from tests.support import Build, check
 from tflite2onnx import convert, passes
 from tflite2onnx.cli import main
-from tflite2onnx.errors import InternalError, UnsupportedOperators
+from tflite2onnx.errors import InternalError, InternalWarning, UnsupportedOperators
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.passes import apply_if_present, find_pass, verify_operators
-from tflite2onnx.passes.patterns import flatten_packs
+from tflite2onnx.passes.patterns import flatten_packs, join_parts
 from tflite2onnx.reader.model import read_model
 
 
@@ -23,7 +23,8 @@ def list_paths() -> list[str]:
     """Return the paths of passes in the tuples."""
     tree = ast.parse(Path(str(passes.__file__)).read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "apply_if_present"]
+    names = ("apply_if_present", "apply_pattern")
+    named = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id in names]
     return [
         str(ast.literal_eval(call.args[1]))
         for call in named
@@ -69,6 +70,19 @@ def test_contradictory_operands_are_refused_before_patterns() -> None:
         find_pass("patterns.join_parts")(graph)
     with pytest.raises(UnsupportedOperators, match="1 operator cannot"):
         verify_operators(operator_for, graph)
+
+
+@pytest.mark.filterwarnings("always::tflite2onnx.errors.InternalWarning")
+def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(graph: Graph) -> Graph:
+        raise IndexError(f"no such input in {len(graph.ops)} operators")
+
+    monkeypatch.setattr(join_parts, "join_parts", fail)
+    m = Build()
+    parts = m.op("UNPACK", [m.input([2, 3])], [[3], [3]], axis=0, num=2)
+    m.output(*m.op("ADD", parts, [[3]]))
+    with pytest.warns(InternalWarning, match="IndexError: no such input"):
+        check(m.bytes())
 
 
 def test_a_bug_of_a_pass_is_reported(

@@ -6,13 +6,15 @@ look for operators that few models have: `apply_if_present` imports and runs the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from importlib import import_module
+from traceback import walk_tb
 from typing import TypeAlias, TypeVar
 
-from tflite2onnx.errors import collect_errors
-from tflite2onnx.graph import Graph, Model
+from tflite2onnx.errors import InternalWarning, collect_errors
+from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
@@ -52,6 +54,37 @@ def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
     return run_if_present
 
 
+def apply_pattern(prefixes: str, path: str) -> Callable[[T], T]:
+    """Return a pass as `apply_if_present` does, which a conversion does not depend on.
+
+    The operators are valid, so an exception is a bug of the pass. It leaves the graph as it is,
+    with an `InternalWarning`, of which tests make an error.
+    """
+    change: Callable[[T], T] = apply_if_present(prefixes, path)
+
+    def run_or_warn(value: T) -> T:
+        try:
+            return change(value)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - any bug
+            bug = f"the model is converted without a pass that has a bug: {describe_bug(error)}"
+            warnings.warn(bug, InternalWarning, stacklevel=1)
+            return value
+
+    return run_or_warn
+
+
+def describe_bug(error: Exception) -> str:
+    """Return a message with the pass and the operator, if any, at which an exception was raised."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    modules = [str(frame.f_globals["__name__"]) for frame in frames]
+    passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{__name__}.")]
+    values = [value for frame in frames for value in frame.f_locals.values()]
+    places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
+    return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
+
+
 def find_pass(path: str) -> Callable[[T], T]:
     """Return the function of a path, as in `apply_if_present`."""
     name, _, function = path.partition(":")
@@ -82,7 +115,7 @@ def list_entry_point_passes(
         apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
         lower_complex,  # ONNX Runtime does not compute with complex tensors
         # The slices have data-dependent shapes, the replacement has not.
-        apply_if_present("CONCATENATION", "tensor_lists.fuse_list_assignment"),
+        apply_pattern("CONCATENATION", "tensor_lists.fuse_list_assignment"),
     )
     return (
         partial(_infer_shapes_around, lowerings, operator_of),
@@ -129,38 +162,38 @@ def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
 
 NORMALISING_PASSES: tuple[GraphPass, ...] = (
     # ONNX has operators for activations, which recurrent layers apply, too.
-    apply_if_present("FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
+    apply_pattern("FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
     # As above, where the iterations are unrolled.
-    apply_if_present("HARD_SIGMOID TANH", "recurrent.raise_recurrent_steps"),
+    apply_pattern("HARD_SIGMOID TANH", "recurrent.raise_recurrent_steps"),
     # Unrolled layers unpack sequences and pack them again.
-    apply_if_present("UNPACK SPLIT", "patterns.join_parts"),
+    apply_pattern("UNPACK SPLIT", "patterns.join_parts"),
     # Images with axes split and merged again would need Transposes.
-    apply_if_present("TRANSPOSE", "patterns.fuse_rearrangements"),
+    apply_pattern("TRANSPOSE", "patterns.fuse_rearrangements"),
     # Keras repeats rows and columns of images, which ONNX resizes.
-    apply_if_present("BROADCAST_TO TILE", "patterns.fuse_repeats"),
+    apply_pattern("BROADCAST_TO TILE", "patterns.fuse_repeats"),
     # Behind the activations that contain rectifiers.
-    apply_if_present(
+    apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
-    apply_if_present("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
+    apply_pattern("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
     # Before the normalizations between two RESHAPE.
-    apply_if_present("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
-    apply_if_present("MEAN", "patterns.normalizations.fuse_normalizations"),
-    apply_if_present("RSQRT SQRT POW", "patterns.normalizations.fuse_rms_normalizations"),
+    apply_pattern("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
+    apply_pattern("MEAN", "patterns.normalizations.fuse_normalizations"),
+    apply_pattern("RSQRT SQRT POW", "patterns.normalizations.fuse_rms_normalizations"),
     # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
-    apply_if_present("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
+    apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
     # Convolutions of the rows of an image, in a batch of all rows.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.keep_rows"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.keep_rows"),
     # Convolutions of sequences become convolutions of images before they are fused.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
     # One Conv with a dilation instead of three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
     # Sigmoid of ONNX Runtime is inaccurate for small scores.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
     # After the patterns, which contain products by constants.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
     align_axes,  # the layout planner needs operands with corresponding axes
     # A RESHAPE between images would need Transposes around it.
     apply_if_present("RESHAPE", "normalise:keep_axes"),
@@ -175,60 +208,60 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
 # prefer other forms for the floats.
 QUANTIZED_PASSES: tuple[GraphPass, ...] = (
     # ONNX Runtime copies the windows of convolutions by integers into matrices.
-    apply_if_present("CONV_2D", "quantization.join_windows"),
+    apply_pattern("CONV_2D", "quantization.join_windows"),
 )
 
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Each slice of a state needs a Slice and a Reshape.
-    apply_if_present("SLICE STRIDED_SLICE", "patterns.split_slices"),
+    apply_pattern("SLICE STRIDED_SLICE", "patterns.split_slices"),
     # Attention is recognised if each of its operands has a TRANSPOSE.
-    apply_if_present("BATCH_MATMUL", "patterns.attention.slice_before_transpose"),
+    apply_pattern("BATCH_MATMUL", "patterns.attention.slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.
-    apply_if_present("BATCH_MATMUL", "patterns.attention.fuse_attention"),
+    apply_pattern("BATCH_MATMUL", "patterns.attention.fuse_attention"),
     # ONNX Runtime has an operator for the embeddings of positions.
-    apply_if_present("COS", "patterns.attention.fuse_rotations"),
+    apply_pattern("COS", "patterns.attention.fuse_rotations"),
     # Caches of language models are long, and repeated for each token.
-    apply_if_present("BROADCAST_TO", "patterns.attention.share_heads"),
+    apply_pattern("BROADCAST_TO", "patterns.attention.share_heads"),
     # Gemm adds its third input without another node.
-    apply_if_present("FULLY_CONNECTED", "patterns.chain_products"),
+    apply_pattern("FULLY_CONNECTED", "patterns.chain_products"),
     eliminate_dead_operators,  # the layers that were chained
     # ONNX has no PACK and UNPACK.
-    apply_if_present("PACK UNPACK", "patterns.flatten_packs"),
+    apply_pattern("PACK UNPACK", "patterns.flatten_packs"),
     # The planner may save Transposes.
-    apply_if_present("TRANSPOSE", "patterns.multiply_pixels"),
+    apply_pattern("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.
-    apply_if_present("BATCH_MATMUL", "patterns.swap_products"),
+    apply_pattern("BATCH_MATMUL", "patterns.swap_products"),
     # Functions of fewer elements; before ELU is spelled out.
-    apply_if_present("MAX_POOL_2D", "patterns.normalizations.pool_before_functions"),
+    apply_pattern("MAX_POOL_2D", "patterns.normalizations.pool_before_functions"),
     # ONNX Runtime has slow kernels for these.
-    apply_if_present("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
+    apply_pattern("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
     # Resize computes pixel by pixel; behind the passes that rearrange products.
-    apply_if_present("RESIZE_BILINEAR", "patterns.normalizations.multiply_resizes"),
+    apply_pattern("RESIZE_BILINEAR", "patterns.normalizations.multiply_resizes"),
     # Softmax along another axis than the last is slow.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
     # Pad of channels leaves the blocked layout of convolutions.
-    apply_if_present("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
+    apply_pattern("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
-    apply_if_present("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
+    apply_pattern("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
     # An image of few channels between two convolutions takes long to store and read.
-    apply_if_present("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
+    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
-    apply_if_present("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
+    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
     # A product of an image and one pixel leaves the blocked layout of convolutions.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.repeat_factors"),
     # ONNX Runtime adds constants outside of the blocked layout of convolutions.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", "patterns.normalizations.scale_channels"),
     # ONNX Runtime slices channels outside of the blocked layout of convolutions.
-    apply_if_present("SLICE STRIDED_SLICE", "patterns.normalizations.split_convolutions"),
+    apply_pattern("SLICE STRIDED_SLICE", "patterns.normalizations.split_convolutions"),
     # ONNX Runtime computes filters in blocks of 8 or 16.
-    apply_if_present("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
+    apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
-    apply_if_present("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
+    apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
     # ONNX Runtime has a direct kernel for some numbers of channels only; after they are padded.
-    apply_if_present("CONV_2D", "quantization.join_pixels"),
+    apply_pattern("CONV_2D", "quantization.join_pixels"),
     # Dense layers are products of matrices, before and behind which are RESHAPE.
-    apply_if_present("FULLY_CONNECTED", "patterns.attention.flatten_rows"),
+    apply_pattern("FULLY_CONNECTED", "patterns.attention.flatten_rows"),
 )
 
 
