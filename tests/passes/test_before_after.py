@@ -30,7 +30,7 @@ def test_expand_output_sigmoid() -> None:
     """
     after = """
         inputs %0: float32[2,3]
-        %1: float32[2,3] = NEG(%0)
+        %1: float32[2,3] = MUL(%0, -1.0)
         %2: float32[2,3] = EXP(%1)
         %3: float32[2,3] = ADD(%2, 1.0)
         %4: float32[2,3] = DIV(1.0, %3)

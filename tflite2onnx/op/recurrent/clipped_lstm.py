@@ -21,7 +21,7 @@ from tflite2onnx.tensor import DType, Sizes
 _LONGEST = 25  # times of a chunk; more gain little
 
 
-def run_clipped(
+def run_clipped_lstm(
     cell: Cell,
     g: Builder,
     x: Operand,
@@ -43,7 +43,7 @@ def run_clipped(
     features = sum(t.shape[-1] for t in (first.weights, first.auxiliary) if t)
     state = (1, batch, n)
 
-    def run(g: Builder, count: int) -> tuple[Value, ...]:
+    def run_chunks(g: Builder, count: int) -> tuple[Value, ...]:
         """Run chunks of so many times, or steps; the cells before each chunk come last."""
 
         def step(g: Builder, now: Value, before: tuple[Value, ...]) -> list[Shaped]:
@@ -62,13 +62,13 @@ def run_clipped(
 
     count = _find_chunk(times, cell.limit)
     if count == 1:
-        return run(g, 1)
-    *outputs, before = run(g, count)
+        return run_chunks(g, 1)
+    *outputs, before = run_chunks(g, count)
     largest = g.ReduceMax(g.Abs(before), keepdims=0)
     fits = g.Less(largest, g.scalar(cell.limit - count, DType.FLOAT32))
     then, other = g.make_nested(), g.make_nested()
     chunks = tuple(map(then.Identity, outputs))
-    steps = run(other, 1)
+    steps = run_chunks(other, 1)
     return g.node_outputs(
         "If",
         len(outputs),

@@ -17,7 +17,7 @@ from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant
-from tflite2onnx.op.recurrent.clipped_lstm import run_clipped
+from tflite2onnx.op.recurrent.clipped_lstm import run_clipped_lstm
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import DType, Tensor
@@ -189,7 +189,7 @@ class UnidirectionalLstm(Recurrent):
         initial = [state.reshape((1, batch, c)) for state in states]
         if clips:
             sizes = (times, batch, c)
-            y, *after = run_clipped(cell, g, x, auxiliary, initial, sizes, reverse=reverse)
+            y, *after = run_clipped_lstm(cell, g, x, auxiliary, initial, sizes, reverse=reverse)
             return y, tuple(g.Squeeze(state, g.ints([0])) for state in after)
         y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
         final = tuple(g.Squeeze(state, g.ints([0])) for state in after)
