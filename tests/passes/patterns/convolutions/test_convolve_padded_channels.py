@@ -11,6 +11,7 @@ from tests.passes.patterns.convolutions.test_pad_channels import Network
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged
 from tflite2onnx import convert
+from tflite2onnx.passes.patterns.convolutions import cost
 from tflite2onnx.passes.patterns.convolutions.convolve_padded_channels import (
     convolve_padded_channels,
 )
@@ -160,6 +161,14 @@ def test_pads_that_stay_convolutions(options: dict[str, Any]) -> None:
     assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [
         op.code for op in changed.ops
     ]
+
+
+def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is less than the number of operators: no copy of channels is left out."""
+    monkeypatch.setattr(cost, "_MOST_ESTIMATED", 5)
+    (graph,) = read_model(residual()).graphs
+    codes = [op.code for op in convolve_padded_channels(graph).ops]
+    assert codes == [op.code.replace("PAD", "CONV_2D") for op in graph.ops]
 
 
 def test_networks_that_grow() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import find_producer, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import estimate_times
+from tflite2onnx.passes.patterns.convolutions.cost import estimate_times, limit_trials
 from tflite2onnx.passes.rewriter import constant
 from tflite2onnx.tensor import Array, Tensor
 
@@ -35,7 +35,7 @@ def compose_convolutions(graph: Graph) -> Graph:
     if not last:
         return graph
     first = times = estimate_times(graph)
-    for op in last:
+    for op in last[: limit_trials(graph)]:
         both = _compose(op, graph)  # the convolution before it may be another one by now
         ops = tuple(both if both and each is op else each for each in graph.ops)
         changed = eliminate_dead_operators(replace(graph, ops=ops))

@@ -32,7 +32,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_images, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import estimate_times
+from tflite2onnx.passes.patterns.convolutions.cost import estimate_times, limit_trials
 from tflite2onnx.passes.patterns.convolutions.pad_channels import (
     find_fixed_channels,
     join_channels,
@@ -52,7 +52,10 @@ def convolve_padded_channels(graph: Graph) -> Graph:
     graph = apply_rules(RULES, graph)
     first = times = estimate_times(graph)
     tried: set[str] = set()
-    while copies := [op for op in graph.ops if _copies_channels(op, tried)]:
+    for _ in range(limit_trials(graph)):
+        copies = [op for op in graph.ops if _copies_channels(op, tried)]
+        if not copies:
+            break
         copy = max(copies, key=lambda op: op.outputs[0].elements)
         tried.add(copy.outputs[0].name)
         other = _leave_out(graph, copy)

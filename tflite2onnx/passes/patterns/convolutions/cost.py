@@ -29,6 +29,7 @@ _IMAGE = 4  # axes
 # The part of the time with AVX2 that a gain with AVX-512 may cost. Two measurements of a model
 # differ by more.
 _ALLOWANCE = 0.03
+_MOST_ESTIMATED = 1 << 18  # operators, in all trials of a pass, which takes some seconds
 # Microseconds that a change must save: a smaller gain is less than the error of the table, and is
 # not worth weights with more elements.
 _LEAST_GAIN = 1
@@ -81,6 +82,11 @@ class Times(NamedTuple):
         """
         gain = sqrt(other.avx512 * other.avx2) - sqrt(self.avx512 * self.avx2)
         return gain > _LEAST_GAIN and self.avx2 <= (1 + _ALLOWANCE) * first.avx2
+
+
+def limit_trials(graph: Graph) -> int:
+    """Return how many changes of a graph may be tried, each of which estimates the whole graph."""
+    return _MOST_ESTIMATED // max(len(graph.ops), 1)
 
 
 def estimate_times(graph: Graph) -> Times:

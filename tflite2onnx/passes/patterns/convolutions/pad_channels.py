@@ -43,7 +43,7 @@ import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.passes.operands import is_float, normalize_axes
-from tflite2onnx.passes.patterns.convolutions.cost import estimate_times
+from tflite2onnx.passes.patterns.convolutions.cost import estimate_times, limit_trials
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -79,7 +79,7 @@ def pad_channels(graph: Graph) -> Graph:
     blocks |= {root: _LARGEST_BLOCK for root in groups if _is_int8(root)}
     changed = pad_groups(graph, channels, blocks)
     first = times = estimate_times(changed)
-    for root in (each for each in groups if each not in blocks):
+    for root in [each for each in groups if each not in blocks][: limit_trials(graph)]:
         other = pad_groups(graph, channels, {**blocks, root: _LARGEST_BLOCK})
         if (expected := estimate_times(other)).is_better(times, first):
             blocks[root], changed, times = _LARGEST_BLOCK, other, expected
