@@ -72,7 +72,6 @@ def test_contradictory_operands_are_refused_before_patterns() -> None:
         verify_operators(operator_for, graph)
 
 
-@pytest.mark.filterwarnings("always::tflite2onnx.errors.InternalWarning")
 def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(graph: Graph) -> Graph:
         raise IndexError(f"no such input in {len(graph.ops)} operators")

@@ -78,7 +78,7 @@ def keep_bytes(
 
 def find_origin(array: Array, times: int) -> Array | None:
     """Return the bytes that were unpacked to an array of `times` as many bytes; None if unknown."""
-    owner = _mapping(array)
+    owner = _find_owner(array)
     if not isinstance(owner, _KeptFile) or owner.origin is None or not array.flags.c_contiguous:
         return None
     start = find_address(array) - find_address(np.frombuffer(owner, np.uint8))
@@ -134,12 +134,18 @@ def release_memory(data: memoryview) -> None:
 
 def _mapping(array: Array) -> mmap.mmap | None:
     """Return the large memory-mapped file in which an array lies, None if it lies in none."""
-    owner: object = array
-    while isinstance(owner, np.ndarray | memoryview):
-        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    owner = _find_owner(array)
     if not isinstance(owner, mmap.mmap) or len(owner) <= _SMALL_FILE:
         return None
     return owner if hasattr(mmap, "MADV_DONTNEED") else None
+
+
+def _find_owner(array: Array) -> object:
+    """Return the object that has the memory of an array."""
+    owner: object = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return owner
 
 
 def _release_pages(owner: mmap.mmap, piece: Array) -> None:

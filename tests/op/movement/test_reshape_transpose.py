@@ -230,7 +230,7 @@ def test_constants_fold() -> None:
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW", "WCNH"])
 def test_shape_and_rank_without_folding(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SHAPE returns sizes in TFLite's order, whatever the stored order is."""
-    module = import_module("tflite2onnx.conversion")
+    module = import_module("tflite2onnx.normalisation")
     monkeypatch.setattr(module, "list_normalising_passes", lambda _: ())
     m = Build()
     x = m.input([2, 3, 5, 7], name="x")

@@ -93,6 +93,7 @@ def test_two_operators() -> None:
     ],
     ids=["activation", "two readers", "zero", "tiny", "each pixel", "each column"],
 )
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a conversion silences numpy
 def test_other_operators(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fold, graph)

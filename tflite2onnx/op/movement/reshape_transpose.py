@@ -169,7 +169,7 @@ class Reshape(Movement, Foldable):
         names = tuple(dict.fromkeys(_merge_names(source, target)))
 
         def is_legal(label: Axes) -> bool:
-            return label[-1] == names[-1] or not self.options.get("keeps_last")
+            return not self.options.get("keeps_last") or label[-1] == names[-1]
 
         return [Frame({0: source, ~0: target}, names, legal=is_legal)]
 
