@@ -58,9 +58,9 @@ from tflite2onnx.passes import (
     MODEL_PASSES,
     apply_passes,
     describe_bug,
+    find_pass,
     list_entry_point_passes,
 )
-from tflite2onnx.passes.batch.resize_batch import list_sample_sizes, resize_batch
 from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import (
     OpenGraph,
@@ -70,8 +70,6 @@ from tflite2onnx.passes.dynamic_shapes import (
 )
 from tflite2onnx.passes.fold_constants import count_stored_bytes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
-from tflite2onnx.passes.quantization.change_io_types import change_io_types
-from tflite2onnx.passes.quantization.make_symmetric import make_symmetric
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
 from tflite2onnx.passes.shape_walk import OperatorOf
@@ -186,15 +184,14 @@ def convert_model(
     whole = model.graphs[index]
     model = apply_passes(MODEL_PASSES, cut_model(model, index, options.inputs, options.outputs))
     graph = inline_subgraphs(model, index)
-    shapes = list_sample_sizes(graph, options.shapes, options.batch)
-    graph, words = resize_inputs(graph, shapes)
-    if options.io_type is not None:
-        graph = change_io_types(graph, options.io_type)
+    graph, words = _resize_inputs(graph, options)
     operator_of = remember_operators(options)
     graph = apply_passes(list_entry_point_passes(model, index, operator_of), graph)
     if options.quantization == "symmetric":
-        graph = make_symmetric(graph)
+        graph = find_pass("quantization.make_symmetric")(graph)
     if options.batch is not None:
+        from tflite2onnx.passes.batch.resize_batch import resize_batch  # noqa: PLC0415 - rare
+
         graph, words = resize_batch(graph, options.batch, operator_of, words)
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
@@ -261,6 +258,23 @@ def _describe_cut(whole: Graph, part: Graph, notes: Mapping[str, Any]) -> dict[s
         changed[key] = [known.get(tensor, {}) for tensor in new]
     given = {key: value for key, value in changed.items() if key in notes}
     return {"cut": names, "metadata": given}
+
+
+def _resize_inputs(graph: Graph, options: ConversionOptions) -> tuple[Graph, dict[str, str]]:
+    """Return a graph with the wanted sizes and types of inputs, and the names of sizes."""
+    shapes: Mapping[str, Sequence[int | str]] = options.shapes
+    if options.batch is not None:
+        from tflite2onnx.passes.batch.resize_batch import list_sample_sizes  # noqa: PLC0415 - rare
+
+        shapes = list_sample_sizes(graph, shapes, options.batch)
+    graph, words = resize_inputs(graph, shapes)
+    if options.io_type is not None:
+        from tflite2onnx.passes.quantization.change_io_types import (  # noqa: PLC0415 - rare
+            change_io_types,
+        )
+
+        graph = change_io_types(graph, options.io_type)
+    return graph, words
 
 
 def _convert_with_dynamic_axes(

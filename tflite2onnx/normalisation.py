@@ -26,7 +26,6 @@ from tflite2onnx.passes import (
 )
 from tflite2onnx.passes.dynamic_shapes import OpenGraph, check_dynamic_axes, name_dynamic_axes
 from tflite2onnx.passes.flex import explain_untranslated
-from tflite2onnx.passes.patterns.attention.read_caches import read_caches
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
 
@@ -86,6 +85,10 @@ def _choose_fastest_forms(
     """Return the graph in the fastest forms; the graph itself if these lack a wanted tensor."""
     fastest = apply_passes(FASTEST_PASSES, graph)
     if options.caches == "shared":
+        from tflite2onnx.passes.patterns.attention.read_caches import (  # noqa: PLC0415 - rare
+            read_caches,
+        )
+
         fastest = read_caches(fastest, wanted)
     computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
     lost = computed[0] - computed[1]

@@ -38,6 +38,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
+from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.common.windows import Window
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.passes.operands import is_float
@@ -49,7 +50,7 @@ from tflite2onnx.passes.rewriter import (
     repeat_biases,
     repeat_channels,
 )
-from tflite2onnx.quantization.storage import BOUNDS, is_quantized
+from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
 
 _PIXELS = (1, 2, 4, 8)  # that are made at once
@@ -79,7 +80,7 @@ def join_windows(graph: Graph) -> Graph:
 
 def _join_windows(op: Op) -> list[Op]:
     """Return the operators that replace an operator, the operator itself if none."""
-    if not op.is_builtin("CONV_2D") or not is_quantized(op.operand(1)):
+    if not op.is_builtin("CONV_2D") or not is_hybrid(op.operand(0), op.operand(1)):
         return [op]
     converter = rules_for(op)
     if not isinstance(converter, Conv2D) or not _meets_conditions(op, converter):

@@ -50,8 +50,10 @@ _WITH_FILTERS = 2  # inputs
 def convolve_padded_channels(graph: Graph) -> Graph:
     """Return the graph with filters of zeros in place of PAD of channels."""
     graph = apply_rules(RULES, graph)
-    first = times = estimate_times(graph)
     tried: set[str] = set()
+    if not any(_copies_channels(op, tried) for op in graph.ops):
+        return graph
+    first = times = estimate_times(graph)
     for _ in range(limit_trials(graph)):
         copies = [op for op in graph.ops if _copies_channels(op, tried)]
         if not copies:
