@@ -84,6 +84,17 @@ def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.Monkey
         check(m.bytes())
 
 
+def test_an_error_of_an_operator_is_reported_by_its_emission() -> None:
+    """Only the ranges of the slice, which `split_slices` reads first, show the stride of 0."""
+    m = Build()
+    x = m.input([2, 4])
+    inputs = [x, *(m.constant(each) for each in ([0, 0], [2, 2], [1, 0]))]
+    m.output(*m.op("STRIDED_SLICE", inputs, [[2, 2]]))
+    m.output(*m.op("SLICE", [x, m.constant([0, 2]), m.constant([2, 2])], [[2, 2]]))
+    with pytest.raises(UnsupportedOperators, match="the stride of axis . must not be 0"):
+        convert(m.bytes())
+
+
 def test_a_bug_of_a_pass_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

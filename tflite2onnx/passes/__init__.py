@@ -13,7 +13,7 @@ from importlib import import_module
 from traceback import walk_tb
 from typing import TypeAlias, TypeVar
 
-from tflite2onnx.errors import InternalWarning, collect_errors
+from tflite2onnx.errors import InternalWarning, OperatorError, collect_errors
 from tflite2onnx.graph import NO_OP, Graph, Model, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
@@ -57,14 +57,17 @@ def apply_if_present(prefixes: str, path: str) -> Callable[[T], T]:
 def apply_pattern(prefixes: str, path: str) -> Callable[[T], T]:
     """Return a pass as `apply_if_present` does, which a conversion does not depend on.
 
-    The operators are valid, so an exception is a bug of the pass. It leaves the graph as it is,
-    with an `InternalWarning`, of which tests make an error.
+    An OperatorError leaves the graph as it is: the operator raises it again when it is emitted. Any
+    other exception is a bug of the pass, because operators are verified. It leaves the graph as it
+    is, too, with an `InternalWarning`, of which tests make an error.
     """
     change: Callable[[T], T] = apply_if_present(prefixes, path)
 
     def run_or_warn(value: T) -> T:
         try:
             return change(value)
+        except OperatorError:
+            return value
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - any bug
