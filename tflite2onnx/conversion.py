@@ -45,10 +45,10 @@ from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalisation import (
     check_sizes,
     has_axes,
+    keep_file_sizes,
     normalise,
     quantizes_data,
     remember_operators,
-    with_file_sizes,
 )
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import (
@@ -312,7 +312,7 @@ def _convert_with_dynamic_axes(
             break
         fixed |= dict.fromkeys(sorted(axes), reason)
     # An error that does not depend on sizes is raised again here.
-    opened = with_file_sizes(graph, operator_of)
+    opened = keep_file_sizes(graph, operator_of)
     emitted = _normalise_plan_emit(opened, options, operator_of, planner)
     if not options.static:
         _logger.warning("all sizes are fixed as in the file because %s", reason)

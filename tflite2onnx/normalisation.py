@@ -41,7 +41,7 @@ def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf)
     check_dynamic_axes(operators, named.axes)
 
 
-def with_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
+def keep_file_sizes(graph: Graph, operator_of: OperatorOf) -> OpenGraph:
     """Return a graph in which only data-dependent sizes are dynamic."""
     try:
         return name_dynamic_axes(graph, operator_of, None)

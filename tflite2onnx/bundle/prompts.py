@@ -7,9 +7,9 @@ from tflite2onnx.errors import ConversionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.normalisation import (
     check_sizes,
+    keep_file_sizes,
     normalise,
     remember_operators,
-    with_file_sizes,
 )
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
@@ -40,7 +40,7 @@ def take_prompts(decoder: Decoder) -> Decoder:
         whole = apply_passes(MODEL_PASSES, cut_model(model, index, None, None))
         graph = inline_subgraphs(whole, index)
         graph = apply_passes(list_entry_point_passes(whole, index, operator_of), graph)
-        normal, _, _ = normalise(with_file_sizes(graph, operator_of).graph, options, operator_of)
+        normal, _, _ = normalise(keep_file_sizes(graph, operator_of).graph, options, operator_of)
         ends = _pair(old, normal)
         caches = {ends[each.source]: ends[each.target] for each in decoder.caches}
         made = add_tokens(normal, operator_of, caches, ends[decoder.logits])

@@ -123,6 +123,21 @@ def constant(name: str, data: Array, like: Tensor) -> Tensor:
     return Tensor(name, data.shape, like.dtype, data)
 
 
+def shift_filters(
+    w: Tensor, shifts: Sequence[tuple[int, int]], window: Sequence[int], fill: int = 0
+) -> Array:
+    """Return filters with a larger window, [shifts, outputs, height, width, channels].
+
+    For each of `shifts`, by rows and columns, the filters stand at that place of the window. The
+    rest is `fill`.
+    """
+    outputs, height, width, channels = w.shape
+    filters = np.full((len(shifts), outputs, *window, channels), fill, w.dtype.numpy)
+    for each, (row, column) in zip(filters, shifts, strict=True):
+        each[:, row : row + height, column : column + width] = w.values
+    return filters
+
+
 def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:
     """Return filters, which repeat the channels of others so many times, with their scales."""
     scales = w.quantization

@@ -133,7 +133,7 @@ def multiply_rows(
     product = g.Mul(multiply_integers(g, x, columns), g.Unsqueeze(x.scale, g.ints([1])))
     if x.offsets is None:
         return product if bias is None else g.Add(product, bias)
-    sums, rest = g.constant(_sum_columns(weights, units)), _scale_offsets(g, x)
+    sums, rest = g.constant(_negate_column_sums(weights, units)), _scale_offsets(g, x)
     if bias is not None:
         # One Gemm adds both: columns of offsets and of ones by the sums and the bias.
         rest = g.Pad(rest, g.ints([0, 0, 0, 1]), g.scalar(1, DType.FLOAT32))
@@ -160,7 +160,7 @@ def multiply_images(
         scale = g.Unsqueeze(x.scale, g.ints([1, 2, 3]))
         product = g.Mul(multiply_integers(g, x, columns), scale)
         if x.offsets is not None:
-            bias = g.Gemm(_scale_offsets(g, x), g.constant(_sum_columns(weights, 0)), bias)
+            bias = g.Gemm(_scale_offsets(g, x), g.constant(_negate_column_sums(weights, 0)), bias)
             shape = (-1, 1, 1, weights.tensor.shape[0])
     return product if bias is None else g.Add(product, g.Expand(g.reshape(bias, shape), line))
 
@@ -181,7 +181,7 @@ def _scale_offsets(g: Builder, x: QuantizedRows) -> Value:
     return g.Unsqueeze(g.Mul(x.offsets, x.scale), g.ints([1]))
 
 
-def _sum_columns(weights: View, units: int) -> Array:
+def _negate_column_sums(weights: View, units: int) -> Array:
     """Return minus the sums of the real weights of each output, float32 [1, outputs]."""
     storage = weights.plan.storage
     integers = encode_constant(weights.constant, weights.tensor.dtype, storage)

@@ -239,9 +239,10 @@ class Conv2D(Convolution):
         return self.is_worthwhile(LEAST_PER_NUMBER)
 
     def is_worthwhile(self, least: int) -> bool:
-        """Return whether the time of a product of integers is that of `least` multiplications.
+        """Return whether a product of integers is faster than a convolution of floats.
 
-        So many are there for each number. docs/quantization.md has the measured times.
+        It has at least `least` multiplications for each number that it reads or writes.
+        docs/quantization.md has the measured times.
         """
         x, filters = self.input(0), self.sizes(1)
         channels, outputs = filters["I"], -(-filters["O"] // _BLOCK) * _BLOCK

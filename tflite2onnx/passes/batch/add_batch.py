@@ -87,9 +87,8 @@ def add_batch(
     Raises:
         MixedSamplesError: the samples are not independent, or it is not known whether they are.
     """
-    moved = set[Tensor]()
+    moved, shared = set[Tensor](), find_shared_states(graph)
     while True:
-        shared = find_shared_states(graph)
         batching = Batching(graph, operator_of, words, same, shared, moved)
         try:
             return batching.make_graph()

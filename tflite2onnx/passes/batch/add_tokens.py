@@ -39,8 +39,9 @@ def add_tokens(
     """
     made = _Tokens(graph, operator_of, caches, scores).make_graph()
     rows = [t for t in made.inputs if t not in caches]
-    if any(t.shape != (1, 1) for t in rows):
-        raise MixedSamplesError(f"{rows[0].name} must be one number")
+    for t in rows:
+        if t.shape != (1, 1):
+            raise MixedSamplesError(f"{t.name} must be one number, got {list(t.shape)}")
     given = {t: replace(t, shape_signature=(1, -1)) for t in rows}
     inner = {t: replace(t, name=f"{t.name}/rows") for t in rows}
     turned = [make_op("RESHAPE", [given[t], make_list([-1, 1])], inner[t]) for t in rows]
@@ -67,14 +68,14 @@ class _Tokens(Batching):
     def _add_op(self, op: Op) -> None:
         """Add an operator of the decoder, for several tokens."""
         if op.is_builtin("CACHED_ATTENTION"):
-            self._attend(op)
+            self._add_attention(op)
         elif op.outputs[0] is self._product:
             x = require_input(op)
             super()._add_op(op.with_inputs({x: self._take_last(x)}))
         else:
             super()._add_op(op)
 
-    def _attend(self, op: Op) -> None:
+    def _add_attention(self, op: Op) -> None:
         """Add attention; the tokens are the second axis of queries, keys and values."""
         position = require_input(op, _POSITION)
         tokens = [require_input(op, i) for i in range(_TOKENS)]

@@ -51,6 +51,7 @@ from tflite2onnx.passes.rewriter import (
     new_tensor,
     repeat_biases,
     repeat_channels,
+    shift_filters,
 )
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Tensor
@@ -210,12 +211,9 @@ def _estimate_time(pieces: _Pieces, x: Tensor, w: Tensor, y: Tensor) -> float:
 
 def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
     """Return the filters of each pixel of a block."""
-    outputs, height, width, channels = w.shape
-    shape = (pieces.made, outputs, height, pieces.read * pieces.joined, channels)
-    filters = np.full(shape, _ZEROS[w.dtype], w.dtype.numpy)
-    for pixel in range(pieces.made):
-        first = pieces.offset + pixel * stride
-        filters[pixel, :, :, first : first + width] = w.values
+    _, height, _, channels = w.shape
+    shifts = [(0, pieces.offset + pixel * stride) for pixel in range(pieces.made)]
+    filters = shift_filters(w, shifts, (height, pieces.read * pieces.joined), _ZEROS[w.dtype])
     arranged = filters.reshape(-1, height, pieces.read, pieces.joined * channels)
     return repeat_channels(constant(f"{w.name}/pieces", arranged, w), w, pieces.made)
 

@@ -49,6 +49,7 @@ from tflite2onnx.passes.rewriter import (
     new_tensor,
     repeat_biases,
     repeat_channels,
+    shift_filters,
 )
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
@@ -184,13 +185,9 @@ def _sum_rows(
 
 def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
     """Return the filters of each pixel; if rows are split, those of the first row first."""
-    outputs, height, width, channels = w.shape
-    shape = (form.pixels, outputs, height, _count_columns(form.pixels, window), channels)
-    filters = np.zeros(shape, w.dtype.numpy)
-    for pixel in range(form.pixels):
-        first = pixel * window.strides[1]
-        filters[pixel, :, :, first : first + width] = w.values
-    count = form.pixels
+    height, count = w.shape[1], form.pixels
+    shifts = [(0, pixel * window.strides[1]) for pixel in range(count)]
+    filters = shift_filters(w, shifts, (height, _count_columns(count, window)))
     if form.splits_rows:
         filters, count = np.moveaxis(filters, 2, 0)[:, :, :, None], count * height
     arranged = np.ascontiguousarray(filters).reshape(-1, *filters.shape[-3:])

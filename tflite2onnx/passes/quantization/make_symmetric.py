@@ -151,19 +151,21 @@ def _requantize_operands(
     _check_numbers(operator)
     if op.custom:
         return _dequantize_inputs(op, changed, moved)
+    needs_relu = False
     if result in changed and result not in moved:
         if op.is_builtin("QUANTIZE") and op.inputs[0] not in moved:
             return _limit_input(op, result)
-        if _implies_relu(operator, result) and operator.fuses_activation:
-            op = op.with_activation("RELU")
+        needs_relu = _implies_relu(operator, result)
+    if needs_relu and operator.fuses_activation:
+        op = op.with_activation("RELU")
     ops, declared = moved.rewrite(op), operator.quantization
     if isinstance(declared, Product):
         shifts = moved.find_shift(op.inputs[declared.data]), moved.find_shift(result)
         ops = [*ops[:-1], _round_product(ops[-1], declared, changed, shifts)]
     if isinstance(declared, Real) and declared.bias:
         ops = [*ops[:-1], _round_bias(ops[-1], *declared.bias, changed)]
-        if result in changed and _implies_relu(operator, result):
-            ops = [*ops[:-1], *_append_relu(ops[-1], changed[result])]
+    if needs_relu and not operator.fuses_activation:
+        ops = [*ops[:-1], *_append_relu(ops[-1], changed[result])]
     return ops
 
 

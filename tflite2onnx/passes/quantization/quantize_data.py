@@ -74,7 +74,7 @@ class _Quantizer:
         )
 
     @cached_property
-    def _unclamped(self) -> set[Tensor]:
+    def _redundant_relus(self) -> set[Tensor]:
         """The outputs of RELU that only products with a scale for each pixel read."""
         products = {op for op, each in self._converters.items() if self._multiplies_pixels(each)}
         return {
@@ -98,7 +98,7 @@ class _Quantizer:
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
         converter = self._converters.get(op)
-        if not self._unclamped.isdisjoint(op.outputs):
+        if not self._redundant_relus.isdisjoint(op.outputs):
             op = replace(op, options=Options({**op.options, "fused_activation_function": "NONE"}))
         if converter is None or "quantizes_data" in op.options:
             return [op]

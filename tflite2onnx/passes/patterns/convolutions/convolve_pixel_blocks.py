@@ -27,8 +27,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
-
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.common.windows import window_of
 from tflite2onnx.passes.operands import has_unit_steps, is_float
@@ -41,6 +39,7 @@ from tflite2onnx.passes.rewriter import (
     new_tensor,
     repeat_biases,
     repeat_channels,
+    shift_filters,
 )
 from tflite2onnx.tensor import DType, Tensor
 
@@ -125,12 +124,9 @@ def _estimate(x: Tensor, w: tuple[int, ...], y: Tensor, size: int) -> Times:
 
 def _repeat_filters(w: Tensor, size: int) -> Tensor:
     """Return the filters of each pixel of a block, those of its first row first."""
-    outputs, height, width, channels = w.shape
-    shape = (size, size, outputs, height + size - 1, width + size - 1, channels)
-    filters = np.zeros(shape, w.dtype.numpy)
-    for row, column in product(range(size), repeat=2):
-        filters[row, column, :, row : row + height, column : column + width] = w.data
-    made = constant(f"{w.name}/blocks", filters.reshape(-1, *shape[3:]), w)
+    window = [n + size - 1 for n in w.shape[1:3]]
+    filters = shift_filters(w, [*product(range(size), range(size))], window)
+    made = constant(f"{w.name}/blocks", filters.reshape(-1, *filters.shape[2:]), w)
     return repeat_channels(made, w, size**2)
 
 
