@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
+from tflite2onnx.builder.assemble_constants import assemble_constants
 from tflite2onnx.builder.builder import (
     Body,
     Builder,
@@ -143,7 +144,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
         distinct = keep_softmax_rows(distinct, g.types, g.ints)
     distinct = omit_zero_states(distinct)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
-    live = share_transposed(live)
+    live = assemble_constants(g, share_transposed(live))
     ports = rename_ports(_list_ports(g), merged)
     nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)

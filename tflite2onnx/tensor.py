@@ -148,6 +148,37 @@ class Sparsity(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Assembly:
+    """How a constant is made of copies of a smaller one, of which an ONNX model makes it at load.
+
+    Each copy of `source` has its own padding with `fill`, before and after each axis. The copies
+    follow each other along the first axis. Then the axes are permuted, and the shape is changed.
+    """
+
+    source: Array
+    pads: tuple[tuple[tuple[int, int], ...], ...]
+    permutation: Shape
+    shape: Shape
+    fill: int = 0
+
+    @cached_property
+    def elements(self) -> Array:
+        """The elements of the constant."""
+        fill = np.asarray(self.fill).astype(self.source.dtype)
+        copies = [np.pad(self.source, pad, constant_values=fill) for pad in self.pads]
+        return np.concatenate(copies).transpose(self.permutation).reshape(self.shape)
+
+    @property
+    def keeps_axes(self) -> bool:
+        """Whether the constant has the axes of the copies, of which only the first are joined."""
+        plain = self.permutation == tuple(range(len(self.permutation)))
+        return plain and self.shape[1:] == tuple(
+            size + sum(pad)
+            for size, pad in zip(self.source.shape[1:], self.pads[0][1:], strict=True)
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Tensor:
     """A tensor of one subgraph; compared by identity.
 
@@ -160,7 +191,7 @@ class Tensor:
     inputs. If not `has_rank`, the file does not know how many axes there are, and declares none;
     LiteRT takes an input of unknown rank for a scalar. `symbols` is the result of the analysis: the
     names of the dynamic sizes of the ONNX model by axis; equal names are equal sizes. A size
-    without a name is fixed.
+    without a name is fixed. `assembly` is how `data` was made, if `data` are its elements.
     """
 
     name: str
@@ -173,6 +204,7 @@ class Tensor:
     sparsity: Sparsity | None = None
     symbols: Mapping[int, str] = field(default_factory=dict)
     has_rank: bool = True
+    assembly: Assembly | None = None
 
     @property
     def is_unranked(self) -> bool:

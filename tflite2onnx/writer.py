@@ -96,11 +96,15 @@ class Skeleton:
         Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
         outputs = []
-        weights = {header.name for header, _ in self.weights}
+        initializers = (*self.proto.graph.initializer, *(header for header, _ in self.weights))
+        constants = {each.name for each in initializers} - {x.name for x in self.proto.graph.input}
         for graph in _every_graph(self.proto.graph):
             infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
-            run = (n for n in graph.node if n.op_type == "Transpose" and n.input[0] not in weights)
-            outputs += [infos.get(node.output[0]) for node in run]
+            for node in graph.node:
+                if constants.issuperset(node.input):
+                    constants.update(node.output)
+                elif node.op_type == "Transpose":
+                    outputs.append(infos.get(node.output[0]))
         return len(outputs), sum(nbytes(t, self.dynamic_sizes) for t in outputs if t is not None)
 
     def model(self) -> onnx.ModelProto:
@@ -312,7 +316,9 @@ class _Names:
     def name_of(self, value: Value) -> str:
         """Return a value's name."""
         if value not in self._names:
-            self._names[value] = self._free(_shorten_name(value.name))
+            # TensorFlow's converter joins the names of all operators whose constants it multiplies.
+            name = value.name.partition(";")[0] if value.data is not None else value.name
+            self._names[value] = self._free(_shorten_name(name))
         return self._names[value]
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tflite2onnx.builder.nodes import Node, Operand, Value
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
@@ -20,7 +22,7 @@ from tflite2onnx.quantization.storage import (
     encode_constant,
 )
 from tflite2onnx.quantize import OperandStorage, StoragePlan
-from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
+from tflite2onnx.tensor import Array, Assembly, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
 __all__ = [
@@ -173,6 +175,18 @@ class AdaptiveWeight(NamedTuple):
     order: Order
 
 
+class StoredAssembly(NamedTuple):
+    """The elements of a constant, and how they follow from smaller ones in the same storage.
+
+    `order` and `shape` are those in which the constant is read.
+    """
+
+    elements: Array
+    assembly: Assembly
+    order: Order
+    shape: Sizes | None
+
+
 class Builder(QdqNodes):
     """Collects nodes for one opset, and maps each tensor to its values.
 
@@ -197,6 +211,7 @@ class Builder(QdqNodes):
         self._real: dict[tuple[Hashable, Order, Hashable, Sizes | None], Value] = {}
         self._read: dict[tuple[Hashable, ...], Value] = {}  # constants of other types
         self.adaptive: dict[Value, AdaptiveWeight] = {}  # by their real numbers
+        self.assemblies: dict[int, StoredAssembly] = {}  # by the identity of their elements
         self.int8_is_exact: Value = (
             around.int8_is_exact if around else Value(dtype=DType.BOOL, name="int8_is_exact")
         )
@@ -294,10 +309,25 @@ class Builder(QdqNodes):
     ) -> Value:
         if tensor.data is not None:
             data = _in_sizes(tensor.data.transpose(order), shape)
-            return self._constant_in_order(tensor, data, target)
+            value = self._constant_in_order(tensor, data, target)
+            self._keep_assembly(tensor, value, target, order, shape)
+            return value
         if shape is not None:
             return self.reshape(self._fetch(tensor, order, target, None), shape)
         return self.convert(self._move_value(tensor, order), self.storage(tensor), target, order)
+
+    def _keep_assembly(
+        self, tensor: Tensor, value: Value, target: Storage, order: Order, shape: Sizes | None
+    ) -> None:
+        """Record how a stored constant follows from a smaller one, for `assemble_constants`."""
+        made = tensor.assembly
+        if made is None or made.elements is not tensor.data or value.data is None:
+            return
+        fill = np.asarray(made.fill).astype(made.source.dtype)
+        source, fill = (encode_constant(x, tensor.dtype, target) for x in (made.source, fill))
+        stored = replace(made, source=source, fill=int(fill))
+        kept = StoredAssembly(value.data, stored, order, shape)
+        self.assemblies[id(value.data)] = kept
 
     def _constant_in_order(self, tensor: Tensor, data: Array, target: Storage) -> Value:
         """Return a transposed constant; float16 weights that are read as float32 are cast."""

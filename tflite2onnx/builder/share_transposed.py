@@ -52,7 +52,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
             made[value] = Value(name=value.name)
             permutation = np.argsort(order).tolist()
             added.append(Node("Transpose", (source,), (made[value],), {"perm": permutation}))
-    return (*added, *(_read_made(node, made) for node in nodes)) if made else tuple(nodes)
+    return (*added, *(read_made(node, made) for node in nodes)) if made else tuple(nodes)
 
 
 def _place(value: Value, data: Array) -> Hashable:
@@ -72,11 +72,11 @@ def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
     return digest_elements(pack_subbyte(plain, value.dtype)) in digests
 
 
-def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:
+def read_made(node: Node, made: Mapping[Value, Value]) -> Node:
     """Return a node that reads the computed values, also in its graphs."""
     node = node.with_inputs(made)
     bodies = {
-        key: body._replace(nodes=tuple(_read_made(inner, made) for inner in body.nodes))
+        key: body._replace(nodes=tuple(read_made(inner, made) for inner in body.nodes))
         for key, body in bodies_of(node).items()
     }
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
+from tflite2onnx.tensor import Array, Assembly, DType, Quantization, Shape, Tensor
 
 
 class Rewriter:
@@ -125,17 +125,26 @@ def constant(name: str, data: Array, like: Tensor) -> Tensor:
 
 def shift_filters(
     w: Tensor, shifts: Sequence[tuple[int, int]], window: Sequence[int], fill: int = 0
-) -> Array:
-    """Return filters with a larger window, [shifts, outputs, height, width, channels].
+) -> Assembly:
+    """Return filters with a larger window, [shifts * outputs, height, width, channels].
 
     For each of `shifts`, by rows and columns, the filters stand at that place of the window. The
     rest is `fill`.
     """
-    outputs, height, width, channels = w.shape
-    filters = np.full((len(shifts), outputs, *window, channels), fill, w.dtype.numpy)
-    for each, (row, column) in zip(filters, shifts, strict=True):
-        each[:, row : row + height, column : column + width] = w.values
-    return filters
+    outputs, *size, channels = w.shape
+    spaces = [large - small for large, small in zip(window, size, strict=True)]
+    pads = tuple(
+        ((0, 0), *((n, space - n) for n, space in zip(shift, spaces, strict=True)), (0, 0))
+        for shift in shifts
+    )
+    shape = (len(shifts) * outputs, *window, channels)
+    return Assembly(w.values, pads, tuple(range(len(shape))), shape, fill)
+
+
+def assemble_constant(name: str, assembly: Assembly, like: Tensor) -> Tensor:
+    """Return a constant of copies of a smaller one, with the dtype of another tensor."""
+    made = constant(name, assembly.elements, like)
+    return replace(made, assembly=assembly)
 
 
 def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:

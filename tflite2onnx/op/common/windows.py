@@ -178,7 +178,7 @@ class Window(NamedTuple):
         pixels = _gather_places(g, data, columns if width > 1 else columns[:, 0], 2, image[1])
         if height > 1:
             lines = g.reshape(pixels, (-1, image[0] * steps[1], width * image[2]))
-            first, column = rows[:, None] * steps[1], np.arange(steps[1])[:, None]
+            first, column = rows[:, None] * steps[1], np.arange(steps[1], dtype=np.int32)[:, None]
             places = g.Add(g.constant(first), g.constant(column))  # a runtime folds it
             pixels = g.Gather(lines, places, axis=1)
         if self.kernel == (1, 1):
@@ -186,9 +186,10 @@ class Window(NamedTuple):
         return g.reshape(pixels, (-1, *steps, height * width * image[2]))
 
     def _list_places(self, axis: int, steps: int) -> Array:
-        """Return the rows or columns that each window reads, int64 [steps, kernel]."""
+        """Return the rows or columns that each window reads, int32 [steps, kernel]."""
         inner = np.arange(self.kernel[axis]) * self.dilations[axis]
-        return np.arange(steps)[:, None] * self.strides[axis] + inner
+        places: Array = np.arange(steps)[:, None] * self.strides[axis] + inner
+        return places.astype(np.int32)
 
     def _padding_depends_on(self, sizes: Sizes) -> bool:
         """Return whether the padding depends on the size of a dynamic axis.

@@ -35,6 +35,7 @@ A convolution is replaced if
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import cbrt, prod
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import (
     Rewriter,
-    constant,
+    assemble_constant,
     int32_constant,
     new_tensor,
     repeat_biases,
@@ -214,8 +215,9 @@ def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
     _, height, _, channels = w.shape
     shifts = [(0, pieces.offset + pixel * stride) for pixel in range(pieces.made)]
     filters = shift_filters(w, shifts, (height, pieces.read * pieces.joined), _ZEROS[w.dtype])
-    arranged = filters.reshape(-1, height, pieces.read, pieces.joined * channels)
-    return repeat_channels(constant(f"{w.name}/pieces", arranged, w), w, pieces.made)
+    shape = (filters.shape[0], height, pieces.read, pieces.joined * channels)
+    made = assemble_constant(f"{w.name}/pieces", replace(filters, shape=shape), w)
+    return repeat_channels(made, w, pieces.made)
 
 
 RULES = (

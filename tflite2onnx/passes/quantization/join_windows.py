@@ -31,6 +31,7 @@ A convolution is replaced if
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import cbrt
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import (
     Rewriter,
+    assemble_constant,
     constant,
     int32_constant,
     new_tensor,
@@ -189,6 +191,7 @@ def _arrange_filters(w: Tensor, form: _Form, window: Window) -> Tensor:
     shifts = [(0, pixel * window.strides[1]) for pixel in range(count)]
     filters = shift_filters(w, shifts, (height, _count_columns(count, window)))
     if form.splits_rows:
-        filters, count = np.moveaxis(filters, 2, 0)[:, :, :, None], count * height
-    arranged = np.ascontiguousarray(filters).reshape(-1, *filters.shape[-3:])
-    return repeat_channels(constant(f"{w.name}/windows", arranged, w), w, count)
+        outputs, _, *size = filters.shape
+        rows = (height * outputs, 1, *size)
+        filters, count = replace(filters, permutation=(1, 0, 2, 3), shape=rows), count * height
+    return repeat_channels(assemble_constant(f"{w.name}/windows", filters, w), w, count)

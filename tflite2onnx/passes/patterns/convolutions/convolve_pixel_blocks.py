@@ -35,7 +35,7 @@ from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import (
     Rewriter,
-    constant,
+    assemble_constant,
     new_tensor,
     repeat_biases,
     repeat_channels,
@@ -126,8 +126,7 @@ def _repeat_filters(w: Tensor, size: int) -> Tensor:
     """Return the filters of each pixel of a block, those of its first row first."""
     window = [n + size - 1 for n in w.shape[1:3]]
     filters = shift_filters(w, [*product(range(size), range(size))], window)
-    made = constant(f"{w.name}/blocks", filters.reshape(-1, *filters.shape[2:]), w)
-    return repeat_channels(made, w, size**2)
+    return repeat_channels(assemble_constant(f"{w.name}/blocks", filters, w), w, size**2)
 
 
 RULES = (

@@ -44,7 +44,7 @@ import numpy as np
 from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.passes.operands import is_float, normalize_axes
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_times, limit_trials
-from tflite2onnx.tensor import Array, DType, Quantization, Tensor
+from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _ALIGNMENT = 4
@@ -257,11 +257,15 @@ def _pad_constant(tensor: Tensor, more: list[int]) -> Tensor:
     """Return a constant with zeros behind its elements along each axis."""
     if tensor.data is None or not any(more):
         return tensor
-    data: Array = np.pad(tensor.data, [(0, count) for count in more])
+    shape = tuple(size + count for size, count in zip(tensor.shape, more, strict=True))
+    pads = tuple((0, count) for count in more)
+    made = Assembly(tensor.data, (pads,), tuple(range(tensor.rank)), shape)
     scales = tensor.quantization
     if scales is not None and scales.per_axis:
         count = (0, more[scales.axis])
         scale, zero = (np.pad(t, count, mode="edge") for t in (scales.scale, scales.zero_point))
         scales = Quantization(scale, zero, scales.axis)
     name = f"{tensor.name}/padded"
-    return replace(tensor, name=name, data=data, shape=data.shape, quantization=scales)
+    return replace(
+        tensor, name=name, data=made.elements, shape=shape, quantization=scales, assembly=made
+    )

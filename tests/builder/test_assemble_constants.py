@@ -1,0 +1,117 @@
+"""builder/assemble_constants.py: the model makes copies of filters when it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.support import run_onnx
+from tflite2onnx.builder.assemble_constants import assemble_constants
+from tflite2onnx.builder.builder import Builder, Value
+from tflite2onnx.builder.nodes import Node, onnx_type
+from tflite2onnx.passes.rewriter import assemble_constant, constant, shift_filters
+from tflite2onnx.quantize import StoragePlan
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
+
+GENERATOR = np.random.default_rng(0)
+PLACES = [(0, 0), (1, 0), (0, 2), (1, 2)]
+WINDOW = (4, 6)
+
+
+def make_filters(dtype: DType, *, fill: int = 0, shape: Shape = (), axes: Shape = ()) -> Tensor:
+    """Return filters of four places of a window, [32, 4, 6, 5] before axes are moved."""
+    data = GENERATOR.integers(0, 100, (8, 3, 4, 5)).astype(dtype.numpy)
+    assembly = shift_filters(constant("w", data, Tensor("", (), dtype)), PLACES, WINDOW, fill)
+    assembly = replace(
+        assembly, permutation=axes or assembly.permutation, shape=shape or assembly.shape
+    )
+    return assemble_constant("w/copies", assembly, Tensor("", (), dtype))
+
+
+def read_constant(
+    tensor: Tensor, order: Shape, shape: Shape = (), *, opset: int = 17, forms: str = "fastest"
+) -> tuple[list[Node], Value, Array]:
+    """Return the nodes of a model that copies a constant, its output and the expected elements."""
+    g = Builder(opset, opset_is_fixed=True, plan=StoragePlan(canonical=forms == "canonical"))
+    view = g.view(tensor, order)
+    made, expected = Value(), tensor.values.transpose(order)
+    value = view.reshape(shape) if shape else view.value
+    nodes = assemble_constants(g, [Node("Identity", (value,), (made,), {})])
+    return [*nodes], made, expected.reshape(shape or expected.shape)
+
+
+def run_nodes(nodes: list[Node], made: Value, dtype: DType, rank: int = 4) -> tuple[Array, int]:
+    """Return the output of nodes, and the bytes of their constants."""
+    values = dict.fromkeys(v for node in nodes for v in (*node.present, *node.outputs))
+    names = {value: f"v{i}" for i, value in enumerate(values)}
+    constants = [numpy_helper.from_array(v.data, n) for v, n in names.items() if v.data is not None]
+    protos = [
+        helper.make_node(
+            n.op_type, [names[v] for v in n.present], [names[v] for v in n.outputs], **n.attributes
+        )
+        for n in nodes
+    ]
+    y = helper.make_tensor_value_info(names[made], onnx_type(dtype), [None] * rank)
+    graph = helper.make_graph(protos, "g", [], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.checker.check_model(model)
+    return run_onnx(model, {})[0], sum(len(t.raw_data) for t in constants)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (1, 2, 3, 0)], ids=str)
+@pytest.mark.parametrize(
+    ("axes", "shape"),
+    [
+        ((), ()),
+        ((), (32, 4, 3, 10)),
+        ((1, 0, 2, 3), (128, 1, 6, 5)),
+        ((1, 0, 2, 3), ()),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8, DType.FLOAT32])
+def test_copies_are_made_at_load(dtype: DType, axes: Shape, shape: Shape, order: Shape) -> None:
+    tensor = make_filters(dtype, axes=axes, shape=shape or ((4, 32, 6, 5) if axes else ()))
+    nodes, made, expected = read_constant(tensor, order)
+    have, size = run_nodes(nodes, made, dtype)
+    np.testing.assert_array_equal(have, expected)
+    assert size < expected.nbytes / 2
+
+
+def test_constant_in_another_shape() -> None:
+    nodes, made, expected = read_constant(make_filters(DType.INT8), (1, 2, 3, 0), (120, 32))
+    np.testing.assert_array_equal(run_nodes(nodes, made, DType.INT8, 2)[0], expected)
+    assert "Transpose" not in {node.op_type for node in nodes}
+
+
+def test_padding_has_the_number_of_the_zero_point() -> None:
+    nodes, made, expected = read_constant(make_filters(DType.UINT8, fill=128), (0, 3, 1, 2))
+    assert expected[0, 0, -1, -1] == 128
+    np.testing.assert_array_equal(run_nodes(nodes, made, DType.UINT8)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("opset", "forms"), [(11, "fastest"), (17, "canonical")], ids=["opset 11", "canonical"]
+)
+def test_constants_are_whole_for_other_runtimes(opset: int, forms: str) -> None:
+    nodes, _, _ = read_constant(make_filters(DType.INT8), (0, 3, 1, 2), opset=opset, forms=forms)
+    assert [node.op_type for node in nodes] == ["Identity"]
+
+
+def test_changed_elements_are_stored() -> None:
+    """A pass that scales filters keeps the record of how they were made."""
+    tensor = make_filters(DType.FLOAT32)
+    scaled = replace(tensor, data=tensor.values * 2)
+    nodes, _, _ = read_constant(scaled, (0, 3, 1, 2))
+    assert [node.op_type for node in nodes] == ["Identity"]
+
+
+def test_small_constants_are_whole() -> None:
+    w = constant("w", np.ones((2, 3, 4, 5), np.int8), Tensor("", (), DType.INT8))
+    tensor = assemble_constant("w/copies", shift_filters(w, PLACES, WINDOW), w)
+    nodes, _, _ = read_constant(tensor, (0, 3, 1, 2))
+    assert [node.op_type for node in nodes] == ["Identity"]
