@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantization.rules import bias_storage, is_exact_depthwise, weight_storage
+from tflite2onnx.quantization.rules import bias_storage, weight_storage
 from tflite2onnx.quantization.storage import (
     Storage,
     clamp,
@@ -121,18 +121,21 @@ def test_weights(x: str, weights: str, choice: str, stored_type: str, zero_point
 
 
 @pytest.mark.parametrize(
-    ("dtype", "elements", "exact"),
+    ("dtype", "elements", "stored"),
     [
-        ("int8", [127, -127], True),
-        ("int8", [127, -128], False),
-        ("int8", [], True),
-        ("uint8", [0, 255], True),
+        ("int8", [[127, -127], [3, 4]], "INT8"),
+        ("int8", [[127, -128], [-128, 5]], "INT8"),
+        ("int8", [[-128, 127], [-128, 5]], "UINT8"),
+        ("int8", [[], []], "INT8"),
+        ("uint8", [[0, 255], [0, 3]], "UINT8"),
     ],
 )
-def test_depthwise_weights(dtype: str, elements: list[int], *, exact: bool) -> None:
-    """Weights that contain -128 may overflow on ARM64, which adds two products in 16 bits."""
-    data = np.array(elements, dtype)
-    assert is_exact_depthwise(tensor(DType[dtype.upper()], make_quantization(0.5), data)) == exact
+def test_depthwise_weights(dtype: str, elements: list[list[int]], stored: str) -> None:
+    """ARM64 adds two products of a filter in 16 bits, which overflows for two weights of -128."""
+    weights = tensor(DType[dtype.upper()], make_quantization(0.5), np.array(elements, dtype))
+    data = tensor(DType.INT8, make_quantization(0.5, 1))
+    kept, _ = weight_storage(data, weights, folds=True, depthwise=True, units=-1)
+    assert kept.dtype is DType[stored]
 
 
 def test_float_weights() -> None:

@@ -237,6 +237,7 @@ class _Planner:
                     depthwise=declared.depthwise,
                     as_integers=self.dynamic == "integers",
                     results=self.op.outputs[0].shape,
+                    units=declared.units,
                 )
                 return storage, rule.why
             if x is not None and w is not None and role == "bias":

@@ -131,6 +131,12 @@ def test_no_if_without_need(weights: Array, rows: int, stored: int) -> None:
     assert weight_types(model) == {stored}
 
 
+def test_one_weight_of_each_unit_may_be_the_lowest() -> None:
+    """Two products of different units are in different sums, which PyTorch's converters rely on."""
+    weights = np.where(np.eye(64, dtype=bool), np.int8(-128), WEIGHTS)
+    assert count_choices(convert(layer(weights)).model) == [1]
+
+
 @pytest.mark.parametrize(
     "options", [{"weights": "int8"}, {"weights": "uint8"}, {"target": "portable"}], ids=str
 )

@@ -84,7 +84,7 @@ class Product:
         folds: no runtime multiplies integer weights by float data in this operator.
         hybrid: how float data are quantized: by "rows"; by "images", which are rounded, or one
             image whose "integers" are multiplied; "" for neither.
-        units: the axis of the weights along which the features of the output are, for "rows".
+        units: the axis of the weights along which the features of the output are.
         depthwise: each output channel reads one input channel of its own.
         accumulates: the output is the sum of products of stored integers.
     """

@@ -186,8 +186,8 @@ WEIGHTS = (
         lambda case: case.own._replace(dtype=widen_subbyte(case.own.dtype)),
     ),
     Rule(
-        "quantized data; `--weights auto` or `adaptive`; depthwise and no weight is -128, or all"
-        " weights are int8 from -64 to 64",
+        "quantized data; `--weights auto` or `adaptive`; depthwise with one weight of -128 in a"
+        " filter at most, or all weights are int8 from -64 to 64",
         "the file's type",
         "no kernel saturates, and int8 weights are faster",
         lambda case: case.data is not None and case.choice in _SAFE and case.exact,
@@ -195,7 +195,7 @@ WEIGHTS = (
     ),
     Rule(
         "quantized data; `--weights adaptive`, 2^14 multiplications or more, unless several weights"
-        " without a zero point are -128",
+        " of a unit are -128 without a zero point",
         "int8, read as uint8 on processors where int8 saturates",
         "int8 weights are faster with VNNI and ARM's dot product, and right only there",
         lambda case: case.data is not None and case.choice == "adaptive" and _gains(case),
@@ -336,15 +336,17 @@ def weight_storage(
     depthwise: bool = False,
     as_integers: bool = False,
     results: Sequence[int] | None = None,
+    units: int = 0,
 ) -> tuple[Storage, Rule]:
     """Return the storage of the constant weights by which x is multiplied, and its rule.
 
     `choice` is the option `weights` of a conversion. `folds` is set if the weights of float data
     are dequantized at load, `as_integers` if float data are quantized to uint8 at run time.
-    `results` is the shape of the product, or None for recurrent layers. Weights of float data have
-    no zero point, and uint8 weights are the bits of int8 weights (EvalHybrid in conv.cc and
-    fully_connected.cc). Weights of 2 bits are widened, because ONNX Runtime 1.31 multiplies float
-    data by them wrongly (MatMulNBits).
+    `results` is the shape of the product, or None for recurrent layers; `units` is the axis of the
+    weights along which its features are. Weights of float data have no zero point, and uint8
+    weights are the bits of int8 weights (EvalHybrid in conv.cc and fully_connected.cc). Weights of
+    2 bits are widened, because ONNX Runtime 1.31 multiplies float data by them wrongly
+    (MatMulNBits).
     """
     own = signed = file_storage(weights)
     if own.quantization is not None:
@@ -358,9 +360,10 @@ def weight_storage(
     if as_integers:
         data, own = DType.UINT8, signed
     eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
-    exact = is_exact_depthwise(weights) if depthwise else _is_exact(weights)
+    wraps = _wraps(own, weights, units, depthwise=depthwise)
+    exact = not wraps and (depthwise or _is_narrow(weights))
     has_few = results is not None and _count_products(weights, results) < _FEW
-    case = _WeightCase(own, signed, choice, data, eight_bits, exact, _wraps(own, weights), has_few)
+    case = _WeightCase(own, signed, choice, data, eight_bits, exact, wraps, has_few)
     storage, rule = choose(WEIGHTS, case)
     return storage, rule
 
@@ -404,22 +407,7 @@ def _count_products(weights: Tensor, results: Sequence[int]) -> int:
     return weights.elements * prod(results[:-1])
 
 
-def is_exact_depthwise(weights: Tensor) -> bool:
-    """Return whether no kernel of a depthwise convolution saturates or wraps with these weights.
-
-    On x86-64 the kernels accumulate in 32 bits. On ARM64 the kernels for 3x3 and 5x5 windows add
-    two products of int8 in 16 bits, which overflows only for two products of -128 by -128
-    (qdwconv_kernelsize.cpp in MLAS).
-    """
-    lowest = -128
-    return (
-        weights.dtype is not DType.INT8
-        or weights.data is None
-        or (int(weights.data.min(initial=0)) > lowest)
-    )
-
-
-def _is_exact(weights: Tensor) -> bool:
+def _is_narrow(weights: Tensor) -> bool:
     """Return whether two products of any uint8 data by these int8 weights fit into 16 bits."""
     if weights.dtype is not DType.INT8 or weights.data is None:
         return False
@@ -428,17 +416,23 @@ def _is_exact(weights: Tensor) -> bool:
     return all(p.min(initial=0) >= -most and p.max(initial=0) <= most for p in parts)
 
 
-def _wraps(own: Storage, weights: Tensor) -> bool:
+def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> bool:
     """Return whether two products of -128 by these weights, as int8, may exceed 16 bits.
 
-    ARM64 without dot product adds two such products in symmetric convolutions
-    (aarch64/ConvSymU8KernelNeon.S in MLAS). These need a zero point of 0.
+    Kernels of ARM64 add two products of one unit in 16 bits, which holds all sums but that of two
+    products of -128 by -128: those of depthwise convolutions (qdwconv_kernelsize.cpp in MLAS), and
+    without dot product those of symmetric convolutions (aarch64/ConvSymU8KernelNeon.S), which need
+    a zero point of 0. On x86-64 depthwise kernels accumulate in 32 bits.
     """
-    if own.dtype not in _EIGHT_BITS or weights.data is None:
+    if own.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
         return False
     lowest, highest = integer_range(own.dtype)
     is_symmetric = own.zero_point == (lowest + highest + 1) // 2
-    return is_symmetric and sum(int((p == lowest).sum()) for p in read_rows(weights.data)) > 1
+    if not is_symmetric and not (depthwise and own.dtype is DType.INT8):
+        return False
+    filters = np.moveaxis(weights.data, units, 0)
+    counts = ((part == lowest).reshape(len(part), -1).sum(1) for part in read_rows(filters))
+    return any(int(count.max()) > 1 for count in counts)
 
 
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:

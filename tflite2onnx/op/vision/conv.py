@@ -63,12 +63,16 @@ class Convolution(ImageOperator):
 
     @property
     def quantization(self) -> Product:
-        return replace(self.product, hybrid=self._quantized)
+        return replace(self.product, hybrid=self._quantized, units=self._find_filters())
 
     @property
     def _quantized(self) -> str:
         """How `quantize_data` lets the operator quantize its data: "images", "integers" or ""."""
         return str(self.options.get("quantizes_data", ""))
+
+    def _find_filters(self) -> int:
+        """Return the axis of the weights along which the filters are."""
+        return self.axis_letters(self.product.weights).index("O")
 
     def frames(self) -> Sequence[Frame]:
         """Return frames of which that of data to quantize is free: integers move faster."""
@@ -211,7 +215,7 @@ class Conv2D(Convolution):
     def quantization(self) -> Product:
         channels, filters = self.sizes(0)["C"], self.sizes(1)
         depthwise = channels > 1 == filters["I"] and channels == filters["O"]
-        product = replace(self.product, depthwise=depthwise, hybrid=self._quantized)
+        product = replace(super().quantization, depthwise=depthwise)
         return replace(product, folds=False) if self._quantized == "integers" else product
 
     @property
