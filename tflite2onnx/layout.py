@@ -65,7 +65,7 @@ class Frame:
     outputs from ~0 downwards. `names` are all names in their TFLite sequence. A frame with a
     `label` is pinned. `legal` restricts the labels of a free frame, but always allows `names`.
     `semantic` is set if the pinned order gives the axes a meaning, as the order of a convolution
-    does.
+    does. A free frame may have a `meaning`, the label of this order.
     """
 
     slots: Mapping[int, Axes]
@@ -74,6 +74,7 @@ class Frame:
     legal: Callable[[Axes], bool] | None = None
     choice: Choice = Choice.FREE
     semantic: bool = False
+    meaning: Axes | None = None
 
     def allows(self, label: Axes) -> bool:
         """Return whether the frame is free and can have this label."""
@@ -274,7 +275,8 @@ class _Flood:
         self._known: list[set[Axes]] = [set() for _ in problem.frames]
         self._spread: set[tuple[_Edges, Order]] = set()
         self._colours: list[_Colour] = []
-        pins = [(i, f.label, f.semantic) for i, f in enumerate(self._frames) if f.label is not None]
+        given = [(i, f.label or f.meaning, f.semantic) for i, f in enumerate(self._frames)]
+        pins = [(i, label, semantic) for i, label, semantic in given if label is not None]
         own = [(i, f.names, False) for i, f in enumerate(self._frames) if f.label is None]
         waiting = deque([*sorted(pins, key=lambda pin: not pin[2]), *own])
         while waiting:

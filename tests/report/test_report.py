@@ -111,7 +111,6 @@ def test_sections_of_integers(folder: Path) -> None:
         "1 output and 25 tensors, on 2 samples",
         "serving_default_input:0",
         "1\u00d796\u00d796\u00d73 NHWC",
-        "1\u00d73\u00d796\u00d796 NCHW",
         "Along the depth of the network",
         "computed in the network",
         "operator on LiteRT's inputs",

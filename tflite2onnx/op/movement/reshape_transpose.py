@@ -120,11 +120,17 @@ def _count_common(a: Sizes, b: Sizes) -> int:
 _IMAGE, _CHANNELS_FIRST = ("N", "H", "W", "C"), ("N", "C", "H", "W")
 
 
+def _is_image(label: Axes) -> bool:
+    """Return whether images have channels last or first."""
+    return label in (_IMAGE, _CHANNELS_FIRST)
+
+
 class Reshape(Movement, Foldable):
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements with other axes.
 
     The option `joins_columns` is set by a pass: columns of an image become channels, or channels
-    columns. The images are stored with channels first, as convolutions store them.
+    columns. The data have channels first or last, as an operator before stores them, the output has
+    channels first, as convolutions store it. ONNX Runtime removes the Transposes around Reshape.
     """
 
     codes = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
@@ -164,7 +170,10 @@ class Reshape(Movement, Foldable):
 
     def frames(self) -> Sequence[Frame]:
         if self.options.get("joins_columns"):
-            return [Frame({i: _IMAGE}, _IMAGE, _CHANNELS_FIRST, semantic=True) for i in (0, ~0)]
+            return [
+                Frame({0: _IMAGE}, _IMAGE, None, _is_image, semantic=True, meaning=_CHANNELS_FIRST),
+                Frame({~0: _IMAGE}, _IMAGE, _CHANNELS_FIRST, semantic=True),
+            ]
         source, target = match_dynamic_reshape_axes(self.input(0).sizes, self.output.sizes)
         names = tuple(dict.fromkeys(_merge_names(source, target)))
 
@@ -175,7 +184,9 @@ class Reshape(Movement, Foldable):
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
         if self.options.get("joins_columns"):
-            image = g.reshape(g.Transpose(x, perm=[0, 2, 3, 1]), y.in_order(identity(y.rank)).sizes)
+            last = x.order == identity(x.rank)
+            image = x.value if last else g.Transpose(x, perm=[0, 2, 3, 1])
+            image = g.reshape(image, y.in_order(identity(y.rank)).sizes)
             return g.Transpose(image, perm=[0, 3, 1, 2])
         if x.sizes == y.sizes:
             return x.value
