@@ -40,7 +40,7 @@ from tflite2onnx.errors import (
 )
 from tflite2onnx.float16 import Float32Node, to_float16
 from tflite2onnx.graph import Graph, Model
-from tflite2onnx.interface import interface, name_axes, pin_orders
+from tflite2onnx.interface import interface, name_axes, order_ends, pin_orders
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalisation import (
     check_sizes,
@@ -376,7 +376,8 @@ def _normalise_plan_emit(
     operators = [*map(operator_of, graph.every_op())]
     operator_sites = sites(operators)
     check_dynamic_axes(operators, axes)
-    chosen = planner([interface(graph, wanted, options.io_layout), *operator_sites])
+    ends = interface(graph, wanted, options.io_layout)
+    chosen = order_ends(ends, planner([ends, *operator_sites]))
     _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
     emitted = _with_opset(graph, operators, chosen, options)
     emitted = emitted.with_letters(name_axes(operator_sites, letters))

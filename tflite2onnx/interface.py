@@ -16,10 +16,12 @@ from tflite2onnx.layout import (
     Choice,
     Frame,
     Order,
+    Plan,
     Site,
     axis_names,
     channels_first,
     identity,
+    moves_nothing,
     order_of,
     pin_operand,
 )
@@ -208,20 +210,18 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
     def frame(operand: int, tensor: Tensor) -> Frame:
         if tensor in wanted:
             return pin_operand(operand, wanted[tensor], meaning=True)
-        first = channels_first(tensor.rank)
+        first, shape = channels_first(tensor.rank), tensor.layout_shape
         same_shape = tuple(tensor.sizes[i] for i in first) == tensor.sizes
         moves_dynamic = operand < 0 and any(first[axis] != axis for axis in tensor.symbols)
         if io_layout == "tflite" or (io_layout == "auto" and (same_shape or moves_dynamic)):
             return pin_operand(operand, identity(tensor.rank))
         names = axis_names(tensor.rank)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
-        return Frame(
-            {operand: names},
-            names,
-            None,
-            lambda label: order_of(names, label) in (first, identity(len(names))),
-            choice,
-        )
+
+        def is_legal(label: Axes) -> bool:  # `order_ends` corrects the places of axes of size 1
+            return label == names or moves_nothing(shape, order_of(names, label), first)
+
+        return Frame({operand: names}, names, None, is_legal, choice)
 
     def state(first: int, second: int) -> Frame:
         ends = graph.inputs[~first], graph.outputs[second]
@@ -238,6 +238,22 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
         *(state(~(inputs + i), outputs + i) for i in range(len(graph.initial))),
     ]
     return Site(graph.outputs, graph.inputs, tuple(frames))
+
+
+def order_ends(ends: Site, plan: Plan) -> Plan:
+    """Return the plan in which ends with channels first have the height before the width.
+
+    Inside the model a column of pixels may be a row, which is the same bytes.
+    """
+    orders = dict(plan.orders[0])
+    for frame in ends.frames:
+        for operand in frame.slots if frame.choice is not Choice.FREE else ():
+            tensor = ends.reads[operand] if operand >= 0 else ends.writes[~operand]
+            order, first = orders[operand], channels_first(len(orders[operand]))
+            if tensor and order != identity(len(order)):
+                same = moves_nothing(tensor.layout_shape, order, first)
+                orders[operand] = first if same else order
+    return replace(plan, orders=(orders, *plan.orders[1:]))
 
 
 def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:

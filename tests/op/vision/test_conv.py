@@ -110,6 +110,43 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
         check(convolution([1, height, 7, 3], filters, code, **chosen), seeds=[0], optimize=[True])
 
 
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+@pytest.mark.parametrize("kernel", [(1, 1), (4, 1), (11, 1), (3, 2)])
+def test_columns(kernel: tuple[int, int], code: str, padding: str) -> None:
+    """A sequence in a column is stored as a row, with the window."""
+    width = 1 if padding == "SAME" else kernel[1]
+    filters = [16, *kernel, 3] if code == "CONV_2D" else [1, *kernel, 3]
+    for stride, dilation in [(1, 1), (2, 1), (1, 1), (1, 3)]:
+        if dilation == 1 or kernel[0] < 5:
+            chosen = options((stride, 1), padding, (dilation, 1))
+            check(convolution([2, 11, width, 3], filters, code, **chosen), random_layouts=[0])
+
+
+def test_columns_are_rows_from_the_first_convolution_to_the_last() -> None:
+    """The numbers of the input keep their place, and no Reshape is between operators."""
+    m = Build()
+    x = m.input([1, 48, 1, 16])
+    chosen = options((1, 1), "SAME")
+    pooled = {"filter_height": 2, "filter_width": 1, "stride_h": 2, "stride_w": 1}
+    y = x
+    for size in (48, 24):
+        w, b = m.constant(random(16, 5, 1, 16)), m.constant(random(16))
+        (y,) = m.op("CONV_2D", [y, w, b], [[1, size, 1, 16]], **chosen)
+        (y,) = m.op("SQUARED_DIFFERENCE", [y, y], [[1, size, 1, 16]])
+        (y,) = m.op("MAX_POOL_2D", [y], [[1, size // 2, 1, 16]], padding="VALID", **pooled)
+    m.output(y)
+    result: Any = check(m.bytes())
+    nodes = result.model.graph.node
+    assert "Transpose" not in {node.op_type for node in nodes}
+    windows = [list(a.ints) for n in nodes for a in n.attribute if a.name == "kernel_shape"]
+    assert windows == [[1, 5], [1, 2]] * 2
+    first, *between, last = [node.op_type for node in nodes]
+    assert (first, last) == ("Reshape", "Reshape")
+    assert "Reshape" not in between
+    assert [e.layout for e in (*result.inputs, *result.outputs)] == [("NHWC", "NCHW")] * 2
+
+
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("height", range(5, 12))
 def test_same_padding_of_dynamic_sizes(height: int, code: str) -> None:

@@ -71,6 +71,16 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("kernel", [(3, 1), (2, 2), (11, 1)])
+def test_columns(kernel: tuple[int, int], padding: str, code: str) -> None:
+    """A sequence in a column is stored as a row, with the window."""
+    width = 1 if padding == "SAME" else kernel[1]
+    chosen = options(kernel, (2, 1), padding)
+    check(build_pool(code, [2, 11, width, 3], chosen), random_layouts=[0])
+
+
+@pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("height", range(5, 12))
 def test_same_padding_of_dynamic_sizes(height: int, code: str) -> None:
     """Windows that are smaller than their stride do not read the last rows of some images."""

@@ -170,6 +170,7 @@ class Conv2D(Convolution):
     """CONV_2D: a 2-D convolution, whose number of groups follows from the channels."""
 
     codes = ("CONV_2D",)
+    turns_columns = True
     tflite = "NHWC, OHWI, O -> NHWC"
     onnx = "NCHW, OIHW, O -> NCHW"
 

@@ -19,6 +19,7 @@ class Pool(ImageOperator):
     """Base class of the pooling operators."""
 
     dynamic_axes = "NHWC"
+    turns_columns = True
 
     def window(self) -> Window:
         """Return the window, whose size is given by options."""
@@ -104,6 +105,7 @@ class _VolumePool(Pool):
     tflite = "NDHWC -> NDHWC"
     onnx = "NCDHW -> NCDHW"
     dynamic_axes = "N"
+    turns_columns = False
 
     def window(self) -> Window:
         return window_from_lists(self.options, len("NDHWC"))
