@@ -90,6 +90,19 @@ def test_nearest(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", MODES)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_nearest_of_bytes(dtype: str, options: dict[str, Any]) -> None:
+    """The kernel of bytes selects other elements in large images: its scale is rounded up."""
+    for size, made in (
+        *random_sizes(1, 40, 10),
+        *random_sizes(200, 400, 10),
+        ((15, 6), (577, 467)),
+    ):
+        data = build_resize(NEAREST, size, made, options, dtype=dtype)
+        check(data, seeds=[0], random_layouts=[], tolerance=0, optimize=[True])
+
+
+@pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("made", range(1, 25))
 def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
     """All small sizes, which have the most positions halfway between two pixels."""

@@ -257,6 +257,8 @@ class ResizeNearest(Resize):
             return self._emit_nearest(g, y, x, size, self.mode)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
         selected = {a: indices_in_kernel(*sizes[a], align=align, half=half) for a in sizes}
+        if x.tensor.dtype in _BYTES and not (align or half):
+            selected = {a: indices_in_fixed_point(*sizes[a]) for a in sizes}
         # ONNX Runtime has a fast kernel for "asymmetric", which selects the same elements as other
         # modes if the size is a multiple.
         for mode in ("asymmetric", self.mode) if x.dtype in _RESIZED else ():
@@ -311,6 +313,17 @@ def indices_in_kernel(size: int, output_size: int, *, align: bool, half: bool) -
     scale = np.float32(size - spans) / np.float32(output_size - spans)
     position = (np.arange(output_size, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
     return _clip_indices(_round_half_up(position) if align else np.floor(position), size)
+
+
+def indices_in_fixed_point(size: int, output_size: int) -> Array:
+    """Return what `indices_in_kernel` returns, for elements of 8 bits without options.
+
+    This is ResizeNearestNeighbor of LiteRT's optimized/optimized_ops.h: the scale has 16 bits
+    behind the point and is rounded up, so that later elements may be the next ones.
+    """
+    scale = (size << 16) // output_size + 1
+    places: Array = np.arange(output_size, dtype=np.int64) * scale >> 16
+    return np.minimum(places, size - 1)
 
 
 def indices_in_onnx(size: int, output_size: int, mode: str) -> tuple[Array, Array]:
