@@ -22,6 +22,7 @@ from tflite2onnx.passes import (
     FASTEST_PASSES,
     QUANTIZED_PASSES,
     apply_passes,
+    apply_pattern,
     list_normalising_passes,
 )
 from tflite2onnx.passes.dynamic_shapes import OpenGraph, check_dynamic_axes, name_dynamic_axes
@@ -90,6 +91,8 @@ def _choose_fastest_forms(
         )
 
         fastest = read_caches(fastest, wanted)
+    attend = apply_pattern("DYNAMIC_UPDATE_SLICE", "patterns.attention.attend_tokens")
+    fastest = attend(fastest)
     computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
     lost = computed[0] - computed[1]
     return graph if any(tensor in lost for tensor in wanted) else fastest

@@ -1,4 +1,4 @@
-"""ROTARY_EMBEDDING and CACHED_ATTENTION: what passes recognise in language models."""
+"""ROTARY_EMBEDDING, CACHED_ATTENTION and TOKEN_ATTENTION: what passes recognise in language models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.layout import Axes, Frame, axis_names, pin_operand
+from tflite2onnx.layout import Axes, Frame, axis_names, identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.tensor import Shape
 
 # ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
 _DOMAIN = "com.microsoft"
+_LONG = 1 << 15  # elements of a cache
+_ROWS = 16  # as many as a product computes at once
+# Axes of heads, tokens and depth in a cache.
+_HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
 
 
 class RotaryEmbedding(Operator):
@@ -101,3 +106,86 @@ class CachedAttention(DynamicShape):
             local_window_size=int(self.options.get("window", 0)) or None,
             do_rotary=1 if rotation else None,
         )
+
+
+class TokenAttention(Operator):
+    """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
+
+    The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
+    keys and values. The mask is added to the scores of all queries. The options `key_order` and
+    `value_order` are the axes of the caches, of batch, heads, tokens and depth.
+    """
+
+    codes = ("TOKEN_ATTENTION",)
+    category = Category.ATTRIBUTE
+    operands = (
+        "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f], float32 [1 tokens]"
+        "-> float32 [heads shares depth]"
+    )
+
+    def frames(self) -> Sequence[Frame]:
+        ranks = ((0, 3), (1, 4), (2, 4), (3, 2), (~0, 3))
+        return [pin_operand(operand, identity(rank)) for operand, rank in ranks]
+
+    def emit(
+        self, g: Builder, y: View, queries: View, keys: View, values: View, mask: View
+    ) -> NeedsReshape:
+        scores = g.Add(self._score(g, queries, keys), mask.value)
+        return NeedsReshape(self._weigh(g, queries.shape, g.Softmax(scores, axis=-1), values))
+
+    def _score(self, g: Builder, queries: View, keys: View) -> Value:
+        """Return the scores of all queries; the last axis are the tokens."""
+        heads, shares, depth = queries.shape
+        scale, several = float(self.options.scale), self._is_long and shares > 1
+        places = _find_places(self.options.key_order, heads)
+        if places == _TOKENS_FIRST and several and heads * shares <= _ROWS:
+            spread = (scale * np.eye(heads)[:, None, :, None]).astype(np.float32)
+            rows = g.Mul(queries.reshape((heads, shares, 1, depth)), g.constant(spread))
+            rows = g.reshape(rows, (heads * shares, heads * depth))
+            matrix = keys.reshape((keys.shape[1], heads * depth))
+            return g.Transpose(_multiply(g, matrix, rows, transB=1), perm=[1, 0])
+        if places == _TOKENS_FIRST:
+            moved = keys.reshape(keys.shape[1:])
+            return _multiply(g, queries.value, moved, alpha=scale, transB=1, transBatchB=1)
+        if places == _TOKENS_LAST:
+            rows = queries.reshape((heads, shares, 1, depth))
+            return _multiply(g, rows, keys.reshape((heads, 1, *keys.shape[2:])), alpha=scale)
+        matrices = keys.reshape((heads, keys.tensor.elements // (heads * depth), depth))
+        if several:
+            product = _multiply(g, matrices, queries.value, alpha=scale, transB=1)
+            return g.Transpose(product, perm=[0, 2, 1])
+        return _multiply(g, queries.value, matrices, alpha=scale, transB=1)
+
+    def _weigh(self, g: Builder, shape: Shape, weights: Value, values: View) -> Value:
+        """Return the sums of values."""
+        heads, shares, depth = shape
+        tokens = values.tensor.elements // (heads * depth)
+        places = _find_places(self.options.value_order, heads)
+        if places == _TOKENS_LAST:
+            matrices = values.reshape((heads, depth, tokens))
+            weights = g.reshape(weights, (heads, shares, tokens))
+            if self._is_long and shares > 1:
+                return g.Transpose(_multiply(g, matrices, weights, transB=1), perm=[0, 2, 1])
+            return _multiply(g, weights, matrices, transB=1)
+        weights = g.reshape(weights, (heads, shares, 1, tokens))
+        if places == _TOKENS_FIRST:
+            single = values.reshape((tokens, heads, 1, depth))
+            return _multiply(g, weights, single, transBatchB=1)
+        return g.MatMul(weights, values.reshape((heads, 1, tokens, depth)))
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether the processor's caches do not hold the caches of all layers."""
+        return self.input(1).elements >= _LONG
+
+
+def _find_places(order: Sequence[int], heads: int) -> Sequence[int]:
+    """Return the axes of heads, tokens and depth of a cache; one head is the first axis."""
+    places = tuple(order[1:])
+    return _HEADS_FIRST if heads == 1 and places == _TOKENS_FIRST else places
+
+
+def _multiply(g: Builder, a: Value, b: Value, **attributes: float) -> Value:
+    """Return a product of matrices that may be transposed in memory."""
+    (product,) = g.node_outputs("FusedMatMul", 1, a, b, domain=_DOMAIN, **attributes)
+    return product
