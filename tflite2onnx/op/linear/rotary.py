@@ -10,7 +10,7 @@ from tflite2onnx.builder.builder import NeedsReshape
 from tflite2onnx.layout import Axes, Frame, axis_names, identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.traits import DynamicShape
-from tflite2onnx.tensor import Shape
+from tflite2onnx.tensor import DType, Shape
 
 # ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
 _DOMAIN = "com.microsoft"
@@ -50,13 +50,20 @@ class RotaryEmbedding(Operator):
         heads = x.tensor.shape[3 - positions]
         batch, _, _, depth = x.shape
         rows = x.axis(positions) == 1
-        # The heads are before the positions, or in the last of three axes.
-        value = x.reshape((batch, x.shape[1], heads * depth)) if rows else x.value
-        operands = (value, g.constant(np.zeros(1, np.int64)), cosines, sines)
+        if cosines.sizes[0] == batch == 1:  # heads are rows, as before and behind the node
+            shape, rows = (1, 1, heads, depth), False
+            value = x.reshape(shape)
+            tables = [g.Expand(t.value, g.ints([heads, depth // 2])) for t in (cosines, sines)]
+        else:
+            # The heads are before the positions, or in the last of three axes.
+            shape = (batch, x.shape[1], heads * depth) if rows else x.shape
+            value = x.reshape(shape)
+            tables = [cosines.value, sines.value]
+        operands = (value, g.constant(np.zeros(1, np.int64)), *tables)
         (rotated,) = g.node_outputs(
             "RotaryEmbedding", 1, *operands, domain=_DOMAIN, num_heads=heads if rows else None
         )
-        return NeedsReshape(rotated)
+        return NeedsReshape(g.annotate(rotated, DType.FLOAT32, shape))
 
 
 class CachedAttention(DynamicShape):
