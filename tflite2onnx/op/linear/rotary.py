@@ -1,4 +1,4 @@
-"""ROTARY_EMBEDDING, CACHED_ATTENTION and TOKEN_ATTENTION: what passes recognise in language models."""
+"""ROTARY_EMBEDDING, CACHED_ATTENTION, TOKEN_ATTENTION: what passes recognise in language models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tflite2onnx.tensor import DType, Shape
 
 # ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
 _DOMAIN = "com.microsoft"
-_LONG = 1 << 15  # elements of a cache
 _ROWS = 16  # as many as a product computes at once
 # Axes of heads, tokens and depth in a cache.
 _HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
@@ -51,7 +50,8 @@ class RotaryEmbedding(Operator):
         batch, _, _, depth = x.shape
         rows = x.axis(positions) == 1
         if cosines.sizes[0] == batch == 1:  # heads are rows, as before and behind the node
-            shape, rows = (1, 1, heads, depth), False
+            shape: Shape = (1, 1, heads, depth)
+            rows = False
             value = x.reshape(shape)
             tables = [g.Expand(t.value, g.ints([heads, depth // 2])) for t in (cosines, sines)]
         else:
@@ -120,7 +120,8 @@ class TokenAttention(Operator):
 
     The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
     keys and values. The mask is added to the scores of all queries. The options `key_order` and
-    `value_order` are the axes of the caches, of batch, heads, tokens and depth.
+    `value_order` are the axes of the caches, of batch, heads, tokens and depth. With `is_long` the
+    caches are read from memory, not from the processor's caches.
     """
 
     codes = ("TOKEN_ATTENTION",)
@@ -143,7 +144,7 @@ class TokenAttention(Operator):
     def _score(self, g: Builder, queries: View, keys: View) -> Value:
         """Return the scores of all queries; the last axis are the tokens."""
         heads, shares, depth = queries.shape
-        scale, several = float(self.options.scale), self._is_long and shares > 1
+        scale, several = float(self.options.scale), self.options.is_long and shares > 1
         places = _find_places(self.options.key_order, heads)
         if places == _TOKENS_FIRST and several and heads * shares <= _ROWS:
             spread = (scale * np.eye(heads)[:, None, :, None]).astype(np.float32)
@@ -171,19 +172,16 @@ class TokenAttention(Operator):
         if places == _TOKENS_LAST:
             matrices = values.reshape((heads, depth, tokens))
             weights = g.reshape(weights, (heads, shares, tokens))
-            if self._is_long and shares > 1:
+            if self.options.is_long and shares > 1:
                 return g.Transpose(_multiply(g, matrices, weights, transB=1), perm=[0, 2, 1])
             return _multiply(g, weights, matrices, transB=1)
-        weights = g.reshape(weights, (heads, shares, 1, tokens))
+        rows = (shares, 1) if self.options.is_long else (shares,)  # products of single rows
+        weights = g.reshape(weights, (heads, *rows, tokens))
+        single = (1,) * (len(rows) - 1)
         if places == _TOKENS_FIRST:
-            single = values.reshape((tokens, heads, 1, depth))
-            return _multiply(g, weights, single, transBatchB=1)
-        return g.MatMul(weights, values.reshape((heads, 1, tokens, depth)))
-
-    @property
-    def _is_long(self) -> bool:
-        """Whether the processor's caches do not hold the caches of all layers."""
-        return self.input(1).elements >= _LONG
+            moved = values.reshape((tokens, heads, *single, depth))
+            return _multiply(g, weights, moved, transBatchB=1)
+        return g.MatMul(weights, values.reshape((heads, *single, tokens, depth)))
 
 
 def _find_places(order: Sequence[int], heads: int) -> Sequence[int]:

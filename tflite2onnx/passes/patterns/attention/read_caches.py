@@ -158,8 +158,10 @@ class _Replacer:
     def _make_table(self, angle: Tensor | None, positions: Positions) -> Tensor | None:
         """Return a constant with the rows of cosines or sines of all positions."""
         # Layers reshape the same angles.
-        rows = None if angle is None else positions.analyze(strip_reshapes(angle, self._graph), _stack)
-        if angle is None or rows is None or rows.dtype != np.float32:
+        if angle is None:
+            return None
+        rows = positions.analyze(strip_reshapes(angle, self._graph), _stack)
+        if rows is None or rows.dtype != np.float32:
             return None
         # Layers have equal tables, which are stored once.
         key = rows.shape, rows.tobytes()
