@@ -6,12 +6,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from tflite2onnx.bundle import genai
+from tflite2onnx.bundle.lengths import Joined, join_lengths
 from tflite2onnx.bundle.prompts import take_prompts
 from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.errors import (
@@ -61,13 +62,13 @@ class Part(NamedTuple):
     signature: str | None
     file: str
     decoder: genai.Decoder | None = None  # in the form for onnxruntime-genai
+    joined: Joined | None = None  # several signatures, of which `signature` is the first
 
     @property
     def label(self) -> str:
         """The name of the part in messages."""
-        if self.model and self.signature:
-            return f"{self.model} ({self.signature})"
-        return self.model or self.signature or ""
+        called = self.signature if self.joined is None else self.joined.name
+        return f"{self.model} ({called})" if self.model and called else self.model or called or ""
 
 
 def bundle_of_signatures(source: AnySource) -> Bundle:
@@ -114,7 +115,8 @@ def convert_bundle(
             of them), or the folder cannot be written to.
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
-    parts = list_parts(bundle, options.get("signature"), options.get("target"))
+    chosen = {name: options.get(name) for name in ("signature", "target", "lengths")}
+    parts = list_parts(bundle, **chosen)
     results = convert_models(bundle, parts, **options)
     write_models(bundle, parts, results, folder, external_data)
     return results
@@ -131,15 +133,17 @@ def convert_models(
         BundleError: parts cannot be converted (the error names all of them).
     """
     given = ConversionOptions(**{key: each for key, each in options.items() if each is not None})
+    given = replace(given, lengths="each")  # the parts are chosen
     results: dict[str, Result] = {}
     problems = []
     models: dict[str, Model] = {}
     for part in parts:
         try:
-            if part.decoder is not None:
-                chosen = replace(given, **part.decoder.options)
+            prepared = part.decoder or part.joined
+            if prepared is not None:
+                chosen = replace(given, **prepared.options)
                 origin = bundle.models[part.model]
-                results[part.label] = convert_read_model(part.decoder.model, origin, chosen)
+                results[part.label] = convert_read_model(prepared.model, origin, chosen)
                 continue
             if part.model not in models:
                 models[part.model] = read_model(bundle.models[part.model])
@@ -178,12 +182,16 @@ def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> 
 
 
 def list_parts(
-    bundle: Bundle, signature: str | None = None, target: str | None = None
+    bundle: Bundle,
+    signature: str | None = None,
+    target: str | None = None,
+    lengths: str | None = None,
 ) -> list[Part]:
     """Return the parts of a bundle: each signature of a model with several, or its main graph.
 
     `signature` chooses one signature of each model; None and "all" mean all of them. For the target
-    "genai" one model becomes the decoder of onnxruntime-genai.
+    "genai" one model becomes the decoder of onnxruntime-genai. With the `lengths` "joined",
+    signatures that differ in a length only become one part.
 
     Raises:
         BundleError: two parts would become one file, or there is no decoder.
@@ -203,8 +211,8 @@ def list_parts(
         if name and len(keys) < 2:
             parts.append(Part(name, None, _file_of(name)))
             continue
-        make_unique = Names().make_unique
-        parts += [Part(name, key, _file_of(name, make_unique(_clean(key)))) for key in keys]
+        joined = join_lengths(read_model(source)) if lengths == "joined" else []
+        parts += _list_files(name, keys, joined)
     files = [part.file for part in parts]
     twice = next((file for file in files if files.count(file) > 1), None)
     if twice is not None:
@@ -212,6 +220,16 @@ def list_parts(
             f"the models of the bundle must have different output files, got {twice} twice"
         )
     return parts
+
+
+def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> Iterator[Part]:
+    """Yield the parts of signatures, of which some are joined."""
+    make_unique, known = Names().make_unique, {key: each for each in joined for key in each.keys}
+    for key in keys:
+        each = known.get(key)
+        if each is None or key == each.keys[0]:
+            called = _clean(key if each is None else each.name)
+            yield Part(model, key, _file_of(model, make_unique(called)), joined=each)
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:

@@ -288,7 +288,7 @@ def _convert_bundle(
     """Convert each model of a bundle and write all; return the reports of `--verify` too."""
     _refuse_single(options, "a bundle")
     bundle = job.read_bundle()
-    parts = list_parts(bundle, options.signature, options.target)
+    parts = list_parts(bundle, options.signature, options.target, options.lengths)
     if options.report is not None:
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
