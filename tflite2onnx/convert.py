@@ -51,7 +51,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     forms: Forms = "auto",
     states: StateInputs = "auto",
     caches: Caches = "separate",
-    lengths: Lengths = "each",
+    lengths: Lengths = "auto",
     target: Target = "onnxruntime",
     allow_custom: bool = False,
     static: bool = False,
@@ -111,8 +111,9 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
         caches: caches of a language model, before and after a step: tensors of their own
             (separate); or in the same memory, where attention writes a row (shared).
         lengths: signatures that differ in a length only, as prefill_8 and prefill_32, where several
-            signatures are converted: one file for each (each); or one graph with a dynamic length,
-            if it is proven to be that of each signature at its length (joined).
+            signatures are converted: one file for each (each); one graph with a dynamic length, if
+            it is proven to be that of each signature at its length (joined); or joined in bundles,
+            unless sizes are fixed or a batch is given, and each for a single model (auto).
         target: the runtime for which options that are not given are chosen.
         allow_custom: keep custom operators that cannot be converted as nodes of the domain
             tflite.custom, with their options as attributes, for a runtime that has their kernels.

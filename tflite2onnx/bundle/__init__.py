@@ -23,7 +23,7 @@ from tflite2onnx.errors import (
     PictureError,
 )
 from tflite2onnx.graph import Model
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import TARGETS, ConversionOptions
 from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
@@ -43,6 +43,7 @@ __all__ = [
     "convert_bundle",
     "convert_models",
     "is_bundle",
+    "joins_lengths",
     "keep_possible_names",
     "list_parts",
     "read_bundle",
@@ -53,6 +54,7 @@ _logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 ALL_SIGNATURES = "all"
+_FIRST_OPSET = 13  # of all nodes for dynamic sizes
 
 
 class Part(NamedTuple):
@@ -115,8 +117,8 @@ def convert_bundle(
             of them), or the folder cannot be written to.
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
-    chosen = {name: options.get(name) for name in ("signature", "target", "lengths")}
-    parts = list_parts(bundle, **chosen)
+    joins = joins_lengths(bundle, options)
+    parts = list_parts(bundle, options.get("signature"), options.get("target"), joins=joins)
     results = convert_models(bundle, parts, **options)
     write_models(bundle, parts, results, folder, external_data)
     return results
@@ -133,7 +135,7 @@ def convert_models(
         BundleError: parts cannot be converted (the error names all of them).
     """
     given = ConversionOptions(**{key: each for key, each in options.items() if each is not None})
-    given = replace(given, lengths="each")  # the parts are chosen
+    given = replace(given, lengths="auto")  # the parts are chosen
     results: dict[str, Result] = {}
     problems = []
     models: dict[str, Model] = {}
@@ -142,6 +144,8 @@ def convert_models(
             prepared = part.decoder or part.joined
             if prepared is not None:
                 chosen = replace(given, **prepared.options)
+                if part.joined is not None and given.names == "signature":
+                    chosen = replace(chosen, rename={})
                 origin = bundle.models[part.model]
                 results[part.label] = convert_read_model(prepared.model, origin, chosen)
                 continue
@@ -181,17 +185,28 @@ def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> 
     return replace(options, names="tensor")
 
 
+def joins_lengths(bundle: Bundle, options: Mapping[str, Any]) -> bool:
+    """Return whether signatures that differ in a length only are joined with these options."""
+    chosen = {"lengths": "auto", **{key: each for key, each in options.items() if each}}
+    if chosen["lengths"] != "auto":
+        return bool(chosen["lengths"] == "joined")
+    fixed = chosen.get("static") or TARGETS[chosen.get("target", "onnxruntime")].get("static")
+    is_old = chosen.get("opset", _FIRST_OPSET) < _FIRST_OPSET
+    return any(bundle.models) and not (fixed or is_old or chosen.get("batch"))
+
+
 def list_parts(
     bundle: Bundle,
     signature: str | None = None,
     target: str | None = None,
-    lengths: str | None = None,
+    *,
+    joins: bool = False,
 ) -> list[Part]:
     """Return the parts of a bundle: each signature of a model with several, or its main graph.
 
     `signature` chooses one signature of each model; None and "all" mean all of them. For the target
-    "genai" one model becomes the decoder of onnxruntime-genai. With the `lengths` "joined",
-    signatures that differ in a length only become one part.
+    "genai" one model becomes the decoder of onnxruntime-genai. If `joins` is set, signatures that
+    differ in a length only become one part.
 
     Raises:
         BundleError: two parts would become one file, or there is no decoder.
@@ -211,7 +226,7 @@ def list_parts(
         if name and len(keys) < 2:
             parts.append(Part(name, None, _file_of(name)))
             continue
-        joined = join_lengths(read_model(source)) if lengths == "joined" else []
+        joined = join_lengths(read_model(source)) if joins else []
         parts += _list_files(name, keys, joined)
     files = [part.file for part in parts]
     twice = next((file for file in files if files.count(file) > 1), None)

@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 _KEY = re.compile(r"(.*[^_\d])_*\d+")
 _SIZE = "tokens"  # the name of the dynamic length
-_BEGIN, _LENGTH = 1, 2  # inputs of SLICE
+_LENGTH = 2  # the input of SLICE
 
 # The place of a number in a constant: the operator and the input, by their indices.
 _Place = tuple[int, int]
@@ -99,18 +99,15 @@ def _join(model: Model, name: str, signatures: Sequence[Signature]) -> Joined:
 
 def _compare_ends(a: Graph, first: Signature, b: Graph, other: Signature) -> None:
     """Raise OperatorError unless two signatures name corresponding inputs and outputs equally."""
-    for names, tensors in (
-        ((first.inputs, other.inputs), (a.inputs, b.inputs)),
-        ((first.outputs, other.outputs), (a.outputs, b.outputs)),
-    ):
-        places = [
-            {name: ts.index(t) for name, t in each.items()}
-            for each, ts in zip(names, tensors, strict=True)
-        ]
-        if places[0] != places[1]:
-            raise OperatorError(
-                f"{first.key} and {other.key} must have the same inputs and outputs"
-            )
+    called = []
+    for graph, signature in ((a, first), (b, other)):
+        ends = [*graph.inputs, *graph.outputs]
+        named = (signature.inputs.items(), signature.outputs.items())
+        if any(t not in ends for pairs in named for _, t in pairs):
+            raise OperatorError(f"{signature.key} must name inputs and outputs")
+        called.append([{name: ends.index(t) for name, t in pairs} for pairs in named])
+    if called[0] != called[1]:
+        raise OperatorError(f"{first.key} and {other.key} must have the same inputs and outputs")
 
 
 def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
@@ -178,27 +175,27 @@ def _find_entry(x: Op, y: Op, index: int) -> int:
     """
     s, t = (op.operand(index).values for op in (x, y))
     differing = [] if s.shape != t.shape or s.ndim != 1 else np.flatnonzero(s != t).tolist()
-    if x.is_builtin("RESHAPE") and index == 1:
+    fits = len(differing) == 1
+    if fits and x.is_builtin("RESHAPE") and index == 1:
         fits = min((*s, *t)) > 0
-    elif x.is_builtin("SLICE") and index == _LENGTH and x.operand(_BEGIN).has_data:
-        # Both begin at the same place: this input is compared, too.
-        ends = [
-            op.operand(0).sizes[axis] == begin + length
-            for op, lengths in ((x, s), (y, t))
-            for axis, (begin, length) in enumerate(
-                zip(op.operand(_BEGIN).values.tolist(), lengths.tolist(), strict=True)
-            )
-            if axis in differing
-        ]
-        fits = all(ends)
+    elif fits and x.is_builtin("SLICE") and index == _LENGTH:
+        fits = all(_ends_with_input(op, differing[0]) for op in (x, y))
     else:
         fits = False
-    if len(differing) != 1 or not fits:
+    if not fits:
         raise OperatorError(
             f"{x.operand(index).name} must be the same in all signatures, or differ in one length",
             x.place,
         )
     return int(differing[0])
+
+
+def _ends_with_input(op: Op, axis: int) -> bool:
+    """Return whether a SLICE of constant sizes ends where its input ends along an axis."""
+    x, begin, length = (op.operand(i) for i in range(_LENGTH + 1))
+    if not x.rank == begin.values.size == length.values.size:
+        return False
+    return bool(begin.values.flat[axis] + length.values.flat[axis] == x.shape[axis])
 
 
 def _free_numbers(graph: Graph, free: Mapping[_Place, int]) -> Graph:
