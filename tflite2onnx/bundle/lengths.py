@@ -118,6 +118,8 @@ def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
     """
     if len(a.ops) != len(b.ops) or len(a.inputs) != len(b.inputs) or a.initial or b.initial:
         raise OperatorError("the signatures must have as many operators, and no states")
+    for s, t in zip(a.inputs, b.inputs, strict=True):
+        _compare_types(s, t)
     same: dict[Tensor | None, Tensor | None] = {None: None}
     same |= zip(a.inputs, b.inputs, strict=True)
     found: dict[_Place, int] = {}
@@ -143,12 +145,16 @@ def _compare_operators(x: Op, y: Op) -> None:
     if kinds[0] != kinds[1] or counts[0] != counts[1] or x.graphs:
         raise OperatorError("it must be the same operator in all signatures", x.place)
     for s, t in pairs:
-        if s is None or t is None:
-            continue
-        scaled = (s.quantization, t.quantization)
-        same = scaled[0] is scaled[1] or (scaled[0] is not None and scaled[0].same_as(scaled[1]))
-        if s.dtype is not t.dtype or s.rank != t.rank or not same:
-            raise OperatorError("its operands must have the same types in all signatures", x.place)
+        if s is not None and t is not None:
+            _compare_types(s, t)
+
+
+def _compare_types(s: Tensor, t: Tensor) -> None:
+    """Raise OperatorError unless two tensors have the same types and numbers of axes."""
+    scaled = (s.quantization, t.quantization)
+    same = scaled[0] is scaled[1] or (scaled[0] is not None and scaled[0].same_as(scaled[1]))
+    if s.dtype is not t.dtype or s.rank != t.rank or not same:
+        raise OperatorError(f"{s.name} must have the same type in all signatures")
 
 
 def _list_options(op: Op) -> dict[str, Any]:
