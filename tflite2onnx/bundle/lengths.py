@@ -118,8 +118,8 @@ def _find_differences(a: Graph, b: Graph) -> dict[_Place, int]:
     """
     if len(a.ops) != len(b.ops) or len(a.inputs) != len(b.inputs) or a.initial or b.initial:
         raise OperatorError("the signatures must have as many operators, and no states")
-    for s, t in zip(a.inputs, b.inputs, strict=True):
-        _compare_types(s, t)
+    for ends in zip(a.inputs, b.inputs, strict=True):
+        _compare_types(*ends)
     same: dict[Tensor | None, Tensor | None] = {None: None}
     same |= zip(a.inputs, b.inputs, strict=True)
     found: dict[_Place, int] = {}
