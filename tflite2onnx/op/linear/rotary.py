@@ -24,12 +24,14 @@ class RotaryEmbedding(Operator):
 
     The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; the option
     `positions` is the axis of the positions. The cosines and the sines are [positions, depth / 2].
+    With a fourth input, the position of the only row, they are those of all positions.
     """
 
     codes = ("ROTARY_EMBEDDING",)
     category = Category.ATTRIBUTE
     operands = (
-        "float32 [batch a b depth], float32 [positions half], float32 [positions half] -> float32"
+        "float32 [batch a b depth], float32 [positions half], float32 [positions half],"
+        "int32? [...] -> float32"
     )
     keeps_shape = True
 
@@ -43,25 +45,35 @@ class RotaryEmbedding(Operator):
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
 
     def emit(
-        self, g: Builder, y: View, x: View, cosines: View, sines: View
+        self, g: Builder, y: View, x: View, cosines: View, sines: View, place: View | None = None
     ) -> Value | NeedsReshape:
         positions = int(self.options.positions)
         heads = x.tensor.shape[3 - positions]
         batch, _, _, depth = x.shape
         rows = x.axis(positions) == 1
-        if cosines.sizes[0] == batch == 1:  # heads are rows, as before and behind the node
+        tables, places = [cosines.value, sines.value], g.constant(np.zeros(1, np.int64))
+        if batch == 1 and (place is not None or cosines.sizes[0] == 1):
+            # The heads are rows, as before and behind the node.
             shape: Shape = (1, 1, heads, depth)
             rows = False
             value = x.reshape(shape)
-            tables = [g.Expand(t.value, g.ints([heads, depth // 2])) for t in (cosines, sines)]
+            if place is None:
+                tables = [g.Expand(table, g.ints([heads, depth // 2])) for table in tables]
+            else:
+                wide = g.recast(place.reshape((1, 1)), DType.INT32, DType.INT64)
+                places = g.Expand(wide, g.ints([1, heads]))
         else:
             # The heads are before the positions, or in the last of three axes.
             shape = (batch, x.shape[1], heads * depth) if rows else x.shape
             value = x.reshape(shape)
-            tables = [cosines.value, sines.value]
-        operands = (value, g.constant(np.zeros(1, np.int64)), *tables)
         (rotated,) = g.node_outputs(
-            "RotaryEmbedding", 1, *operands, domain=_DOMAIN, num_heads=heads if rows else None
+            "RotaryEmbedding",
+            1,
+            value,
+            places,
+            *tables,
+            domain=_DOMAIN,
+            num_heads=heads if rows else None,
         )
         return NeedsReshape(g.annotate(rotated, DType.FLOAT32, shape))
 

@@ -9,8 +9,10 @@ contains, if
    values of the token; the updated caches are outputs of the graph;
 2. conditions 2 and 5 of `read_caches` hold.
 
-The mask may say anything. `read_caches` is faster, but needs caches in another order in memory, and
-does not keep what they hold behind the position.
+The mask may say anything. If it shows a token all tokens up to its position, or the last few of
+them, positions are compared in place of it. Cosines and sines of the position are rows of a table
+(see `positions`; the position must be in the cache). `read_caches` is faster, but needs caches in
+another order in memory, and does not keep what they hold behind the position.
 
 ONNX Runtime's product of matrices copies its second operand, unless the first one has a single row,
 and reads its first operand as it is. So caches are first operands, or are multiplied by single
@@ -21,12 +23,24 @@ which models of less than 32 MB stay. Rows of 16 heads are computed at once, so 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.attention.read_caches import CacheAttention, find_attention
+from tflite2onnx.passes.patterns.attention.fuse_attention import strip_reshapes
+from tflite2onnx.passes.patterns.attention.positions import Positions
+from tflite2onnx.passes.patterns.attention.read_caches import (
+    HIDDEN,
+    CacheAttention,
+    find_attention,
+    find_window,
+    stack_rows,
+)
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import Tensor
+from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 _AXES = 4
 _FAR = 1 << 25  # bytes of constants
@@ -42,8 +56,7 @@ def attend_tokens(graph: Graph) -> Graph:
     found = [each for op in graph.ops if (each := find_attention(op, graph, orders))]
     if not found:
         return graph
-    data = sum(t.elements * t.dtype.bits for t in graph.tensors if t.has_data) // 8
-    replaced = {each.product: _replace(each, is_far=data >= _FAR) for each in found}
+    replaced = _Replacer(graph, found).replace_all()
     return eliminate_dead_operators(graph.rewrite(lambda op: replaced.get(op, [op])))
 
 
@@ -60,19 +73,73 @@ def _find_axes(update: Op) -> Order:
     return (0, rest[0], tokens[0], rest[1]) if len(tokens) == 1 else ()
 
 
-def _replace(found: CacheAttention, *, is_far: bool) -> list[Op]:
-    """Return the operators that replace attention."""
-    y, keys, values = found.product.outputs[0], found.keys, found.values
-    heads, tokens, depth = keys.shape
-    rw = Rewriter(found.product)
-    shape = (heads, y.elements // (heads * depth), depth)
-    queries = rw.reshape(found.queries, shape, like=found.queries, name="heads")
-    mask = rw.reshape(found.mask, (1, tokens), like=found.mask, name="row")
-    caches = (cache.update.outputs[0] for cache in (keys, values))
-    attended = rw.op(
-        "TOKEN_ATTENTION", queries, *caches, mask, like=y, name="attended", shape=shape,
-        key_order=keys.order, value_order=values.order, scale=found.factor,
-        is_long=is_far and heads * tokens * depth >= _LONG,
-    )  # fmt: skip
-    rw.reshape(attended, output=y)
-    return rw.ops
+class _Replacer:
+    """Makes the operators that replace attention, masks, and cosines and sines of positions."""
+
+    def __init__(self, graph: Graph, found: list[CacheAttention]) -> None:
+        data = sum(t.elements * t.dtype.bits for t in graph.tensors if t.has_data) // 8
+        self._graph, self._found, self._is_far = graph, found, data >= _FAR
+        lengths = {each.keys.shape[1] for each in found}
+        self._positions = {length: Positions(graph, length) for length in lengths}
+        self._constants: dict[tuple[Shape, bytes], Tensor] = {}
+
+    def replace_all(self) -> dict[Op, list[Op]]:
+        """Return what replaces operators."""
+        replaced = {each.product: self._replace(each) for each in self._found}
+        for op in self._graph.ops:
+            if op.is_builtin("ROTARY_EMBEDDING") and op.operand(1).shape[0] == 1:
+                replaced[op] = [self._rotate(op, self._positions[max(self._positions)])]
+        return replaced
+
+    def _replace(self, found: CacheAttention) -> list[Op]:
+        """Return the operators that replace attention."""
+        y, keys, values = found.product.outputs[0], found.keys, found.values
+        heads, tokens, depth = keys.shape
+        rw = Rewriter(found.product)
+        shape = (heads, y.elements // (heads * depth), depth)
+        queries = rw.reshape(found.queries, shape, like=found.queries, name="heads")
+        mask = self._write_mask(rw, found.mask, tokens)
+        caches = (cache.update.outputs[0] for cache in (keys, values))
+        attended = rw.op(
+            "TOKEN_ATTENTION", queries, *caches, mask, like=y, name="attended", shape=shape,
+            key_order=keys.order, value_order=values.order, scale=found.factor,
+            is_long=self._is_far and heads * tokens * depth >= _LONG,
+        )  # fmt: skip
+        rw.reshape(attended, output=y)
+        return rw.ops
+
+    def _write_mask(self, rw: Rewriter, mask: Tensor, tokens: int) -> Tensor:
+        """Return a mask as a row, which is a comparison of positions if it is causal."""
+        positions = self._positions[tokens]
+        window = positions.analyze(mask, find_window)
+        position = positions.position
+        if window is None or position is None:
+            return rw.reshape(mask, (1, tokens), like=mask, name="row")
+        place = rw.reshape(position, (1,), like=position, name="position")
+        places = self._share(np.arange(tokens, dtype=np.int32)[None], DType.INT32)
+        shown = Tensor(f"{mask.name}/shown", (1, tokens), DType.BOOL)
+        rw.op("LESS_EQUAL", places, place, output=shown)
+        if window < tokens:
+            last = self._share(np.array([-window], np.int32), DType.INT32)
+            first = rw.op("ADD", place, last, like=place, fused_activation_function="NONE")
+            near = Tensor(f"{mask.name}/near", (1, tokens), DType.BOOL)
+            rw.op("GREATER", places, first, output=near)
+            both = Tensor(f"{mask.name}/both", (1, tokens), DType.BOOL)
+            shown = rw.op("LOGICAL_AND", shown, near, output=both)
+        numbers = [self._share(np.full((1, 1), n, np.float32), DType.FLOAT32) for n in (0, HIDDEN)]
+        return rw.op("SELECT_V2", shown, *numbers, like=mask, name="row", shape=(1, tokens))
+
+    def _rotate(self, op: Op, positions: Positions) -> Op:
+        """Return a ROTARY_EMBEDDING that reads its angles from tables of all positions."""
+        tables = []
+        for angle in op.present[1:]:
+            rows = positions.analyze(strip_reshapes(angle, self._graph), stack_rows)
+            if rows is None or rows.dtype != np.float32 or positions.position is None:
+                return op
+            tables.append(self._share(rows, DType.FLOAT32))
+        return replace(op, inputs=(op.operand(0), *tables, positions.position))
+
+    def _share(self, data: Array, dtype: DType) -> Tensor:
+        """Return a constant; equal ones are one."""
+        key, name = (data.shape, data.tobytes()), f"positions/{len(self._constants)}"
+        return self._constants.setdefault(key, Tensor(name, data.shape, dtype, data))

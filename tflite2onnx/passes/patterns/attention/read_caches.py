@@ -48,7 +48,7 @@ _AXES = 4
 _HEADS_FIRST, _TRANSPOSED, _TOKENS_FIRST = (1, 2, 3), (1, 3, 2), (2, 1, 3)
 _DEPTH = 8  # of which the depth is a multiple in GroupQueryAttention; twice that, if it rotates
 _MOST_TOKENS = 1 << 13  # of a cache, all of whose positions are tried
-_HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
+HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
 
 
 class _Cache(NamedTuple):
@@ -107,12 +107,12 @@ class _Replacer:
         length = found.keys.shape[1]
         positions = self._positions.setdefault(length, Positions(self._graph, length))
         for cache in (found.keys, found.values):
-            starts = positions.analyze(cache.update.operand(2), _stack)
+            starts = positions.analyze(cache.update.operand(2), stack_rows)
             expected = np.zeros((length, _AXES))
             expected[:, cache.order[2]] = np.arange(length)
             if starts is None or not np.array_equal(starts, expected):
                 return []
-        window = positions.analyze(found.mask, _find_window)
+        window = positions.analyze(found.mask, find_window)
         position = positions.position
         if window is None or position is None:
             return []
@@ -160,7 +160,7 @@ class _Replacer:
         # Layers reshape the same angles.
         if angle is None:
             return None
-        rows = positions.analyze(strip_reshapes(angle, self._graph), _stack)
+        rows = positions.analyze(strip_reshapes(angle, self._graph), stack_rows)
         if rows is None or rows.dtype != np.float32:
             return None
         # Layers have equal tables, which are stored once.
@@ -169,11 +169,12 @@ class _Replacer:
         return self._tables.setdefault(key, Tensor(name, rows.shape, DType.FLOAT32, rows))
 
 
-def _stack(rows: Iterable[Array]) -> Array:
+def stack_rows(rows: Iterable[Array]) -> Array:
+    """Return the rows of all positions as one array."""
     return np.stack([*rows])
 
 
-def _find_window(masks: Iterable[Array]) -> int | None:
+def find_window(masks: Iterable[Array]) -> int | None:
     """Return how many tokens the masks of all positions show: the last ones up to the position.
 
     Returns the number of all tokens if the masks hide none before the position, and None if they
@@ -184,7 +185,7 @@ def _find_window(masks: Iterable[Array]) -> int | None:
         shown = mask == 0
         count = int(np.count_nonzero(shown))
         last = shown[max(position + 1 - count, 0) : position + 1]
-        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= _HIDDEN)):
+        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= HIDDEN)):
             return None
         counts.append(count)
     window = max(counts)
