@@ -9,10 +9,10 @@ contains, if
    values of the token; the updated caches are outputs of the graph;
 2. conditions 2 and 5 of `read_caches` hold.
 
-The mask may say anything. If it shows a token all tokens up to its position, or the last few of
-them, positions are compared in place of it. Cosines and sines of the position are rows of a table
-(see `positions`; the position must be in the cache). `read_caches` is faster, but needs caches in
-another order in memory, and does not keep what they hold behind the position.
+The mask may say anything. Often it is a row of a table, NaN for positions behind the cache. If it
+shows a token all tokens up to its position, or the last few of them, positions are compared instead,
+and cosines and sines of the position are rows of a table (see `positions`). `read_caches` is faster,
+but needs caches in another order in memory, and does not keep what they hold behind the position.
 
 ONNX Runtime's product of matrices copies its second operand, unless the first one has a single row,
 and reads its first operand as it is. So caches are first operands, or are multiplied by single
@@ -81,14 +81,16 @@ class _Replacer:
         self._graph, self._found, self._is_far = graph, found, data >= _FAR
         lengths = {each.keys.shape[1] for each in found}
         self._positions = {length: Positions(graph, length) for length in lengths}
+        self._beyond = {n: Positions(graph, n + 1, first=n) for n in lengths}
         self._constants: dict[tuple[Shape, bytes], Tensor] = {}
 
     def replace_all(self) -> dict[Op, list[Op]]:
         """Return what replaces operators."""
         replaced = {each.product: self._replace(each) for each in self._found}
+        bounded = [n for n, each in self._positions.items() if each.position is not None]
         for op in self._graph.ops:
-            if op.is_builtin("ROTARY_EMBEDDING") and op.operand(1).shape[0] == 1:
-                replaced[op] = [self._rotate(op, self._positions[max(self._positions)])]
+            if op.is_builtin("ROTARY_EMBEDDING") and op.operand(1).shape[0] == 1 and bounded:
+                replaced[op] = [self._rotate(op, self._positions[max(bounded)])]
         return replaced
 
     def _replace(self, found: CacheAttention) -> list[Op]:
@@ -110,8 +112,9 @@ class _Replacer:
 
     def _write_mask(self, rw: Rewriter, mask: Tensor, tokens: int) -> Tensor:
         """Return a mask as a row, which is a comparison of positions if it is causal."""
-        positions = self._positions[tokens]
-        window = positions.analyze(mask, find_window)
+        positions, beyond = self._positions[tokens], self._beyond[tokens].analyze(mask, stack_rows)
+        is_bounded = beyond is None or bool(np.isnan(beyond).all())
+        window = positions.analyze(mask, find_window) if is_bounded else None
         position = positions.position
         if window is None or position is None:
             return rw.reshape(mask, (1, tokens), like=mask, name="row")
