@@ -10,9 +10,10 @@ contains, if
 2. conditions 2 and 5 of `read_caches` hold.
 
 The mask may say anything. Often it is a row of a table, NaN for positions behind the cache. If it
-shows a token all tokens up to its position, or the last few of them, positions are compared instead,
-and cosines and sines of the position are rows of a table (see `positions`). `read_caches` is faster,
-but needs caches in another order in memory, and does not keep what they hold behind the position.
+shows a token all tokens up to its position, or the last few of them, positions are compared in
+place of it, and angles of the position are rows of a table (see `positions`). `read_caches` is
+faster, but needs caches in another order in memory, and does not keep what they hold behind the
+position.
 
 ONNX Runtime's product of matrices copies its second operand, unless the first one has a single row,
 and reads its first operand as it is. So caches are first operands, or are multiplied by single
