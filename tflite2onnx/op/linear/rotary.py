@@ -131,69 +131,100 @@ class TokenAttention(Operator):
     """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
 
     The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
-    keys and values. The mask is added to the scores of all queries. The options `key_order` and
-    `value_order` are the axes of the caches, of batch, heads, tokens and depth. With `is_long` the
-    caches are read from memory, not from the processor's caches.
+    keys and values. The mask is added to the scores of all queries. With a position in place of a
+    mask, the token sees all tokens up to the position, or the last `window` of them: only these are
+    read. The options `key_order` and `value_order` are the axes of the caches, of batch, heads,
+    tokens and depth. With `is_long` they are read from memory, not from the processor's caches.
     """
 
     codes = ("TOKEN_ATTENTION",)
     category = Category.ATTRIBUTE
     operands = (
-        "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f], float32 [1 tokens]"
-        "-> float32 [heads shares depth]"
+        "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f], float32? [1 tokens],"
+        "int32? [1] -> float32 [heads shares depth]"
     )
 
     def frames(self) -> Sequence[Frame]:
         ranks = ((0, 3), (1, 4), (2, 4), (3, 2), (~0, 3))
-        return [pin_operand(operand, identity(rank)) for operand, rank in ranks]
+        present = [(i, n) for i, n in ranks if i < 0 or self.op.inputs[i] is not None]
+        return [pin_operand(operand, identity(rank)) for operand, rank in present]
 
     def emit(
-        self, g: Builder, y: View, queries: View, keys: View, values: View, mask: View
+        self,
+        g: Builder,
+        y: View,
+        queries: View,
+        keys: View,
+        values: View,
+        mask: View | None = None,
+        position: View | None = None,
     ) -> NeedsReshape:
-        scores = g.Add(self._score(g, queries, keys), mask.value)
-        return NeedsReshape(self._weigh(g, queries.shape, g.Softmax(scores, axis=-1), values))
+        orders = self.options.key_order, self.options.value_order
+        tokens, caches = keys.shape[orders[0][2]], [keys.value, values.value]
+        if position is not None:
+            ends = self._find_ends(g, position)
+            pairs = zip(caches, orders, strict=True)
+            caches = [g.Slice(cache, *ends, g.ints([order[2]])) for cache, order in pairs]
+            tokens = -1
+        scores, shape = self._score(g, queries, caches[0], tokens)
+        weights = g.Softmax(scores if mask is None else g.Add(scores, mask.value), axis=-1)
+        heads, shares, _ = queries.shape
+        single = self.options.is_long and self.options.value_order[1:] != _TOKENS_LAST
+        wanted = (heads, shares, 1, tokens) if single else (heads, shares, tokens)
+        weights = weights if shape == wanted else g.reshape(weights, wanted)
+        return NeedsReshape(self._weigh(g, queries.shape, weights, caches[1], tokens))
 
-    def _score(self, g: Builder, queries: View, keys: View) -> Value:
-        """Return the scores of all queries; the last axis are the tokens."""
+    def _find_ends(self, g: Builder, position: View) -> tuple[Value, Value]:
+        """Return the first token that is seen, and the one behind the last."""
+        end = g.Add(g.recast(position, DType.INT32, DType.INT64), g.ints([1]))
+        window = int(self.options.get("window", 0))
+        start = g.Max(g.Sub(end, g.ints([window])), g.ints([0])) if window else g.ints([0])
+        return start, end
+
+    def _score(
+        self, g: Builder, queries: View, keys: Value, tokens: int
+    ) -> tuple[Value, tuple[int, ...]]:
+        """Return the scores of all queries, and their shape; the last axis are the tokens."""
         heads, shares, depth = queries.shape
         scale, several = float(self.options.scale), self.options.is_long and shares > 1
+        shape = (heads, shares, tokens)
         places = _find_places(self.options.key_order, heads)
         if places == _TOKENS_FIRST and several and heads * shares <= _ROWS:
             spread = (scale * np.eye(heads)[:, None, :, None]).astype(np.float32)
             rows = g.Mul(queries.reshape((heads, shares, 1, depth)), g.constant(spread))
             rows = g.reshape(rows, (heads * shares, heads * depth))
-            matrix = keys.reshape((keys.shape[1], heads * depth))
-            return g.Transpose(_multiply(g, matrix, rows, transB=1), perm=[1, 0])
+            matrix = g.reshape(keys, (tokens, heads * depth))
+            turned = g.Transpose(_multiply(g, matrix, rows, transB=1), perm=[1, 0])
+            return turned, (heads * shares, tokens)
         if places == _TOKENS_FIRST:
-            moved = keys.reshape(keys.shape[1:])
-            return _multiply(g, queries.value, moved, alpha=scale, transB=1, transBatchB=1)
+            moved = g.reshape(keys, (tokens, heads, depth))
+            alike = {"alpha": scale, "transB": 1, "transBatchB": 1}
+            return _multiply(g, queries.value, moved, **alike), shape
         if places == _TOKENS_LAST:
             rows = queries.reshape((heads, shares, 1, depth))
-            return _multiply(g, rows, keys.reshape((heads, 1, *keys.shape[2:])), alpha=scale)
-        matrices = keys.reshape((heads, keys.tensor.elements // (heads * depth), depth))
+            matrices = g.reshape(keys, (heads, 1, depth, tokens))
+            return _multiply(g, rows, matrices, alpha=scale), (heads, shares, 1, tokens)
+        matrices = g.reshape(keys, (heads, tokens, depth))
         if several:
             product = _multiply(g, matrices, queries.value, alpha=scale, transB=1)
-            return g.Transpose(product, perm=[0, 2, 1])
-        return _multiply(g, queries.value, matrices, alpha=scale, transB=1)
+            return g.Transpose(product, perm=[0, 2, 1]), shape
+        return _multiply(g, queries.value, matrices, alpha=scale, transB=1), shape
 
-    def _weigh(self, g: Builder, shape: Shape, weights: Value, values: View) -> Value:
+    def _weigh(self, g: Builder, shape: Shape, weights: Value, values: Value, tokens: int) -> Value:
         """Return the sums of values."""
         heads, shares, depth = shape
-        tokens = values.tensor.elements // (heads * depth)
         places = _find_places(self.options.value_order, heads)
+        is_long = bool(self.options.is_long)
         if places == _TOKENS_LAST:
-            matrices = values.reshape((heads, depth, tokens))
-            weights = g.reshape(weights, (heads, shares, tokens))
-            if self.options.is_long and shares > 1:
+            matrices = g.reshape(values, (heads, depth, tokens))
+            if is_long and shares > 1:
                 return g.Transpose(_multiply(g, matrices, weights, transB=1), perm=[0, 2, 1])
             return _multiply(g, weights, matrices, transB=1)
-        rows = (shares, 1) if self.options.is_long else (shares,)  # products of single rows
-        weights = g.reshape(weights, (heads, *rows, tokens))
-        single = (1,) * (len(rows) - 1)
+        single = (1,) * is_long  # products of single rows
         if places == _TOKENS_FIRST:
-            moved = values.reshape((tokens, heads, *single, depth))
+            moved = g.reshape(values, (tokens, heads, *single, depth))
             return _multiply(g, weights, moved, transBatchB=1)
-        return g.MatMul(weights, values.reshape((heads, *single, tokens, depth)))
+        return g.MatMul(weights, g.reshape(values, (heads, *single, tokens, depth)))
 
 
 def _find_places(order: Sequence[int], heads: int) -> Sequence[int]:

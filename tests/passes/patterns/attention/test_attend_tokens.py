@@ -60,29 +60,46 @@ adj_y={values == "hdt"})
 """
 
 
+def table_lines(window: int) -> str:
+    """Return lines for a mask that is a row of a table: the last tokens up to the position."""
+    shown = [[i - window < j <= i for j in range(TOKENS)] for i in range(TOKENS)]
+    table = [[0.0 if each else -1e9 for each in row] for row in shown]
+    return f"""    row: int32[1,1] = RESHAPE(at, [1, 1])
+    mask: float32[1,{TOKENS}] = GATHER_ND({table}, row)
+"""
+
+
 @pytest.mark.parametrize("keys", LAYOUTS)
 @pytest.mark.parametrize("values", LAYOUTS)
-@pytest.mark.parametrize("is_far", [False, True])
+@pytest.mark.parametrize("is_long", [False, True])
+@pytest.mark.parametrize("window", [None, TOKENS, 2])
 @pytest.mark.parametrize(("heads", "shares"), [(2, 3), (3, 1), (1, 4), (6, 3)])
 def test_results(
-    keys: str, values: str, heads: int, shares: int, *, is_far: bool,
+    keys: str, values: str, heads: int, shares: int, window: int | None, *, is_long: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Caches in memory and in the processor's caches are multiplied in other forms."""
-    if is_far:
-        monkeypatch.setattr(module, "_FAR", 0)
+    """Caches in memory and in the processor's caches are multiplied in other forms.
+
+    Of a cache whose mask is known only the tokens that are seen are read.
+    """
+    if is_long:
         monkeypatch.setattr(module, "_LONG", 0)
+        monkeypatch.setattr(module, "_LONGEST", (0, 0))
     text = write_step(keys, values, heads, shares)
+    if window is not None:
+        text = text.replace(f" mask: float32[1,1,1,{TOKENS}],", "")
+        text = text.replace("    scaled:", f"{table_lines(window)}    scaled:", 1)
     graph = write_graph(attend_tokens(parse_graph(text)))
     assert "TOKEN_ATTENTION" in graph
     assert "BATCH_MATMUL" not in graph
+    assert "GATHER_ND" not in graph
     data = make_model(text)
-    check(data)
+    check(data, ranges={"at": (0, TOKENS - 1)})
     nodes = count_optimized_nodes(convert(data).model)
     assert nodes["FusedMatMul"] + nodes["MatMul"] == 2
     assert "FusedMatMul" in {node.op_type for node in convert(data).model.graph.node}
     # Scores, or the result, are transposed in place of a cache.
-    assert nodes["Transpose"] <= 2 * is_far * (shares > 1)
+    assert nodes["Transpose"] <= 2 * is_long * (shares > 1)
 
 
 @pytest.mark.parametrize(
@@ -135,13 +152,8 @@ def rotate_step(text: str) -> str:
 
 def mask_rows(window: int) -> str:
     """Return a step of `test_read_caches` whose mask is a row of a table."""
-    shown = [[i - window < j <= i for j in range(TOKENS)] for i in range(TOKENS)]
-    table = [[0.0 if each else -1e9 for each in row] for row in shown]
     head, rest = STEP.split("    seen:", 1)
-    rest = rest[rest.index("    added:") :]
-    return f"""{head}    row: int32[1,1] = RESHAPE(at, [1, 1])
-    mask: float32[1,{TOKENS}] = GATHER_ND({table}, row)
-{rest}"""
+    return f"{head}{table_lines(window)}{rest[rest.index('    added:') :]}"
 
 
 @pytest.mark.parametrize("window", [TOKENS, 3])

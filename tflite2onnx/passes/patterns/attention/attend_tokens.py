@@ -34,7 +34,6 @@ from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.patterns.attention.fuse_attention import strip_reshapes
 from tflite2onnx.passes.patterns.attention.positions import Positions
 from tflite2onnx.passes.patterns.attention.read_caches import (
-    HIDDEN,
     CacheAttention,
     find_attention,
     find_window,
@@ -45,7 +44,8 @@ from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
 _AXES = 4
 _FAR = 1 << 25  # bytes of constants
-_LONG = 1 << 15  # elements of a cache
+# Elements of a cache that is read from memory: a copy, and caches of small and large models.
+_LONG, _LONGEST = 1 << 18, (1 << 62, 1 << 15)
 
 
 def attend_tokens(graph: Graph) -> Graph:
@@ -101,37 +101,34 @@ class _Replacer:
         rw = Rewriter(found.product)
         shape = (heads, y.elements // (heads * depth), depth)
         queries = rw.reshape(found.queries, shape, like=found.queries, name="heads")
-        mask = self._write_mask(rw, found.mask, tokens)
         caches = (cache.update.outputs[0] for cache in (keys, values))
+        position, window = self._find_position(found.mask, tokens)
+        place = mask = None
+        if position is None:
+            mask = rw.reshape(found.mask, (1, tokens), like=found.mask, name="row")
+        else:
+            place = rw.reshape(position, (1,), like=position, name="position")
+        elements = heads * tokens * depth
+        is_long = elements >= (_LONG if mask is None else _LONGEST[self._is_far])
         attended = rw.op(
-            "TOKEN_ATTENTION", queries, *caches, mask, like=y, name="attended", shape=shape,
-            key_order=keys.order, value_order=values.order, scale=found.factor,
-            is_long=self._is_far and heads * tokens * depth >= _LONG,
+            "TOKEN_ATTENTION", queries, *caches, mask, place, like=y, name="attended", shape=shape,
+            key_order=keys.order, value_order=values.order, scale=found.factor, window=window,
+            is_long=is_long,
         )  # fmt: skip
         rw.reshape(attended, output=y)
         return rw.ops
 
-    def _write_mask(self, rw: Rewriter, mask: Tensor, tokens: int) -> Tensor:
-        """Return a mask as a row, which is a comparison of positions if it is causal."""
+    def _find_position(self, mask: Tensor, tokens: int) -> tuple[Tensor | None, int]:
+        """Return the position of which a mask shows all tokens up to it, or a window of them.
+
+        Returns no position if the mask says anything else, or anything behind the cache.
+        """
         positions, beyond = self._positions[tokens], self._beyond[tokens].analyze(mask, stack_rows)
         is_bounded = beyond is None or bool(np.isnan(beyond).all())
         window = positions.analyze(mask, find_window) if is_bounded else None
-        position = positions.position
-        if window is None or position is None:
-            return rw.reshape(mask, (1, tokens), like=mask, name="row")
-        place = rw.reshape(position, (1,), like=position, name="position")
-        places = self._share(np.arange(tokens, dtype=np.int32)[None], DType.INT32)
-        shown = Tensor(f"{mask.name}/shown", (1, tokens), DType.BOOL)
-        rw.op("LESS_EQUAL", places, place, output=shown)
-        if window < tokens:
-            last = self._share(np.array([-window], np.int32), DType.INT32)
-            first = rw.op("ADD", place, last, like=place, fused_activation_function="NONE")
-            near = Tensor(f"{mask.name}/near", (1, tokens), DType.BOOL)
-            rw.op("GREATER", places, first, output=near)
-            both = Tensor(f"{mask.name}/both", (1, tokens), DType.BOOL)
-            shown = rw.op("LOGICAL_AND", shown, near, output=both)
-        numbers = [self._share(np.full((1, 1), n, np.float32), DType.FLOAT32) for n in (0, HIDDEN)]
-        return rw.op("SELECT_V2", shown, *numbers, like=mask, name="row", shape=(1, tokens))
+        if window is None:
+            return None, 0
+        return positions.position, window if window < tokens else 0
 
     def _rotate(self, op: Op, positions: Positions) -> Op:
         """Return a ROTARY_EMBEDDING that reads its angles from tables of all positions."""
