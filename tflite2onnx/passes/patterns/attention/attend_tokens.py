@@ -9,14 +9,14 @@ contains, if
    values of the token; the updated caches are outputs of the graph;
 2. conditions 2 and 5 of `read_caches` hold.
 
-The mask may say anything. Often it is a row of a table, NaN for positions behind the cache. If it
-shows a token all tokens up to its position, or the last few of them, positions are compared in
-place of it, and angles of the position are rows of a table (see `positions`). `read_caches` is
-faster, but needs caches in another order in memory, and does not keep what they hold behind the
-position.
+The mask may say anything. Often it is a row of a table, and computed as NaN for positions behind the
+cache. If it shows a token all tokens up to its position, or the last few of them (see `positions`),
+only these are read: attention takes 0.1 of the time at position 20 of 512, 0.45 at 250, 0.9 at 500.
+Angles of the position are rows of a table then. `read_caches` needs fewer nodes, but
+caches in another order in memory, and does not keep what they hold behind the position.
 
 ONNX Runtime's product of matrices copies its second operand, unless the first one has a single row,
-and reads its first operand as it is. So caches are first operands, or are multiplied by single
+and reads its first operand as it is. So long caches are first operands, or are multiplied by single
 rows: 0.6 to 0.75 of the time if they come from memory, 1.1 to 1.3 from the processor's caches, in
 which models of less than 32 MB stay. Rows of 16 heads are computed at once, so the heads of keys
 [tokens, heads, depth] are one matrix; the queries are 0 in the depths of other heads.
