@@ -24,6 +24,7 @@ which models of less than 32 MB stay. Rows of 16 heads are computed at once, so 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import numpy as np
@@ -31,16 +32,16 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.attention.fuse_attention import strip_reshapes
 from tflite2onnx.passes.patterns.attention.positions import Positions
 from tflite2onnx.passes.patterns.attention.read_caches import (
     CacheAttention,
     find_attention,
     find_window,
+    make_table,
     stack_rows,
 )
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Tensor
 
 _AXES = 4
 _FAR = 1 << 25  # bytes of constants
@@ -75,7 +76,7 @@ def _find_axes(update: Op) -> Order:
 
 
 class _Replacer:
-    """Makes the operators that replace attention, masks, and cosines and sines of positions."""
+    """Makes the operators that replace attention and rotations."""
 
     def __init__(self, graph: Graph, found: list[CacheAttention]) -> None:
         data = sum(t.elements * t.dtype.bits for t in graph.tensors if t.has_data) // 8
@@ -83,7 +84,7 @@ class _Replacer:
         lengths = {each.keys.shape[1] for each in found}
         self._positions = {length: Positions(graph, length) for length in lengths}
         self._beyond = {n: Positions(graph, n + 1, first=n) for n in lengths}
-        self._constants: dict[tuple[Shape, bytes], Tensor] = {}
+        self._tables: dict[Hashable, Tensor] = {}
 
     def replace_all(self) -> dict[Op, list[Op]]:
         """Return what replaces operators."""
@@ -132,15 +133,7 @@ class _Replacer:
 
     def _rotate(self, op: Op, positions: Positions) -> Op:
         """Return a ROTARY_EMBEDDING that reads its angles from tables of all positions."""
-        tables = []
-        for angle in op.present[1:]:
-            rows = positions.analyze(strip_reshapes(angle, self._graph), stack_rows)
-            if rows is None or rows.dtype != np.float32 or positions.position is None:
-                return op
-            tables.append(self._share(rows, DType.FLOAT32))
+        tables = [make_table(t, self._graph, positions, self._tables) for t in op.inputs[1:]]
+        if None in tables or positions.position is None:
+            return op
         return replace(op, inputs=(op.operand(0), *tables, positions.position))
-
-    def _share(self, data: Array, dtype: DType) -> Tensor:
-        """Return a constant; equal ones are one."""
-        key, name = (data.shape, data.tobytes()), f"positions/{len(self._constants)}"
-        return self._constants.setdefault(key, Tensor(name, data.shape, dtype, data))

@@ -23,7 +23,7 @@ place: 0.2 of the time at position 300 of 1,024, 0.55 at 1,000.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from itertools import permutations
 from typing import NamedTuple
@@ -41,14 +41,14 @@ from tflite2onnx.passes.patterns.attention.fuse_attention import (
 )
 from tflite2onnx.passes.patterns.attention.positions import Positions
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 _AXES = 4
 # Axes of keys and values in products of matrices, of batch, heads, tokens, depth.
 _HEADS_FIRST, _TRANSPOSED, _TOKENS_FIRST = (1, 2, 3), (1, 3, 2), (2, 1, 3)
 _DEPTH = 8  # of which the depth is a multiple in GroupQueryAttention; twice that, if it rotates
 _MOST_TOKENS = 1 << 13  # of a cache, all of whose positions are tried
-HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
+_HIDDEN = -1e9  # what is added to the scores of tokens that a token does not see, at the most
 
 
 class _Cache(NamedTuple):
@@ -92,7 +92,7 @@ class _Replacer:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._positions: dict[int, Positions] = {}
-        self._tables: dict[tuple[Shape, bytes], Tensor] = {}
+        self._tables: dict[Hashable, Tensor] = {}
 
     def replace_all(self, found: list[CacheAttention]) -> dict[Op, list[Op]]:
         """Return what replaces operators; nothing replaces updates of caches."""
@@ -147,7 +147,9 @@ class _Replacer:
         pair = [find_producer(strip_reshapes(t, graph), graph, "ROTARY_EMBEDDING") for t in tokens]
         if NO_OP in pair or pair[0].operand(0).shape[-1] % (2 * _DEPTH):
             return tokens, []
-        tables, others = ([self._make_table(t, positions) for t in op.inputs[1:]] for op in pair)
+        tables, others = (
+            [make_table(t, graph, positions, self._tables) for t in op.inputs[1:]] for op in pair
+        )
         found = [table for table in tables if table is not None]
         same = len(found) == len(others) and all(
             other is not None and np.array_equal(table.values, other.values)
@@ -155,18 +157,22 @@ class _Replacer:
         )
         return ([op.operand(0) for op in pair], found) if same else (tokens, [])
 
-    def _make_table(self, angle: Tensor | None, positions: Positions) -> Tensor | None:
-        """Return a constant with the rows of cosines or sines of all positions."""
-        # Layers reshape the same angles.
-        if angle is None:
-            return None
-        rows = positions.analyze(strip_reshapes(angle, self._graph), stack_rows)
-        if rows is None or rows.dtype != np.float32:
-            return None
-        # Layers have equal tables, which are stored once.
-        key = rows.shape, rows.tobytes()
-        name = f"{angle.name}/positions"
-        return self._tables.setdefault(key, Tensor(name, rows.shape, DType.FLOAT32, rows))
+
+def make_table(
+    angle: Tensor | None, graph: Graph, positions: Positions, known: dict[Hashable, Tensor]
+) -> Tensor | None:
+    """Return a constant with the rows of cosines or sines of all positions, None if there is none.
+
+    `known` are the tables of other layers: equal tables are one constant.
+    """
+    if angle is None:
+        return None
+    # Layers reshape the same angles.
+    rows = positions.analyze(strip_reshapes(angle, graph), stack_rows)
+    if rows is None or rows.dtype != np.float32:
+        return None
+    key, name = (rows.shape, rows.tobytes()), f"{angle.name}/positions"
+    return known.setdefault(key, Tensor(name, rows.shape, DType.FLOAT32, rows))
 
 
 def stack_rows(rows: Iterable[Array]) -> Array:
@@ -185,7 +191,7 @@ def find_window(masks: Iterable[Array]) -> int | None:
         shown = mask == 0
         count = int(np.count_nonzero(shown))
         last = shown[max(position + 1 - count, 0) : position + 1]
-        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= HIDDEN)):
+        if len(last) != count or not np.all(last) or not np.all(shown | (mask <= _HIDDEN)):
             return None
         counts.append(count)
     window = max(counts)
