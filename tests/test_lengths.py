@@ -7,12 +7,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 from tests.support import Build
 from tests.support.decoder import LENGTH, build_decoder, build_language_model
-from tflite2onnx import convert, convert_bundle
+from tflite2onnx import convert, convert_bundle, verify
 from tflite2onnx.bundle import bundle_of_signatures
 from tflite2onnx.bundle.lengths import join_lengths
 from tflite2onnx.cli import main
@@ -114,6 +115,30 @@ def _read(option: list[str]) -> dict[str, Any]:
     name, *values = option
     value: Any = values[0] if values else True
     return {name.removeprefix("--"): int(value) if value == "12" else value}
+
+
+def test_verification() -> None:
+    """Each signature is compared at its length: a model that is right for one only is wrong."""
+    data = build_decoder(prefills=PREFILLS)
+    result = convert_bundle(bundle_of_signatures(data), "out", lengths="joined")["prefill"]
+    model = result.model
+    assert verify(data, model).ok
+    lengths = [n for n in model.graph.node if n.op_type in ("Slice", "Concat")]
+    assert lengths
+    (positions,) = (i for i in model.graph.input if "pos" in i.name)
+    # The graph computes five tokens as three and two that are 0.
+    names = {each.name for each in model.graph.initializer}
+    bound = "three"
+    assert bound not in names
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([3], np.int32), bound))
+    for node in model.graph.node:
+        for i, name in enumerate(node.input):
+            if name == positions.name:
+                node.input[i] = "positions/least"
+    least = onnx.helper.make_node("Min", [positions.name, bound], ["positions/least"])
+    model.graph.node.insert(0, least)
+    report = verify(data, model)
+    assert not report.ok
 
 
 def test_names() -> None:
