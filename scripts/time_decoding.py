@@ -3,11 +3,11 @@
     tflite2onnx MODEL.tflite -o FOLDER --signature all --caches shared
     python scripts/time_decoding.py MODEL.tflite FOLDER [--position 20]
 
-Both runtimes run blocks of steps in turn; the first steps of a block are left out, since the other
-runtime has filled the processor's caches. ONNX Runtime updates the caches of the model in place.
-`--alternate` takes turns step by step instead. Times are processor time, medians in ms. Memory is
-the largest resident memory of a process that opens the model in one runtime and runs 20 steps, less
-that of a process that only imports the runtime.
+Each runtime has a process of its own, and both run blocks of steps in turn; the first steps of a
+block are left out, since the other runtime has filled the processor's caches. ONNX Runtime updates
+the caches of the model in place. Times are processor time, medians in ms. The ratio is the median
+of several pairs of processes, which differ in where the memory of the weights is. Memory is the
+largest resident memory of a process, less that before it imports the runtime.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-_DECODE = "decode"
-_STEPS, _COLD = 10, 3  # of a block
+_STEPS, _COLD = 13, 3  # of a block
 _TYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 
 
@@ -36,34 +35,62 @@ def main() -> int:
     parser.add_argument("model")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--position", type=int, default=20)
-    parser.add_argument("--blocks", type=int, default=20)
-    parser.add_argument("--alternate", action="store_true")
-    parser.add_argument("--only", help="run 20 steps in a runtime and print its memory")
+    parser.add_argument("--signature", default="decode")
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--pairs", type=int, default=5, help="of processes")
+    parser.add_argument("--only", help="run blocks in a runtime, one for each line of the input")
     chosen = parser.parse_args()
     if chosen.only:
         make = {"LiteRT": LiteRT, "ONNX Runtime": OnnxRuntime}[chosen.only]
-        before = read_peak()
-        step = make(chosen.model, chosen.folder, chosen.position)
-        for _ in range(20):
-            step.time()
-        print(read_peak() - before)
-        return 0
-    steps = [make(chosen.model, chosen.folder, chosen.position) for make in (LiteRT, OnnxRuntime)]
-    count, cold = (1, 0) if chosen.alternate else (_STEPS, _COLD)
-    times: list[list[float]] = [[], []]
-    for _ in range(chosen.blocks * (_STEPS if chosen.alternate else 1)):
-        for i, step in enumerate(steps):
-            times[i] += [step.time() for _ in range(count)][cold:]
-    litert, onnx_runtime = (1e3 * median(known) for known in times)
+        return run_blocks(make, chosen)
+    names = ("LiteRT", "ONNX Runtime")
+    found = [time_pair(names, chosen.blocks) for _ in range(chosen.pairs)]
+    times = [1e3 * median(pair[i][0] for pair in found) for i in range(2)]
+    ratios = sorted(pair[1][0] / pair[0][0] for pair in found)
     print(
-        f"LiteRT {litert:.2f} ms, ONNX Runtime {onnx_runtime:.2f} ms: {onnx_runtime / litert:.2f}"
+        f"LiteRT {times[0]:.2f} ms, ONNX Runtime {times[1]:.2f} ms: {median(ratios):.2f}"
+        f" ({ratios[0]:.2f} to {ratios[-1]:.2f})"
     )
-    own = [sys.executable, __file__, chosen.model, str(chosen.folder), "--only"]
-    memory = [
-        int(subprocess.check_output([*own, name], text=True))  # noqa: S603 - this script
-        for name in ("LiteRT", "ONNX Runtime")
+    memory = [sorted(pair[i][1] for pair in found) for i in range(2)]
+    print(
+        f"memory, MB: LiteRT {median(memory[0])},"
+        f" ONNX Runtime {memory[1][0]} to {memory[1][-1]}, median {median(memory[1])}"
+    )
+    return 0
+
+
+def time_pair(names: Sequence[str], blocks: int) -> list[tuple[float, int]]:
+    """Return the median of the seconds of a step, and the memory in MB, of each runtime."""
+    own = [sys.executable, *sys.argv]
+    children = [
+        subprocess.Popen(  # noqa: S603 - this script
+            [*own, "--only", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for name in names
     ]
-    print(f"memory, MB: LiteRT {memory[0]}, ONNX Runtime {memory[1]}")
+    times: list[list[float]] = [[] for _ in names]
+    for _ in range(blocks):
+        for child, known in zip(children, times, strict=True):
+            assert child.stdin is not None  # noqa: S101 - pipes
+            assert child.stdout is not None  # noqa: S101 - likewise
+            child.stdin.write("block\n")
+            child.stdin.flush()
+            known.extend(map(float, child.stdout.readline().split()))
+    memory = [int(child.communicate()[0]) for child in children]
+    return [(median(known), size) for known, size in zip(times, memory, strict=True)]
+
+
+def run_blocks(make: type[LiteRT | OnnxRuntime], chosen: argparse.Namespace) -> int:
+    """Print the seconds of each step of a block for each line of the input, then the memory."""
+    before = read_peak()
+    step = make(chosen)
+    for _ in sys.stdin:
+        print(*[step.time() for _ in range(_STEPS)][_COLD:], flush=True)
+    print(read_peak() - before)
     return 0
 
 
@@ -76,13 +103,15 @@ def read_peak() -> int:
 class LiteRT:
     """A step in LiteRT's default kernels."""
 
-    def __init__(self, model: str, folder: Path, position: int) -> None:  # noqa: ARG002 - as below
+    def __init__(self, chosen: argparse.Namespace) -> None:
         from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - one of two runtimes
 
-        self._interpreter = Interpreter(model, num_threads=1)
-        self._runner = self._interpreter.get_signature_runner(_DECODE)
+        self._interpreter = Interpreter(chosen.model, num_threads=1)
+        self._runner = self._interpreter.get_signature_runner(chosen.signature)
         details = self._runner.get_input_details().items()
-        self._runner(**{n: fill(n, tuple(d["shape"]), d["dtype"], position) for n, d in details})
+        self._runner(
+            **{n: fill(n, tuple(d["shape"]), d["dtype"], chosen.position) for n, d in details}
+        )
 
     def time(self) -> float:
         """Return the seconds of a step."""
@@ -94,18 +123,18 @@ class LiteRT:
 class OnnxRuntime:
     """A step in ONNX Runtime; outputs that are caches have the memory of their inputs."""
 
-    def __init__(self, model: str, folder: Path, position: int) -> None:  # noqa: ARG002 - as above
+    def __init__(self, chosen: argparse.Namespace) -> None:
         import onnxruntime as ort  # noqa: PLC0415 - one of two runtimes
 
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 3
-        session = ort.InferenceSession(folder / f"{_DECODE}.onnx", options)
+        session = ort.InferenceSession(chosen.folder / f"{chosen.signature}.onnx", options)
         metadata = session.get_modelmeta().custom_metadata_map
-        names = json.loads(metadata["tflite2onnx.signatures"])[_DECODE]
+        names = json.loads(metadata["tflite2onnx.signatures"])[chosen.signature]
         inputs = {name: source for source, name in names["inputs"].items()}
         values = {
             each.name: ort.OrtValue.ortvalue_from_numpy(
-                fill(inputs[each.name], each.shape, _TYPES[each.type], position)
+                fill(inputs[each.name], each.shape, _TYPES[each.type], chosen.position)
             )
             for each in session.get_inputs()
         }

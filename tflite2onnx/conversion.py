@@ -177,6 +177,8 @@ def convert_model(
         ConversionError: the model cannot be converted; the message gives the reason.
     """
     options = options.with_target()
+    if options.lengths == "joined":
+        raise OptionError("lengths must be auto or each for one signature, got joined")
     index, signature = find_signature(model, options.signature)
     options = name_tensors(options, model, index)
     if options.caches == "shared":

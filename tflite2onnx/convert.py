@@ -18,6 +18,7 @@ from tflite2onnx.options import (
     Forms,
     IoLayout,
     IoType,
+    Lengths,
     NameSource,
     QuantizationMode,
     StateInputs,
@@ -50,6 +51,7 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     forms: Forms = "auto",
     states: StateInputs = "auto",
     caches: Caches = "separate",
+    lengths: Lengths = "auto",
     target: Target = "onnxruntime",
     allow_custom: bool = False,
     static: bool = False,
@@ -108,6 +110,10 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
             with an initial value as a constant (required); or as the target needs them (auto).
         caches: caches of a language model, before and after a step: tensors of their own
             (separate); or in the same memory, where attention writes a row (shared).
+        lengths: signatures that differ in a length only, as prefill_8 and prefill_32, where several
+            signatures are converted: one file for each (each); one graph with a dynamic length, if
+            it is proven to be that of each signature at its length (joined); or joined in bundles,
+            unless sizes are fixed or a batch is given, and each for a single model (auto).
         target: the runtime for which options that are not given are chosen.
         allow_custom: keep custom operators that cannot be converted as nodes of the domain
             tflite.custom, with their options as attributes, for a runtime that has their kernels.

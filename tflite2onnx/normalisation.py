@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from tflite2onnx.emit import sites
 from tflite2onnx.errors import FixedSizeError, UnsupportedOperators
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import read_layouts
 from tflite2onnx.layout import Order
 from tflite2onnx.op import operator_for
@@ -20,16 +20,28 @@ from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import (
     FASTEST_PASSES,
+    MODEL_PASSES,
     QUANTIZED_PASSES,
     apply_passes,
+    apply_pattern,
+    list_entry_point_passes,
     list_normalising_passes,
 )
+from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import OpenGraph, check_dynamic_axes, name_dynamic_axes
 from tflite2onnx.passes.flex import explain_untranslated
+from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import Tensor
 
 _AXES = 13  # the first opset whose QuantizeLinear has an axis
+
+
+def open_graph(model: Model, index: int, operator_of: OperatorOf) -> Graph:
+    """Return the graph of an entry point in one piece, with the shapes of all tensors."""
+    whole = apply_passes(MODEL_PASSES, cut_model(model, index, None, None))
+    graph = inline_subgraphs(whole, index)
+    return apply_passes(list_entry_point_passes(whole, index, operator_of), graph)
 
 
 def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf) -> None:
@@ -90,6 +102,8 @@ def _choose_fastest_forms(
         )
 
         fastest = read_caches(fastest, wanted)
+    attend = apply_pattern("DYNAMIC_UPDATE_SLICE", "patterns.attention.attend_tokens")
+    fastest = attend(fastest)
     computed = [{t for op in each.ops for t in op.outputs} for each in (graph, fastest)]
     lost = computed[0] - computed[1]
     return graph if any(tensor in lost for tensor in wanted) else fastest

@@ -36,6 +36,7 @@ ActivationType = Literal["auto", "int8", "uint8"]
 WeightType = Literal["auto", "adaptive", "int8", "uint8", "float"]
 DynamicRange = Literal["quantized", "float"]
 Caches = Literal["separate", "shared"]
+Lengths = Literal["auto", "each", "joined"]
 StateInputs = Literal["auto", "optional", "required"]
 Forms = Literal["auto", "fastest", "canonical"]
 Target = Literal[
@@ -133,6 +134,7 @@ class ConversionOptions:
     forms: Forms = "auto"
     states: StateInputs = "auto"
     caches: Caches = "separate"
+    lengths: Lengths = "auto"
     target: Target = "onnxruntime"
     allow_custom: bool = False
     static: bool = False

@@ -18,7 +18,7 @@ from tests.support.build import Build
 from tests.support.litertlm import Part, compress, message, model_part, pack_litertlm, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.support.build import Subgraph
     from tests.support.tensor import Tensor
@@ -43,13 +43,14 @@ def build_decoder(
     seed: int = 1,
     depth: int = DEPTH,
     normalized: bool = False,
+    prefills: Sequence[int] = (PREFILL,),
 ) -> bytes:
     """Return a decoder of one layer.
 
     `mask` is the type of the mask, "" for none. `tokens_first` chooses caches [batch, tokens,
     heads, depth]; otherwise keys are [batch, heads, tokens, depth], values [batch, heads, depth,
     tokens]. An `extra` input is one that onnxruntime-genai does not know. `depth` is that of a
-    head. The rows before the last product may be `normalized`.
+    head. The rows before the last product may be `normalized`. `prefills` are numbers of tokens.
     """
     m = Build()
     random = np.random.default_rng(seed)
@@ -57,7 +58,8 @@ def build_decoder(
     options = {
         "mask": mask, "tokens_first": tokens_first, "extra": extra, "normalized": normalized,
     }  # fmt: skip
-    graphs = (m, "decode", 1), (m.subgraph("prefill"), f"prefill_{PREFILL}", PREFILL)
+    graphs: list[tuple[Build | Subgraph, str, int]] = [(m, "decode", 1)]
+    graphs += [(m.subgraph("prefill"), f"prefill_{count}", count) for count in prefills]
     for graph, key, count in graphs:
         made = _build_signature(graph, key, count, table, options)
         m.signature(key, made.inputs, made.outputs)

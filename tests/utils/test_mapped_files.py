@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from tflite2onnx.utils import mapped_files
-from tflite2onnx.utils.mapped_files import read_rows, release_memory, write_elements
+from tflite2onnx.utils.mapped_files import (
+    digest_elements,
+    keep_bytes,
+    read_rows,
+    release_memory,
+    write_elements,
+)
 
 
 def resident_bytes() -> int:
@@ -84,3 +90,12 @@ def test_many_small_parts(tmp_path: Path) -> None:
         for start in range(0, size, step):
             write_elements(copy, np.frombuffer(mapped[start + 5000 : start + 9000], np.uint8))
         assert resident_bytes() - before < size / 16
+
+
+def test_many_small_files() -> None:
+    """Temporary files are released one by one, however small: a model may have hundreds."""
+    size, count = 1 << 20, 64
+    before = resident_bytes()
+    kept = [keep_bytes(size, lambda: [np.ones(size, np.uint8)]) for _ in range(count)]
+    assert len({digest_elements(each) for each in kept}) == 1
+    assert resident_bytes() - before < size * count / 8

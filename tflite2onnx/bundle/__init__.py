@@ -6,12 +6,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from tflite2onnx.bundle import genai
+from tflite2onnx.bundle.lengths import Joined, join_lengths
 from tflite2onnx.bundle.prompts import take_prompts
 from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.errors import (
@@ -22,7 +23,7 @@ from tflite2onnx.errors import (
     PictureError,
 )
 from tflite2onnx.graph import Model
-from tflite2onnx.options import ConversionOptions
+from tflite2onnx.options import TARGETS, ConversionOptions
 from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
@@ -42,6 +43,7 @@ __all__ = [
     "convert_bundle",
     "convert_models",
     "is_bundle",
+    "joins_lengths",
     "keep_possible_names",
     "list_parts",
     "read_bundle",
@@ -52,6 +54,7 @@ _logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 ALL_SIGNATURES = "all"
+_FIRST_OPSET = 13  # of all nodes for dynamic sizes
 
 
 class Part(NamedTuple):
@@ -61,13 +64,13 @@ class Part(NamedTuple):
     signature: str | None
     file: str
     decoder: genai.Decoder | None = None  # in the form for onnxruntime-genai
+    joined: Joined | None = None  # several signatures, of which `signature` is the first
 
     @property
     def label(self) -> str:
         """The name of the part in messages."""
-        if self.model and self.signature:
-            return f"{self.model} ({self.signature})"
-        return self.model or self.signature or ""
+        called = self.signature if self.joined is None else self.joined.name
+        return f"{self.model} ({called})" if self.model and called else self.model or called or ""
 
 
 def bundle_of_signatures(source: AnySource) -> Bundle:
@@ -114,7 +117,8 @@ def convert_bundle(
             of them), or the folder cannot be written to.
     """
     bundle = source if isinstance(source, Bundle) else read_bundle(source)
-    parts = list_parts(bundle, options.get("signature"), options.get("target"))
+    joins = joins_lengths(bundle, options)
+    parts = list_parts(bundle, options.get("signature"), options.get("target"), joins=joins)
     results = convert_models(bundle, parts, **options)
     write_models(bundle, parts, results, folder, external_data)
     return results
@@ -131,15 +135,19 @@ def convert_models(
         BundleError: parts cannot be converted (the error names all of them).
     """
     given = ConversionOptions(**{key: each for key, each in options.items() if each is not None})
+    given = replace(given, lengths="auto")  # the parts are chosen
     results: dict[str, Result] = {}
     problems = []
     models: dict[str, Model] = {}
     for part in parts:
         try:
-            if part.decoder is not None:
-                chosen = replace(given, **part.decoder.options)
+            prepared = part.decoder or part.joined
+            if prepared is not None:
+                chosen = replace(given, **prepared.options)
+                if part.joined is not None and given.names == "signature":
+                    chosen = replace(chosen, rename={})
                 origin = bundle.models[part.model]
-                results[part.label] = convert_read_model(part.decoder.model, origin, chosen)
+                results[part.label] = convert_read_model(prepared.model, origin, chosen)
                 continue
             if part.model not in models:
                 models[part.model] = read_model(bundle.models[part.model])
@@ -177,13 +185,28 @@ def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> 
     return replace(options, names="tensor")
 
 
+def joins_lengths(bundle: Bundle, options: Mapping[str, Any]) -> bool:
+    """Return whether signatures that differ in a length only are joined with these options."""
+    chosen = {"lengths": "auto", **{key: each for key, each in options.items() if each}}
+    if chosen["lengths"] != "auto":
+        return bool(chosen["lengths"] == "joined")
+    fixed = chosen.get("static") or TARGETS[chosen.get("target", "onnxruntime")].get("static")
+    is_old = chosen.get("opset", _FIRST_OPSET) < _FIRST_OPSET
+    return any(bundle.models) and not (fixed or is_old or chosen.get("batch"))
+
+
 def list_parts(
-    bundle: Bundle, signature: str | None = None, target: str | None = None
+    bundle: Bundle,
+    signature: str | None = None,
+    target: str | None = None,
+    *,
+    joins: bool = False,
 ) -> list[Part]:
     """Return the parts of a bundle: each signature of a model with several, or its main graph.
 
     `signature` chooses one signature of each model; None and "all" mean all of them. For the target
-    "genai" one model becomes the decoder of onnxruntime-genai.
+    "genai" one model becomes the decoder of onnxruntime-genai. If `joins` is set, signatures that
+    differ in a length only become one part.
 
     Raises:
         BundleError: two parts would become one file, or there is no decoder.
@@ -203,8 +226,8 @@ def list_parts(
         if name and len(keys) < 2:
             parts.append(Part(name, None, _file_of(name)))
             continue
-        make_unique = Names().make_unique
-        parts += [Part(name, key, _file_of(name, make_unique(_clean(key)))) for key in keys]
+        joined = join_lengths(read_model(source)) if joins else []
+        parts += _list_files(name, keys, joined)
     files = [part.file for part in parts]
     twice = next((file for file in files if files.count(file) > 1), None)
     if twice is not None:
@@ -212,6 +235,16 @@ def list_parts(
             f"the models of the bundle must have different output files, got {twice} twice"
         )
     return parts
+
+
+def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> Iterator[Part]:
+    """Yield the parts of signatures, of which some are joined."""
+    make_unique, known = Names().make_unique, {key: each for each in joined for key in each.keys}
+    for key in keys:
+        each = known.get(key)
+        if each is None or key == each.keys[0]:
+            called = _clean(key if each is None else each.name)
+            yield Part(model, key, _file_of(model, make_unique(called)), joined=each)
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:

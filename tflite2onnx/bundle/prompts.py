@@ -9,13 +9,11 @@ from tflite2onnx.normalisation import (
     check_sizes,
     keep_file_sizes,
     normalise,
+    open_graph,
     remember_operators,
 )
 from tflite2onnx.options import ConversionOptions
-from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
 from tflite2onnx.passes.batch.add_tokens import add_tokens
-from tflite2onnx.passes.cut_graph import cut_model
-from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.tensor import Tensor
@@ -37,9 +35,7 @@ def take_prompts(decoder: Decoder) -> Decoder:
     old = model.graphs[index]
     operator_of = remember_operators(options)
     try:
-        whole = apply_passes(MODEL_PASSES, cut_model(model, index, None, None))
-        graph = inline_subgraphs(whole, index)
-        graph = apply_passes(list_entry_point_passes(whole, index, operator_of), graph)
+        graph = open_graph(model, index, operator_of)
         normal, _, _ = normalise(keep_file_sizes(graph, operator_of).graph, options, operator_of)
         ends = _pair(old, normal)
         caches = {ends[each.source]: ends[each.target] for each in decoder.caches}

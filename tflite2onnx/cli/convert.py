@@ -15,6 +15,7 @@ from tflite2onnx.bundle import (
     ALL_SIGNATURES,
     MANIFEST,
     convert_models,
+    joins_lengths,
     keep_possible_names,
     list_parts,
     write_models,
@@ -288,7 +289,8 @@ def _convert_bundle(
     """Convert each model of a bundle and write all; return the reports of `--verify` too."""
     _refuse_single(options, "a bundle")
     bundle = job.read_bundle()
-    parts = list_parts(bundle, options.signature, options.target)
+    joins = joins_lengths(bundle, vars(options))
+    parts = list_parts(bundle, options.signature, options.target, joins=joins)
     if options.report is not None:
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 

@@ -138,6 +138,8 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     folder = options.converted
     statuses, found = set(), []
     parts = list_parts(bundle)
+    if folder is not None and not all((Path(folder) / part.file).exists() for part in parts):
+        parts = list_parts(bundle, joins=True)
     check_pages(options.report, parts)
     for part in parts:
         name, model = part.label, embed_external_weights(bundle.models[part.model])

@@ -88,7 +88,7 @@ MODULE_OF = {
     "linear.attention": "ATTENTION odml.scaled_dot_product_attention",
     "linear.hadamard": "NumericVerify aeq.hadamard_rotation",
     "linear.kv_cache": "odml.update_external_kv_cache odml.update_kv_cache",
-    "linear.rotary": "CACHED_ATTENTION ROTARY_EMBEDDING",
+    "linear.rotary": "CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
     "linear.matmul": "BATCH_MATMUL FULLY_CONNECTED",
     "movement.bitcast": "BITCAST",
     "movement.broadcast": "BROADCAST_ARGS BROADCAST_TO FILL",

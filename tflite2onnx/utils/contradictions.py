@@ -38,6 +38,7 @@ CONVERSION = (
     Rule("quantization", ("symmetric",), ("io_type",), (None, "float", "int8")),
     Rule("quantization", _QOPERATOR, ("float16",), ABSENT),
     Rule("quantization", _QOPERATOR, ("weights",), ("auto", "int8", "uint8")),
+    Rule("lengths", ("joined",), ("static", "batch"), ABSENT),
     Rule("preprocess", GIVEN, ("batch",), ABSENT, "it is for one picture"),
     Rule("postprocess", GIVEN, ("batch",), ABSENT, "it is for one picture"),
 )

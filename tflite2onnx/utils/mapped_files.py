@@ -133,9 +133,14 @@ def release_memory(data: memoryview) -> None:
 
 
 def _mapping(array: Array) -> mmap.mmap | None:
-    """Return the large memory-mapped file in which an array lies, None if it lies in none."""
+    """Return the memory-mapped file in which an array lies, None if its memory is not released.
+
+    The memory of a small model is not worth it, but there may be many temporary files.
+    """
     owner = _find_owner(array)
-    if not isinstance(owner, mmap.mmap) or len(owner) <= _SMALL_FILE:
+    if not isinstance(owner, mmap.mmap):
+        return None
+    if len(owner) <= _SMALL_FILE and not isinstance(owner, _KeptFile):
         return None
     return owner if hasattr(mmap, "MADV_DONTNEED") else None
 

@@ -32,6 +32,7 @@ from tflite2onnx.passes.inline_subgraphs import runs_graphs
 from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
+from tflite2onnx.signatures import find_signature
 from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_ends
 from tflite2onnx.verification.entry_point import (
@@ -112,21 +113,48 @@ def verify(  # noqa: PLR0913 - options
     """
     _check_arguments(SAMPLES if samples is None else samples, seed, tolerance)
     converted = convert(model) if converted is None else converted
-    ends = open_model(converted)
+    opened = open_model(converted)
     model = embed_external_weights(model)
-    both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
-    both.check_same()
-    given = both.open_inputs(inputs or {}, images)
-    count = given.count or SAMPLES if samples is None else samples
-    ways = [False] * tensors + [True] * per_operator
-    arrays, report, kind = both.report_what_shows(seed, count, given, ways)
-    random = f" ({kind.value})" if kind.value else ""
-    names = tuple(given.origin(i) or f"seed {seed + i}{random}" for i in range(count))
-    sizes = None if given.count else _compare_other_sizes(both, ends, seed, kind)
-    report = replace(report, sample_names=names, other_sizes=sizes)
-    if report.ok:
-        return report
-    return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
+    several = _split_signatures(opened, model) if not inputs and not images else [opened]
+
+    def judge(ends: OpenedModel) -> Report:
+        both = _Both(model, converted, ends, tolerance, progress or (lambda *_: None))
+        both.check_same()
+        given = both.open_inputs(inputs or {}, images)
+        count = given.count or SAMPLES if samples is None else samples
+        ways = [False] * tensors + [True] * per_operator
+        arrays, report, kind = both.report_what_shows(seed, count, given, ways)
+        random = f" ({kind.value})" if kind.value else ""
+        names = tuple(given.origin(i) or f"seed {seed + i}{random}" for i in range(count))
+        sizes = None if given.count else _compare_other_sizes(both, ends, seed, kind)
+        report = replace(report, sample_names=names, other_sizes=sizes)
+        if report.ok:
+            return report
+        return replace(report, right_unoptimized=both.is_right_unoptimized(arrays, report))
+
+    reports = [judge(ends) for ends in several]
+    return next((report for report in reports if not report.ok), reports[0])
+
+
+def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
+    """Return the model once for each sub-graph of the file that it computes.
+
+    Several signatures that differ in a length may be one ONNX model (`--lengths joined`).
+    """
+    if len(ends.signatures) <= 1:
+        return [ends]
+    source, known, found = read_model(model), set[int](), []
+    for key, names in ends.signatures.items():
+        index, _ = find_signature(source, key)
+        if index not in known:
+            known.add(index)
+            sizes = [t.shape for t in source.graphs[index].inputs]
+            inputs = [
+                replace(end, tflite_shape=size, onnx_shape=tuple(size[axis] for axis in end.order))
+                for end, size in zip(ends.inputs, sizes, strict=True)
+            ]
+            found.append(ends._replace(signatures={key: names}, inputs=inputs))
+    return found if len(found) > 1 else [ends]
 
 
 def _check_arguments(samples: int, seed: int, tolerance: float | None) -> None:

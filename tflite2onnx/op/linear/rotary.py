@@ -1,4 +1,4 @@
-"""ROTARY_EMBEDDING and CACHED_ATTENTION: what passes recognise in language models."""
+"""ROTARY_EMBEDDING, CACHED_ATTENTION, TOKEN_ATTENTION: what passes recognise in language models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.layout import Axes, Frame, axis_names, pin_operand
+from tflite2onnx.layout import Axes, Frame, axis_names, identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.traits import DynamicShape
+from tflite2onnx.tensor import DType, Shape
 
 # ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
 _DOMAIN = "com.microsoft"
+_ROWS = 16  # as many as a product computes at once
+# Axes of heads, tokens and depth in a cache.
+_HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
 
 
 class RotaryEmbedding(Operator):
@@ -20,12 +24,14 @@ class RotaryEmbedding(Operator):
 
     The rows are [batch, heads, positions, depth] or [batch, positions, heads, depth]; the option
     `positions` is the axis of the positions. The cosines and the sines are [positions, depth / 2].
+    With a fourth input, the position of the only row, they are those of all positions.
     """
 
     codes = ("ROTARY_EMBEDDING",)
     category = Category.ATTRIBUTE
     operands = (
-        "float32 [batch a b depth], float32 [positions half], float32 [positions half] -> float32"
+        "float32 [batch a b depth], float32 [positions half], float32 [positions half],"
+        "int32? [...] -> float32"
     )
     keeps_shape = True
 
@@ -39,19 +45,37 @@ class RotaryEmbedding(Operator):
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
 
     def emit(
-        self, g: Builder, y: View, x: View, cosines: View, sines: View
+        self, g: Builder, y: View, x: View, cosines: View, sines: View, place: View | None = None
     ) -> Value | NeedsReshape:
         positions = int(self.options.positions)
         heads = x.tensor.shape[3 - positions]
         batch, _, _, depth = x.shape
         rows = x.axis(positions) == 1
-        # The heads are before the positions, or in the last of three axes.
-        value = x.reshape((batch, x.shape[1], heads * depth)) if rows else x.value
-        operands = (value, g.constant(np.zeros(1, np.int64)), cosines, sines)
+        tables, places = [cosines.value, sines.value], g.constant(np.zeros(1, np.int64))
+        if batch == 1 and (place is not None or cosines.sizes[0] == 1):
+            # The heads are rows, as before and behind the node.
+            shape: Shape = (1, 1, heads, depth)
+            rows = False
+            value = x.reshape(shape)
+            if place is None:
+                tables = [g.Expand(table, g.ints([heads, depth // 2])) for table in tables]
+            else:
+                wide = g.recast(place.reshape((1, 1)), DType.INT32, DType.INT64)
+                places = g.Expand(wide, g.ints([1, heads]))
+        else:
+            # The heads are before the positions, or in the last of three axes.
+            shape = (batch, x.shape[1], heads * depth) if rows else x.shape
+            value = x.reshape(shape)
         (rotated,) = g.node_outputs(
-            "RotaryEmbedding", 1, *operands, domain=_DOMAIN, num_heads=heads if rows else None
+            "RotaryEmbedding",
+            1,
+            value,
+            places,
+            *tables,
+            domain=_DOMAIN,
+            num_heads=heads if rows else None,
         )
-        return NeedsReshape(rotated)
+        return NeedsReshape(g.annotate(rotated, DType.FLOAT32, shape))
 
 
 class CachedAttention(DynamicShape):
@@ -101,3 +125,115 @@ class CachedAttention(DynamicShape):
             local_window_size=int(self.options.get("window", 0)) or None,
             do_rotary=1 if rotation else None,
         )
+
+
+class TokenAttention(Operator):
+    """TOKEN_ATTENTION: softmax(scale * queries keys + mask) values, of one token.
+
+    The queries are [heads, shares, depth]; `shares` of them read the same head of the caches of
+    keys and values. The mask is added to the scores of all queries. With a position in place of a
+    mask, the token sees all tokens up to the position, or the last `window` of them: only these are
+    read. The options `key_order` and `value_order` are the axes of the caches, of batch, heads,
+    tokens and depth. With `is_long` they are read from memory, not from the processor's caches.
+    """
+
+    codes = ("TOKEN_ATTENTION",)
+    category = Category.ATTRIBUTE
+    operands = (
+        "float32 [heads shares depth], float32 [1 a b c], float32 [1 d e f], float32? [1 tokens],"
+        "int32? [1] -> float32 [heads shares depth]"
+    )
+
+    def frames(self) -> Sequence[Frame]:
+        ranks = ((0, 3), (1, 4), (2, 4), (3, 2), (~0, 3))
+        present = [(i, n) for i, n in ranks if i < 0 or self.op.inputs[i] is not None]
+        return [pin_operand(operand, identity(rank)) for operand, rank in present]
+
+    def emit(
+        self,
+        g: Builder,
+        y: View,
+        queries: View,
+        keys: View,
+        values: View,
+        mask: View | None = None,
+        position: View | None = None,
+    ) -> NeedsReshape:
+        orders = self.options.key_order, self.options.value_order
+        tokens, caches = keys.shape[orders[0][2]], [keys.value, values.value]
+        if position is not None:
+            ends = self._find_ends(g, position)
+            pairs = zip(caches, orders, strict=True)
+            caches = [g.Slice(cache, *ends, g.ints([order[2]])) for cache, order in pairs]
+            tokens = -1
+        scores, shape = self._score(g, queries, caches[0], tokens)
+        weights = g.Softmax(scores if mask is None else g.Add(scores, mask.value), axis=-1)
+        heads, shares, _ = queries.shape
+        single = self.options.is_long and self.options.value_order[1:] != _TOKENS_LAST
+        wanted = (heads, shares, 1, tokens) if single else (heads, shares, tokens)
+        weights = weights if shape == wanted else g.reshape(weights, wanted)
+        return NeedsReshape(self._weigh(g, queries.shape, weights, caches[1], tokens))
+
+    def _find_ends(self, g: Builder, position: View) -> tuple[Value, Value]:
+        """Return the first token that is seen, and the one behind the last."""
+        end = g.Add(g.recast(position, DType.INT32, DType.INT64), g.ints([1]))
+        window = int(self.options.get("window", 0))
+        start = g.Max(g.Sub(end, g.ints([window])), g.ints([0])) if window else g.ints([0])
+        return start, end
+
+    def _score(
+        self, g: Builder, queries: View, keys: Value, tokens: int
+    ) -> tuple[Value, tuple[int, ...]]:
+        """Return the scores of all queries, and their shape; the last axis are the tokens."""
+        heads, shares, depth = queries.shape
+        scale, several = float(self.options.scale), self.options.is_long and shares > 1
+        shape = (heads, shares, tokens)
+        places = _find_places(self.options.key_order, heads)
+        if places == _TOKENS_FIRST and several and heads * shares <= _ROWS:
+            spread = (scale * np.eye(heads)[:, None, :, None]).astype(np.float32)
+            rows = g.Mul(queries.reshape((heads, shares, 1, depth)), g.constant(spread))
+            rows = g.reshape(rows, (heads * shares, heads * depth))
+            matrix = g.reshape(keys, (tokens, heads * depth))
+            turned = g.Transpose(_multiply(g, matrix, rows, transB=1), perm=[1, 0])
+            return turned, (heads * shares, tokens)
+        if places == _TOKENS_FIRST:
+            moved = g.reshape(keys, (tokens, heads, depth))
+            alike = {"alpha": scale, "transB": 1, "transBatchB": 1}
+            return _multiply(g, queries.value, moved, **alike), shape
+        if places == _TOKENS_LAST:
+            rows = queries.reshape((heads, shares, 1, depth))
+            matrices = g.reshape(keys, (heads, 1, depth, tokens))
+            return _multiply(g, rows, matrices, alpha=scale), (heads, shares, 1, tokens)
+        matrices = g.reshape(keys, (heads, tokens, depth))
+        if several:
+            product = _multiply(g, matrices, queries.value, alpha=scale, transB=1)
+            return g.Transpose(product, perm=[0, 2, 1]), shape
+        return _multiply(g, queries.value, matrices, alpha=scale, transB=1), shape
+
+    def _weigh(self, g: Builder, shape: Shape, weights: Value, values: Value, tokens: int) -> Value:
+        """Return the sums of values."""
+        heads, shares, depth = shape
+        places = _find_places(self.options.value_order, heads)
+        is_long = bool(self.options.is_long)
+        if places == _TOKENS_LAST:
+            matrices = g.reshape(values, (heads, depth, tokens))
+            if is_long and shares > 1:
+                return g.Transpose(_multiply(g, matrices, weights, transB=1), perm=[0, 2, 1])
+            return _multiply(g, weights, matrices, transB=1)
+        single = (1,) * is_long  # products of single rows
+        if places == _TOKENS_FIRST:
+            moved = g.reshape(values, (tokens, heads, *single, depth))
+            return _multiply(g, weights, moved, transBatchB=1)
+        return g.MatMul(weights, g.reshape(values, (heads, *single, tokens, depth)))
+
+
+def _find_places(order: Sequence[int], heads: int) -> Sequence[int]:
+    """Return the axes of heads, tokens and depth of a cache; one head is the first axis."""
+    places = tuple(order[1:])
+    return _HEADS_FIRST if heads == 1 and places == _TOKENS_FIRST else places
+
+
+def _multiply(g: Builder, a: Value, b: Value, **attributes: float) -> Value:
+    """Return a product of matrices that may be transposed in memory."""
+    (product,) = g.node_outputs("FusedMatMul", 1, a, b, domain=_DOMAIN, **attributes)
+    return product

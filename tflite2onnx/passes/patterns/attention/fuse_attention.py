@@ -196,4 +196,22 @@ def scale_matrices(matrices: Matrices, graph: Graph) -> Matrices:
         tensor, factor = x, factor * value if op.code == "MUL" else factor / value
 
 
+def strip_reshapes(tensor: Tensor, graph: Graph) -> Tensor:
+    """Return a tensor before RESHAPE, which nothing else reads."""
+    while (op := find_producer(tensor, graph, "RESHAPE")) is not NO_OP:
+        tensor = op.operand(0)
+    return tensor
+
+
+def scale_elements(tensor: Tensor, graph: Graph) -> Matrices:
+    """Return a tensor before RESHAPE and products by numbers, of any axes."""
+    matrices = Matrices(tensor)
+    while True:
+        before = strip_reshapes(matrices.tensor, graph)
+        scaled = scale_matrices(matrices._replace(tensor=before), graph)
+        if scaled.tensor is matrices.tensor:
+            return scaled
+        matrices = scaled
+
+
 RULES = (Rule("attention", "ATTENTION", ("TRANSPOSE", "product", "order#"), _find_attention),)

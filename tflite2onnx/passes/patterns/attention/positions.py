@@ -38,14 +38,14 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
 
 
 class Positions:
-    """The results of a graph for each position in a cache of `length` tokens.
+    """The results of a graph for each position in a cache of `length` tokens, from `first` on.
 
     `position` is the input of the graph that all results depend on; it is set by the first one.
     """
 
-    def __init__(self, graph: Graph, length: int) -> None:
+    def __init__(self, graph: Graph, length: int, *, first: int = 0) -> None:
         self.position: Tensor | None = None
-        self._graph, self._length = graph, length
+        self._graph, self._length, self._first = graph, length, first
         self._known: dict[tuple[Tensor, Callable[..., object]], Any] = {}
 
     def analyze(self, tensor: Tensor, analysis: Callable[[Iterator[Array]], T]) -> T | None:
@@ -74,7 +74,7 @@ class Positions:
         if not ops or source is None:
             raise OperatorError(f"{tensor.name} must depend on a position only")
         steps = [(op, _find_function(op)) for op in ops]
-        for position in range(self._length):
+        for position in range(self._first, self._length):
             known = {source: np.full(source.shape, position, np.int32)}
             for op, function in steps:
                 operands = [known.get(t, t.values) for t in op.present]

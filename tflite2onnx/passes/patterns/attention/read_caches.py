@@ -23,7 +23,7 @@ place: 0.2 of the time at position 300 of 1,024, 0.55 at 1,000.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from itertools import permutations
 from typing import NamedTuple
@@ -34,10 +34,14 @@ from tflite2onnx.graph import NO_OP, Graph, Op, Options
 from tflite2onnx.layout import Order
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import find_order, find_producer, is_float
-from tflite2onnx.passes.patterns.attention.fuse_attention import Matrices, scale_matrices
+from tflite2onnx.passes.patterns.attention.fuse_attention import (
+    Matrices,
+    scale_elements,
+    strip_reshapes,
+)
 from tflite2onnx.passes.patterns.attention.positions import Positions
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 _AXES = 4
 # Axes of keys and values in products of matrices, of batch, heads, tokens, depth.
@@ -59,7 +63,7 @@ class _Cache(NamedTuple):
         return tuple(self.update.operand(0).shape[axis] for axis in self.order[1:])
 
 
-class _Attention(NamedTuple):
+class CacheAttention(NamedTuple):
     """Attention: its operands, and the operator that computes its result."""
 
     queries: Tensor
@@ -74,7 +78,7 @@ def read_caches(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     """Return the graph with CACHED_ATTENTION; `wanted` has the orders of the caches."""
     if "DYNAMIC_UPDATE_SLICE" not in graph.codes or not wanted:
         return graph
-    found = [a for op in graph.ops if (a := _find_attention(op, graph, wanted))]
+    found = [a for op in graph.ops if (a := find_attention(op, graph, wanted))]
     replaced = _Replacer(graph).replace_all(found)
     if not replaced:
         return graph
@@ -88,9 +92,9 @@ class _Replacer:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._positions: dict[int, Positions] = {}
-        self._tables: dict[tuple[Shape, bytes], Tensor] = {}
+        self._tables: dict[Hashable, Tensor] = {}
 
-    def replace_all(self, found: list[_Attention]) -> dict[Op, list[Op]]:
+    def replace_all(self, found: list[CacheAttention]) -> dict[Op, list[Op]]:
         """Return what replaces operators; nothing replaces updates of caches."""
         result: dict[Op, list[Op]] = {}
         for each in found:
@@ -98,17 +102,17 @@ class _Replacer:
                 result |= {each.keys.update: [], each.values.update: [], each.product: ops}
         return result
 
-    def _replace(self, found: _Attention) -> list[Op]:
+    def _replace(self, found: CacheAttention) -> list[Op]:
         """Return the operators that replace attention; none unless conditions 3 and 4 hold."""
         length = found.keys.shape[1]
         positions = self._positions.setdefault(length, Positions(self._graph, length))
         for cache in (found.keys, found.values):
-            starts = positions.analyze(cache.update.operand(2), _stack)
+            starts = positions.analyze(cache.update.operand(2), stack_rows)
             expected = np.zeros((length, _AXES))
             expected[:, cache.order[2]] = np.arange(length)
             if starts is None or not np.array_equal(starts, expected):
                 return []
-        window = positions.analyze(found.mask, _find_window)
+        window = positions.analyze(found.mask, find_window)
         position = positions.position
         if window is None or position is None:
             return []
@@ -140,10 +144,12 @@ class _Replacer:
         Returns them as they are, and no tables, unless both are rotated by angles of the position.
         """
         graph = self._graph
-        pair = [find_producer(_strip(t, graph), graph, "ROTARY_EMBEDDING") for t in tokens]
+        pair = [find_producer(strip_reshapes(t, graph), graph, "ROTARY_EMBEDDING") for t in tokens]
         if NO_OP in pair or pair[0].operand(0).shape[-1] % (2 * _DEPTH):
             return tokens, []
-        tables, others = ([self._make_table(t, positions) for t in op.inputs[1:]] for op in pair)
+        tables, others = (
+            [make_table(t, graph, positions, self._tables) for t in op.inputs[1:]] for op in pair
+        )
         found = [table for table in tables if table is not None]
         same = len(found) == len(others) and all(
             other is not None and np.array_equal(table.values, other.values)
@@ -151,23 +157,30 @@ class _Replacer:
         )
         return ([op.operand(0) for op in pair], found) if same else (tokens, [])
 
-    def _make_table(self, angle: Tensor | None, positions: Positions) -> Tensor | None:
-        """Return a constant with the rows of cosines or sines of all positions."""
-        # Layers reshape the same angles.
-        rows = None if angle is None else positions.analyze(_strip(angle, self._graph), _stack)
-        if angle is None or rows is None or rows.dtype != np.float32:
-            return None
-        # Layers have equal tables, which are stored once.
-        key = rows.shape, rows.tobytes()
-        name = f"{angle.name}/positions"
-        return self._tables.setdefault(key, Tensor(name, rows.shape, DType.FLOAT32, rows))
+
+def make_table(
+    angle: Tensor | None, graph: Graph, positions: Positions, known: dict[Hashable, Tensor]
+) -> Tensor | None:
+    """Return a constant with the rows of cosines or sines of all positions, None if there is none.
+
+    `known` are the tables of other layers: equal tables are one constant.
+    """
+    if angle is None:
+        return None
+    # Layers reshape the same angles.
+    rows = positions.analyze(strip_reshapes(angle, graph), stack_rows)
+    if rows is None or rows.dtype != np.float32:
+        return None
+    key, name = (rows.shape, rows.tobytes()), f"{angle.name}/positions"
+    return known.setdefault(key, Tensor(name, rows.shape, DType.FLOAT32, rows))
 
 
-def _stack(rows: Iterable[Array]) -> Array:
+def stack_rows(rows: Iterable[Array]) -> Array:
+    """Return the rows of all positions as one array."""
     return np.stack([*rows])
 
 
-def _find_window(masks: Iterable[Array]) -> int | None:
+def find_window(masks: Iterable[Array]) -> int | None:
     """Return how many tokens the masks of all positions show: the last ones up to the position.
 
     Returns the number of all tokens if the masks hide none before the position, and None if they
@@ -186,7 +199,7 @@ def _find_window(masks: Iterable[Array]) -> int | None:
     return window if counts == expected else None
 
 
-def _find_attention(op: Op, graph: Graph, wanted: Mapping[Tensor, Order]) -> _Attention | None:
+def find_attention(op: Op, graph: Graph, wanted: Mapping[Tensor, Order]) -> CacheAttention | None:
     """Return the attention that an operator ends, None unless conditions 1, 2 and 5 hold."""
     find_cache = partial(_find_cache, graph=graph, wanted=wanted)
     if op.is_builtin("ATTENTION") and op.options.get("scale", 0) > 0 and len(op.present) == _AXES:
@@ -196,17 +209,17 @@ def _find_attention(op: Op, graph: Graph, wanted: Mapping[Tensor, Order]) -> _At
         return _join(operands, keys, values, mask, op, graph)
     if not op.is_builtin("BATCH_MATMUL") or op.options.adj_x:
         return None
-    softmax = find_producer(_strip(op.operand(0), graph), graph, "SOFTMAX")
-    addition = find_producer(_strip(softmax.operand(0), graph), graph, "ADD")
+    softmax = find_producer(strip_reshapes(op.operand(0), graph), graph, "SOFTMAX")
+    addition = find_producer(strip_reshapes(softmax.operand(0), graph), graph, "ADD")
     if addition.activation != "NONE" or softmax.options.get("beta", 1) != 1:
         return None
     values = find_cache(op.operand(1), _TRANSPOSED if op.options.adj_y else _HEADS_FIRST)
     for scores, mask in list(permutations(addition.present, 2)):
-        product = find_producer(_strip(scores, graph), graph, "BATCH_MATMUL")
+        product = find_producer(strip_reshapes(scores, graph), graph, "BATCH_MATMUL")
         if product is not NO_OP and not product.options.adj_x:
             axes = _HEADS_FIRST if product.options.adj_y else _TRANSPOSED
             keys = find_cache(product.operand(1), axes)
-            queries = _scale_token(product.operand(0), graph)
+            queries = scale_elements(product.operand(0), graph)
             if found := _join(queries, keys, values, mask, op, graph):
                 return found
     return None
@@ -219,7 +232,7 @@ def _join(
     mask: Tensor,
     last: Op,
     graph: Graph,
-) -> _Attention | None:
+) -> CacheAttention | None:
     """Return attention, None if its operands do not fit together."""
     if keys is None or values is None or keys.shape != values.shape:
         return None
@@ -229,25 +242,7 @@ def _join(
     fits = size % (heads * depth) == depth % _DEPTH == 0 and last.outputs[0].elements == size
     if shown is None or not fits or queries.factor <= 0:
         return None
-    return _Attention(queries.tensor, queries.factor, keys, values, shown, last)
-
-
-def _strip(tensor: Tensor, graph: Graph) -> Tensor:
-    """Return a tensor before RESHAPE, which nothing else reads."""
-    while (op := find_producer(tensor, graph, "RESHAPE")) is not NO_OP:
-        tensor = op.operand(0)
-    return tensor
-
-
-def _scale_token(tensor: Tensor, graph: Graph) -> Matrices:
-    """Return queries of one token before RESHAPE and products by numbers."""
-    matrices = Matrices(tensor)
-    while True:
-        before = _strip(matrices.tensor, graph)
-        scaled = scale_matrices(matrices._replace(tensor=before), graph)
-        if scaled.tensor is matrices.tensor:
-            return scaled
-        matrices = scaled
+    return CacheAttention(queries.tensor, queries.factor, keys, values, shown, last)
 
 
 def _find_mask(tensor: Tensor, length: int, graph: Graph) -> Tensor | None:
