@@ -128,13 +128,14 @@ def test_columns_are_rows_from_the_first_convolution_to_the_last() -> None:
     m = Build()
     x = m.input([1, 48, 1, 16])
     chosen = options((1, 1), "SAME")
-    pooled = {"filter_height": 2, "filter_width": 1, "stride_h": 2, "stride_w": 1}
+    pooled: dict[str, Any] = {"filter_height": 2, "filter_width": 1, "stride_h": 2, "stride_w": 1}
+    pooled["padding"] = "VALID"
     y = x
     for size in (48, 24):
         w, b = m.constant(random(16, 5, 1, 16)), m.constant(random(16))
         (y,) = m.op("CONV_2D", [y, w, b], [[1, size, 1, 16]], **chosen)
         (y,) = m.op("SQUARED_DIFFERENCE", [y, y], [[1, size, 1, 16]])
-        (y,) = m.op("MAX_POOL_2D", [y], [[1, size // 2, 1, 16]], padding="VALID", **pooled)
+        (y,) = m.op("MAX_POOL_2D", [y], [[1, size // 2, 1, 16]], **pooled)
     m.output(y)
     result: Any = check(m.bytes())
     nodes = result.model.graph.node
