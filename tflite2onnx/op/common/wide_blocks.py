@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Body, Builder, every_node
+from tflite2onnx.builder.builder import Body, Builder, bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.solver.convolution_times import FACTORS, list_terms
 from tflite2onnx.tensor import DType, Shape
@@ -161,7 +161,9 @@ def _join_channels(
         elif node.op_type in _BY_CHANNEL and _has_equal_channels(g, node, images):
             channels.join(images)
         else:
-            fixed.update(node.outputs, *(inner.present for inner in every_node([node])))
+            fixed.update(node.outputs, node.present)
+            if bodies_of(node):
+                fixed.update(*(inner.present for inner in every_node([node])))
     made = {value for node in nodes for value in node.outputs}
     return channels, {channels.find(v) for v in fixed | (g.types.keys() - made)}
 
