@@ -204,12 +204,8 @@ def test_others_stay(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"forms": "canonical"}, {"weights": "int8"}, {"target": "tvm"}]
+    "options",
+    [{"forms": "canonical"}, {"weights": "int8"}, {"target": "tvm"}, {"float16": True}],
 )
 def test_only_if_the_processor_may_decide(options: dict[str, Any]) -> None:
     assert not count_ifs(convert(groups(32, 8), **options).model)
-
-
-def test_float16() -> None:
-    """The numbers are float16 with both branches, of which the condition chooses the second."""
-    check(groups(24, 8), float16=True, tolerance=1e-2, random_layouts=())

@@ -101,7 +101,7 @@ def widen_blocks(
     g: Builder, nodes: tuple[Node, ...], ends: Sequence[Value]
 ) -> tuple[tuple[Node, ...], frozenset[Value]]:
     """Return the nodes of the main graph, and the values whose channels the processor decides."""
-    if g.canonical or g.plan.weights != "adaptive":
+    if g.canonical or not g.plan.finds_processor:
         return nodes, frozenset()
     convolutions = {each.node.outputs: each for each in _find_convolutions(g, nodes)}
     counts = {n for each in convolutions.values() for n in each.counts.values()}
