@@ -76,11 +76,8 @@ class _Convolution(NamedTuple):
     @property
     def paired(self) -> dict[Value, int]:
         """The same with an even number of groups; {} if two groups are no whole blocks."""
-        if (
-            self.groups == 1
-            or self.filters[1] not in _GROUPS
-            or self.filters[0] // self.groups % _HALF
-        ):
+        whole = self.filters[1] in _GROUPS and self.filters[0] // self.groups % _HALF == 0
+        if self.groups == 1 or not whole:
             return {}
         more = self.groups % 2
         return {value: n + more * n // self.groups for value, n in self.counts.items()}
@@ -91,10 +88,10 @@ class _Convolution(NamedTuple):
         filters = (1 if depthwise else read, *self.filters[2:])
         outputs, factors = self.filters[0], FACTORS[_BLOCK]
         kernel, terms = list_terms(_BLOCK, filters, outputs, self.pixels, depthwise=depthwise)
-        moved = 2 * _FLOAT * read * self.pixels[0] if kernel == "direct" else 0
-        return factors[kernel].estimate(terms) + bool(moved) * factors["reorder"].estimate_move(
-            moved
-        )
+        time = factors[kernel].estimate(terms)
+        if kernel == "direct":
+            time += factors["reorder"].estimate_move(2 * _FLOAT * read * self.pixels[0])
+        return time
 
 
 def widen_blocks(
@@ -104,8 +101,7 @@ def widen_blocks(
     if g.canonical or not g.plan.finds_processor:
         return nodes, frozenset()
     convolutions = {each.node.outputs: each for each in _find_convolutions(g, nodes)}
-    counts = {n for each in convolutions.values() for n in each.counts.values()}
-    if _HALF not in counts and not any(each.paired for each in convolutions.values()):
+    if not any(_HALF in each.counts.values() or each.paired for each in convolutions.values()):
         return nodes, frozenset()
     channels, fixed = _join_channels(g, nodes, convolutions, ends)
     pairs, wider = _choose_pairs(convolutions.values(), channels, fixed)
