@@ -1,10 +1,10 @@
-"""The factors of the time of convolutions in ONNX Runtime, for `cost.py` of the passes.
+"""The factors of the time of convolutions in ONNX Runtime, for `solver/convolution_times.py`.
 
 Random chains of convolutions run on one thread, and ONNX Runtime profiles their nodes. For each
-kernel, three factors that are not negative are fitted to the times of its nodes, so that the sum of
-the squared relative errors is least::
+kernel, factors that are not negative are fitted to the times of its nodes, so that the sum of the
+squared relative errors is least::
 
-    python scripts/fit_convolutions.py 60
+    python scripts/fit_convolutions.py 120
 
 The number is that of the chains. `--block` is by default that of this processor.
 """
@@ -20,85 +20,129 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from inference import make_feeds
-from onnx import TensorProto, helper, numpy_helper
+from inference import make_feeds, open_session
+from onnx import TensorProto, helper, load_model, numpy_helper
 
-from tflite2onnx.passes.patterns.convolutions.cost import Factors, find_kernel
+from tflite2onnx.solver.convolution_times import Factors, Terms, list_terms
 from tflite2onnx.utils.processor import instruction_sets
 from tflite2onnx.verification.latency import NodeTime, profile_nodes
 from tflite2onnx.verification.runtimes import session_of
 
 SIZES = (7, 14, 28, 56, 112)
 CHANNELS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+MANY = (192, 256, 384, 512, 960)  # channels between 1x1 filters for images of a small size
+SMALL, MOST_IN_SMALL = 14, 256
 LARGE, MOST = 56, 64  # images of this size have at most so many channels
-CHAINS = 60  # enough for the median error of a kernel to be below 10 %
+TOGETHER = 2  # chains in a model: more of them need more than the caches of a small network
+FIRST = (1, 3, 4, 8, 12)  # channels of the first image
+WINDOWS = ((3, 3), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2), (7, 7))
+DEPTHWISE = ((3, 3), (3, 3), (5, 5), (1, 1))
+ACTIVATIONS = ("", "Relu", "Clip")
+MOVES = {"ReorderOutput": "reorder", "DepthToSpace": "pixels"}
+CHAINS = 120  # enough for the median error of a kernel to be below 10 %
 LEAST = 0.5  # microseconds: the resolution of the profile
 
 
-def build_chain(generator: np.random.Generator) -> bytes:
-    """Return a model of seven convolutions: first, 1x1, depthwise, 1x1, 3x3, depthwise, 1x1."""
-    size = int(generator.choice(SIZES))
-    counts = [int(n) for n in generator.choice(CHANNELS, 5)]
-    a, b, c, d, e = (min(n, MOST) if size >= LARGE else n for n in counts)
-    stride, window = int(generator.choice((1, 2))), int(generator.choice((3, 5)))
-    layers = [(3, a, 3, 1, 1), (a, b, 1, 1, 1), (b, b, 3, stride, b), (b, c, 1, 1, 1)]
-    layers += [(c, d, 3, 1, 1), (d, d, window, 1, d), (d, e, 1, 1, 1)]
-    nodes, constants, x = [], [], "x"
-    for i, (inputs, outputs, k, step, groups) in enumerate(layers):
-        filters = generator.standard_normal((outputs, inputs // groups, k, k)).astype(np.float32)
-        constants.append(numpy_helper.from_array(filters, f"w{i}"))
-        constants.append(numpy_helper.from_array(np.ones(outputs, np.float32), f"b{i}"))
-        words: dict[str, Any] = {"strides": [step] * 2, "pads": [k // 2] * 4, "group": groups}
-        nodes.append(helper.make_node("Conv", [x, f"w{i}", f"b{i}"], [f"y{i}"], **words))
-        x = f"y{i}"
-    ends = ("x", [1, 3, size, size]), (x, None)
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, each) for name, each in ends]
-    graph = helper.make_graph(nodes, "chain", infos[:1], infos[1:], constants)
+def build_model(generator: np.random.Generator) -> bytes:
+    """Return a model of chains, so that filters are read from as far as in a whole network."""
+    chains = [build_chain(generator, f"{i}/") for i in range(TOGETHER)]
+    nodes, constants, inputs, outputs = ([x for each in chains for x in each[k]] for k in range(4))
+    graph = helper.make_graph(nodes, "chains", inputs, outputs, constants)
     opset = helper.make_opsetid("", 17)
     return helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
 
 
-def describe_node(node: NodeTime, block: int) -> tuple[str, int, int] | None:
-    """Return the kernel, the multiplications and the bytes of a node, None for other nodes."""
-    if node.kind not in {"Conv", "ReorderOutput"} or not (node.inputs and node.outputs):
+def build_chain(generator: np.random.Generator, name: str) -> tuple[list[Any], ...]:
+    """Return seven convolutions: first, 1x1, depthwise, 1x1, window, depthwise, 1x1.
+
+    The channels of the last image become pixels. The lists are nodes, constants, inputs, outputs.
+    """
+    size = int(generator.choice(SIZES))
+    counts = [int(n) for n in generator.choice(CHANNELS, 5)]
+    a, b, c, d, e = (min(n, MOST if size >= LARGE else MOST_IN_SMALL) for n in counts)
+    if size <= SMALL:
+        b, c = (int(n) for n in generator.choice(MANY, 2))
+    read, stride = int(generator.choice(FIRST)), int(generator.choice((1, 2)))
+    first, middle = (tuple(map(int, generator.choice(WINDOWS))) for _ in range(2))
+    two = [tuple(map(int, generator.choice(DEPTHWISE))) for _ in range(2)]
+    layers: list[tuple[int, int, tuple[int, ...], int, int]] = [
+        *((read, a, first, 1, 1), (a, b, (1, 1), 1, 1), (b, b, two[0], stride, b)),
+        *((b, c, (1, 1), 1, 1), (c, d, middle, 1, 1), (d, d, two[1], 1, d), (d, e, (1, 1), 1, 1)),
+    ]
+    nodes, x = [], f"{name}x"
+    constants = [numpy_helper.from_array(np.float32(n), f"{name}limit{n}") for n in (0, 6)]
+    for i, (inputs, outputs, window, step, groups) in enumerate(layers):
+        own = f"{name}{i}"
+        filters = generator.standard_normal((outputs, inputs // groups, *window)).astype(np.float32)
+        constants.append(numpy_helper.from_array(filters, f"{own}w"))
+        constants.append(numpy_helper.from_array(np.ones(outputs, np.float32), f"{own}b"))
+        pads = [(n - 1) // 2 for n in window] + [n // 2 for n in window]
+        words: dict[str, Any] = {"strides": [step] * 2, "pads": pads, "group": groups, "name": own}
+        activation = str(generator.choice(ACTIVATIONS))
+        result = f"{own}z" if activation else f"{own}y"
+        nodes.append(helper.make_node("Conv", [x, f"{own}w", f"{own}b"], [result], **words))
+        if activation:
+            limits = [f"{name}limit0", f"{name}limit6"] if activation == "Clip" else []
+            nodes.append(helper.make_node(activation, [result, *limits], [f"{own}y"]))
+        x = f"{own}y"
+    nodes.append(helper.make_node("DepthToSpace", [x], [f"{name}z"], blocksize=2))
+    ends = (f"{name}x", [1, read, size, size]), (f"{name}z", None)
+    infos = [helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each, shape in ends]
+    return nodes, constants, infos[:1], infos[1:]
+
+
+def describe_node(node: NodeTime, block: int) -> tuple[str, Terms] | None:
+    """Return the kernel and the terms of convolutions in blocks and of moves behind them."""
+    if node.kind not in {"Conv", *MOVES} or not (node.inputs and node.outputs):
         return None
-    size = 4 * (prod(node.inputs[0]) + prod(node.outputs[0]))
-    if node.kind == "ReorderOutput":
-        return "reorder", 0, size
+    made = 4 * prod(node.outputs[0])
+    if node.kind in MOVES:
+        return MOVES[node.kind], Terms(0, 0, 4 * prod(node.inputs[0]) + made)
     if node.inputs[1][0] % block:
         return None
-    outputs, inputs, *window = node.inputs[1]
-    depthwise = inputs == 1 < outputs
-    products = prod(node.inputs[1]) * prod(node.outputs[0][2:])
-    return find_kernel(block, inputs, tuple(window), depthwise=depthwise), products, size
+    outputs, *filters = node.inputs[1]
+    depthwise = filters[0] == 1 < outputs
+    pixels = prod(node.inputs[0][2:]), prod(node.outputs[0][2:])
+    kernel, terms = list_terms(block, tuple(filters), outputs, pixels, depthwise=depthwise)
+    return kernel, terms._replace(activated=made if node.activation not in {"", "Relu"} else 0)
 
 
-def profile_chains(count: int, block: int) -> Iterator[tuple[str, tuple[float, float, float]]]:
-    """Yield the kernel of each node, with its multiplications, bytes and microseconds."""
+def profile_model(model: bytes | Path) -> list[NodeTime]:
+    """Run an ONNX model on one thread, and return its nodes, each with its activation."""
+    with TemporaryDirectory() as directory:
+        optimized = Path(directory) / "optimized.onnx"
+        open_session(model, 1, optimized)
+        activations = {
+            node.name: attribute.s.decode()
+            for node in load_model(optimized, load_external_data=False).graph.node
+            for attribute in node.attribute
+            if attribute.name == "activation"
+        }
+        source = str(model) if isinstance(model, Path) else model
+        session = session_of(source, threads=1, profile=str(Path(directory) / "profile"))
+        return profile_nodes(session, make_feeds(session), activations)
+
+
+def profile_chains(count: int, block: int) -> Iterator[tuple[str, Terms, float]]:
+    """Yield the kernel of each node, its terms, and its microseconds."""
     generator = np.random.default_rng(1)
-    for _ in range(count):
-        with TemporaryDirectory() as directory:
-            profile = str(Path(directory) / "profile")
-            session = session_of(build_chain(generator), threads=1, profile=profile)
-            for node in profile_nodes(session, make_feeds(session)):
-                if (described := describe_node(node, block)) is not None:
-                    kernel, products, size = described
-                    yield kernel, (products, size, 1e6 * node.seconds)
+    for _ in range(-(-count // TOGETHER)):
+        for node in profile_model(build_model(generator)):
+            if (described := describe_node(node, block)) is not None:
+                yield *described, max(1e6 * node.seconds, LEAST)
 
 
-def fit_factors(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return three factors that are not negative, and the relative errors."""
-    times = np.maximum(rows[:, 2], LEAST)
-    terms = np.stack([np.ones(len(rows)), 1e-6 * rows[:, 0], 1e-6 * rows[:, 1]], 1)
-    used = [i for i in range(3) if np.any(terms[:, i])]
+def fit_factors(terms: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Return factors of terms that are not negative, 0 for terms that are always 0."""
+    used = [i for i in range(terms.shape[1]) if np.any(terms[:, i])]
     while True:
-        found = np.linalg.lstsq(terms[:, used] / times[:, None], np.ones(len(rows)), rcond=None)[0]
+        found = np.linalg.lstsq(terms[:, used] / times[:, None], np.ones(len(times)), rcond=None)[0]
         if np.all(found >= 0):
             break
         used.pop(int(np.argmin(found)))
-    factors = np.zeros(3)
+    factors = np.zeros(terms.shape[1])
     factors[used] = found
-    return factors, np.abs(terms @ factors / times - 1)
+    return factors
 
 
 def find_block() -> int:
@@ -108,16 +152,21 @@ def find_block() -> int:
 
 def fit_kernels(chains: int, block: int) -> dict[str, Factors]:
     """Return the factors of each kernel on this processor."""
-    fitted = fit_chains(chains, block).items()
-    return {kernel: Factors(*map(float, factors)) for kernel, (factors, _) in fitted}
+    return {kernel: factors for kernel, (factors, _) in fit_chains(chains, block).items()}
 
 
-def fit_chains(chains: int, block: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def fit_chains(chains: int, block: int) -> dict[str, tuple[Factors, np.ndarray]]:
     """Return the factors of each kernel, and the relative errors of its nodes."""
-    rows = defaultdict(list)
-    for kernel, row in profile_chains(chains, block):
-        rows[kernel].append(row)
-    return {kernel: fit_factors(np.array(each)) for kernel, each in sorted(rows.items())}
+    rows: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for kernel, terms, time in profile_chains(chains, block):
+        rows[kernel].append((1, *(1e-6 * term for term in terms), time))
+    fitted = {}
+    for kernel, each in sorted(rows.items()):
+        *terms, times = np.array(each).T
+        factors = fit_factors(np.stack(terms, 1), times)
+        errors = np.abs(np.stack(terms, 1) @ factors / times - 1)
+        fitted[kernel] = Factors(*map(float, factors)), errors
+    return fitted
 
 
 def main() -> None:

@@ -103,12 +103,17 @@ def bind_onnx_runtime(model: bytes) -> Inference:
     return partial(session.run_with_iobinding, binding)
 
 
-def open_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401 - onnxruntime is imported late
-    """Return a session of ONNX Runtime for an ONNX model, a file or its bytes."""
+def open_session(model: Path | bytes, threads: int, optimized: Path | None = None) -> Any:  # noqa: ANN401 - onnxruntime is imported late
+    """Return a session of ONNX Runtime for an ONNX model, a file or its bytes.
+
+    It writes the graph that it runs to the file `optimized`.
+    """
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    if optimized:
+        options.optimized_model_filepath = str(optimized)
     # Threads that wait for the next run would take cores from the runtime whose turn it is.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return runtime.InferenceSession(model, options, ["CPUExecutionProvider"])

@@ -14,7 +14,7 @@ LiteRT. Then ONNX Runtime profiles the model of tflite2onnx:
 - nodes: the nodes that run, after ONNX Runtime's optimizations;
 - reorders: ReorderInput and ReorderOutput, the nodes that move data into the blocks of channels in
   which convolutions compute, and out of them;
-- expected: the time that the model in `convolutions/cost.py` of the passes expects of the float
+- expected: the time that the table in `solver/convolution_times.py` expects of the float
   convolutions and reorders, divided by the time that they took. The factors are fitted on this
   processor first (`fit_convolutions.py`). Far from 1, the model is wrong;
 - operators: those that take the most time, each with its share of the time of all nodes.
@@ -62,16 +62,21 @@ from benchmark import (
     inferences,
     named_command,
 )
-from fit_convolutions import CHAINS, describe_node, find_block, fit_kernels
-from inference import infer, make_feeds, measure_start
+from fit_convolutions import (
+    CHAINS,
+    describe_node,
+    find_block,
+    fit_kernels,
+    profile_model,
+)
+from inference import infer, measure_start
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.inspection import scheme
-from tflite2onnx.passes.patterns.convolutions.cost import Factors
 from tflite2onnx.reader.model import read_model
+from tflite2onnx.solver.convolution_times import Factors
 from tflite2onnx.utils.processor import describe_processor
-from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares, profile_nodes
-from tflite2onnx.verification.runtimes import session_of
+from tflite2onnx.verification.latency import NodeTime, find_quartile, find_shares
 
 Result = TypeVar("Result")
 REORDERS = ("ReorderInput", "ReorderOutput")
@@ -152,7 +157,7 @@ def compare_with_expectation(nodes: Sequence[NodeTime], factors: Mapping[str, Fa
     """Return the expected time of float convolutions and reorders divided by the measured time."""
     described = [(node, describe_node(node, find_block())) for node in nodes]
     known = [(node, *each) for node, each in described if each is not None]
-    expected = sum(factors[kernel].estimate(*terms) for _, kernel, *terms in known)
+    expected = sum(factors[kernel].estimate(terms) for _, kernel, terms in known)
     measured = sum(1e6 * node.seconds for node, *_ in known)
     return expected / measured if measured else nan
 
@@ -179,12 +184,6 @@ def count_products(nodes: Sequence[NodeTime]) -> float:
             outputs = weights[0] if len(weights) > 2 else node.outputs[0][-1]
             total += prod(weights) * prod(node.outputs[0]) / (outputs or 1)
     return total or nan
-
-
-def profile_model(path: Path) -> tuple[NodeTime, ...]:
-    """Run an ONNX model on one thread, and return the times of its nodes."""
-    session = session_of(str(path), threads=1, profile=str(path.with_suffix("")))
-    return tuple(profile_nodes(session, make_feeds(session)))
 
 
 def find_family(model: Path) -> str:
@@ -237,7 +236,7 @@ def measure(race: Race, model: Path, threads: int, runtime: str, more: More) -> 
                 continue
             onnx = Path(directory) / "model.onnx"
             convert(race.commands[command], model, onnx, race.timeout)
-            nodes[command] = in_new_process(profile_model, onnx)
+            nodes[command] = tuple(in_new_process(profile_model, onnx))
             if more.start and command == first:
                 starts.append(start_model(onnx, threads))
             onnx.unlink()

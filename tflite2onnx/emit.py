@@ -39,6 +39,7 @@ from tflite2onnx.errors import (
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator
+from tflite2onnx.op.common.wide_blocks import widen_blocks
 from tflite2onnx.op.elementwise.activation import apply_fused_activation
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import REAL, decode_constant
@@ -144,8 +145,9 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
         distinct = keep_softmax_rows(distinct, g.types, g.ints)
     distinct = omit_zero_states(distinct)
     live = add_adaptive_weights(g, eliminate_dead_nodes(distinct, ends_of_graph))
+    live, widened = widen_blocks(g, live, ends_of_graph)
     live = assemble_constants(g, share_transposed(live))
-    ports = rename_ports(_list_ports(g), merged)
+    ports = tuple(p for p in rename_ports(_list_ports(g), merged) if p.value not in widened)
     nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)

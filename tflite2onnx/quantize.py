@@ -73,6 +73,8 @@ class Options(Protocol):
     def dynamic_range(self) -> str: ...
     @property
     def forms(self) -> str: ...
+    @property
+    def float16(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class StoragePlan:
     symmetric: bool = False
     keeps_data: bool = False  # float data that LiteRT quantizes at run time
     qoperator: str = ""  # the option `quantization`, if it asks for QLinear products
+    finds_processor: bool = False  # whether the model finds out on which processor it is
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
 
@@ -151,6 +154,8 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         # Data that are quantized at run time have a zero point.
         stored in ("float", "symmetric") or options.dynamic_range == "float",
         stored if stored.startswith("qoperator") else "",
+        # Processors have no blocks of float16, which ONNX Runtime folds nowhere.
+        options.weights == "adaptive" and not options.float16,
     )
     every = dict.fromkeys(t for o in operators for t in operands_of(o.op).values())
     tensors = {t: chosen.tensor(t) for t in every}

@@ -23,10 +23,11 @@ def test_fit(script: Any) -> None:
     """Factors that are not negative, although the bytes alone would have a negative one."""
     products, size = np.array([1e6, 2e6, 4e6, 8e6]), np.array([1e6, 1e6, 2e6, 3e6])
     times = 5 + 20e-6 * products - 1e-6 * size
-    factors, errors = script.fit_factors(np.stack([products, size, times], 1))
+    terms = np.stack([np.ones(4), 1e-6 * products, 1e-6 * size], 1)
+    factors = script.fit_factors(terms, times)
     assert factors[2] == 0
     assert factors[1] == pytest.approx(20, rel=0.1)
-    assert np.all(errors < 0.1)
+    assert np.all(np.abs(terms @ factors / times - 1) < 0.1)
 
 
 def test_table(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

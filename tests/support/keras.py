@@ -82,6 +82,7 @@ class Keras:
     joined: bool = False  # x and h are joined, and have one matrix
     dropout: bool = False  # x is multiplied by 1
     peepholes: bool = False  # i and f of an LSTM read c, o reads the next c
+    projected: bool = False  # h of an LSTM is multiplied by a matrix
     layers: int = 1  # in the same loop
 
     first: int = 0
@@ -103,10 +104,11 @@ class Keras:
     def model(self) -> Build:
         """Return (states, sequence) -> (counts, items, states)."""
         m = Build()
-        zeros = np.zeros((self.batch or 1, UNITS), np.float32)
         states = [
-            m.constant(zeros) if self.zeroed else m.input([self.batch, UNITS], name=f"state {i}")
-            for i in range(self.states)
+            m.constant(np.zeros((self.batch or 1, units), np.float32))
+            if self.zeroed
+            else m.input([self.batch, units], name=f"state {i}")
+            for i, units in enumerate([self.units, *[UNITS] * (self.states - 1)])
         ]
         times = None if self.dynamic else self.times + self.more
         shape, batch_first = [times, self.batch, FEATURES], [self.batch, times, FEATURES]
@@ -154,19 +156,24 @@ class Keras:
         """Return the initial list of items."""
         if self.dynamic and not self.last:
             (first,) = m.op("RESHAPE", [most, m.constant([1])], [[1]])
-            inputs = [first, m.constant([self.batch or 1, UNITS])]
+            inputs = [first, m.constant([self.batch or 1, self.units])]
             if self.batch is None:
                 batch = self.size_of(m, sequence, 1)
                 (batch,) = m.op("RESHAPE", [batch, m.constant([1])], [[1]])
-                inputs = [first, batch, m.constant([UNITS])]
+                inputs = [first, batch, m.constant([self.units])]
             (dims,) = m.op("CONCATENATION", inputs, [[3]], axis=0)
-            made = m.tensor([None, self.batch, UNITS])
+            made = m.tensor([None, self.batch, self.units])
             return m.op("FILL", [dims, m.constant(np.array(0, np.float32))], [made])[0]
         if self.listed:
             return add_list_operator(
                 m, "Reserve", [m.constant([-1, UNITS]), number(m, self.length)]
             )[0]
-        return m.constant(np.zeros((self.length, self.batch or 1, UNITS), np.float32))
+        return m.constant(np.zeros((self.length, self.batch or 1, self.units), np.float32))
+
+    @property
+    def units(self) -> int:
+        """The size of h."""
+        return 3 if self.projected else UNITS
 
     @property
     def states(self) -> int:
@@ -218,7 +225,7 @@ class Keras:
         elif self.ranked:
             item = set_between_slices(m, items, stored, counts[0], following[0])
         else:
-            sizes = m.constant([1, self.batch or -1, UNITS])
+            sizes = m.constant([1, self.batch or -1, self.units])
             (item,) = m.op("RESHAPE", [stored, sizes], [[1, *made.shape]])
         if not self.last and not self.listed and not self.ranked:
             (first,) = m.op("RESHAPE", [counts[0], m.constant([1])], [[1]])
@@ -273,7 +280,11 @@ class Cell:
         if self.form.peepholes:
             o = self.add(o, self.op("MUL", c, self.constant(UNITS)))
         o = self.apply(self.form.gates, o)
-        return [self.op("MUL", o, self.apply(self.form.ending, c)), c]
+        h = self.op("MUL", o, self.apply(self.form.ending, c))
+        if self.form.projected:
+            operands = [h, self.constant(self.form.units, UNITS), None]
+            (h,) = self.m.op("FULLY_CONNECTED", operands, [[h.shape[0], self.form.units]])
+        return [h, c]
 
     def gru(self, x: Tensor, h: Tensor) -> Tensor:
         """Return h."""

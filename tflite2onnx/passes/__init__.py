@@ -204,6 +204,8 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_if_present("FULLY_CONNECTED", "normalise:absorb_flatten"),
     # ONNX Runtime does not do it for quantized convolutions.
     apply_if_present("PAD", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
+    # Saturation takes three nodes.
+    apply_if_present("CAST", "normalise:trust_indices"),
     eliminate_dead_operators,  # the passes above leave operators whose outputs nothing reads
 )
 

@@ -23,7 +23,7 @@ from tflite2onnx.passes.fold_constants import is_replacement
 from tflite2onnx.passes.operands import normalize_axes
 from tflite2onnx.quantization.storage import same_quantization, same_scale
 from tflite2onnx.reader.sparsity import densify_all
-from tflite2onnx.tensor import Shape, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor
 
 _MATRIX = 2  # axes
 _IMAGE = 4
@@ -206,6 +206,24 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor,
     if not 1 < len(features) < source.rank or fixed:
         return source, ()
     return source, (weights.shape[0], *features)
+
+
+def trust_indices(graph: Graph) -> Graph:
+    """Let CAST of floats that are indices of rows, and nothing else, not saturate.
+
+    LiteRT refuses a float that is outside of the integers, because it is outside of the rows.
+    """
+    places = {"GATHER": 1, "EMBEDDING_LOOKUP": 0}
+
+    def trust(op: Op) -> list[Op]:
+        if op.is_builtin("CAST") and op.outputs[0].dtype in (DType.INT32, DType.INT64):
+            reader = graph.readers.find_only_reader(op.outputs[0])
+            place = places[reader.code] if reader.is_builtin(*places) else -1
+            if op.outputs[0] in reader.inputs[place : place + 1]:
+                return [replace(op, options=Options({**op.options, "saturates": False}))]
+        return [op]
+
+    return graph.rewrite(trust)
 
 
 def eliminate_dead_operators(graph: Graph) -> Graph:

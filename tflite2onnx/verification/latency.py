@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from tflite2onnx.errors import ConversionError
@@ -35,19 +36,23 @@ _TURN = 10e-3  # the least seconds of a turn: one inference may be too short to 
 _TURNS, _SECONDS = 20, 0.5
 _PROFILED_RUNS, _PROFILED_SECONDS = 10, 0.2
 _PARENTS = ("If", "Loop", "Scan")  # the time of these nodes contains that of the nodes inside them
-_ENDS = ("input", "output")
+_TIME = "_kernel_time"  # in the name of an event, behind the name of the node
 
 Inference = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class NodeTime:
-    """A node that ONNX Runtime runs: its type, its seconds in a run, and the shapes of its data."""
+    """A node that ONNX Runtime runs: its type, its seconds in a run, and the shapes of its data.
+
+    `activation` is what the node applies to its result, if that is known.
+    """
 
     kind: str
     seconds: float
     inputs: tuple[tuple[int, ...], ...] = ()
     outputs: tuple[tuple[int, ...], ...] = ()
+    activation: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,8 +119,12 @@ def _measure_inputs(model: ModelFile, converted: ConvertedModel, seed: int, kind
     return Latency(1e3 * litert, 1e3 * onnx_runtime, find_shares(nodes))
 
 
-def profile_nodes(session: Any, feeds: Mapping[str, Array]) -> list[NodeTime]:
+def profile_nodes(
+    session: Any, feeds: Mapping[str, Array], activations: Mapping[str, str] = MappingProxyType({})
+) -> list[NodeTime]:
     """Run a session that profiles, and return its nodes; afterwards the session profiles no more.
+
+    `activations` are those of nodes by their names.
 
     The time of a node is the median of its executions, times their number in a run.
     """
@@ -127,15 +136,17 @@ def profile_nodes(session: Any, feeds: Mapping[str, Array]) -> list[NodeTime]:
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
     found = defaultdict(list)
     for event in events:
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+        if event.get("cat") == "Node" and event["name"].endswith(_TIME):
             found[event["args"]["op_name"], event["name"]].append(event)
     return [
         NodeTime(
             kind,
             1e-6 * median(event["dur"] for event in each) * len(each) / runs,
-            *(_read_shapes(each[0]["args"].get(f"{end}_type_shape", ())) for end in _ENDS),
+            _read_shapes(each[0]["args"].get("input_type_shape", ())),
+            _read_shapes(each[0]["args"].get("output_type_shape", ())),
+            activations.get(name.removesuffix(_TIME), ""),
         )
-        for (kind, _), each in found.items()
+        for (kind, name), each in found.items()
         if kind not in _PARENTS
     ]
 

@@ -196,3 +196,35 @@ def test_complex_constant(dtype: str) -> None:
     (real,) = m.op("CAST", [constant], [[3]], dtype=dtype)
     m.output(*m.op("ADD", [m.input([3], dtype=dtype), real], [[3]], dtype=dtype))
     check(m.bytes())
+
+
+def choose_rows(dtype: str = "int32", *, as_rows: bool = True, shared: bool = False) -> bytes:
+    """Return a model that chooses rows by floats, or chooses among the floats."""
+    m = Build()
+    x = m.input([1, 6])
+    whole = cast(m, x, dtype)
+    if as_rows:
+        table = m.constant(np.arange(40, dtype=np.float32).reshape(10, 4))
+        m.output(*m.op("GATHER", [table, whole], [[1, 6, 4]]))
+    else:
+        places = m.constant(np.array([3, 1], np.int32))
+        m.output(*m.op("GATHER", [whole, places], [[1, 2]], axis=1, dtype=dtype))
+    if shared:
+        m.output(whole)
+    return m.bytes()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_indices_of_rows_do_not_saturate(dtype: str) -> None:
+    rows = np.array([[0, 9.9, 5.5, 1, 2.25, -0.5]], np.float32)
+    result: Any = check(choose_rows(dtype), inputs=[rows])
+    assert [node.op_type for node in result.model.graph.node] == ["Cast", "Gather"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [choose_rows("int16"), choose_rows(as_rows=False), choose_rows(shared=True)],
+    ids=["rows of int16", "data", "an output"],
+)
+def test_other_casts_saturate(data: bytes) -> None:
+    assert any(node.op_type == "Less" for node in convert(data).model.graph.node)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
@@ -160,14 +161,17 @@ def test_constant_minus_product() -> None:
     check_unchanged(fold, graph)
 
 
-def test_float16() -> None:
-    """float16 filters stay as stored, so MUL stays; ADD is folded into the small bias."""
-    for name in ("MUL", "ADD"):
-        m = Build()
-        half = m.constant(np.ones((5, 7), np.float16))
-        (weights,) = m.op("DEQUANTIZE", [half], [m.tensor([5, 7], dtype="float32")])
-        (y,) = m.op("FULLY_CONNECTED", [m.input([2, 7]), weights, None], [[2, 5]])
-        m.output(*m.op(name, [y, m.constant(np.full(5, 3, np.float32))], [[2, 5]]))
-        kinds = [node.op_type for node in check(m.bytes(), seeds=[0]).model.graph.node]
-        assert ("Mul" in kinds) == (name == "MUL")
-        assert "Add" not in kinds
+@pytest.mark.parametrize(("factor", "stays"), [(-1, False), (3, False), (1.1, True)])
+@pytest.mark.parametrize("name", ["MUL", "ADD"])
+def test_float16(name: str, factor: float, *, stays: bool) -> None:
+    """Filters stay float16; MUL stays if products are not; ADD is folded into the small bias."""
+    m = Build()
+    half = m.constant(np.ones((5, 7), np.float16))
+    (weights,) = m.op("DEQUANTIZE", [half], [m.tensor([5, 7], dtype="float32")])
+    (y,) = m.op("FULLY_CONNECTED", [m.input([2, 7]), weights, None], [[2, 5]])
+    m.output(*m.op(name, [y, m.constant(np.full(5, factor, np.float32))], [[2, 5]]))
+    model = check(m.bytes(), seeds=[0]).model
+    kinds = [node.op_type for node in model.graph.node]
+    assert ("Mul" in kinds) == (name == "MUL" and stays)
+    assert "Add" not in kinds
+    assert any(each.data_type == TensorProto.FLOAT16 for each in model.graph.initializer)

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from tests.support import Build, check, random_inputs
 from tests.support.keras import BATCH, FEATURES, TIMES, UNITS, Keras
 from tflite2onnx import convert
+from tflite2onnx.op.recurrent import lstm_cell
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, FormulaMatcher, Formulas, Sum
 from tflite2onnx.reader.model import read_model
 
@@ -68,6 +69,32 @@ def checked_node_types(form: Keras) -> set[str]:
 )
 def test_a_recurrent_layer_is_one_node(form: Keras) -> None:
     assert checked_node_types(form) == {form.cell.partition("-")[0]}
+
+
+PROJECTED = Keras(projected=True, zeroed=True)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        PROJECTED,
+        replace(PROJECTED, joined=True, batch=1),
+        replace(PROJECTED, peepholes=True, dynamic=True),
+        replace(PROJECTED, gates="hard", last=True),
+    ],
+    ids=str,
+)
+def test_a_projection_is_a_product_behind_the_layer(form: Keras) -> None:
+    types = checked_node_types(form)
+    assert {"LSTM", "MatMul"} <= types
+    assert types.isdisjoint({"Loop", "Scan"})
+
+
+def test_projections_that_stay_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state before the projection is not known, or its product of matrices is too large."""
+    assert "Scan" in checked_node_types(replace(PROJECTED, zeroed=False))
+    monkeypatch.setattr(lstm_cell, "_STEP", -1000)
+    assert "Scan" in checked_node_types(PROJECTED)
 
 
 @pytest.mark.parametrize(

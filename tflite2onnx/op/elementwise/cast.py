@@ -37,6 +37,7 @@ class Cast(Pointwise, Foldable):
 
     Wide integers are cast to narrower ones by dropping bits. The types are those of the tensors,
     not those of the options, as in the kernel. The stored integers of a quantized tensor are cast.
+    Our option `saturates` is False if LiteRT refuses floats outside of the integers.
     """
 
     codes = ("CAST",)
@@ -56,7 +57,7 @@ class Cast(Pointwise, Foldable):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         source, target = x.dtype, y.dtype
-        if source.is_float and target.is_integer:
+        if source.is_float and target.is_integer and self.op.options.get("saturates", True):
             return _saturate_floats(g, x.value, source, target)
         return x.value if source is target else g.cast(x, target)
 

@@ -1,9 +1,10 @@
 """LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM.
 
 An operator that ONNX's LSTM can represent becomes an LSTM node. All others become the formulas of
-the kernels: ONNX's LSTM has no projection and no layer normalization, and its `clip` bounds the
-inputs of the gates, while `cell_clip` bounds the cell. Files of Keras layers have a `cell_clip` of
-10: see `clipped_lstm`.
+the kernels: ONNX's LSTM has no layer normalization, and its `clip` bounds the inputs of the gates,
+while `cell_clip` bounds the cell. Files of Keras layers have a `cell_clip` of 10: `clipped_lstm`.
+ONNX's LSTM has no projection P either. The gates of the next step read P h, and (P h) R = h (R P):
+see `Cell.without_projection`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
-from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant
+from tflite2onnx.op.recurrent.base import (
+    Recurrent,
+    expect_bias,
+    expect_constant,
+    stack_matrices,
+)
 from tflite2onnx.op.recurrent.clipped_lstm import run_clipped_lstm
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real
@@ -178,17 +186,27 @@ class UnidirectionalLstm(Recurrent):
     ) -> tuple[Value, tuple[Value, ...]]:
         """Return the outputs of ONNX's LSTM, or of the steps."""
         cell, reverse = self._make_cell(self.slots[direction]), direction > 0
-        h, c = (cell.units, cell.cells)
+        plain = cell.without_projection(states[0].tensor) if x.rank == _SEQUENCE else None
+        if plain and cell.projection and not plain.can_clip(states[1].tensor, x.sizes[0]):
+            before = (None, states[1].reshape((1, self.batch, cell.cells)))
+            rows, last, c = plain.onnx(g, x, auxiliary, before, reverse=reverse)
+            projection = stack_matrices(g, cell.h, [cell.projection], np.transpose)
+            y, last = (
+                g.MatMul(g.Squeeze(each, g.ints([axis])), projection)
+                for each, axis in ((rows, 1), (last, 0))
+            )
+            return y, (last, g.Squeeze(c, g.ints([0])))
+        h, n = (cell.units, cell.cells)
         batch, times = self.batch, x.sizes[0] if x.rank == _SEQUENCE else 1
         clips = cell.can_clip(states[1].tensor, times)
         if not cell.is_onnx or (clips and not (cell.clips_behind_steps and times != 1)):
-            before = states[0].reshape((batch, h)), states[1].reshape((batch, c))
+            first = states[0].reshape((batch, h)), states[1].reshape((batch, n))
             shape = (*x.sizes[:-1], h)
-            return cell.run_steps(g, x, auxiliary, before, shape, reverse=reverse)
+            return cell.run_steps(g, x, auxiliary, first, shape, reverse=reverse)
         sequence = x if x.rank == _SEQUENCE else x.reshape((1, *x.shape))
-        initial = [state.reshape((1, batch, c)) for state in states]
+        initial = [state.reshape((1, batch, n)) for state in states]
         if clips:
-            sizes = (times, batch, c)
+            sizes = (times, batch, n)
             y, *after = run_clipped_lstm(cell, g, x, auxiliary, initial, sizes, reverse=reverse)
             return y, tuple(g.Squeeze(state, g.ints([0])) for state in after)
         y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)

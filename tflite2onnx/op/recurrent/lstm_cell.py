@@ -20,7 +20,7 @@ states are h' after the step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -35,6 +35,7 @@ from tflite2onnx.op.recurrent.activations import Activation, list_attributes
 from tflite2onnx.op.recurrent.base import (
     bias,
     clip_to_limits,
+    constant_elements,
     dequantize_weights,
     on_axis_1,
     over_time,
@@ -55,6 +56,10 @@ _ACTIVATIONS = ("TANH", "RELU")  # those of TFLite that ONNX's LSTM supports
 # The inputs of four gates in TFLite's order, then the input of the projection.
 _INTERMEDIATES = 5
 _HIDDEN = 4
+_MATRIX = 2  # axes
+# The multiplications that take as long as the nodes of a step in Scan: 4 us, one thread of an AMD
+# EPYC (family 26).
+_STEP = 100_000
 _SATURATED = 9.02  # the tanh of larger numbers is 1 in float32
 _EXPONENT_ERROR = 1e-3  # CheckedLog2 in kernel_util.cc
 
@@ -149,6 +154,29 @@ class Cell:
             return False
         return self.activation in _ACTIVATIONS and not self.shares_state
 
+    def without_projection(self, first: Tensor) -> Cell | None:
+        """Return the cell of the states before the projection P: h R becomes h (R P).
+
+        Returns None if ONNX's LSTM cannot compute it, if the first state is not 0, or if R P is so
+        much larger than R and P that the formulas are faster.
+        """
+        p = self.projection
+        if p is None or self.projection_bias or self.output_limits or self.shares_state:
+            return None
+        matrices = {letter: gate.recurrent for letter, gate in self.gates.items()}
+        used = (p, *matrices.values())
+        floats = all(t.dtype is DType.FLOAT32 and t.rank == _MATRIX for t in used)
+        zero = first.data is not None and not first.data.any()
+        more = len(ORDER) * self.cells**2 - (len(self.gates) + 1) * self.cells * self.units
+        if not (floats and zero) or more > _STEP:
+            return None
+        gates = {
+            letter: gate._replace(recurrent=_multiply(gate.recurrent, p))
+            for letter, gate in self.gates.items()
+        }
+        plain = replace(self, gates=gates, projection=None)
+        return plain if plain.is_onnx else None
+
     @property
     def clips_behind_steps(self) -> bool:
         """Whether the limits change nothing but the next step: tanh is 1 at the limits."""
@@ -168,7 +196,13 @@ class Cell:
         return float(np.abs(c.data).max(initial=0)) + times > self.limit
 
     def onnx(
-        self, g: Builder, x: Operand, auxiliary: Operand, states: Sequence[Value], *, reverse: bool
+        self,
+        g: Builder,
+        x: Operand,
+        auxiliary: Operand,
+        states: Sequence[Value | None],
+        *,
+        reverse: bool,
     ) -> tuple[Value, ...]:
         """Return the sequence [times, 1, batch, cells], and the last states [1, batch, cells].
 
@@ -203,7 +237,7 @@ class Cell:
         self,
         g: Builder,
         x: Operand,
-        states: Sequence[Value],
+        states: Sequence[Value | None],
         parameters: Parameters,
         *,
         reverse: bool,
@@ -433,3 +467,10 @@ def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
     if most <= 0:
         return None
     return (-most - zero) * float(scale), (most - zero) * float(scale)
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of two constant matrices, rounded once."""
+    wide, other = (constant_elements(each).astype(np.float64) for each in (a, b))
+    data = (wide @ other).astype(np.float32)
+    return replace(a, name=f"{a.name}/projected", shape=data.shape, data=data)

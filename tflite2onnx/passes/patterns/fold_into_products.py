@@ -13,8 +13,8 @@ operator is folded if
    a RESHAPE may stand between them: Keras splits heads of attention before it adds the bias;
 2. all tensors are float32; filters and biases are constant;
 3. the constant has one element for each output channel, or only one;
-4. the filters are stored as float32, if they are multiplied: filters that are stored as float16
-   would take twice the bytes. The reciprocals of divisors are finite.
+4. products with filters that are stored as float16 are float16, or they would take twice the
+   bytes. The reciprocals of divisors are finite.
 
 Products of filters are rounded once more, which changes a result by 1e-7 of the range.
 """
@@ -105,11 +105,13 @@ def _combine_constants(
             if not np.isfinite(vector).all():
                 return None
         axis = _CHANNELS[product.code] % weights.rank
-        if data.dtype != np.float32:
-            return None
         shape = [-1 if i == axis else 1 for i in range(weights.rank)]
-        scaled = np.asarray(data * vector.reshape(shape), np.float32)
-        weights = replace(weights, name=f"{weights.name}/scaled", data=scaled)
+        scaled = np.asarray(data.astype(np.float32) * vector.reshape(shape), np.float32)
+        with np.errstate(over="ignore"):
+            stored = scaled.astype(data.dtype)
+        if not np.array_equal(stored, scaled):
+            return None
+        weights = replace(weights, name=f"{weights.name}/scaled", data=stored)
         old = old * vector
     else:
         old = old + vector if op.code == "ADD" else old - vector

@@ -6,8 +6,8 @@
     RNN:  h' = a(x W + h R + b)
 
 f, i, g, o, z, r are sums x W + h R + b, each with its own matrices. Peepholes of an LSTM add c * p
-to f and i, and c' * p to o. s is mostly the sigmoid, a and
-b tanh. They may be any `Activation`.
+to f and i, and c' * p to o. The h' of an LSTM may be multiplied by a matrix, its projection. s is
+mostly the sigmoid, a and b tanh. They may be any `Activation`.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ class RecurrentCell(NamedTuple):
         """Return whether the matrices fit items and states of these shapes, [batch, numbers]."""
         batch, features = item
         units = states[0][-1]
-        matrices = [p.data.shape[1] for p in self.parameters if isinstance(p, Matrix)]
-        half = len(matrices) // 2
-        expected = [features] * half + [units] * half
-        return matrices == expected and all(state == (batch, units) for state in states)
+        matrices = [p.data.shape for p in self.parameters if isinstance(p, Matrix)]
+        half, projected = divmod(len(matrices), 2)
+        cells = matrices[0][0]
+        expected = [features] * half + [units] * half + [cells] * projected
+        fits = [shape[1] for shape in matrices] == expected and (bool(projected) or cells == units)
+        return fits and [*states] == [(batch, units), *[(batch, cells)] * (len(states) - 1)]
 
 
 class _Gate(NamedTuple):
@@ -80,8 +82,9 @@ class _Gate(NamedTuple):
 def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
     """Yield the cells that compute a result as the next value of a state h."""
     known = {"h": h}
-    for parts in _MATCHER.match(_LSTM, result, known):
-        yield from _find_lstm(result, parts)
+    hidden, projection = _split_projection(result)
+    for parts in _MATCHER.match(_LSTM, hidden, known):
+        yield from _find_lstm(result, parts, projection)
     for parts in _MATCHER.match(_GRU, result, known):
         yield from _find_gru(result, parts)
     gate = _find_gate(result, h)
@@ -101,7 +104,18 @@ def _list_options(*activations: Activation) -> dict[str, object]:
     return {**options, "fused_activation_function": "TANH", "activations": activations}
 
 
-def _find_lstm(result: Formula, known: Mapping[str, Formula]) -> Iterator[RecurrentCell]:
+def _split_projection(result: Formula) -> tuple[Formula, Matrix | None]:
+    """Return what a result is the product of with a matrix, and the matrix; else the result."""
+    if isinstance(result, Sum) and len(result.products) == 1 and not result.bias.any():
+        ((hidden, matrix),) = result.products.items()
+        if matrix.data.ndim == _MATRIX:
+            return hidden, matrix
+    return result, None
+
+
+def _find_lstm(
+    result: Formula, known: Mapping[str, Formula], projection: Matrix | None
+) -> Iterator[RecurrentCell]:
     h, (ending, c) = known["h"], _split_activation(known["ending"])
     for parts in _MATCHER.match(_CELL, c, known):
         cells = parts["c"], parts["c"], None, c
@@ -114,7 +128,7 @@ def _find_lstm(result: Formula, known: Mapping[str, Formula]) -> Iterator[Recurr
         options = _list_options(gates[0].activation, gates[2].activation, ending)
         matrices = [gate.weights for gate in gates] + [gate.recurrent for gate in gates]
         biases = [gate.bias for gate in gates]
-        parameters = (*matrices, *peepholes, *biases, None, None)
+        parameters = (*matrices, *peepholes, *biases, projection, None)
         changes = [Change(h, result), Change(parts["c"], c)]
         yield RecurrentCell(
             "UNIDIRECTIONAL_SEQUENCE_LSTM", gates[0].x, parameters, changes, options

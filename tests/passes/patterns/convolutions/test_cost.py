@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tflite2onnx.passes.patterns.convolutions.cost import (
-    FACTORS,
     Times,
     estimate_convolution,
-    find_kernel,
 )
+from tflite2onnx.solver.convolution_times import FACTORS, find_kernel
 from tflite2onnx.tensor import DType, Tensor
 
 
@@ -44,16 +43,23 @@ def test_whole_blocks(block: int) -> None:
 
 
 def test_terms() -> None:
-    """The time is that of a node, of its multiplications, and of its bytes."""
+    """The time is that of a node, of its multiplications, of loaded numbers, and of bytes."""
     x, y = image(1, 10, 10, 16), image(1, 10, 10, 32)
     factors = FACTORS[16]["window"]
-    expected = factors.node + factors.products * 0.4608 + factors.megabytes * 0.0192
+    expected = (
+        factors.node
+        + factors.products * 0.4608
+        + factors.loads * 0.0144
+        + factors.megabytes * 0.0192
+        + factors.filters * 0.018432
+    )
     assert estimate_convolution(16, (16, 3, 3), x, y) == pytest.approx(expected)
 
 
 def test_depthwise() -> None:
     x, factors = image(1, 10, 10, 20), FACTORS[16]["depthwise"]
     expected = factors.node + factors.products * 0.0288 + factors.megabytes * 0.0256
+    expected += factors.filters * 0.001152
     assert estimate_convolution(16, (1, 3, 3), x, x) == pytest.approx(expected)
 
 

@@ -30,7 +30,7 @@ from itertools import product
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.common.windows import window_of
 from tflite2onnx.passes.operands import has_unit_steps, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import FACTORS, Times, estimate_convolution
+from tflite2onnx.passes.patterns.convolutions.cost import Times, estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import (
@@ -41,6 +41,7 @@ from tflite2onnx.passes.rewriter import (
     repeat_channels,
     shift_filters,
 )
+from tflite2onnx.solver.convolution_times import FACTORS
 from tflite2onnx.tensor import DType, Tensor
 
 _SIZES = (2, 4)  # of a block, in pixels
@@ -112,11 +113,12 @@ def _estimate(x: Tensor, w: tuple[int, ...], y: Tensor, size: int) -> Times:
     """Return the expected times with blocks of a size, and of moving the pixels."""
     filters = (w[-1], w[1] + size - 1, w[2] + size - 1)
     made = new_tensor(y, "blocks", _shape_blocks(y, size))
-    moves = 0 if size == 1 else 2 * 8 * y.elements
+    moves = 8 * y.elements
     return Times(
         *(
             estimate_convolution(block, filters, x, made)
-            + (factors["reorder"].estimate(0, moves) if moves else 0)
+            + factors["reorder"].estimate_move(moves)
+            + (factors["pixels"].estimate_move(moves) if size > 1 else 0)
             for block, factors in FACTORS.items()
         )
     )

@@ -23,11 +23,12 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_images, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import FACTORS, estimate_convolution
+from tflite2onnx.passes.patterns.convolutions.cost import estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, Shared
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.patterns.split_slices import SLICES, list_slices
 from tflite2onnx.passes.rewriter import constant, new_tensor
+from tflite2onnx.solver.convolution_times import FACTORS
 from tflite2onnx.tensor import Tensor
 
 _BLOCK = 16  # channels
@@ -88,7 +89,8 @@ def _is_fast(conv: Op, parts: Sequence[range]) -> bool:
     for block, factors in FACTORS.items():
         filters = (w.shape[-1], *w.shape[1:3])
         whole = estimate_convolution(block, filters, x, y)
-        whole += factors["reorder"].estimate(0, 8 * y.elements)
+        # Out of the blocks, the slices, and into the blocks; each reads and writes the image.
+        whole += 3 * factors["reorder"].estimate_move(8 * y.elements)
         images = (new_tensor(y, "part", (*y.shape[:-1], len(r))) for r in parts)
         if sum(estimate_convolution(block, filters, x, each) for each in images) > whole:
             return False

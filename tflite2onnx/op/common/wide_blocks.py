@@ -1,0 +1,255 @@
+"""More channels for convolutions where ONNX Runtime computes in blocks of 16 (AVX-512).
+
+With AVX2 a block has 8 channels, and images of 8 channels are blocks. With AVX-512 they leave the
+blocks (`solver.convolution_times`); if a convolution has groups of 8 channels, the image is copied,
+and the groups are computed one by one. Filters of zeros that fill blocks of 16 are faster with
+AVX-512 and slower with AVX2, so the model finds out which blocks there are:
+
+    Softmax of constants -> Gather -> Less -> If: Pad of filters, Conv; or Conv
+
+Softmax adds exponentials in as many sums as a register has floats. Here they are 1 and two numbers
+of 0.8 times the least number that changes 1. With 8 sums they are added to 1 one by one, and the
+sum is 1; with 16 sums they are first added to each other (`ComputeSumExpF32Kernel` of MLAS). ONNX
+Runtime computes the condition when it loads the model, and puts the nodes of one branch in place of
+each If (`builder.adaptive_weights`). With its optimizations disabled the If runs.
+
+Channels of images correspond if one is computed from the other channel by channel. They get more
+channels if only convolutions and nodes that compute channel by channel make and read them, and
+
+1. they are 8, and 16 are expected to be faster in the convolutions that read them; or
+2. a convolution of an odd number of groups of 8 or 24 channels makes or reads them. Two groups
+   become one, of 16 or 48 channels.
+
+Images of few channels stay if less than a fiftieth of the expected time is saved, or less than 5
+microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Body, Builder, bodies_of, every_node
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.solver.convolution_times import FACTORS, list_terms
+from tflite2onnx.tensor import DType, Shape
+from tflite2onnx.utils.disjoint_sets import DisjointSets
+
+_BLOCK, _HALF = 16, 8
+_GROUPS = (8, 24)  # channels of a group; more of them have too many multiplications by zero
+_LEAST_PART, _LEAST_GAIN = 0.02, 5  # of the expected time of the convolutions; microseconds
+_FLOAT = 4  # bytes
+_IMAGE = 4  # axes
+_BY_CHANNEL = frozenset(
+    {
+        *("Add", "AveragePool", "Clip", "GlobalAveragePool", "HardSigmoid", "HardSwish"),
+        *("LeakyRelu", "Max", "MaxPool", "Min", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"),
+    }
+)
+# The numbers whose exponentials are 1, almost 0, and twice 0.8 times the least that changes 1.
+_EXPONENTS = np.full(32, -200, np.float32)
+_EXPONENTS[[0, _HALF, 3 * _HALF]] = 0, *[np.log(0.8 * 2.0**-24)] * 2
+
+
+class _Convolution(NamedTuple):
+    """A Conv of an image with constant filters, and the pixels of both images."""
+
+    node: Node
+    filters: Shape
+    groups: int
+    pixels: tuple[int, int]
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter reads one channel, and each channel has one filter."""
+        return self.filters[1] == 1 and self.groups == self.filters[0]
+
+    @property
+    def counts(self) -> dict[Value, int]:
+        """The channels of the image that it reads and of the one that it makes."""
+        channels = self.filters[1] * self.groups, self.filters[0]
+        return dict(zip((self.node.present[0], *self.node.outputs), channels, strict=True))
+
+    @property
+    def paired(self) -> dict[Value, int]:
+        """The same with an even number of groups; {} if two groups are no whole blocks."""
+        whole = self.filters[1] in _GROUPS and self.filters[0] // self.groups % _HALF == 0
+        if self.groups == 1 or not whole:
+            return {}
+        more = self.groups % 2
+        return {value: n + more * n // self.groups for value, n in self.counts.items()}
+
+    def estimate(self, read: int) -> float:
+        """Return the expected microseconds with a number of channels that are read."""
+        depthwise = self.is_depthwise
+        filters = (1 if depthwise else read, *self.filters[2:])
+        outputs, factors = self.filters[0], FACTORS[_BLOCK]
+        kernel, terms = list_terms(_BLOCK, filters, outputs, self.pixels, depthwise=depthwise)
+        time = factors[kernel].estimate(terms)
+        if kernel == "direct":
+            time += factors["reorder"].estimate_move(2 * _FLOAT * read * self.pixels[0])
+        return time
+
+
+def widen_blocks(
+    g: Builder, nodes: tuple[Node, ...], ends: Sequence[Value]
+) -> tuple[tuple[Node, ...], frozenset[Value]]:
+    """Return the nodes of the main graph, and the values whose channels the processor decides."""
+    if g.canonical or not g.plan.finds_processor:
+        return nodes, frozenset()
+    convolutions = {each.node.outputs: each for each in _find_convolutions(g, nodes)}
+    if not any(_HALF in each.counts.values() or each.paired for each in convolutions.values()):
+        return nodes, frozenset()
+    channels, fixed = _join_channels(g, nodes, convolutions, ends)
+    pairs, wider = _choose_pairs(convolutions.values(), channels, fixed)
+    wider |= _choose_narrow(convolutions.values(), channels, fixed | wider.keys())
+    more = {
+        value: wider.get(channels.find(value), n) - n
+        for each in convolutions.values()
+        for value, n in each.counts.items()
+    }
+    condition = Value(dtype=DType.BOOL, name="has_blocks_of_16")
+    changed = {
+        outputs: _choose_branch(g, each, more, condition, paired=outputs in pairs)
+        for outputs, each in convolutions.items()
+        if outputs in pairs or any(more[value] for value in each.counts)
+    }
+    if not changed:
+        return nodes, frozenset()
+    roots = {channels.find(value) for value, n in more.items() if n}
+    values = frozenset(v for node in nodes for v in node.outputs if channels.find(v) in roots)
+    for value in values:
+        g.types.pop(value, None)
+    found = _find_blocks(g, condition)
+    return (*found, *(changed.get(node.outputs, node) for node in nodes)), values
+
+
+def _find_convolutions(g: Builder, nodes: Sequence[Node]) -> Iterator[_Convolution]:
+    sources = {node.outputs[0]: node.present[0] for node in nodes if node.op_type == "Cast"}
+    for node in nodes:
+        if node.op_type == "Conv":
+            x, w, *_ = node.present
+            data = sources.get(w, w).data
+            sizes = [g.types[v][1] if v in g.types else () for v in (x, *node.outputs)]
+            numbers = [n for each in sizes for n in each[2:] if isinstance(n, int)]
+            if data is not None and data.ndim == _IMAGE and len(numbers) == 2 * (_IMAGE - 2):
+                pixels = numbers[0] * numbers[1], numbers[2] * numbers[3]
+                yield _Convolution(node, data.shape, node.attributes.get("group", 1), pixels)
+
+
+def _join_channels(
+    g: Builder,
+    nodes: Sequence[Node],
+    convolutions: Mapping[tuple[Value, ...], _Convolution],
+    ends: Sequence[Value],
+) -> tuple[DisjointSets[Value], set[Value]]:
+    """Return values as sets of those whose channels correspond, and the sets that must stay."""
+    channels = DisjointSets[Value]()
+    fixed = set(ends)
+    for node in nodes:
+        images = [*(v for v in node.present if v.data is None), *node.outputs]
+        if node.outputs in convolutions:
+            if convolutions[node.outputs].is_depthwise:
+                channels.join((node.present[0], *node.outputs))
+        elif node.op_type in _BY_CHANNEL and _has_equal_channels(g, node, images):
+            channels.join(images)
+        else:
+            fixed.update(node.outputs, node.present)
+            if bodies_of(node):
+                fixed.update(*(inner.present for inner in every_node([node])))
+    made = {value for node in nodes for value in node.outputs}
+    return channels, {channels.find(v) for v in fixed | (g.types.keys() - made)}
+
+
+def _has_equal_channels(g: Builder, node: Node, images: Sequence[Value]) -> bool:
+    """Return whether all operands are images of as many channels, or constants of one element."""
+    sizes = [g.types[v][1] if v in g.types else () for v in images]
+    constants = [v.data for v in node.present if v.data is not None]
+    equal = {each[1:2] for each in sizes if len(each) == _IMAGE}
+    same = len(equal) == 1 and all(len(each) == _IMAGE for each in sizes)
+    return same and all(each.size == 1 for each in constants)
+
+
+def _choose_pairs(
+    convolutions: Iterable[_Convolution], channels: DisjointSets[Value], fixed: set[Value]
+) -> tuple[set[tuple[Value, ...]], dict[Value, int]]:
+    """Return the outputs of convolutions whose groups are paired, and the channels of sets."""
+    grouped = [each for each in convolutions if each.groups > 1 and not each.is_depthwise]
+    pairs = {each.node.outputs for each in grouped if each.paired}
+    while True:
+        counts: dict[Value, set[int]] = defaultdict(set)
+        for each in grouped:
+            wanted = each.paired if each.node.outputs in pairs else each.counts
+            for value, n in wanted.items():
+                root = channels.find(value)
+                counts[root] |= {n, *([each.counts[value]] if root in fixed else [])}
+        refused = {
+            each.node.outputs
+            for each in grouped
+            if any(len(counts[channels.find(value)]) > 1 for value in each.counts)
+        }
+        if pairs.isdisjoint(refused):
+            return pairs, {root: n for root, (n, *_) in counts.items()}
+        pairs -= refused
+
+
+def _choose_narrow(
+    convolutions: Collection[_Convolution], channels: DisjointSets[Value], fixed: Collection[Value]
+) -> dict[Value, int]:
+    """Return the sets of few channels that are faster with a whole block."""
+    gains: dict[Value, float] = defaultdict(float)
+    for each in convolutions:
+        (x, n), _ = each.counts.items()
+        if n == _HALF and each.groups == 1 and channels.find(x) not in fixed:
+            gains[channels.find(x)] += each.estimate(n) - each.estimate(_BLOCK)
+    whole = sum(each.estimate(next(iter(each.counts.values()))) for each in convolutions)
+    chosen = {root: gain for root, gain in gains.items() if gain > 0}
+    enough = sum(chosen.values()) > max(_LEAST_GAIN, _LEAST_PART * whole)
+    return dict.fromkeys(chosen if enough else (), _BLOCK)
+
+
+def _choose_branch(
+    g: Builder, each: _Convolution, more: Mapping[Value, int], condition: Value, *, paired: bool
+) -> Node:
+    """Return an If of a convolution with padded filters, and of the convolution itself."""
+    inner = g.make_nested()
+    x, w, *biases = each.node.present
+    (y,) = each.node.outputs
+    groups, read = each.groups, more[x]
+    if paired:
+        half, rows = each.filters[1], np.arange(each.filters[0])
+        own = np.eye(2, dtype=np.float32)[rows * groups // len(rows) % 2]
+        mask = np.repeat(own, half, axis=1)[:, :, None, None]
+        w = inner.Mul(inner.Concat(w, w, axis=1), mask)
+        groups, read = -(-groups // 2), 0
+    elif each.is_depthwise:
+        groups, read = groups + more[y], 0
+    padded = [_pad(inner, w, (more[y], read, 0, 0)), *(_pad(inner, b, (more[y],)) for b in biases)]
+    (wide,) = inner.add("Conv", 1, (x, *padded), {**each.node.attributes, "group": groups})
+    other = Value()
+    branches = {
+        "then_branch": Body("blocks_of_16", (), tuple(inner.nodes), (wide,), ()),
+        "else_branch": Body(
+            "blocks_of_8", (), (each.node._replace(outputs=(other,)),), (other,), ()
+        ),
+    }
+    return Node("If", (condition,), each.node.outputs, branches)
+
+
+def _pad(inner: Builder, value: Value, more: tuple[int, ...]) -> Value:
+    """Return a value with zeros behind its elements along each axis."""
+    return inner.Pad(value, inner.ints([0] * len(more) + [*more])) if any(more) else value
+
+
+def _find_blocks(g: Builder, condition: Value) -> Sequence[Node]:
+    """Return nodes that compute whether ONNX Runtime computes in blocks of 16 channels."""
+    shares, first = Value(), Value()
+    zero, one = g.constant(np.array(0, np.int64)), g.constant(np.array(1, np.float32))
+    return [
+        Node("Softmax", (g.constant(_EXPONENTS),), (shares,), {"axis": 0}),
+        Node("Gather", (shares, zero), (first,), {"axis": 0}),
+        Node("Less", (first, one), (condition,), {}),
+    ]
