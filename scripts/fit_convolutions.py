@@ -102,7 +102,7 @@ def describe_node(node: NodeTime, block: int) -> tuple[str, Terms] | None:
         return None
     outputs, *filters = node.inputs[1]
     depthwise = filters[0] == 1 < outputs
-    pixels = prod(node.inputs[0][2:]), prod(node.outputs[0][2:])
+    pixels = tuple(images * prod(size) for images, _, *size in (node.inputs[0], node.outputs[0]))
     kernel, terms = list_terms(block, tuple(filters), outputs, pixels, depthwise=depthwise)
     return kernel, terms._replace(activated=made if node.activation not in {"", "Relu"} else 0)
 
