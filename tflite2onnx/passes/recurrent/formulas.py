@@ -333,10 +333,11 @@ def _with_bias(formula: Sum, constant: Array) -> Formula | None:
 class FormulaMatcher(PatternMatcher[Formula]):
     """Matches patterns with formulas: the same name matches the same formula."""
 
-    def find_steps(self, value: Formula, code: str) -> Iterator[Step[Formula]]:
-        """Yield the arguments of an elementwise operator."""
+    def find_step(self, value: Formula, code: str) -> Step[Formula] | None:
+        """Return the arguments of an elementwise operator."""
         if isinstance(value, Applied) and value.code == code:
-            yield Step(value.arguments)
+            return Step(value.arguments)
+        return None
 
     def match(
         self, pattern: Pattern, formula: Formula, known: Mapping[str, Formula]
