@@ -122,9 +122,8 @@ class Op:
 
     def map_inputs(self, change: Callable[[Tensor], Tensor]) -> Op:
         """Return the operator with the inputs that a function returns for those present."""
-        inputs = tuple(t if t is None else change(t) for t in self.inputs)
-        same = all(new is old for new, old in zip(inputs, self.inputs, strict=True))
-        return self if same else replace(self, inputs=inputs)
+        inputs = tuple([t if t is None else change(t) for t in self.inputs])
+        return self if inputs == self.inputs else replace(self, inputs=inputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,8 @@ class DType(enum.Enum):
     """TFLite's element types: the numpy type that holds one element, and its bits in the file.
 
     A type without a numpy type (strings, resources) has no fixed size. Float types that numpy
-    lacks are held as their bits.
+    lacks are held as their bits. `is_float` is for the real floating-point types, `is_integer` for
+    integers of every width, `is_handle` for variables, tables and lists, which have no ONNX type.
     """
 
     FLOAT32 = ("float32", np.float32, 32)
@@ -62,21 +63,9 @@ class DType(enum.Enum):
         self.label = label
         self.numpy = numpy
         self.bits = bits
-
-    @property
-    def is_float(self) -> bool:
-        """True for the real floating-point types."""
-        return "float" in self.label
-
-    @property
-    def is_integer(self) -> bool:
-        """True for signed and unsigned integers of every width."""
-        return "int" in self.label
-
-    @property
-    def is_handle(self) -> bool:
-        """True for variables, tables and lists, which have no type in ONNX."""
-        return self in (DType.RESOURCE, DType.VARIANT)
+        self.is_float = "float" in label
+        self.is_integer = "int" in label
+        self.is_handle = label in ("resource", "variant")
 
 
 @dataclass(frozen=True, eq=False)

@@ -278,12 +278,11 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
 
     def find_all(self, op: Op, pattern: Pattern) -> Iterator[Match]:
         """Yield the matches of a pattern with the operators that end in this operator."""
-        for found in self.find_matches(pattern, op.outputs[0]):
-            made = (t for each in found.ops if each is not op for t in each.outputs)
-            ops = {*found.ops, op}
-            if all(self.graph.readers.are_among(ops, tensor) for tensor in made):
-                tensors = {k: v for k, v in found.values.items() if isinstance(v, Tensor)}
-                yield Match(op, tensors, found.ops, self)
+        for values, ops, _ in self.find_matches(pattern, op.outputs[0]):
+            made = [t for each in ops if each is not op for t in each.outputs]
+            if not made or all(self.graph.readers.are_among({*ops, op}, t) for t in made):
+                tensors = {k: v for k, v in values.items() if isinstance(v, Tensor)}
+                yield Match(op, tensors, ops, self)
 
     def find_step(self, value: Tensor | Op, code: str) -> Step[Tensor | Op] | None:
         """Return the operator of a code that computes a tensor, None if it runs sub-graphs."""

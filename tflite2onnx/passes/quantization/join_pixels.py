@@ -107,12 +107,13 @@ def _meets_conditions(found: Match) -> bool:
     """Return whether conditions 1 and 2 hold."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     y = op.outputs[0]
-    integers = all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y))
+    if not all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y)):
+        return False
     constants = all(t.has_data for t in op.present[1:])
     dilations = {op.options.get(f"dilation_{axis}_factor", 1) for axis in "hw"}
     static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     images = (x.rank, w.rank, y.rank) == (_IMAGE, _IMAGE, _IMAGE)
-    if not (integers and constants and dilations == {1} and static and images):
+    if not (constants and dilations == {1} and static and images):
         return False
     scales = w.quantization
     return scales is not None and bool((scales.zero_point == _ZEROS[w.dtype]).all())

@@ -138,6 +138,5 @@ RULES = (
         Activated(("CONV_2D", "x", "filters#", ...)),
         _convolve_blocks,
         _meets_conditions,
-        floats=False,
     ),
 )
