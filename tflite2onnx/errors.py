@@ -116,6 +116,8 @@ _CONTRADICTIONS = (
 
 def _as_operator_error(error: BaseException | None) -> OperatorError | None:
     """Return an OperatorError, also for contradictory operands; None for other exceptions."""
+    if error is None:
+        return None
     if isinstance(error, _CONTRADICTIONS):
         return OperatorError(f"its options, shapes or constants contradict each other ({error})")
     return error if isinstance(error, OperatorError) else None

@@ -32,7 +32,7 @@ class Options(Mapping[str, Any]):
         return self._fields.get(name, default)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the schema's fields have any type
-        if name.startswith("_"):
+        if name[0] == "_":
             raise AttributeError(name)
         if not self._fields:
             return 0

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
+from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, Types, onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
@@ -95,17 +95,21 @@ class Skeleton:
 
         Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
-        outputs = []
+        count, size = 0, 0
         initializers = (*self.proto.graph.initializer, *(header for header, _ in self.weights))
         constants = {each.name for each in initializers} - {x.name for x in self.proto.graph.input}
         for graph in _every_graph(self.proto.graph):
-            infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
+            outputs = set()
             for node in graph.node:
                 if constants.issuperset(node.input):
                     constants.update(node.output)
                 elif node.op_type == "Transpose":
-                    outputs.append(infos.get(node.output[0]))
-        return len(outputs), sum(nbytes(t, self.dynamic_sizes) for t in outputs if t is not None)
+                    outputs.add(node.output[0])
+            if outputs:
+                infos = [i for i in (*graph.value_info, *graph.output) if i.name in outputs]
+                count += len(outputs)
+                size += sum(nbytes(info.type.tensor_type, self.dynamic_sizes) for info in infos)
+        return count, size
 
     def model(self) -> onnx.ModelProto:
         """Return the whole model with copies of the weights."""
@@ -193,7 +197,8 @@ def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Arr
 
 def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
-    for attribute in (a for node in graph.node for a in node.attribute if a.HasField("g")):
+    around = (node for node in graph.node if node.op_type in WITH_GRAPHS)
+    for attribute in (a for node in around for a in node.attribute if a.HasField("g")):
         yield from _every_graph(attribute.g)
 
 
@@ -210,7 +215,9 @@ def _nodes(
         name = f"{prefix}{index}"
         outputs = [names.name_of(v) for v in node.outputs]
         inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
-        proto = helper.make_node(node.op_type, inputs, outputs, name, domain=node.domain or None)
+        proto = onnx.NodeProto(op_type=node.op_type, input=inputs, output=outputs, name=name)
+        if node.domain:
+            proto.domain = node.domain
         graphs = {
             key: _nested_graph(body, names, types, f"{name}/{key.removesuffix('_branch')}/")
             for key, body in bodies_of(node).items()
@@ -285,11 +292,13 @@ def _infer_types(
     probe.ir_version = model.ir_version
     given = {**known, **{info.name: info for info in whole.output}}
     probe.graph.node.extend(n for n in whole.node if not given.keys() >= {*n.output})
-    probe.graph.input.extend(whole.input)
-    probe.graph.initializer.extend(whole.initializer)
-    for h in weights:
+    nodes = (node for graph in _every_graph(probe.graph) for node in graph.node)
+    read = {name for node in nodes for name in (*node.input, *node.output)}
+    probe.graph.input.extend(info for info in whole.input if info.name in read)
+    probe.graph.initializer.extend(each for each in whole.initializer if each.name in read)
+    for h in (h for h in weights if h.name in read):
         probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(given.values())
+    probe.graph.value_info.extend(info for name, info in given.items() if name in read)
     found = shape_inference.infer_shapes(probe).graph.value_info
     return {info.name: info for info in found if info.name not in given}
 
