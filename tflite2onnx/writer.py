@@ -137,7 +137,7 @@ def assemble(
     """
     names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
-    graph.node.extend(_nodes(emitted.nodes, names, emitted.types))
+    _add_nodes(graph, emitted.nodes, names, emitted.types)
     headers = _initializers(emitted, names, with_states=not required_states)
     graph.input.extend(map(_describe_port, emitted.inputs))
     graph.output.extend(map(_describe_port, emitted.outputs))
@@ -160,9 +160,7 @@ def assemble(
     _describe(model, emitted, names, [h for h, _ in weights])
     live = {value for node in emitted.nodes for value in node.outputs}
     live |= {port.value for port in emitted.inputs}
-    tensors = tuple(
-        p._replace(name=names.name_of(p.value)) for p in emitted.tensors if p.value in live
-    )
+    tensors = tuple(names.rename(port) for port in emitted.tensors if port.value in live)
     ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
     return Skeleton(model, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
 
@@ -208,14 +206,14 @@ def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
 
-def _nodes(
-    nodes: Iterable[Node], names: _Names, types: Types, prefix: str = ""
-) -> Iterator[onnx.NodeProto]:
+def _add_nodes(
+    graph: onnx.GraphProto, nodes: Iterable[Node], names: _Names, types: Types, prefix: str = ""
+) -> None:
     for index, node in enumerate(nodes):
         name = f"{prefix}{index}"
         outputs = [names.name_of(v) for v in node.outputs]
         inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
-        proto = onnx.NodeProto(op_type=node.op_type, input=inputs, output=outputs, name=name)
+        proto = graph.node.add(op_type=node.op_type, input=inputs, output=outputs, name=name)
         if node.domain:
             proto.domain = node.domain
         graphs = {
@@ -224,13 +222,12 @@ def _nodes(
         }
         # Not as arguments of make_node: an attribute of a custom operator may have any name.
         attributes = sorted({**node.attributes, **graphs}.items())
-        proto.attribute.extend(helper.make_attribute(key, value) for key, value in attributes)
-        yield proto
+        proto.attribute.extend([helper.make_attribute(key, value) for key, value in attributes])
 
 
 def _nested_graph(body: Body, names: _Names, types: Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
-    graph.node.extend(_nodes(body.nodes, names, types, prefix))
+    _add_nodes(graph, body.nodes, names, types, prefix)
     graph.input.extend(_describe_values(body.inputs, names, types))
     graph.output.extend(
         next(
@@ -321,6 +318,11 @@ class _Names:
         for port in (*emitted.tensors, *(p for body in bodies for p in body.tensors)):
             if port.value not in self._names:
                 self._names[port.value] = self._free(_shorten_name(port.name))
+
+    def rename(self, port: Port) -> Port:
+        """Return a tensor with the name of its value."""
+        name = self.name_of(port.value)
+        return port if port.name == name else port._replace(name=name)
 
     def name_of(self, value: Value) -> str:
         """Return a value's name."""

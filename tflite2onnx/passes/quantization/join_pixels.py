@@ -60,7 +60,7 @@ from tflite2onnx.tensor import DType, Tensor
 _IMAGE = 4  # axes
 # The zero points of filters whose integers are int8 with the zero point 0 in the model.
 _ZEROS = {DType.INT8: 0, DType.UINT8: 128}
-_BLOCKS = (1, 2, 4, 8)  # pixels that are made at once
+_BLOCKS = (2, 4, 8)  # pixels that are made at once
 _FILTERS = 16  # are computed together
 _LEAST_GAIN = 0.9
 LEAST_SAVED = 5000  # ns: smaller convolutions stay as they are
@@ -80,6 +80,8 @@ class _Kernel(NamedTuple):
 _DIRECT = _Kernel(2.0, 0.8, 0.02, 576)
 _MATRIX = _Kernel(3.5, 0.6, 0.15, 400)
 _NO_VNNI = _MATRIX._replace(products=85)
+# The products in a ns in the mean of processors, as in `_estimate_time`.
+_FASTEST = cbrt(_DIRECT.products**2 * _NO_VNNI.products)
 
 
 class _Pieces(NamedTuple):
@@ -127,8 +129,10 @@ def _read_pieces(found: Match) -> list[Op]:
         return []
     window = window_of(op.options, *w.shape[1:3])
     pads = window.attributes(x.shape[1:3])["pads"]
-    single, *several = (_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS)
-    single = single._replace(joined=1, read=w.shape[2])
+    single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
+    if prod(w.shape) / _FASTEST > _LEAST_GAIN * _estimate_time(single, x, w, y):
+        return []  # as many products take as long
+    several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
     times = {each: _estimate_time(each, x, w, y) for each in (single, *several)}
     best = min(several, key=lambda each: times[each])
     saved = (times[single] - times[best]) * prod(y.shape[1:3])
