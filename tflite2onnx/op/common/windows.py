@@ -5,14 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from math import gcd
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.graph import Options
+from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.traits import DynamicShape
@@ -31,6 +30,10 @@ class ImageOperator(DynamicShape):
     onnx = "NCHW -> NCHW"
     dynamic_axes = "N"
     turns_columns: ClassVar[bool] = False  # the window of `Window.place` follows the order of x
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self._known_sizes: dict[int, Mapping[str, int]] = {}
 
     def frames(self) -> Sequence[Frame]:
         """Return frames in which a column of pixels is stored as a row.
@@ -59,10 +62,6 @@ class ImageOperator(DynamicShape):
             return frame
         turned = {"H": "W", "W": "H"}
         return replace(frame, label=tuple(turned.get(name, name) for name in frame.label))
-
-    @cached_property
-    def _known_sizes(self) -> dict[int, Mapping[str, int]]:
-        return {}
 
     def sizes(self, operand: int) -> Mapping[str, int]:
         """Return the sizes of an operand's axes by their letters.
