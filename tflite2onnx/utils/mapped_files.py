@@ -5,9 +5,12 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterable, Iterator
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,7 +56,7 @@ class _KeptFile(mmap.mmap):
 
     origin: Array | None
 
-    def __new__(cls, file: BinaryIO, origin: Array | None) -> _KeptFile:
+    def __new__(cls, file: BinaryIO, origin: Array | None) -> Self:
         """Map a file that is open."""
         mapped = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
         mapped.origin = origin
