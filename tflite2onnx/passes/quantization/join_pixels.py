@@ -80,8 +80,6 @@ class _Kernel(NamedTuple):
 _DIRECT = _Kernel(2.0, 0.8, 0.02, 576)
 _MATRIX = _Kernel(3.5, 0.6, 0.15, 400)
 _NO_VNNI = _MATRIX._replace(products=85)
-# The products in a ns in the mean of processors, as in `_estimate_time`.
-_FASTEST = cbrt(_DIRECT.products**2 * _NO_VNNI.products)
 
 
 class _Pieces(NamedTuple):
@@ -130,8 +128,6 @@ def _read_pieces(found: Match) -> list[Op]:
     window = window_of(op.options, *w.shape[1:3])
     pads = window.attributes(x.shape[1:3])["pads"]
     single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
-    if prod(w.shape) / _FASTEST > _LEAST_GAIN * _estimate_time(single, x, w, y):
-        return []  # as many products take as long
     several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
     times = {each: _estimate_time(each, x, w, y) for each in (single, *several)}
     best = min(several, key=lambda each: times[each])
