@@ -218,6 +218,11 @@ class Tensor:
         return self.quantization is not None and self.quantization.per_axis
 
     @property
+    def is_symmetric(self) -> bool:
+        """Whether the tensor has scales, and all zero points are 0."""
+        return self.quantization is not None and not self.quantization.zero_point.any()
+
+    @property
     def is_constant(self) -> bool:
         """Whether the elements are known: the tensor is constant, or is empty."""
         return self.has_data or (0 in self.shape and not self.dynamic_axes)

@@ -221,11 +221,6 @@ class Builder(QdqNodes):
         """Whether ONNX's own operator is preferred to a form that ONNX Runtime runs faster."""
         return self.plan.canonical
 
-    @property
-    def is_nested(self) -> bool:
-        """Whether this graph is nested in another graph."""
-        return self._around is not None
-
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
         return Builder(

@@ -101,8 +101,8 @@ Operand = Readable | Value | Array | None
 class Nodes:
     """Collects nodes, and the types and shapes of their outputs as far as they are known.
 
-    `opset_is_fixed` is set if the user chose the opset. A nested graph shares types and constants
-    with the graph `around` it.
+    `opset_is_fixed` is set if the user chose the opset. A nested graph (`is_nested`) shares types
+    and constants with the graph `around` it.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Nodes:
         self.budget: ConstantBudget = (
             (budget or ConstantBudget()) if around is None else around.budget
         )
-        self.opset = opset
+        self.opset, self.is_nested = opset, around is not None
         self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
         self._reshaped: dict[Value | None, Value | None] = {}  # the inputs of Reshape, by outputs

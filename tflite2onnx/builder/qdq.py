@@ -76,7 +76,7 @@ class QdqNodes(Nodes):
         value = self._value_of(x)
         if value and value in self.types:
             return self.annotate(result, dtype, self.types[value][1][axes])
-        if value and value.data is not None:
+        if value and value.data is not None and not self.is_nested:  # of which nobody needs it
             return self.annotate(result, dtype, value.data.shape[axes])
         return result
 

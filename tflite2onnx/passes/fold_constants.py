@@ -66,7 +66,7 @@ class Folder:
 
     def fold(self, op: Op, operator: Operator | None) -> list[Tensor]:
         """Return the outputs as constants; empty if they are not constant, or too large."""
-        if operator is not None and not _depends_on_constants(op, operator):
+        if operator and not _depends_on_constants(op, operator):
             return []
         results = fold_operator(op, operator, self._room)
         self._room -= sum(t.nbytes for t in results)
@@ -146,7 +146,7 @@ def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:
     Quantized constants are not evaluated. Small float types, which numpy stores as bits, and
     float16 constants of float32 tensors keep their stored form if the operator only moves them.
     """
-    if tensor.dtype.numpy is None or tensor.quantization is not None:
+    if not tensor.dtype.numpy or tensor.quantization:
         return None
     data = tensor.data
     if data is None and 0 in tensor.shape and not tensor.dynamic_axes:

@@ -252,7 +252,7 @@ class ShapeWalk:
         y = op.outputs[0]
         if self.known[y].rank > 1 or not _is_integer(y):
             return
-        elements = [element for each in lists if each is not None for element in each]
+        elements = [element for each in lists if each for element in each]
         if any(element is not None for element in elements):
             self._elements[y] = elements
 
@@ -310,7 +310,7 @@ class ShapeWalk:
 
 def _is_integer(tensor: Tensor) -> bool:
     plain = tensor.dtype.is_integer or tensor.dtype is DType.BOOL
-    return plain and tensor.quantization is None
+    return plain and not tensor.quantization
 
 
 def _reads_dimensions(op: Op) -> bool:

@@ -313,7 +313,7 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
     @staticmethod
     def is_number(value: Tensor | Op, number: float) -> bool:
         """Return whether all elements of a constant are a number, up to rounding to float32."""
-        if not isinstance(value, Tensor) or not value.has_data or value.quantization is not None:
+        if not isinstance(value, Tensor) or not value.has_data or value.quantization:
             return False
         if not 0 < value.values.size <= value.elements or value.values.dtype.kind not in "fiu":
             return False

@@ -116,7 +116,7 @@ def _meets_conditions(found: Match) -> bool:
     if not (constants and dilations == {1} and static and images):
         return False
     scales = w.quantization
-    return scales is not None and bool((scales.zero_point == _ZEROS[w.dtype]).all())
+    return bool(scales and (scales.zero_point == _ZEROS[w.dtype]).all())
 
 
 def _read_pieces(found: Match) -> list[Op]:

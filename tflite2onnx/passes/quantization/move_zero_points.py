@@ -73,9 +73,9 @@ class MovedZeroPoints:
 
     def find_shift(self, tensor: Tensor | None) -> float:
         """Return by how much the real numbers of a tensor grow, 0 for other tensors."""
-        if tensor is None or tensor not in self.tensors or tensor.quantization is None:
+        if not tensor or tensor not in self.tensors:
             return 0.0
-        return _find_zero_point(tensor) * float(tensor.quantization.scale[0])
+        return _find_zero_point(tensor) * float(_store_as_int8(tensor).scale[0])
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators in place of an operator; of a product, the product is the last one.
@@ -165,8 +165,8 @@ class MovedZeroPoints:
 
     def _pad(self, op: Op) -> list[Op]:
         """Return PADV2 in place of PAD, or before a convolution that pads."""
-        x = op.inputs[0]
-        if x is None or x not in self.tensors:
+        x = op.operand(0)
+        if x not in self.tensors:
             return [op]
         new = replace(x, name=f"{op.outputs[0].name}/zero", shape=(), shape_signature=())
         zero = replace(

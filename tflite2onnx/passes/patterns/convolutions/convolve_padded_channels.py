@@ -82,7 +82,7 @@ def _copies_channels(op: Op) -> bool:
     return (
         steps == w.shape[1:3] == (1, 1)
         and is_float(w)
-        and w.data is not None
+        and w.has_data
         and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
     )
 

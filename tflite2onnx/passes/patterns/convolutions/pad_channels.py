@@ -45,6 +45,7 @@ import numpy as np
 from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.passes.operands import is_float, normalize_axes
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -144,19 +145,17 @@ def _needs_padding(tensor: Tensor) -> bool:
 
 
 def _is_int8(tensor: Tensor) -> bool:
-    return tensor.dtype is DType.INT8 and tensor.quantization is not None
+    return tensor.dtype is DType.INT8 and is_quantized(tensor)
 
 
 def _is_weight(tensor: Tensor) -> bool:
     """Return whether a constant is real, or are integers whose 0 is the number 0."""
-    scales = tensor.quantization
-    integers = tensor.dtype in (DType.INT8, DType.INT32) and scales is not None
-    is_symmetric = scales is not None and not scales.zero_point.any()
-    return tensor.data is not None and (is_float(tensor) or (integers and is_symmetric))
+    integers = tensor.dtype in (DType.INT8, DType.INT32) and tensor.is_symmetric
+    return tensor.has_data and (is_float(tensor) or integers)
 
 
 def _is_image(tensor: Tensor) -> bool:
-    return tensor.data is None and tensor.rank == _IMAGE
+    return not tensor.has_data and tensor.rank == _IMAGE
 
 
 def _computes_by_channel(op: Op) -> bool:
@@ -193,7 +192,7 @@ def _averages_pixels(op: Op) -> bool:
 def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:
     """Return whether a constant has one element for each channel, one for all, or none for any."""
     if op.is_builtin("MEAN", *_RESIZES):
-        return tensor.data is not None
+        return tensor.has_data
     return _is_weight(tensor) and tensor.shape[-1:] in ((), (1,), (channels,))
 
 
@@ -244,7 +243,7 @@ def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:
         if _is_convolution(op):
             counts = [more[0], *[0] * (t.rank - 2), more[1]][: t.rank]
         else:
-            same = y in known and t.data is not None and t.shape[-1:] == y.shape[-1:]
+            same = y in known and t.has_data and t.shape[-1:] == y.shape[-1:]
             counts = [0] * (t.rank - 1) + more[:1] if same else []
         return _pad_constant(t, counts)
 
@@ -253,15 +252,15 @@ def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:
 
 def _pad_constant(tensor: Tensor, more: list[int]) -> Tensor:
     """Return a constant with zeros behind its elements along each axis."""
-    if tensor.data is None or not any(more):
+    if not tensor.has_data or not any(more):
         return tensor
     shape = tuple(size + count for size, count in zip(tensor.shape, more, strict=True))
     padded = tensor.assembly if tensor.name.endswith(_SUFFIX) else None
-    source = padded.source if padded else tensor.data
+    source = padded.source if padded else tensor.values
     pads = tuple((0, new - old) for new, old in zip(shape, source.shape, strict=True))
     made = Assembly(source, (pads,), tuple(range(tensor.rank)), shape)
     scales = tensor.quantization
-    if scales is not None and scales.per_axis:
+    if scales and scales.per_axis:
         count = (0, more[scales.axis])
         scale, zero = (np.pad(t, count, mode="edge") for t in (scales.scale, scales.zero_point))
         scales = Quantization(scale, zero, scales.axis)
