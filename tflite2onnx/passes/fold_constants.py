@@ -22,7 +22,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for, rules_for
+from tflite2onnx.op import is_valid, operator_for, rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import count_memory
@@ -124,15 +124,23 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     unknown |= sum(t.nbytes for t in op.outputs) > room
     if unknown or has_dynamic_sizes or any(t.quantization for t in op.outputs):
         return []
-    try:
-        with as_operator_error():
-            results = operator.evaluate(*(np.empty(0) if a is None else a for a in arrays))
-    except OperatorError:  # raised again, with the operator's name, when it is converted
-        return []
-    pairs = list(zip(op.outputs, results or (), strict=False))
+    results = _evaluate(operator, [np.empty(0) if a is None else a for a in arrays])
+    pairs = list(zip(op.outputs, results, strict=False))
     if len(pairs) != len(op.outputs) or not all(_fits(t, r, operator) for t, r in pairs):
         return []
     return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
+
+
+def _evaluate(operator: Foldable, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Return the outputs for arrays; none if the operator is invalid, as its conversion reports."""
+    try:
+        return operator.evaluate(*arrays) or ()
+    except OperatorError:
+        return ()
+    except Exception:
+        if is_valid(operator):
+            raise  # a bug
+        return ()
 
 
 def _depends_on_constants(op: Op, operator: Operator) -> bool:

@@ -33,7 +33,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tflite2onnx.errors import OperatorError, as_operator_error
+from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import IndexesAxes
@@ -175,12 +175,13 @@ class Batching:
         for op in ops:
             self._last = op
             try:
-                with as_operator_error():
-                    self._add_op(op.with_inputs(self._replaced))
-            except OperatorError as error:
-                if isinstance(error, MixedSamplesError):
-                    raise
+                self._add_op(op.with_inputs(self._replaced))
+            except MixedSamplesError:
+                raise
+            except Exception as error:
                 check_one_sample(op, self._operator_of(op))
+                if not isinstance(error, OperatorError):
+                    raise  # a bug, because the operator is valid
                 raise MixedSamplesError(error.reason, op.place, error) from error
 
     def _add_op(self, op: Op) -> None:
