@@ -58,11 +58,12 @@ class Hyperedge:
     def cost(self, labels: Sequence[int]) -> int:
         """Return the cost under these labels, one for each node."""
         produced, *consumed = [states[labels[node]] for node, states in self.ends]
-        new = {state for state in consumed if state != produced}
-        return self.conversion_cost((produced,), new) if new else 0
+        return self.conversion_cost((produced,), {*consumed} - {produced})
 
     def conversion_cost(self, available: Iterable[int], new: Collection[int]) -> int:
         """Return the cost of states that are new, given the states that are available."""
+        if not new:
+            return 0
         classes = {self.classes[state] for state in new}
         classes -= {self.classes[state] for state in available}
         return len(new) + len(classes) * self.weight
