@@ -310,15 +310,15 @@ class _Search:
         for partial in sorted(partials, key=lambda partial: partial[0]):
             if len(best) == _MOST_PARTIALS:
                 break
-            if all(partial[0] < other[0] + self._path_cost(other[1], partial[1]) for other in best):
+            if all(self._costs_more(other[1], partial[1], partial[0] - other[0]) for other in best):
                 best.append(partial)
         return best
 
-    def _path_cost(self, start: _Available, end: _Available) -> int:
-        """Return the cost of adding the states of `end` to the states of `start`."""
+    def _costs_more(self, start: _Available, end: _Available, limit: int) -> bool:
+        """Return whether adding the states of `end` to those of `start` costs more than a limit."""
         self.steps += len(end)
-        return sum(
-            edge.conversion_cost(start[edge], states - start[edge])
-            for edge, states in end.items()
-            if not states <= start[edge]
-        )
+        for edge, states in end.items():
+            if limit < 0:
+                return True
+            limit -= edge.conversion_cost(start[edge], states - start[edge])
+        return limit < 0
