@@ -58,12 +58,11 @@ class Hyperedge:
     def cost(self, labels: Sequence[int]) -> int:
         """Return the cost under these labels, one for each node."""
         produced, *consumed = [states[labels[node]] for node, states in self.ends]
-        return self.conversion_cost((produced,), {*consumed} - {produced})
+        new = {*consumed} - {produced}
+        return self.conversion_cost((produced,), new) if new else 0
 
     def conversion_cost(self, available: Iterable[int], new: Collection[int]) -> int:
         """Return the cost of states that are new, given the states that are available."""
-        if not new:
-            return 0
         classes = {self.classes[state] for state in new}
         classes -= {self.classes[state] for state in available}
         return len(new) + len(classes) * self.weight
@@ -303,7 +302,8 @@ class _Search:
     ) -> int:
         """Add consumed states to the present states of a hyperedge, and return the cost."""
         available[edge] = present | consumed
-        return edge.conversion_cost(present, consumed - present)
+        new = consumed - present
+        return edge.conversion_cost(present, new) if new else 0
 
     def _best_partials(self, partials: Iterable[_Partial]) -> list[_Partial]:
         best: list[_Partial] = []
@@ -320,5 +320,6 @@ class _Search:
         for edge, states in end.items():
             if limit < 0:
                 return True
-            limit -= edge.conversion_cost(start[edge], states - start[edge])
+            if new := states - start[edge]:
+                limit -= edge.conversion_cost(start[edge], new)
         return limit < 0

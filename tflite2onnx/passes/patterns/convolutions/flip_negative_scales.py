@@ -20,6 +20,7 @@ from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.tensor import Array, Quantization, Tensor
 
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
+_NONE: Flags = np.empty(0, np.bool_)
 
 
 def flip_negative_scales(graph: Graph) -> Graph:
@@ -44,8 +45,8 @@ def _find_negative(tensor: Tensor) -> Flags:
     """Return which scales of a constant are negative, [scales]; empty if no scale is."""
     own = tensor.quantization
     if not own or not tensor.has_data or own.block_size:  # whose scales the reader checks
-        return np.empty(0, np.bool_)
-    return own.scale[: own.scale.size if own.scale.min(initial=0) < 0 else 0] < 0
+        return _NONE
+    return own.scale < 0 if own.scale.min(initial=0) < 0 else _NONE
 
 
 def _flip_inputs(op: Op) -> Op:
