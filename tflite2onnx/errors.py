@@ -114,6 +114,15 @@ _CONTRADICTIONS = (
 )
 
 
+def _as_operator_error(error: BaseException | None) -> OperatorError | None:
+    """Return an OperatorError, also for contradictory operands; None for other exceptions."""
+    if error is None:
+        return None
+    if isinstance(error, _CONTRADICTIONS):
+        return OperatorError(f"its options, shapes or constants contradict each other ({error})")
+    return error if isinstance(error, OperatorError) else None
+
+
 class _ContradictionsAsOperatorErrors:
     """The context manager `as_operator_error`; as a generator it would take twice the time."""
 
@@ -121,10 +130,9 @@ class _ContradictionsAsOperatorErrors:
         """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _CONTRADICTIONS):
-            raise OperatorError(
-                f"its options, shapes or constants contradict each other ({error})"
-            ) from error
+        found = _as_operator_error(error)
+        if found and found is not error:
+            raise found from error
 
 
 def as_operator_error() -> AbstractContextManager[None]:
@@ -173,14 +181,25 @@ class ErrorCollector:
     def __init__(self) -> None:
         self.problems: list[OperatorError] = []
 
-    @contextmanager
-    def at(self, place: str) -> Iterator[None]:
+    def at(self, place: str) -> AbstractContextManager[bool | None]:
         """Collect an error of one operator, whose place in the model the message names."""
-        try:
-            with as_operator_error():
-                yield
-        except OperatorError as error:
-            self.problems.append(error.with_place(place))
+        return _Place(self.problems, place)
+
+
+class _Place:
+    """The context manager `ErrorCollector.at`; see `_ContradictionsAsOperatorErrors`."""
+
+    def __init__(self, problems: list[OperatorError], place: str) -> None:
+        self._problems, self._place = problems, place
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        found = _as_operator_error(error)
+        if found:
+            self._problems.append(found.with_place(self._place))
+        return found is not None
 
 
 @contextmanager

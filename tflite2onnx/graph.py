@@ -32,7 +32,7 @@ class Options(Mapping[str, Any]):
         return self._fields.get(name, default)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the schema's fields have any type
-        if name.startswith("_"):
+        if name[0] == "_":
             raise AttributeError(name)
         if not self._fields:
             return 0
@@ -122,9 +122,8 @@ class Op:
 
     def map_inputs(self, change: Callable[[Tensor], Tensor]) -> Op:
         """Return the operator with the inputs that a function returns for those present."""
-        inputs = tuple(t if t is None else change(t) for t in self.inputs)
-        same = all(new is old for new, old in zip(inputs, self.inputs, strict=True))
-        return self if same else replace(self, inputs=inputs)
+        inputs = tuple([t if t is None else change(t) for t in self.inputs])
+        return self if inputs == self.inputs else replace(self, inputs=inputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,8 @@ class DType(enum.Enum):
     """TFLite's element types: the numpy type that holds one element, and its bits in the file.
 
     A type without a numpy type (strings, resources) has no fixed size. Float types that numpy
-    lacks are held as their bits.
+    lacks are held as their bits. `is_float` is for the real floating-point types, `is_integer` for
+    integers of every width, `is_handle` for variables, tables and lists, which have no ONNX type.
     """
 
     FLOAT32 = ("float32", np.float32, 32)
@@ -62,21 +63,9 @@ class DType(enum.Enum):
         self.label = label
         self.numpy = numpy
         self.bits = bits
-
-    @property
-    def is_float(self) -> bool:
-        """True for the real floating-point types."""
-        return "float" in self.label
-
-    @property
-    def is_integer(self) -> bool:
-        """True for signed and unsigned integers of every width."""
-        return "int" in self.label
-
-    @property
-    def is_handle(self) -> bool:
-        """True for variables, tables and lists, which have no type in ONNX."""
-        return self in (DType.RESOURCE, DType.VARIANT)
+        self.is_float = "float" in label
+        self.is_integer = "int" in label
+        self.is_handle = label in ("resource", "variant")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +153,15 @@ class Assembly:
     @cached_property
     def elements(self) -> Array:
         """The elements of the constant."""
-        fill = np.asarray(self.fill).astype(self.source.dtype)
-        copies = [np.pad(self.source, pad, constant_values=fill) for pad in self.pads]
+        size = self.source.shape
+        copies = []
+        for pads in self.pads:  # np.pad takes several times as long
+            shape = [n + sum(pad) for n, pad in zip(size, pads, strict=True)]
+            copy = np.full(shape, self.fill, self.source.dtype)
+            copy[tuple(slice(pad[0], pad[0] + n) for n, pad in zip(size, pads, strict=True))] = (
+                self.source
+            )
+            copies.append(copy)
         return np.concatenate(copies).transpose(self.permutation).reshape(self.shape)
 
     @property
@@ -227,6 +223,11 @@ class Tensor:
     def per_axis(self) -> bool:
         """Whether the tensor has more than one scale."""
         return self.quantization is not None and self.quantization.per_axis
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the tensor has scales, and all zero points are 0."""
+        return self.quantization is not None and not self.quantization.zero_point.any()
 
     @property
     def is_constant(self) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from tflite2onnx.builder.builder import Body, Port, Value, bodies_of, every_node
+from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, Types, onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
@@ -95,17 +95,21 @@ class Skeleton:
 
         Dynamic sizes count with their values in the file. Runtimes transpose constants at load.
         """
-        outputs = []
+        count, size = 0, 0
         initializers = (*self.proto.graph.initializer, *(header for header, _ in self.weights))
         constants = {each.name for each in initializers} - {x.name for x in self.proto.graph.input}
         for graph in _every_graph(self.proto.graph):
-            infos = {i.name: i.type.tensor_type for i in (*graph.value_info, *graph.output)}
+            outputs = set()
             for node in graph.node:
                 if constants.issuperset(node.input):
                     constants.update(node.output)
                 elif node.op_type == "Transpose":
-                    outputs.append(infos.get(node.output[0]))
-        return len(outputs), sum(nbytes(t, self.dynamic_sizes) for t in outputs if t is not None)
+                    outputs.add(node.output[0])
+            if outputs:
+                infos = [i for i in (*graph.value_info, *graph.output) if i.name in outputs]
+                count += len(outputs)
+                size += sum(nbytes(info.type.tensor_type, self.dynamic_sizes) for info in infos)
+        return count, size
 
     def model(self) -> onnx.ModelProto:
         """Return the whole model with copies of the weights."""
@@ -133,7 +137,7 @@ def assemble(
     """
     names = _Names(emitted)
     graph = onnx.GraphProto(name=name)
-    graph.node.extend(_nodes(emitted.nodes, names, emitted.types))
+    _add_nodes(graph, emitted.nodes, names, emitted.types)
     headers = _initializers(emitted, names, with_states=not required_states)
     graph.input.extend(map(_describe_port, emitted.inputs))
     graph.output.extend(map(_describe_port, emitted.outputs))
@@ -156,9 +160,7 @@ def assemble(
     _describe(model, emitted, names, [h for h, _ in weights])
     live = {value for node in emitted.nodes for value in node.outputs}
     live |= {port.value for port in emitted.inputs}
-    tensors = tuple(
-        p._replace(name=names.name_of(p.value)) for p in emitted.tensors if p.value in live
-    )
+    tensors = tuple(names.rename(port) for port in emitted.tensors if port.value in live)
     ends = tuple(port.tensor for port in (*emitted.inputs, *emitted.outputs))
     return Skeleton(model, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
 
@@ -193,7 +195,8 @@ def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Arr
 
 def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
-    for attribute in (a for node in graph.node for a in node.attribute if a.HasField("g")):
+    around = (node for node in graph.node if node.op_type in WITH_GRAPHS)
+    for attribute in (a for node in around for a in node.attribute if a.HasField("g")):
         yield from _every_graph(attribute.g)
 
 
@@ -203,27 +206,28 @@ def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int
     return int(elements * helper.tensor_dtype_to_np_dtype(kind.elem_type).itemsize)
 
 
-def _nodes(
-    nodes: Iterable[Node], names: _Names, types: Types, prefix: str = ""
-) -> Iterator[onnx.NodeProto]:
+def _add_nodes(
+    graph: onnx.GraphProto, nodes: Iterable[Node], names: _Names, types: Types, prefix: str = ""
+) -> None:
     for index, node in enumerate(nodes):
         name = f"{prefix}{index}"
         outputs = [names.name_of(v) for v in node.outputs]
         inputs = ["" if v is None else names.name_of(v) for v in node.inputs]
-        proto = helper.make_node(node.op_type, inputs, outputs, name, domain=node.domain or None)
+        proto = graph.node.add(op_type=node.op_type, input=inputs, output=outputs, name=name)
+        if node.domain:
+            proto.domain = node.domain
         graphs = {
             key: _nested_graph(body, names, types, f"{name}/{key.removesuffix('_branch')}/")
             for key, body in bodies_of(node).items()
         }
         # Not as arguments of make_node: an attribute of a custom operator may have any name.
         attributes = sorted({**node.attributes, **graphs}.items())
-        proto.attribute.extend(helper.make_attribute(key, value) for key, value in attributes)
-        yield proto
+        proto.attribute.extend([helper.make_attribute(key, value) for key, value in attributes])
 
 
 def _nested_graph(body: Body, names: _Names, types: Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
-    graph.node.extend(_nodes(body.nodes, names, types, prefix))
+    _add_nodes(graph, body.nodes, names, types, prefix)
     graph.input.extend(_describe_values(body.inputs, names, types))
     graph.output.extend(
         next(
@@ -285,11 +289,13 @@ def _infer_types(
     probe.ir_version = model.ir_version
     given = {**known, **{info.name: info for info in whole.output}}
     probe.graph.node.extend(n for n in whole.node if not given.keys() >= {*n.output})
-    probe.graph.input.extend(whole.input)
-    probe.graph.initializer.extend(whole.initializer)
-    for h in weights:
+    nodes = (node for graph in _every_graph(probe.graph) for node in graph.node)
+    read = {name for node in nodes for name in (*node.input, *node.output)}
+    probe.graph.input.extend(info for info in whole.input if info.name in read)
+    probe.graph.initializer.extend(each for each in whole.initializer if each.name in read)
+    for h in (h for h in weights if h.name in read):
         probe.graph.value_info.append(helper.make_tensor_value_info(h.name, h.data_type, h.dims))
-    probe.graph.value_info.extend(given.values())
+    probe.graph.value_info.extend(info for name, info in given.items() if name in read)
     found = shape_inference.infer_shapes(probe).graph.value_info
     return {info.name: info for info in found if info.name not in given}
 
@@ -312,6 +318,11 @@ class _Names:
         for port in (*emitted.tensors, *(p for body in bodies for p in body.tensors)):
             if port.value not in self._names:
                 self._names[port.value] = self._free(_shorten_name(port.name))
+
+    def rename(self, port: Port) -> Port:
+        """Return a tensor with the name of its value."""
+        name = self.name_of(port.value)
+        return port if port.name == name else port._replace(name=name)
 
     def name_of(self, value: Value) -> str:
         """Return a value's name."""

@@ -99,7 +99,8 @@ def _compare_products(g: Builder) -> list[Node]:
     """Return nodes that compute whether products of uint8 by int8 are exact."""
     exact = (_DATA.astype(np.int32) - _ZERO_POINT) @ _WEIGHTS.astype(np.int32)
     data, weights, zero_point, known = map(g.constant, (_DATA, _WEIGHTS, _ZERO_POINT, exact))
-    product = Value()
+    product = g.annotate(Value(), DType.INT32, ())
+    g.annotate(g.int8_is_exact, DType.BOOL, ())
     return [
         Node("MatMulInteger", (data, weights, zero_point), (product,), {}),
         Node("Equal", (product, known), (g.int8_is_exact,), {}),

@@ -221,11 +221,6 @@ class Builder(QdqNodes):
         """Whether ONNX's own operator is preferred to a form that ONNX Runtime runs faster."""
         return self.plan.canonical
 
-    @property
-    def is_nested(self) -> bool:
-        """Whether this graph is nested in another graph."""
-        return self._around is not None
-
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
         return Builder(
@@ -253,7 +248,8 @@ class Builder(QdqNodes):
         """Return the storage of an operand; constants have wider types if this opset lacks one."""
         if tensor.data is None or planned.reading is Reading.FLOAT:
             return planned
-        return planned._replace(storage=self.storage_in_opset(planned.storage))
+        storage = self.storage_in_opset(planned.storage)
+        return planned if storage is planned.storage else planned._replace(storage=storage)
 
     def as_int64_list(self, numbers: View, order: Order | None = None) -> Value:
         """Return computed integers, one for each TFLite axis, as int64 in an order."""
@@ -410,12 +406,12 @@ class Builder(QdqNodes):
         return real if want.quantization is None else self.quantize(real, want, order)
 
 
-_WITH_GRAPHS = frozenset({"If", "Loop", "Scan"})
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan"})
 
 
 def bodies_of(node: Node) -> dict[str, Body]:
     """Return the graphs that are attributes of a node, by the names of the attributes."""
-    if node.op_type not in _WITH_GRAPHS:
+    if node.op_type not in WITH_GRAPHS:
         return {}
     return {key: body for key, body in node.attributes.items() if isinstance(body, Body)}
 

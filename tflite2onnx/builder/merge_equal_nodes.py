@@ -70,4 +70,6 @@ def _merge_inside(body: Body, known: Merged) -> Body:
 
 def rename_ports(ports: Sequence[Port], merged: Merged) -> tuple[Port, ...]:
     """Return tensors with the values that stay."""
+    if not merged:
+        return (*ports,)
     return tuple(port._replace(value=merged.get(port.value, port.value)) for port in ports)

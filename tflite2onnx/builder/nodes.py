@@ -101,8 +101,8 @@ Operand = Readable | Value | Array | None
 class Nodes:
     """Collects nodes, and the types and shapes of their outputs as far as they are known.
 
-    `opset_is_fixed` is set if the user chose the opset. A nested graph shares types and constants
-    with the graph `around` it.
+    `opset_is_fixed` is set if the user chose the opset. A nested graph (`is_nested`) shares types
+    and constants with the graph `around` it.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Nodes:
         self.budget: ConstantBudget = (
             (budget or ConstantBudget()) if around is None else around.budget
         )
-        self.opset = opset
+        self.opset, self.is_nested = opset, around is not None
         self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
         self._reshaped: dict[Value | None, Value | None] = {}  # the inputs of Reshape, by outputs
@@ -125,7 +125,7 @@ class Nodes:
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node and return its output; see `node_outputs`."""
-        return self.node_outputs(op_type, 1, *inputs, **attributes)[0]
+        return self.add(op_type, 1, inputs, attributes, attributes.pop("domain", ""))[0]
 
     def node_outputs(
         self,
@@ -153,8 +153,8 @@ class Nodes:
         """Add a node whose attributes may have any name; see `node_outputs`."""
         if not domain:
             self.require(first_opset(op_type), op_type)
-        results = tuple(Value() for _ in range(outputs))
-        operands = tuple(self._value_of(i) for i in inputs)
+        results = tuple([Value() for _ in range(outputs)])
+        operands = tuple([self._value_of(i) for i in inputs])
         while operands and operands[-1] is None:
             operands = operands[:-1]
         present = {k: v for k, v in attributes.items() if v is not None}
@@ -165,7 +165,7 @@ class Nodes:
         """Return a function that adds a node of this type: g.Conv(x, w, group=2)."""
         if not op_type[0].isupper():
             raise AttributeError(op_type)
-        return lambda *inputs, **attributes: self.node(op_type, *inputs, **attributes)
+        return partial(self.node, op_type)
 
     def require(self, version: int, feature: str) -> None:
         """Raise NeedsOpset if a feature first exists in a newer opset."""

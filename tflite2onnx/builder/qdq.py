@@ -74,8 +74,11 @@ class QdqNodes(Nodes):
     ) -> Value:
         """Record the sizes of some axes of x and an element type for a value; return the value."""
         value = self._value_of(x)
-        known = None if value is None else self.types.get(value)
-        return result if known is None else self.annotate(result, dtype, known[1][axes])
+        if value and value in self.types:
+            return self.annotate(result, dtype, self.types[value][1][axes])
+        if value and value.data is not None and not self.is_nested:  # of which nobody needs it
+            return self.annotate(result, dtype, value.data.shape[axes])
+        return result
 
     def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
         quantization = _quantization(storage)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from tflite2onnx.bundle import genai
 from tflite2onnx.bundle.lengths import Joined, join_lengths
-from tflite2onnx.bundle.prompts import take_prompts
 from tflite2onnx.conversion import convert_read_model
 from tflite2onnx.errors import (
     BundleError,
@@ -215,6 +214,8 @@ def list_parts(
     decoder = genai.find_decoder(bundle) if target == genai.TARGET else None
     for name, source in bundle.models.items():
         if name == decoder:
+            from tflite2onnx.bundle.prompts import take_prompts  # noqa: PLC0415 - slow to import
+
             prepared = genai.prepare_decoder(name, read_model(source), bundle.description)
             prepared = take_prompts(prepared)
             parts.append(Part(name, prepared.signature, genai.FILE, prepared))

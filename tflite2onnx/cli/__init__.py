@@ -28,6 +28,7 @@ _FAILED, _INTERRUPTED = 1, 130
 
 def run_program() -> NoReturn:
     """Run the command line, and end the process with the exit status."""
+    gc.freeze()  # imported modules, which a collection would look through
     gc.enable()  # see `tflite2onnx/__init__.py`
     status = entry()
     atexit._run_exitfuncs()  # noqa: SLF001 - of packages with classes of operators

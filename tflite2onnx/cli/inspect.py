@@ -119,7 +119,7 @@ def _lines(found: Inspection) -> Iterator[str]:
             yield f"  carries {', '.join(carried)}"
     for graph in found.subgraphs:
         yield ""
-        yield from _subgraph(graph)
+        yield from _describe_subgraph(graph)
     if found.axes:
         yield ""
         rows = [
@@ -137,7 +137,7 @@ def _lines(found: Inspection) -> Iterator[str]:
     yield found.problem or f"can be converted, to opset {found.opset}"
 
 
-def _subgraph(graph: SubgraphInfo) -> Iterator[str]:
+def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str]:
     operators = sum(info.count for info in graph.operators)
     size = f"{count(operators, 'operator')}, {count(graph.tensors, 'tensor')}"
     yield f"sub-graph {graph.name}: {size}"

@@ -35,7 +35,7 @@ def _measure_apart(model: ModelFile, converted: ConvertedModel) -> Latency | Non
 
 
 def _measure(model: ModelFile, converted: ConvertedModel) -> Latency | None:
-    # The verification reports an error of a model.
+    # If a model does not run, the verification says so.
     with hide_information(hidden=True, everything=True), suppress(Exception):
         return measure_latency(model, converted)
     return None

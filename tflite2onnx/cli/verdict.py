@@ -88,7 +88,7 @@ def _describe_sizes(report: Report) -> list[str]:
 
 def tensor_lines(report: Report) -> list[str]:
     """Return the findings for the tensors between the operators, and the latency if measured."""
-    lines = _tensors(report) if report.tensors or report.operators else []
+    lines = _describe_tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
         lines.append(
             "only the outputs are compared, because the inner tensors of the ONNX model are unknown"
@@ -99,7 +99,7 @@ def tensor_lines(report: Report) -> list[str]:
     return [*lines, *([] if report.latency is None else [f"time: {report.latency}"])]
 
 
-def _tensors(report: Report) -> list[str]:
+def _describe_tensors(report: Report) -> list[str]:
     """Count the verdicts, and list the tensors that are not right, wrong operators first."""
     found, verdicts = report.tensors or report.operators, report.verdicts
     counts = Counter(verdicts[each.name] for each in found)

@@ -169,10 +169,12 @@ class Operator:
         A size that is known at run time only may be any size.
         """
         for tensor, shape in zip(self.op.outputs, self.output_shapes, strict=False):
-            if min(tensor.shape, default=0) < 0 or max(tensor.shape, default=0) > _LARGEST:
+            if tensor.shape and not 0 <= min(tensor.shape) <= max(tensor.shape) <= _LARGEST:
                 raise OperatorError(
                     f"the sizes of {tensor.name} must be 0 to {_LARGEST}, got {list(tensor.shape)}"
                 )
+            if (*shape,) == tensor.shape:
+                continue
             pairs = zip(tensor.shape, shape, strict=False)
             same = all(isinstance(size, Unknown) or size == known for known, size in pairs)
             if len(shape) != tensor.rank or not same:
@@ -184,11 +186,11 @@ class Operator:
     def _expect_operands(self) -> None:
         """Raise OperatorError for operands that no operator, or no `emit` of the class, accepts."""
         op = self.op
-        handles = (t for t in (*op.present, *op.outputs) if t.dtype.is_handle)
-        if handle := next(handles, None):
-            raise OperatorError(
-                f"{handle.name} must hold numbers or text, got {handle.dtype.label}"
-            )
+        for tensor in (*op.present, *op.outputs):
+            if tensor.dtype.is_handle:
+                raise OperatorError(
+                    f"{tensor.name} must hold numbers or text, got {tensor.dtype.label}"
+                )
         if len(op.outputs) != 1 and not self.returns_tuple:
             raise OperatorError(f"it must have 1 output, got {len(op.outputs)}")
         if not _accepts_inputs(type(self).emit, len(op.inputs) + bool(op.graphs)):

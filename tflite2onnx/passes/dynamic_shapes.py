@@ -323,8 +323,8 @@ class _Naming:
         )
 
     def _is_constant(self, tensor: Tensor) -> bool:
-        data = self._known[tensor].data
-        return data is not None and not has_dimensions(data)
+        known = self._known[tensor]
+        return known.has_data and not has_dimensions(known.values)
 
     def _name_sizes(self, tensor: Tensor) -> Tensor:
         symbols, shape = dict[int, str](), list[int]()

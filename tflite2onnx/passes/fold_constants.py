@@ -22,7 +22,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for, rules_for
+from tflite2onnx.op import is_valid, operator_for, rules_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import count_memory
@@ -66,7 +66,7 @@ class Folder:
 
     def fold(self, op: Op, operator: Operator | None) -> list[Tensor]:
         """Return the outputs as constants; empty if they are not constant, or too large."""
-        if operator is not None and not _depends_on_constants(op, operator):
+        if operator and not _depends_on_constants(op, operator):
             return []
         results = fold_operator(op, operator, self._room)
         self._room -= sum(t.nbytes for t in results)
@@ -124,15 +124,23 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
     unknown |= sum(t.nbytes for t in op.outputs) > room
     if unknown or has_dynamic_sizes or any(t.quantization for t in op.outputs):
         return []
-    try:
-        with as_operator_error():
-            results = operator.evaluate(*(np.empty(0) if a is None else a for a in arrays))
-    except OperatorError:  # raised again, with the operator's name, when it is converted
-        return []
-    pairs = list(zip(op.outputs, results or (), strict=False))
+    results = _evaluate(operator, [np.empty(0) if a is None else a for a in arrays])
+    pairs = list(zip(op.outputs, results, strict=False))
     if len(pairs) != len(op.outputs) or not all(_fits(t, r, operator) for t, r in pairs):
         return []
     return [replace(t, data=np.asarray(r, order="C")) for t, r in pairs]
+
+
+def _evaluate(operator: Foldable, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Return the outputs for arrays; none if the operator is invalid, as its conversion reports."""
+    try:
+        return operator.evaluate(*arrays) or ()
+    except OperatorError:
+        return ()
+    except Exception:
+        if is_valid(operator):
+            raise  # a bug
+        return ()
 
 
 def _depends_on_constants(op: Op, operator: Operator) -> bool:
@@ -146,7 +154,7 @@ def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:
     Quantized constants are not evaluated. Small float types, which numpy stores as bits, and
     float16 constants of float32 tensors keep their stored form if the operator only moves them.
     """
-    if tensor.dtype.numpy is None or tensor.quantization is not None:
+    if not tensor.dtype.numpy or tensor.quantization:
         return None
     data = tensor.data
     if data is None and 0 in tensor.shape and not tensor.dynamic_axes:

@@ -98,7 +98,7 @@ def _import_table(op: Op) -> _Table | None:
 
 
 def _list_tensor(like: Tensor, items: Iterable[object]) -> Tensor:
-    kind = np.object_ if like.dtype.numpy is None else like.dtype.numpy
+    kind = like.dtype.numpy or np.object_
     data = np.array([*items], kind)
     return replace(like, shape=data.shape, data=data, shape_signature=())
 

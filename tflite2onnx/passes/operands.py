@@ -32,7 +32,7 @@ def normalize_axes(axes: Array, rank: int) -> set[int]:
 
 def is_float(tensor: Tensor) -> bool:
     """Return whether a tensor has float32 elements that are not quantized."""
-    return tensor.dtype is DType.FLOAT32 and tensor.quantization is None
+    return tensor.dtype is DType.FLOAT32 and not tensor.quantization
 
 
 def has_unit_steps(op: Op) -> bool:

@@ -37,8 +37,9 @@ class Rewriter:
         The output is `output`, or a new tensor like another (see `new_tensor`), whose name ends in
         the code of the operator by default.
         """
-        if output is None:
-            assert like is not None, f"{code} needs an output, or a tensor that it is like"  # noqa: S101
+        if not output:
+            if not like:
+                raise TypeError(f"{code} needs an output, or a tensor that it is like")
             output = new_tensor(like, name or code.lower(), shape)
         self.ops.append(Op(code, self.source.index, inputs, (output,), Options(options)))
         return output
@@ -86,7 +87,7 @@ class Rewriter:
         name: str = "",
     ) -> Tensor:
         """Add RESHAPE to a shape or an output, which may keep a dynamic first axis; see `op`."""
-        shape = shape if output is None else output.shape
+        shape = output.shape if output else shape
         new_shape = (-1, *shape[1:]) if 0 in x.symbols else shape
         return self.op(
             "RESHAPE", x, output=output, like=like, name=name, shape=shape, new_shape=new_shape
@@ -150,14 +151,14 @@ def assemble_constant(name: str, assembly: Assembly, like: Tensor) -> Tensor:
 def repeat_channels(filters: Tensor, w: Tensor, count: int) -> Tensor:
     """Return filters, which repeat the channels of others so many times, with their scales."""
     scales = w.quantization
-    if scales is not None and scales.per_axis:
+    if scales and scales.per_axis:
         scales = Quantization(np.tile(scales.scale, count), np.tile(scales.zero_point, count))
     return replace(filters, quantization=scales)
 
 
 def repeat_biases(bias: Tensor | None, name: str, count: int) -> Tensor | None:
     """Return biases repeated so many times, as "<bias>/<name>"; None if there are none."""
-    if bias is None:
+    if not bias:
         return None
     values = np.tile(bias.values.reshape(-1), count)
     return repeat_channels(constant(f"{bias.name}/{name}", values, bias), bias, count)

@@ -8,7 +8,7 @@ walk finds how each size depends on the dynamic sizes. Integer tensors that are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -29,7 +29,6 @@ from tflite2onnx.utils.dimension import (
     UnequalError,
     array_of,
     as_dim,
-    each_dimension,
     evaluate,
     has_dimensions,
     is_no_less,
@@ -121,7 +120,7 @@ class ShapeWalk:
                 if self._strict:
                     raise ClashError(error, op) from error
                 operator, outputs = self._operator_of(here), here.outputs
-            self.shapes |= dict(zip(op.outputs, outputs, strict=True))
+            self.shapes.update(zip(op.outputs, outputs, strict=True))
             if outputs != here.outputs:
                 here = replace(here, outputs=outputs)
                 operator = self._operator_of(here)
@@ -130,7 +129,7 @@ class ShapeWalk:
             if self._strict and not self._is_open:
                 self._check_op(op, operator)
             constants = self._evaluate_op(here, operator)
-            self.known |= dict(zip(op.outputs, constants or outputs, strict=True))
+            self.known.update(zip(op.outputs, constants or outputs, strict=True))
             if not constants:
                 self._note_elements(op, operator)
 
@@ -179,7 +178,7 @@ class ShapeWalk:
         named: dict[Unknown, Dim] = {}
         return tuple(
             t
-            if shape is None
+            if shape is None or (*shape,) == t.shape
             else self._resize_tensor(t, self._name_unknown(origin, t, shape, named))
             for origin, t, shape in zip_longest(op.outputs, here.outputs, shapes)
         )
@@ -253,7 +252,7 @@ class ShapeWalk:
         y = op.outputs[0]
         if self.known[y].rank > 1 or not _is_integer(y):
             return
-        elements = [element for each in lists if each is not None for element in each]
+        elements = [element for each in lists if each for element in each]
         if any(element is not None for element in elements):
             self._elements[y] = elements
 
@@ -278,10 +277,11 @@ class ShapeWalk:
 
     def _evaluate_op(self, op: Op, operator: Operator) -> list[Tensor]:
         """Return the outputs with their elements; empty if the elements are not known."""
-        if any(has_dimensions(t.shape) for t in op.outputs):
-            return []
-        if next(_find_dimensions(op), None) is not None:
-            return self._evaluate_dimensions(op, operator)
+        if self._is_open:
+            if any(has_dimensions(t.shape) for t in op.outputs):
+                return []
+            if _reads_dimensions(op):
+                return self._evaluate_dimensions(op, operator)
         return self._folder.fold(op, operator)
 
     def _evaluate_dimensions(self, op: Op, operator: Operator) -> list[Tensor]:
@@ -310,13 +310,11 @@ class ShapeWalk:
 
 def _is_integer(tensor: Tensor) -> bool:
     plain = tensor.dtype.is_integer or tensor.dtype is DType.BOOL
-    return plain and tensor.quantization is None
+    return plain and not tensor.quantization
 
 
-def _find_dimensions(op: Op) -> Iterator[Dimension]:
-    """Yield the dimensions in the shapes and in the elements of the inputs of an operator."""
-    for tensor in op.present:
-        yield from each_dimension(tensor.shape)
-        yield from each_dimension(tensor.data)
-    for tensor in (t for graph in op.graphs for t in (*graph.inputs, *graph.outputs)):
-        yield from each_dimension(tensor.shape)
+def _reads_dimensions(op: Op) -> bool:
+    """Return whether there are dimensions in the shapes or in the elements of the inputs."""
+    inner = (t for graph in op.graphs for t in (*graph.inputs, *graph.outputs))
+    values = (value for t in op.present for value in (t.shape, t.data))
+    return any(map(has_dimensions, (*values, *(t.shape for t in inner))))

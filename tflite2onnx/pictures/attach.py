@@ -166,11 +166,11 @@ def _finish(
         tuple(outputs),
         (),
         MappingProxyType(types),
-        dynamic_sizes=_file_sizes([*inputs, *outputs]),
+        dynamic_sizes=_find_file_sizes([*inputs, *outputs]),
     )
 
 
-def _file_sizes(ports: Iterable[Port]) -> dict[str, int]:
+def _find_file_sizes(ports: Iterable[Port]) -> dict[str, int]:
     return {
         word: port.tensor.shape[axis]
         for port in ports

@@ -155,8 +155,8 @@ def has_one_scale(op: Op) -> bool:
 
 def tensor_without_scale(op: Op) -> Tensor | None:
     """Return an integer operand without a scale if another operand has one, else None."""
-    operands = operands_of(op).values()
-    if not any(is_quantized(t) for t in operands):
+    operands = (*op.present, *op.outputs)
+    if not any(map(is_quantized, operands)):
         return None
     return next((t for t in operands if t.dtype in QUANTIZED and not is_quantized(t)), None)
 

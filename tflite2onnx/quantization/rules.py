@@ -431,8 +431,9 @@ def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> boo
     if not is_symmetric and not (depthwise and own.dtype is DType.INT8):
         return False
     filters = np.moveaxis(weights.data, units, 0)
-    counts = ((part == lowest).reshape(len(part), -1).sum(1) for part in read_rows(filters))
-    return any(int(count.max()) > 1 for count in counts)
+    places = ((part == lowest).reshape(len(part), -1) for part in read_rows(filters))
+    several = (each for each in places if np.count_nonzero(each) > 1)  # few weights have any
+    return any(int(each.sum(1).max()) > 1 for each in several)
 
 
 def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:

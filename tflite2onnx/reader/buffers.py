@@ -38,7 +38,8 @@ def nbytes(shape: Shape, dtype: DType) -> int:
 def fits_type(dtype: DType, integers: Array) -> bool:
     """Return whether all these integers are in the range of an integer type."""
     low = 0 if dtype.label.startswith("u") else -(2 ** (dtype.bits - 1))
-    return bool((integers >= low).all() and (integers <= low + 2**dtype.bits - 1).all())
+    high = low + 2**dtype.bits - 1
+    return low <= integers.min(initial=low) and bool(integers.max(initial=high) <= high)
 
 
 def flat(raw: memoryview, dtype: DType) -> Array:

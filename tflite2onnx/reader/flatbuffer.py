@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -63,15 +63,15 @@ class Table(Mapping[str, Any]):
         if start < 0:  # Python counts negative offsets from the end
             raise struct.error("the vtable of a table lies before the start of the file")
         count = min(_SLOT.unpack_from(data, start)[0] // _SLOT.size, _count_slots(kind))
-        self._fields = _locate_fields(kind, struct.unpack_from(f"<{count}H", data, start))
+        self._fields = _locate_fields(kind, count, bytes(data[start : start + _SLOT.size * count]))
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - depends on the schema
-        offset, field = self._fields[name]
-        return field.read(self, self.position + offset) if offset else field.default
+        offset, read, default = self._fields[name]
+        return read(self, self.position + offset) if offset else default
 
     def offset_of(self, name: str) -> int | None:
         """Return the position of a field in the bytes, None if the file does not have the field."""
-        offset, _ = self._fields[name]
+        offset = self._fields[name][0]
         return self.position + offset if offset else None
 
     def __iter__(self) -> Iterator[str]:
@@ -118,9 +118,12 @@ def zero_fields(kind: str) -> dict[str, Any]:
     }
 
 
+_Read: TypeAlias = Callable[[Table, int], Any]
+
+
 class _Field(NamedTuple):
     slot: int  # index in the list of slots
-    read: Callable[[Table, int], Any]
+    read: _Read
     default: Any
 
 
@@ -140,16 +143,17 @@ def _count_slots(kind: str) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _locate_fields(kind: str, slots: tuple[int, ...]) -> dict[str, tuple[int, _Field]]:
-    """Return each field with its offset in a table, 0 if the table does not have the field.
+def _locate_fields(kind: str, count: int, slots: bytes) -> dict[str, tuple[int, _Read, Any]]:
+    """Return the offset of each field in a table, how to read it, and its default.
 
-    The tables of a file have few lists of slots.
+    The offset is 0 if the table does not have the field. The tables of a file have few lists of
+    slots.
     """
-    offsets = dict(enumerate(slots))
-    return {name: (offsets.get(field.slot, 0), field) for name, field in _fields(kind).items()}
+    offsets = dict(enumerate(struct.unpack(f"<{count}H", slots)))
+    return {name: (offsets.get(slot, 0), *rest) for name, (slot, *rest) in _fields(kind).items()}
 
 
-def _reader(name: str, kind: str, default: str) -> tuple[Callable[[Table, int], Any], Any]:
+def _reader(name: str, kind: str, default: str) -> tuple[_Read, Any]:
     """Return the function that reads a field at its position, and the field's default."""
     letter = _NUMBERS.get(kind.strip("[]"), "")
     if letter and kind.startswith("["):

@@ -194,7 +194,7 @@ def _steps(report: Report) -> str:
     decades: dict[int, int] = {}
     for compared in found:
         relative = compared.difference.relative
-        decade = _decade(relative) if relative else _EQUAL
+        decade = _find_decade(relative) if relative else _EQUAL
         decades[decade] = decades.get(decade, 0) + 1
     words = "How many tensors have which largest difference, relative to their range."
     most = max(decades.values(), default=1)
@@ -205,7 +205,7 @@ def _steps(report: Report) -> str:
     return section("Differences", paragraph(words, "soft"), bars(rows) if rows else "")
 
 
-def _decade(relative: float) -> int:
+def _find_decade(relative: float) -> int:
     return math.ceil(math.log10(min(1.0, max(1e-12, relative))))
 
 

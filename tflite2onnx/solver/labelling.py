@@ -58,7 +58,7 @@ class Hyperedge:
     def cost(self, labels: Sequence[int]) -> int:
         """Return the cost under these labels, one for each node."""
         produced, *consumed = [states[labels[node]] for node, states in self.ends]
-        new = {state for state in consumed if state != produced}
+        new = {*consumed} - {produced}
         return self.conversion_cost((produced,), new) if new else 0
 
     def conversion_cost(self, available: Iterable[int], new: Collection[int]) -> int:
@@ -302,22 +302,24 @@ class _Search:
     ) -> int:
         """Add consumed states to the present states of a hyperedge, and return the cost."""
         available[edge] = present | consumed
-        return edge.conversion_cost(present, consumed - present)
+        new = consumed - present
+        return edge.conversion_cost(present, new) if new else 0
 
     def _best_partials(self, partials: Iterable[_Partial]) -> list[_Partial]:
         best: list[_Partial] = []
         for partial in sorted(partials, key=lambda partial: partial[0]):
             if len(best) == _MOST_PARTIALS:
                 break
-            if all(partial[0] < other[0] + self._path_cost(other[1], partial[1]) for other in best):
+            if all(self._costs_more(other[1], partial[1], partial[0] - other[0]) for other in best):
                 best.append(partial)
         return best
 
-    def _path_cost(self, start: _Available, end: _Available) -> int:
-        """Return the cost of adding the states of `end` to the states of `start`."""
+    def _costs_more(self, start: _Available, end: _Available, limit: int) -> bool:
+        """Return whether adding the states of `end` to those of `start` costs more than a limit."""
         self.steps += len(end)
-        return sum(
-            edge.conversion_cost(start[edge], states - start[edge])
-            for edge, states in end.items()
-            if not states <= start[edge]
-        )
+        for edge, states in end.items():
+            if limit < 0:
+                return True
+            if new := states - start[edge]:
+                limit -= edge.conversion_cost(start[edge], new)
+        return limit < 0

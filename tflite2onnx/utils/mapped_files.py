@@ -5,9 +5,12 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterable, Iterator
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,7 +54,13 @@ def read_elements(array: Array) -> Iterator[memoryview]:
 class _KeptFile(mmap.mmap):
     """A mapped file without a name, and the bytes of which its bytes were computed."""
 
-    origin: Array | None = None
+    origin: Array | None
+
+    def __new__(cls, file: BinaryIO, origin: Array | None) -> Self:
+        """Map a file that is open."""
+        mapped = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped.origin = origin
+        return mapped
 
 
 def keep_bytes(
@@ -68,9 +77,7 @@ def keep_bytes(
             with TemporaryFile() as file:
                 file.writelines(memoryview(np.ascontiguousarray(p)) for p in make_pieces())
                 file.flush()
-                mapped = _KeptFile(file.fileno(), size, access=mmap.ACCESS_READ)
-            mapped.origin = origin
-            return np.frombuffer(mapped, np.uint8)
+                return np.frombuffer(_KeptFile(file, origin), np.uint8)
         except OSError:
             pass
     return np.concatenate([np.empty(0, np.uint8), *make_pieces()])

@@ -114,7 +114,7 @@ NETWORKS: dict[str, tuple[str, int]] = {
     "resized image": (
         enclose(
             f"y: {ONE.replace('6,6', '12,12')} ="
-            " RESIZE_BILINEAR(x, [12, 12], half_pixel_centers=True)",
+            " RESIZE_BILINEAR(x, [12, 12], align_corners=False, half_pixel_centers=True)",
             "1,12,12,4",
         ),
         2,

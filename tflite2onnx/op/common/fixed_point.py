@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -31,12 +32,9 @@ _LEAST_TERM, _LARGEST_TERM = 2.0**-10, 2.0**8  # the slopes of sums that XNNPACK
 # The distance from a half, in steps, in which float32 may round a sum wrong: sums are below 2^10 or
 # saturate.
 _NEAR = 2.0**-10
-# The moves of two scales to try, in units in the last place; the shortest moves come first.
-_SORTED = sorted(product(range(-24, 25), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
-# They are tried in groups, because most sums need a short move.
-_GROUPS = (_SORTED[:1], _SORTED[1:13], _SORTED[13:265], _SORTED[265:])
+_LONGEST_MOVE = 24  # of a scale, in units in the last place
+_GROUPS = (1, 13, 265)  # of moves to try: most sums need a short move
 _MOST_NUMBERS = 1 << 22  # in memory at a time, for several scales
-_MOVES = [np.array(moves, np.float32).T for moves in _GROUPS]
 
 
 class Slopes(NamedTuple):
@@ -243,7 +241,7 @@ def _list_integers(tensor: Tensor) -> Array:
 def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.float32, np.float32]:
     """Return the scales near p and q with the fewest errors."""
     best, least = (p, q), np.iinfo(np.int64).max
-    for moves in _MOVES:
+    for moves in _list_moves():
         scales = [each + move * np.spacing(each) for each, move in zip((p, q), moves, strict=True)]
         errors = sums.count_errors(*scales)
         at = int(np.argmin(errors))
@@ -252,3 +250,14 @@ def _find_best_scales(sums: _Sums, p: np.float32, q: np.float32) -> tuple[np.flo
         if not least:
             break
     return best
+
+
+@cache
+def _list_moves() -> list[Array]:
+    """Return the moves of two scales to try, in groups, of which that of the shortest comes first.
+
+    A group is [2, moves], in units in the last place.
+    """
+    distances = range(-_LONGEST_MOVE, _LONGEST_MOVE + 1)
+    moves = sorted(product(distances, repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
+    return np.split(np.array(moves, np.float32).T, _GROUPS, axis=1)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from math import gcd
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
-from tflite2onnx.graph import Options
+from tflite2onnx.graph import Op, Options
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.traits import DynamicShape
@@ -32,6 +31,10 @@ class ImageOperator(DynamicShape):
     dynamic_axes = "N"
     turns_columns: ClassVar[bool] = False  # the window of `Window.place` follows the order of x
 
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self._known_sizes: dict[int, Mapping[str, int]] = {}
+
     def frames(self) -> Sequence[Frame]:
         """Return frames in which a column of pixels is stored as a row.
 
@@ -39,19 +42,18 @@ class ImageOperator(DynamicShape):
         are rows take 0.5 to 0.8 of the time of columns. Both orders are the same bytes.
         """
         frames = super().frames()
-        return (
-            [*map(self._turn_column, frames)] if self.turns_columns and self._is_column else frames
-        )
+        if not self.turns_columns or not self._is_column:
+            return frames
+        return [*map(self._turn_column, frames)]
 
     @property
     def _is_column(self) -> bool:
         """Whether the images have floats, which are not quantized, and one pixel in a row."""
+        if not self.sizes(0)["W"] == self.sizes(~0)["W"] == 1 < self.sizes(0)["H"]:
+            return False
         tensors = (self.input(0), self.output)
-        if any(t.dtype is not DType.FLOAT32 or t.symbols.keys() - {0} for t in tensors):
-            return False
-        if "quantizes_data" in self.options:
-            return False
-        return self.sizes(0)["W"] == self.sizes(~0)["W"] == 1 < self.sizes(0)["H"]
+        floats = all(t.dtype is DType.FLOAT32 and t.symbols.keys() <= {0} for t in tensors)
+        return floats and "quantizes_data" not in self.options
 
     def _turn_column(self, frame: Frame) -> Frame:
         """Return a frame with the width before the height, unless an image has one pixel."""
@@ -59,10 +61,6 @@ class ImageOperator(DynamicShape):
             return frame
         turned = {"H": "W", "W": "H"}
         return replace(frame, label=tuple(turned.get(name, name) for name in frame.label))
-
-    @cached_property
-    def _known_sizes(self) -> dict[int, Mapping[str, int]]:
-        return {}
 
     def sizes(self, operand: int) -> Mapping[str, int]:
         """Return the sizes of an operand's axes by their letters.

@@ -49,7 +49,7 @@ def _compare_equal(a: Array, b: Array) -> Array:
 class Comparison(Elementwise):
     """A comparison of two inputs that broadcast.
 
-    The kernels rescale stored integers before they compare them, see `comparable_integers`.
+    The kernels rescale stored integers before they compare them, see `list_comparable_integers`.
     """
 
     arity = 2
@@ -69,14 +69,14 @@ class Comparison(Elementwise):
         raw = xs[0].dtype is DType.INT16 and self.op.code in _ORDERED
         if raw or any(x.storage.quantization is None for x in xs):
             return super().emit(g, y, *xs)
-        one, other = tables = [comparable_integers(x.storage) for x in xs]
+        one, other = tables = [list_comparable_integers(x.storage) for x in xs]
         operands = [g.cast(x, DType.INT32) for x in xs]
         if not (np.array_equal(one, other) and _is_increasing(one, xs[0].dtype)):
             operands = [g.Gather(table, x) for table, x in zip(tables, operands, strict=True)]
         return self.rows[self.op.code].emit(g, DType.INT32, self.options, *operands)
 
 
-def comparable_integers(stored: Storage) -> Array:
+def list_comparable_integers(stored: Storage) -> Array:
     """Return the int32 that the kernels compare for each stored integer, indexed by its bits.
 
     It is the real number in units of 1 / 256, even if the scale is finer: close numbers are equal

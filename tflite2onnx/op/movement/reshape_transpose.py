@@ -184,9 +184,9 @@ class Reshape(Movement, Foldable):
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
         if self.options.get("joins_columns"):
-            last = x.order == identity(x.rank)
-            image = x.value if last else g.Transpose(x, perm=[0, 2, 3, 1])
-            image = g.reshape(image, y.in_order(identity(y.rank)).sizes)
+            image = x.value if x.order == identity(x.rank) else g.Transpose(x, perm=[0, 2, 3, 1])
+            g.annotate(image, x.dtype, x.tensor.sizes)
+            image = g.annotate(g.reshape(image, y.tensor.sizes), x.dtype, y.tensor.sizes)
             return g.Transpose(image, perm=[0, 3, 1, 2])
         if x.sizes == y.sizes:
             return x.value

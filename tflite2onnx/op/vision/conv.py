@@ -61,7 +61,7 @@ class Convolution(ImageOperator):
     product: ClassVar[Product] = Product(0, 1, 2, folds=True)
     convolved = 0
 
-    @property
+    @cached_property
     def quantization(self) -> Product:
         return replace(self.product, hybrid=self._quantized, units=self._find_filters())
 

@@ -33,8 +33,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.errors import OperatorError
+from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import IndexesAxes
 from tflite2onnx.passes.batch.batch_builder import (
@@ -94,7 +94,7 @@ def add_batch(
             return batching.make_graph()
         except MixedSamplesError:
             reshaped = batching.find_ambiguous_reshape()
-            if reshaped is None or reshaped in moved:
+            if reshaped is ABSENT or reshaped in moved:
                 raise
             moved.add(reshaped)
 
@@ -126,7 +126,7 @@ class Batching:
         # for which the second place is tried.
         self._choices: dict[Tensor, Sequence[Place]] = {}
         self._moved = moved
-        self._last: Op | None = None
+        self._last = NO_OP
 
     def make_graph(self) -> Graph:
         """Return the graph for a batch."""
@@ -145,11 +145,9 @@ class Batching:
 
     def _depends_on_count(self, tensor: Tensor | None) -> bool:
         """Return whether elements of a tensor depend on the number of samples."""
-        known = self._builder.walk.known.get(tensor) if tensor is not None else None
-        data = None if known is None else known.data
-        return tensor in self._counted or (
-            data is not None and data.dtype == object and any(map(has_samples, data.flat))
-        )
+        values = self._builder.walk.known.get(tensor or ABSENT, ABSENT).values
+        is_counted = values.dtype == object and any(map(has_samples, values.flat))
+        return is_counted or tensor in self._counted
 
     def _reshape(
         self, x: Tensor, sample: Sequence[Dim], before: Dim, y: Tensor, place: Place | None = None
@@ -161,18 +159,15 @@ class Batching:
         """Return a tensor of the network; a scalar, which has no axis for the samples, gets one."""
         return y if y.rank else self._replaced.setdefault(y, replace(y, shape=(1,)))
 
-    def find_ambiguous_reshape(self) -> Tensor | None:
+    def find_ambiguous_reshape(self) -> Tensor:
         """Return the nearest output of a RESHAPE whose samples may be in several places.
 
-        It is computed before the last operator, which mixes samples.
+        It is computed before the last operator, which mixes samples; `ABSENT` if there is none.
         """
         op = self._last
-        while op is not None and op.inputs:
-            x = op.inputs[0]
-            if x is None or x in self._choices:
-                return x
-            op = self._graph.producers.get(x)
-        return None
+        while op.inputs and op.operand(0) not in self._choices:
+            op = self._graph.producers.find(op.operand(0))
+        return op.operand(0)
 
     # Operators
 
@@ -180,12 +175,13 @@ class Batching:
         for op in ops:
             self._last = op
             try:
-                with as_operator_error():
-                    self._add_op(op.with_inputs(self._replaced))
-            except OperatorError as error:
-                if isinstance(error, MixedSamplesError):
-                    raise
+                self._add_op(op.with_inputs(self._replaced))
+            except MixedSamplesError:
+                raise
+            except Exception as error:
                 check_one_sample(op, self._operator_of(op))
+                if not isinstance(error, OperatorError):
+                    raise  # a bug, because the operator is valid
                 raise MixedSamplesError(error.reason, op.place, error) from error
 
     def _add_op(self, op: Op) -> None:
@@ -210,7 +206,7 @@ class Batching:
                 if axis is None or not operator.repeats_elements:
                     raise OperatorError("its elements depend on the number of samples")
                 self._places[y] = Place(axis)
-            elif known.data is None and any(map(self._depends_on_count, op.inputs)):
+            elif not known.has_data and any(map(self._depends_on_count, op.inputs)):
                 self._counted.add(y)
 
     def _add_reshape(self, op: Op) -> None:
@@ -226,7 +222,7 @@ class Batching:
         if len(places) > 1:
             self._choices[y] = places
         place = next(iter(places[y in self._moved :]), None)
-        if place is not None and self._builder.infer_shape(op, {}) == join_samples(sample, place):
+        if place and self._builder.infer_shape(op, {}) == join_samples(sample, place):
             self._places[y] = place
             self._builder.emit(op)
         else:
@@ -265,8 +261,8 @@ class Batching:
         rank = max(t.rank for t in op.present)
         wide = [self._places.get(t) for t in op.present if t.rank == rank]
         changed = {}
-        for x in op.inputs:
-            if operator.broadcasts and x is not None and x in self._places and x.rank < rank:
+        for x in op.present:
+            if operator.broadcasts and x in self._places and x.rank < rank:
                 own = self._places[x]
                 kept = Place(own.axis + rank - x.rank, own.outer)
                 sample = (1,) * (rank - x.rank) + self._builder.sample_of(x)
@@ -276,8 +272,8 @@ class Batching:
 
     def _flatten_first(self, op: Op, operator: Operator) -> Op:
         """Reshape the first input as the kernel does."""
-        x, width = op.inputs[0], operator.row_size
-        if x is None or x not in self._places or width is None:
+        x, width = op.operand(0), operator.row_size
+        if x not in self._places or width is None:
             return op
         sample, before = self._builder.sample_of(x), self._builder.count_before(x)
         rows = divide(prod(sample), width)
@@ -296,12 +292,9 @@ class Batching:
         there = [self._find_place(op, operator, (first, place), i) for i in range(len(op.inputs))]
         inputs = list(op.inputs)
         for i, (t, target) in enumerate(zip(op.inputs, there, strict=True)):
-            if t is None or target is None or self._places.get(t) == target:
-                continue
-            if t in self._places:
-                inputs[i] = self._builder.move_samples(t, target)
-            else:
-                inputs[i] = self._builder.repeat(t, target)
+            if t and target and self._places.get(t) != target:
+                put = self._builder.move_samples if t in self._places else self._builder.repeat
+                inputs[i] = put(t, target)
         return replace(op, inputs=tuple(inputs))
 
     def _find_place(
@@ -309,7 +302,7 @@ class Batching:
     ) -> Place | None:
         """Return where an input must have the samples, None if it is the same for all samples."""
         (first, place), x, t = known, require_input(op, known[0]), op.inputs[index]
-        if t is None:
+        if not t:
             return None
         same = place.axis if index == first else operator.find_common_axis(first, place.axis, index)
         size = self._builder.sample_of(x)[place.axis]
@@ -343,10 +336,10 @@ class Batching:
         operator = self._operator_of(op)
         if isinstance(operator, IndexesAxes):
             kept = operator.keep_axis(place.axis)
-            if kept is not None and kept.outputs[0].rank != op.outputs[0].rank:
+            if kept and kept.outputs[0].rank != op.outputs[0].rank:
                 self._add_indexing(op, kept, place)
                 return
-            op = op if kept is None else replace(kept, outputs=op.outputs)
+            op = replace(kept, outputs=op.outputs) if kept else op
         op = replace(op, outputs=tuple(map(self._make_vector, op.outputs)))
         self._builder.emit(self._put_batch_into_sizes(op, operator, first, place))
         outer = operator.count_before_samples(place.outer)
@@ -373,13 +366,12 @@ class Batching:
     def _put_batch_into_sizes(self, op: Op, operator: Operator, first: int, place: Place) -> Op:
         """Return an operator whose constant list of sizes has the batch."""
         index = operator.sizes_input
-        sizes = None if index is None or index >= len(op.inputs) else op.inputs[index]
-        if index is None or sizes is None or sizes.data is None:
+        if index is None or not op.operand(index).has_data:
             return op
         axis = operator.find_common_axis(first, place.axis, ~0)
         if axis is None:
             raise OperatorError("its sizes must have the samples in one axis")
-        numbers: list[Dim] = [int(size) for size in sizes.data.reshape(-1)]
+        numbers: list[Dim] = [*map(int, op.operand(index).values.flat)]
         numbers[axis] = numbers[axis] * SAMPLES
         inputs = list(op.inputs)
         inputs[index] = self._builder.list_sizes(numbers, rest=False)
@@ -395,7 +387,7 @@ class Batching:
         )
         operator = self._operator_of(op)
         wider = None if has_axis else operator.add_leading_axis()
-        if wider is None:
+        if not wider:
             raise OperatorError(_MIXES)
         changed, indices = wider
         inputs = list(changed.inputs)
@@ -439,21 +431,21 @@ class Batching:
         graphs = []
         places = [self._places.get(t) for graph in op.graphs for t in graph.outputs]
         count = len(op.outputs)
-        chosen = [next((p for p in places[i::count] if p is not None), None) for i in range(count)]
+        chosen = [next(filter(None, places[i::count]), None) for i in range(count)]
         for graph, ops in zip(op.graphs, parts, strict=True):
             with self._builder.open_subgraph() as more:
                 outputs = [self._put_at(t, p) for t, p in zip(graph.outputs, chosen, strict=True)]
             graphs.append(replace(graph, ops=(*ops, *more), outputs=tuple(outputs)))
         self._builder.emit(replace(op, graphs=tuple(graphs)))
-        self._places |= {y: p for y, p in zip(op.outputs, chosen, strict=True) if p is not None}
+        self._places |= {y: p for y, p in zip(op.outputs, chosen, strict=True) if p}
 
     def _put_at(self, old: Tensor, place: Place | None) -> Tensor:
         """Return a tensor with its samples at a place; it is repeated if it has none."""
         x = self._replaced.get(old, old)
         own = self._places.get(x)
-        if own == place or place is None:
+        if own == place or not place:
             return x
-        if own is None:
+        if not own:
             return self._builder.repeat(x, place)
         if self._builder.sample_of(x)[place.axis] != 1:
             raise OperatorError("the samples of its sub-graphs must be in one axis")
@@ -471,7 +463,7 @@ class Batching:
                 self._add_ops(body.ops)
                 condition, *following = (self._replaced.get(t, t) for t in body.outputs)
                 found = [self._places.get(t) for t in following]
-                if all(p is None or q is not None for p, q in zip(found, places, strict=True)):
+                if all(q or not p for p, q in zip(found, places, strict=True)):
                     outputs = [self._put_at(*pair) for pair in zip(following, places, strict=True)]
                     break
             places = [p or q for p, q in zip(places, found, strict=True)]
@@ -479,7 +471,7 @@ class Batching:
             raise OperatorError("its condition must be the same for all samples")
         body = replace(body, ops=tuple(ops), outputs=(condition, *outputs))
         self._builder.emit(replace(op, inputs=(op.inputs[0], *inputs), graphs=(body,)))
-        self._places |= {y: p for y, p in zip(op.outputs, places, strict=True) if p is not None}
+        self._places |= {y: p for y, p in zip(op.outputs, places, strict=True) if p}
 
     # Outputs
 

@@ -81,7 +81,7 @@ class BatchBuilder:
     def sample_of(self, tensor: Tensor) -> Sizes:
         """Return the shape of one sample, whose sizes may be dimensions."""
         shape, place = self.shape_of(tensor), self.places.get(tensor)
-        return shape if place is None else take_sample(shape, place)
+        return take_sample(shape, place) if place else shape
 
     def count_before(self, tensor: Tensor) -> Dim:
         """Return how many elements of a sample come before the samples."""
@@ -89,7 +89,7 @@ class BatchBuilder:
 
     def list_places(self, op: Op) -> Iterator[tuple[int, Place]]:
         """Yield where the samples may be while an operator runs, and in which of its inputs."""
-        found = [(i, t) for i, t in enumerate(op.inputs) if t is not None and t in self.places]
+        found = [(i, t) for i, t in enumerate(op.inputs) if t and t in self.places]
         samples = [self.sample_of(t) for _, t in found]
         own = [self.places[t] for _, t in found]
         best = min(range(len(found)), key=lambda i: samples[i][own[i].axis] != 1)
@@ -154,9 +154,9 @@ class BatchBuilder:
     ) -> Tensor:
         """Reshape the samples of x; `before` elements of a sample come before the samples."""
         place = place or next(iter(rank_places(sample, before)), None)
-        if place is None:
+        if not place:
             raise OperatorError(f"its output {list(sample)} has no axis for the samples")
-        y = make_tensor(x, sample) if y is None else y
+        y = y or make_tensor(x, sample)
         self.places[y] = place
         return self.reshape_batch(x, join_samples(sample, place), y)
 
@@ -185,7 +185,7 @@ class BatchBuilder:
             )
             self.reshape_batch(x, (low, *pair, rest), parts)
             x = self.add("TRANSPOSE", [parts, make_list([0, 2, 1, 3])], turned)
-        y = make_tensor(x, sample) if y is None else y
+        y = y or make_tensor(x, sample)
         self.places[y] = place
         return self.reshape_batch(x, join_samples(sample, place), y)
 
@@ -286,17 +286,16 @@ def make_list(numbers: Sequence[Dim]) -> Tensor:
 
 def make_tensor(near: Tensor, sample: Sequence[Dim]) -> Tensor:
     """Return a new tensor with the type of another one, and the shape of one sample."""
-    quantization = near.quantization
-    if quantization is not None and quantization.per_axis:
+    if near.per_axis:
         raise OperatorError(f"{near.name} must have one scale")
     name, shape = near.name.removesuffix("/samples") + "/samples", tuple(map(evaluate, sample))
-    return Tensor(name, shape, near.dtype, quantization=quantization)
+    return Tensor(name, shape, near.dtype, quantization=near.quantization)
 
 
 def require_input(op: Op, index: int = 0) -> Tensor:
     """Return an input that the operator must have."""
     tensor = op.inputs[index]
-    if tensor is None:
+    if not tensor:
         raise OperatorError(f"input {index} is missing")
     return tensor
 

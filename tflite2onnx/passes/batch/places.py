@@ -41,7 +41,7 @@ def divide(number: Dim, divisor: Dim) -> Dim | None:
 def count_in_sample(size: Dim) -> Dim:
     """Return the part of a size that is of one sample, 0 if it is no multiple of the samples."""
     part = divide(size, SAMPLES)
-    return 0 if part is None else part
+    return 0 if part is None else part  # the truth of a dimension may not be known
 
 
 def has_samples(size: object) -> bool:

@@ -24,9 +24,9 @@ replaced.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import chain, permutations
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -50,8 +50,8 @@ class Composite:
 
     def find_matches(
         self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterator[Found[V]]:
-        """Yield the matches with a value, which extend a match."""
+    ) -> Iterable[Found[V]]:
+        """Return the matches with a value, which extend a match."""
         raise NotImplementedError
 
 
@@ -63,10 +63,11 @@ class OneOf(Composite):
 
     def find_matches(
         self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterator[Found[V]]:
-        """Yield the matches of each pattern."""
-        for pattern in self.patterns:
-            yield from matcher.find_matches(pattern, value, found)
+    ) -> Iterable[Found[V]]:
+        """Return the matches of each pattern."""
+        return chain.from_iterable(
+            matcher.find_matches(pattern, value, found) for pattern in self.patterns
+        )
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,9 @@ class Shared(Composite):
         self, matcher: PatternMatcher[V], value: V, found: Found[V]
     ) -> Iterator[Found[V]]:
         """Yield the matches of the pattern, without its operators."""
-        for match in matcher.find_matches(self.pattern, value, found._replace(shared=True)):
-            yield match._replace(shared=found.shared)
+        values, ops, shared = found
+        for match in matcher.find_matches(self.pattern, value, Found(values, ops, shared=True)):
+            yield match._replace(shared=shared)
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,9 @@ class Activated(Composite):
 
     def find_matches(
         self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterator[Found[V]]:
-        """Yield the matches of the pattern with the value before an activation."""
-        for before in matcher.ignore_activation(value):
-            yield from matcher.find_matches(self.pattern, before, found)
+    ) -> Iterable[Found[V]]:
+        """Return the matches of the pattern with the value before an activation."""
+        return matcher.find_matches(self.pattern, matcher.ignore_activation(value), found)
 
 
 def through(pattern: Pattern, *codes: str) -> OneOf:
@@ -144,12 +145,12 @@ class PatternMatcher(ABC, Generic[V]):
     """Matches patterns with values of one kind."""
 
     @abstractmethod
-    def find_steps(self, value: V, code: str) -> Iterator[Step[V]]:
-        """Yield the operators of a code that compute a value."""
+    def find_step(self, value: V, code: str) -> Step[V] | None:
+        """Return the operator of a code that computes a value."""
 
-    def ignore_activation(self, value: V) -> Iterator[V]:
-        """Yield the value before an activation that the operator that computes it applies."""
-        yield value
+    def ignore_activation(self, value: V) -> V:
+        """Return the value before an activation that the operator that computes it applies."""
+        return value
 
     @staticmethod
     def is_constant(value: V) -> bool:  # noqa: ARG004 - of other kinds of values
@@ -168,57 +169,61 @@ class PatternMatcher(ABC, Generic[V]):
 
     def find_matches(
         self, pattern: Pattern, value: V, found: Found[V] = _NOTHING
-    ) -> Iterator[Found[V]]:
-        """Yield the matches of a pattern with a value, which extend a match."""
+    ) -> Iterable[Found[V]]:
+        """Return the matches of a pattern with a value, which extend a match."""
         if isinstance(pattern, str):
-            yield from self.bind_name(pattern.removesuffix("?"), value, found)
-        elif isinstance(pattern, Composite):
-            yield from pattern.find_matches(self, value, found)
-        elif isinstance(pattern, tuple):
-            yield from self._match_step(pattern, value, found)
-        elif self.is_number(value, pattern):
-            yield found
+            return self.bind_name(pattern.removesuffix("?"), value, found)
+        if isinstance(pattern, Composite):
+            return pattern.find_matches(self, value, found)
+        if isinstance(pattern, tuple):
+            return self._match_step(pattern, value, found)
+        return [found] if self.is_number(value, pattern) else []
 
-    def bind_name(self, name: str, value: V, found: Found[V]) -> Iterator[Found[V]]:
-        """Yield the match with a name of a value, unless it is the name of another value."""
-        known = found.values.get(name)
-        if known is not None:
-            if self.is_same(known, value):
-                yield found
-        elif not name.endswith("#") or self.is_constant(value):
-            yield found._replace(values={**found.values, name: value})
+    def bind_name(self, name: str, value: V, found: Found[V]) -> Sequence[Found[V]]:
+        """Return the match with a name of a value, none if it is the name of another value."""
+        values, ops, shared = found
+        if name in values:
+            return [found] if self.is_same(values[name], value) else []
+        fits = not name.endswith("#") or self.is_constant(value)
+        return [Found({**values, name: value}, ops, shared)] if fits else []
 
     def _match_step(
         self, pattern: tuple[Any, ...], value: V, found: Found[V]
-    ) -> Iterator[Found[V]]:
+    ) -> Iterable[Found[V]]:
         code, *patterns = pattern
+        step = self.find_step(value, code)
+        if not step:
+            return []
+        inputs, op = step
         options = patterns.pop() if patterns and isinstance(patterns[-1], dict) else {}
-        for inputs, op in self.find_steps(value, code):
-            if any(op.options.get(k) != v for k, v in options.items()):
-                continue
-            here = found
-            if not found.shared:
-                here = found._replace(ops=(*found.ops, op))
-            # Operators of a damaged file may have many inputs, whose permutations have no end.
-            swaps = commutes(code) and len(inputs) == _PAIR
-            for each in permutations(inputs) if swaps else [inputs]:
-                yield from self._match_inputs(patterns, each, here)
+        if options and any(op.options.get(k) != v for k, v in options.items()):
+            return []
+        values, ops, shared = found
+        here = found if shared else Found(values, (*ops, op), shared)
+        # Operators of a damaged file may have many inputs, whose permutations have no end.
+        if len(inputs) != _PAIR or not commutes(code):
+            return self._match_inputs(patterns, inputs, here)
+        return chain.from_iterable(
+            self._match_inputs(patterns, each, here) for each in permutations(inputs)
+        )
 
     def _match_inputs(
-        self,
-        patterns: list[Any],
-        values: Sequence[V | None],
-        found: Found[V],
+        self, patterns: Sequence[Any], values: Sequence[V | None], found: Found[V]
     ) -> Iterator[Found[V]]:
-        if patterns[:1] == [...] or not (patterns or values):
-            yield found
-        elif patterns:
-            first, value = patterns[0], values[0] if values else None
+        for index, first in enumerate(patterns):
+            value = values[index] if index < len(values) else None
+            if first is ...:
+                break
             if value is not None and first is not None:
                 for match in self.find_matches(first, value, found):
-                    yield from self._match_inputs(patterns[1:], values[1:], match)
-            elif value is first or (isinstance(first, str) and first.endswith("?")):
-                yield from self._match_inputs(patterns[1:], values[1:], found)
+                    yield from self._match_inputs(patterns[index + 1 :], values[index + 1 :], match)
+                return
+            if value is not first and not (isinstance(first, str) and first.endswith("?")):
+                return
+        else:
+            if len(values) > len(patterns):
+                return
+        yield found
 
 
 class Match(NamedTuple):
@@ -273,36 +278,32 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
 
     def find_all(self, op: Op, pattern: Pattern) -> Iterator[Match]:
         """Yield the matches of a pattern with the operators that end in this operator."""
-        for found in self.find_matches(pattern, op.outputs[0]):
-            made = (t for each in found.ops if each is not op for t in each.outputs)
-            ops = {*found.ops, op}
-            if all(self.graph.readers.are_among(ops, tensor) for tensor in made):
-                tensors = {k: v for k, v in found.values.items() if isinstance(v, Tensor)}
-                yield Match(op, tensors, found.ops, self)
+        for values, ops, _ in self.find_matches(pattern, op.outputs[0]):
+            made = [t for each in ops if each is not op for t in each.outputs]
+            if not made or all(self.graph.readers.are_among({*ops, op}, t) for t in made):
+                tensors = {k: v for k, v in values.items() if isinstance(v, Tensor)}
+                yield Match(op, tensors, ops, self)
 
-    def find_steps(self, value: Tensor | Op, code: str) -> Iterator[Step[Tensor | Op]]:
-        """Yield the operator of a code that computes a tensor, and none if it runs sub-graphs."""
+    def find_step(self, value: Tensor | Op, code: str) -> Step[Tensor | Op] | None:
+        """Return the operator of a code that computes a tensor, None if it runs sub-graphs."""
         op = value if isinstance(value, Op) else self.graph.producers.find(value)
         if op is NO_OP or op.graphs or (self._floats and not is_float(op.outputs[0])):
-            return
+            return None
         if isinstance(value, Op) or (op.outputs[0] is value and op.activation == "NONE"):
-            if op.code == code:
-                yield Step(op.inputs, op)
-        elif op.outputs[0] is value and op.activation == code and code in BOUNDS:
-            yield Step([op])
+            return Step(op.inputs, op) if op.code == code else None
+        applies = op.outputs[0] is value and op.activation == code and code in BOUNDS
+        return Step([op]) if applies else None
 
-    def ignore_activation(self, value: Tensor | Op) -> Iterator[Tensor | Op]:
-        """Yield the operator that computes a tensor."""
+    def ignore_activation(self, value: Tensor | Op) -> Tensor | Op:
+        """Return the operator of whose outputs a tensor is the first."""
         op = value if isinstance(value, Op) else self.graph.producers.find(value)
-        if value in (op, *op.outputs[:1]):
-            yield op
+        return op if value in op.outputs[:1] else value
 
     def bind_name(
         self, name: str, value: Tensor | Op, found: Found[Tensor | Op]
-    ) -> Iterator[Found[Tensor | Op]]:
-        """Yield the match with the name of a tensor."""
-        if isinstance(value, Tensor):
-            yield from super().bind_name(name, value, found)
+    ) -> Sequence[Found[Tensor | Op]]:
+        """Return the match with the name of a tensor."""
+        return super().bind_name(name, value, found) if isinstance(value, Tensor) else []
 
     @staticmethod
     def is_constant(value: Tensor | Op) -> bool:
@@ -312,7 +313,7 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
     @staticmethod
     def is_number(value: Tensor | Op, number: float) -> bool:
         """Return whether all elements of a constant are a number, up to rounding to float32."""
-        if not isinstance(value, Tensor) or not value.has_data or value.quantization is not None:
+        if not isinstance(value, Tensor) or not value.has_data or value.quantization:
             return False
         if not 0 < value.values.size <= value.elements or value.values.dtype.kind not in "fiu":
             return False

@@ -97,7 +97,7 @@ def _find_item(x: Tensor, op: Op) -> _Item | None:
     """Return what a slice takes, None unless condition 1 holds, and those of types and sizes."""
     y, operator = op.outputs[0], operator_for(op)
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
-    if ranges is None or y.symbols or y.dtype is not x.dtype:
+    if not ranges or y.symbols or y.dtype is not x.dtype:
         return None
     if not same_quantization(x.quantization, y.quantization) or x.per_axis:
         return None

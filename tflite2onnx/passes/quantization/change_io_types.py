@@ -44,7 +44,7 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
     inputs = {*graph.inputs}
     for tensor in known:
         dtype = _find_wanted_type(tensor, chosen)
-        if dtype is not None:
+        if dtype:
             change = _change_input if tensor in inputs else _change_output
             graph = change(graph, tensor, dtype)
     return graph
@@ -53,9 +53,9 @@ def change_io_types(graph: Graph, chosen: str | Mapping[str, str]) -> Graph:
 def _find_wanted_type(tensor: Tensor, chosen: str | Mapping[str, str]) -> DType | None:
     """Return the type that an end gets, None if it stays as it is."""
     name = chosen if isinstance(chosen, str) else chosen.get(tensor.name)
-    if name is None or tensor.dtype is _TYPES[name] or tensor.is_variable:
+    if not name or tensor.dtype is _TYPES[name] or tensor.is_variable:
         return None
-    if tensor.dtype is DType.FLOAT32 or (is_quantized(tensor) and not _has_axis(tensor)):
+    if tensor.dtype is DType.FLOAT32 or (is_quantized(tensor) and not tensor.per_axis):
         return _TYPES[name]
     if isinstance(chosen, str):
         return None
@@ -63,10 +63,6 @@ def _find_wanted_type(tensor: Tensor, chosen: str | Mapping[str, str]) -> DType 
         f"io_type of {tensor.name} must not be given, because the tensor is neither float32 nor"
         f" integers with one scale, got {tensor.dtype.label}"
     )
-
-
-def _has_axis(tensor: Tensor) -> bool:
-    return tensor.quantization is not None and tensor.quantization.per_axis
 
 
 def _change_input(graph: Graph, old: Tensor, dtype: DType) -> Graph:
@@ -119,7 +115,7 @@ def _make_end(old: Tensor, integers: Tensor, dtype: DType) -> Tensor:
     """
     if dtype is DType.FLOAT32:
         return replace(old, dtype=dtype, quantization=None)
-    if integers.dtype not in _INTEGERS or not is_quantized(integers) or _has_axis(integers):
+    if integers.dtype not in _INTEGERS or not is_quantized(integers) or integers.per_axis:
         raise _explain_float_end(old, dtype, f"the network quantizes it to {integers.dtype.label}")
     own = Storage(integers.dtype, integers.quantization)
     return replace(old, dtype=dtype, quantization=move_zero_point(own, dtype).quantization)

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Op
+from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.rewriter import (
@@ -63,10 +63,8 @@ def convolve_transposed(op: Op, converter: TransposeConv) -> list[Op]:
 
 def _has_constants(op: Op) -> bool:
     """Return whether the filters are int8 around 0 and the bias is constant or absent."""
-    w, bias = op.operand(1), op.inputs[3] if op.inputs[3:] else None
-    scales = w.quantization
-    around_zero = scales is not None and not scales.zero_point.any()
-    return w.dtype is DType.INT8 and around_zero and (bias is None or bias.data is not None)
+    w, bias = op.operand(1), op.operand(3)
+    return w.dtype is DType.INT8 and w.is_symmetric and (bias is ABSENT or bias.has_data)
 
 
 def _place_blocks(converter: TransposeConv, old: Shape, image: Shape) -> list[_Axis]:
@@ -94,8 +92,8 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
     """Return CONV_2D, DEPTH_TO_SPACE and SLICE; nothing if integers are not faster."""
     rw, x, y = Rewriter(op), op.operand(2), op.outputs[0]
     batch, outputs = y.shape[0], y.shape[-1]
-    bias = op.inputs[3] if op.inputs[3:] else None
-    values = np.zeros(outputs, np.float32) if bias is None else bias.values.reshape(-1)
+    bias = op.operand(3)
+    values = bias.values.reshape(-1) if bias.has_data else np.zeros(outputs, np.float32)
     size = [axis.blocks for axis in axes]
     blocks = rw.op(
         "CONV_2D",

@@ -60,7 +60,7 @@ from tflite2onnx.tensor import DType, Tensor
 _IMAGE = 4  # axes
 # The zero points of filters whose integers are int8 with the zero point 0 in the model.
 _ZEROS = {DType.INT8: 0, DType.UINT8: 128}
-_BLOCKS = (1, 2, 4, 8)  # pixels that are made at once
+_BLOCKS = (2, 4, 8)  # pixels that are made at once
 _FILTERS = 16  # are computed together
 _LEAST_GAIN = 0.9
 LEAST_SAVED = 5000  # ns: smaller convolutions stay as they are
@@ -107,15 +107,16 @@ def _meets_conditions(found: Match) -> bool:
     """Return whether conditions 1 and 2 hold."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     y = op.outputs[0]
-    integers = all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y))
+    if not all(is_quantized(t) and t.dtype in _ZEROS for t in (x, w, y)):
+        return False
     constants = all(t.has_data for t in op.present[1:])
     dilations = {op.options.get(f"dilation_{axis}_factor", 1) for axis in "hw"}
     static = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     images = (x.rank, w.rank, y.rank) == (_IMAGE, _IMAGE, _IMAGE)
-    if not (integers and constants and dilations == {1} and static and images):
+    if not (constants and dilations == {1} and static and images):
         return False
     scales = w.quantization
-    return scales is not None and bool((scales.zero_point == _ZEROS[w.dtype]).all())
+    return bool(scales and (scales.zero_point == _ZEROS[w.dtype]).all())
 
 
 def _read_pieces(found: Match) -> list[Op]:
@@ -126,8 +127,8 @@ def _read_pieces(found: Match) -> list[Op]:
         return []
     window = window_of(op.options, *w.shape[1:3])
     pads = window.attributes(x.shape[1:3])["pads"]
-    single, *several = (_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS)
-    single = single._replace(joined=1, read=w.shape[2])
+    single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
+    several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
     times = {each: _estimate_time(each, x, w, y) for each in (single, *several)}
     best = min(several, key=lambda each: times[each])
     saved = (times[single] - times[best]) * prod(y.shape[1:3])

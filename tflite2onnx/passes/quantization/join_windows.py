@@ -109,9 +109,8 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
     plain = set(window.dilations) == {1} and window.kernel[1] > 1 and w.dtype is DType.INT8
     if not plain or not converter.is_hybrid or op.activation not in ("NONE", *BOUNDS):
         return False
-    scales, bias = w.quantization, op.inputs[2] if op.inputs[2:] else None
-    around_zero = scales is not None and not scales.zero_point.any()
-    if not around_zero or bias is None or bias.data is None or not is_float(bias):
+    bias = op.operand(2)
+    if not (w.is_symmetric and bias.has_data and is_float(bias)):
         return False
     return bias.elements == w.shape[0] and converter.gains_from_integers
 
@@ -177,7 +176,7 @@ def _sum_rows(
         begin = int32_constant(f"{product.name}/begin{row}", [0, row, 0, row * outputs])
         size = int32_constant(f"{product.name}/size", [-1, *y.shape[1:]])
         part = rw.op("SLICE", product, begin, size, output=new_tensor(y, f"row{row}"))
-        total = part if total is None else rw.op("ADD", total, part, like=y, name=f"sum{row}")
+        total = rw.op("ADD", total, part, like=y, name=f"sum{row}") if total else part
     # ONNX Runtime adds rows of pixels faster than pixels, see `multiply_images`.
     line = np.resize(bias.values, (1, 1, width, outputs))
     activation = options["fused_activation_function"]

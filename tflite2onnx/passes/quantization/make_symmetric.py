@@ -127,7 +127,7 @@ def _requantize(tensor: Tensor) -> Tensor:
 def _is_symmetric_uint8(tensor: Tensor) -> bool:
     """Return whether a computed tensor has the numbers of int8 with the zero point 0."""
     own = tensor.quantization
-    if own is None or tensor.has_data or tensor.dtype is not DType.UINT8:
+    if not own or tensor.has_data or tensor.dtype is not DType.UINT8:
         return False
     return bool((own.zero_point == _MIDDLE).all())
 
@@ -211,8 +211,8 @@ def _check_numbers(operator: Operator) -> None:
 def _implies_relu(operator: Operator, result: Tensor) -> bool:
     """Return whether the range of an operator's integers begins at 0 in place of an activation."""
     own, op = result.quantization, operator.op
-    fused = op.options.get("fused_activation_function")
-    has_option = fused is not None and (fused == "NONE" or not operator.fuses_activation)
+    fused = op.options.get("fused_activation_function", "")
+    has_option = fused == "NONE" or (fused and not operator.fuses_activation)
     computes = isinstance(operator.quantization, (Product, Real))
     lowest, _ = integer_range(result.dtype)
     return has_option and computes and bool(own and own.zero_point[0] == lowest)
@@ -262,10 +262,10 @@ def _round_product(
 def _round_bias(op: Op, index: int, factor: int, changed: Mapping[Tensor, Tensor]) -> Op:
     """Return an operator whose bias has the scale that another scale of an input gives it."""
     bias, x = op.operand(index), op.operand(factor)
-    if x not in changed or bias.dtype is not DType.INT32 or bias.data is None:
+    if x not in changed or bias.dtype is not DType.INT32 or not bias.has_data:
         return op
     growth = _find_quantization(changed[x]).scale[0] / _find_quantization(x).scale[0]
-    whole = np.rint(bias.data / growth.astype(np.float64)).astype(np.int32)
+    whole = np.rint(bias.values / growth.astype(np.float64)).astype(np.int32)
     return op.with_inputs({bias: replace(bias, data=whole, quantization=None)})
 
 

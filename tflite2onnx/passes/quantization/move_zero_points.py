@@ -23,15 +23,13 @@ of the network: their readers know the scale only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import ABSENT, Graph, Op, Options
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import is_valid, operator_for
 from tflite2onnx.op.vision.conv import Convolution
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_float_tensor, new_tensor
 from tflite2onnx.quantization.declarations import Product, has_one_scale, operands_of
@@ -73,9 +71,9 @@ class MovedZeroPoints:
 
     def find_shift(self, tensor: Tensor | None) -> float:
         """Return by how much the real numbers of a tensor grow, 0 for other tensors."""
-        if tensor is None or tensor not in self.tensors or tensor.quantization is None:
+        if not tensor or tensor not in self.tensors:
             return 0.0
-        return _find_zero_point(tensor) * float(tensor.quantization.scale[0])
+        return _find_zero_point(tensor) * float(_store_as_int8(tensor).scale[0])
 
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators in place of an operator; of a product, the product is the last one.
@@ -93,11 +91,9 @@ class MovedZeroPoints:
         groups = _Groups()
         for op in graph.every_op():
             moved = {i: t for i, t in operands_of(op).items() if _has_zero_point(t)}
+            is_known = bool(moved) and is_valid(operator_for(op))
             for operand, tensor in moved.items():
-                is_allowed = False
-                # Of an operator that contradicts itself, `check` reports the reason later.
-                with suppress(OperatorError), as_operator_error():
-                    is_allowed = tensor not in self._ends and self._allows(op, operand)
+                is_allowed = is_known and tensor not in self._ends and self._allows(op, operand)
                 groups.add(tensor, is_allowed=is_allowed)
             if op.is_builtin(*_SELECTING) and not _is_real(op):
                 groups.join([*moved.values()])
@@ -165,8 +161,8 @@ class MovedZeroPoints:
 
     def _pad(self, op: Op) -> list[Op]:
         """Return PADV2 in place of PAD, or before a convolution that pads."""
-        x = op.inputs[0]
-        if x is None or x not in self.tensors:
+        x = op.operand(0)
+        if x not in self.tensors:
             return [op]
         new = replace(x, name=f"{op.outputs[0].name}/zero", shape=(), shape_signature=())
         zero = replace(

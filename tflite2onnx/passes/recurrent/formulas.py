@@ -281,8 +281,8 @@ def has_number(producers: Producers, tensor: Tensor, number: float) -> bool:
     maker = producers.find(tensor)
     if maker.is_builtin("ZEROS_LIKE"):
         return number == 0
-    data = (maker.operand(1) if maker.is_builtin("FILL") else tensor).data
-    return data is not None and bool((data == number).all())
+    tensor = maker.operand(1) if maker.is_builtin("FILL") else tensor
+    return tensor.has_data and bool((tensor.values == number).all())
 
 
 def _find_sum(formula: Formula) -> Sum | None:
@@ -301,8 +301,9 @@ def _select_columns(formula: Formula, indices: Array) -> Formula:
 
 def _is_row(tensor: Tensor, columns: Sizes) -> bool:
     """Return whether a tensor is one constant number for each column."""
-    data = tensor.data
-    return data is not None and is_float(tensor) and data.shape[-1:] == columns == (data.size,)
+    data = tensor.values
+    plain = tensor.has_data and is_float(tensor)
+    return plain and data.shape[-1:] == columns == (data.size,)
 
 
 def _as_sum(formula: Formula) -> Formula:
@@ -333,10 +334,11 @@ def _with_bias(formula: Sum, constant: Array) -> Formula | None:
 class FormulaMatcher(PatternMatcher[Formula]):
     """Matches patterns with formulas: the same name matches the same formula."""
 
-    def find_steps(self, value: Formula, code: str) -> Iterator[Step[Formula]]:
-        """Yield the arguments of an elementwise operator."""
+    def find_step(self, value: Formula, code: str) -> Step[Formula] | None:
+        """Return the arguments of an elementwise operator."""
         if isinstance(value, Applied) and value.code == code:
-            yield Step(value.arguments)
+            return Step(value.arguments)
+        return None
 
     def match(
         self, pattern: Pattern, formula: Formula, known: Mapping[str, Formula]

@@ -185,7 +185,7 @@ class _Replacement:
         if same:
             return same[0]
         source = next((t for t in tensors if t.elements == like.elements), None)
-        if source is None:
+        if not source:
             return None
         target = replace(like, name=f"{source.name}/item", data=None)
         copies.append(copy_op(self._producers.get(source, self._graph.ops[0]), source, target))
@@ -273,7 +273,7 @@ class _Replacement:
 def _suits_one_step(cell: RecurrentCell, h: Tensor) -> bool:
     """Return whether condition 4 holds."""
     matrices = [each for each in cell.parameters if isinstance(each, Matrix)]
-    return h.shape[0] <= _MOST_ROWS and all(each.quantization is None for each in matrices)
+    return h.shape[0] <= _MOST_ROWS and not any(each.quantization for each in matrices)
 
 
 def _make_sequence_tensor(item: Tensor, times: int, name: str) -> Tensor:

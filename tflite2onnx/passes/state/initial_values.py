@@ -29,7 +29,7 @@ def cleared_elements(tensor: Tensor, room: int) -> Array:
     Raises:
         OperatorError: `room` (bytes left for variables) is negative, or the dtype has no numbers.
     """
-    if tensor.dtype.numpy is None:
+    if not tensor.dtype.numpy:
         raise OperatorError(
             f"variable {tensor.name} must hold numbers or bools, got {tensor.dtype.label}"
         )
@@ -85,7 +85,7 @@ def computed_once(graph: Graph) -> dict[Tensor, Array]:
 
 def _decode_source(op: Op) -> Array | None:
     source, target = op.operand(0), op.outputs[0]
-    if not source.has_data or source.quantization is None:
+    if not source.has_data or not source.quantization:
         return None
     same = op.is_builtin("DEQUANTIZE") and source.values.shape == target.shape
     return decode_constant(source.values, source.quantization) if same else None

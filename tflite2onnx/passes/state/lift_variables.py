@@ -174,10 +174,10 @@ class _Walk:
         running: Tensor | None = None
         with collect_errors() as errors:
             for op in graph.ops:
-                before = None if running is None else dict(self.now)
+                before = dict(self.now) if running else {}
                 with errors.at(_describe_op(op)):
                     (self._add_op if op.custom else steps.get(op.code, self._add_op))(op)
-                    if running is not None and before is not None:
+                    if running:
                         self._keep_values_after_end(op, running, before)
                     running = self._combine_goes_on(op, running, goes_on)
 
@@ -218,7 +218,7 @@ class _Walk:
 
     def _assign_variable(self, op: Op) -> None:
         _, value = op.inputs
-        if value is None:
+        if not value:
             raise OperatorError("input 1 is missing")
         self._write_variable(self._find_resource(op), self.current_tensor(value), op)
 
@@ -238,7 +238,7 @@ class _Walk:
     ) -> Tensor | None:
         """Return the tensor for whether the run goes on after `op`, None if it always does."""
         here = next((t for t in op.outputs if t in goes_on), None)
-        if here is None or before is None:
+        if not here or not before:
             return here or before
         both = replace(here, name=self._names.make_unique(here.name))
         self.ops.append(Op("LOGICAL_AND", op.index, (before, here), (both,)))
@@ -398,7 +398,7 @@ class _Explicit:
         """Return a tensor for a resource, with its initial value if there is one."""
         like, name = self._like[variable], variable.name or "variable"
         value = self._values.get(variable)
-        if value is None:
+        if not value:
             if variable not in self._assigned_variables:
                 raise OperatorError(
                     f"the variable {name} must be assigned a value by an operator, got none"

@@ -21,7 +21,7 @@ def find_operand(op: Op, number: int) -> Tensor:
     """Return input i, or output ~i, which must be present."""
     operands, index = (op.inputs, number) if number >= 0 else (op.outputs, ~number)
     tensor = operands[index] if index < len(operands) else None
-    if tensor is None:
+    if not tensor:
         raise OperatorError(f"{'input' if number >= 0 else 'output'} {index} is missing")
     return tensor
 
@@ -106,7 +106,7 @@ class ListRewriter(Rewriter):
 def _fill_list(rw: ListRewriter, count: Tensor) -> None:
     """Add a list of `count` items, all 0."""
     items = rw.output()
-    if items.dtype.numpy is None:
+    if not items.dtype.numpy:
         raise OperatorError(
             f"the items of a list must be numbers or bools, got {items.dtype.label}"
         )

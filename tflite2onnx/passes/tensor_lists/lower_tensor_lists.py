@@ -62,7 +62,7 @@ class _List:
 
     def _find_size(self, axis: int, known: Known, inputs: Sequence[Tensor]) -> Size:
         item = self.item
-        if item is None:
+        if not item:
             return 1
         place = axis - len(self.sizes)
         size = known.get(item, item).shape[place]

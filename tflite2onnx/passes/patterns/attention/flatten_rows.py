@@ -81,7 +81,7 @@ def _flatten(op: Op) -> list[Op]:
         return []
     rw = Rewriter(op)
     flat = iter([_reshape(rw, t, s) for t, s in zip(op.present, shapes, strict=True)])
-    inputs = tuple(t if t is None else next(flat) for t in op.inputs)
+    inputs = tuple(t and next(flat) for t in op.inputs)
     result = new_tensor(y, "rows", matrix)
     options = Options({**op.options, "axes": (1,)}) if normalizes else op.options
     rw.ops.append(replace(op, inputs=inputs, outputs=(result,), options=options))
@@ -100,7 +100,7 @@ def _find_flat_shape(tensor: Tensor, y: Tensor, matrix: Shape) -> Shape | None:
 
 def _reshape(rw: Rewriter, tensor: Tensor, shape: Shape | None) -> Tensor:
     """Return a tensor in another shape; a constant stays one."""
-    if shape is None or tensor.shape == shape:
+    if not shape or tensor.shape == shape:
         return tensor
     if tensor.has_data:
         return replace(

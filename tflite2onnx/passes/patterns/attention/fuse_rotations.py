@@ -58,11 +58,10 @@ def _rotate_whole(found: Match) -> list[Op]:
     axis = found.graph.producers.find(swapped).options.get("axis", 0)
     if axis not in (-1, swapped.rank - 1) or not _are_halves(x, first, second, found.graph):
         return []
-    if None in halves:
+    if not all(halves):
         return []
     rw, angles = Rewriter(found.last), []
-    for code, angle in zip(("COS", "SIN"), halves, strict=True):
-        assert angle is not None  # noqa: S101 - see above
+    for code, angle in zip(("COS", "SIN"), filter(None, halves), strict=True):
         angles.append(rw.op(code, angle, like=angle, name=code.lower()))
     rotated = _rotate(found.last, x, *angles)
     return [*rw.ops, *rotated] if rotated else []

@@ -71,7 +71,7 @@ class Positions:
         """
         ops = self._list_ops(tensor)
         source = self.position
-        if not ops or source is None:
+        if not ops or not source:
             raise OperatorError(f"{tensor.name} must depend on a position only")
         steps = [(op, _find_function(op)) for op in ops]
         for position in range(self._first, self._length):

@@ -16,13 +16,14 @@ blocks of 16, and the two convolutions take 1.4 times as long as the one. Two ar
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import find_producer, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import estimate_times, limit_trials
+from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
 from tflite2onnx.passes.rewriter import constant
 from tflite2onnx.tensor import Array, Tensor
 
@@ -31,17 +32,17 @@ _MOST = 1 << 18  # elements of the filters
 
 def compose_convolutions(graph: Graph) -> Graph:
     """Return the graph with one convolution in place of two where that is faster."""
-    last = [op for op in graph.ops if _compose(op, graph) is not None]
-    if not last:
+    return keep_faster(
+        graph, [partial(_replace_two, op) for op in graph.ops if _compose(op, graph)]
+    )
+
+
+def _replace_two(last: Op, graph: Graph) -> Graph:
+    both = _compose(last, graph)  # the convolution before it may be another one by now
+    if not both:
         return graph
-    first = times = estimate_times(graph)
-    for op in last[: limit_trials(graph)]:
-        both = _compose(op, graph)  # the convolution before it may be another one by now
-        ops = tuple(both if both and each is op else each for each in graph.ops)
-        changed = eliminate_dead_operators(replace(graph, ops=ops))
-        if (expected := estimate_times(changed)).is_better(times, first):
-            graph, times = changed, expected
-    return graph
+    ops = tuple(both if op is last else op for op in graph.ops)
+    return eliminate_dead_operators(replace(graph, ops=ops))
 
 
 def _compose(last: Op, graph: Graph) -> Op | None:

@@ -26,18 +26,16 @@ exact; an infinite input gives NaN in the other channels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache, partial
 
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_images, is_float
-from tflite2onnx.passes.patterns.convolutions.cost import estimate_times, limit_trials
-from tflite2onnx.passes.patterns.convolutions.pad_channels import (
-    find_fixed_channels,
-    join_channels,
-    pad_groups,
-)
+from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
+from tflite2onnx.passes.patterns.convolutions.pad_channels import Channels
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
 from tflite2onnx.passes.rewriter import Rewriter
@@ -50,20 +48,10 @@ _WITH_FILTERS = 2  # inputs
 def convolve_padded_channels(graph: Graph) -> Graph:
     """Return the graph with filters of zeros in place of PAD of channels."""
     graph = apply_rules(RULES, graph)
-    tried: set[str] = set()
-    if not any(_copies_channels(op, tried) for op in graph.ops):
-        return graph
-    first = times = estimate_times(graph)
-    for _ in range(limit_trials(graph)):
-        copies = [op for op in graph.ops if _copies_channels(op, tried)]
-        if not copies:
-            break
-        copy = max(copies, key=lambda op: op.outputs[0].elements)
-        tried.add(copy.outputs[0].name)
-        other = _leave_out(graph, copy)
-        if other is not graph and (expected := estimate_times(other)).is_better(times, first):
-            graph, times = other, expected
-    return graph
+    copies = [op.outputs[0] for op in graph.ops if _copies_channels(op)]
+    copies.sort(key=lambda copy: -copy.elements)
+    join_channels = lru_cache(maxsize=1)(Channels)
+    return keep_faster(graph, [partial(_leave_out, copy.name, join_channels) for copy in copies])
 
 
 def _make_convolution(found: Match) -> list[Op]:
@@ -86,30 +74,34 @@ def _make_convolution(found: Match) -> list[Op]:
     return rw.ops
 
 
-def _copies_channels(op: Op, tried: set[str]) -> bool:
-    """Return whether the operator is a convolution that pads channels, and has not been tried."""
+def _copies_channels(op: Op) -> bool:
+    """Return whether the operator is a convolution that pads channels."""
     if not op.is_builtin("CONV_2D") or len(op.present) != _WITH_FILTERS or op.activation != "NONE":
         return False
     w, steps = op.operand(1), (op.options.get("stride_h"), op.options.get("stride_w"))
     return (
         steps == w.shape[1:3] == (1, 1)
         and is_float(w)
-        and w.data is not None
-        and op.outputs[0].name not in tried
+        and w.has_data
         and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
     )
 
 
-def _leave_out(graph: Graph, copy: Op) -> Graph:
-    """Return the graph without a convolution that pads channels, itself if 4 does not hold."""
-    channels, y = join_channels(graph), copy.outputs[0]
-    root = channels.find(copy.operand(0))
-    if root in find_fixed_channels(graph, channels) or y in {*graph.every_output()}:
-        return graph
-    padded = pad_groups(graph, channels, {root: y.shape[-1]})
-    source = padded.producers[y].operand(0)
-    ops = tuple(op for op in padded.ops if y not in op.outputs)
-    return replace(padded, ops=ops).replace_tensors({y: source})
+def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Graph) -> Graph:
+    """Return the graph without the convolution that pads an image's channels.
+
+    It is the graph itself if condition 4 does not hold.
+    """
+    outputs = {*graph.every_output()}
+    for copy in filter(_copies_channels, graph.ops):
+        (y,), channels = copy.outputs, join_channels(graph)
+        root = channels.find(copy.operand(0))
+        if y.name == name and y not in outputs and root not in channels.fixed:
+            padded = channels.pad({root: y.shape[-1]}, graph)
+            source = padded.producers[y].operand(0)
+            ops = tuple(op for op in padded.ops if y not in op.outputs)
+            return replace(padded, ops=ops).replace_tensors({y: source})
+    return graph
 
 
 RULES = (Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _make_convolution),)

@@ -67,9 +67,7 @@ def _meets_conditions(found: Match) -> bool:
 
 def _has_zeros(w: Tensor) -> bool:
     """Return whether the stored number 0 is the real number 0."""
-    if w.dtype is DType.INT8 and w.quantization is not None:
-        return not w.quantization.zero_point.any()
-    return is_float(w)
+    return is_float(w) or (w.dtype is DType.INT8 and w.is_symmetric)
 
 
 def _convolve_blocks(found: Match) -> list[Op]:
@@ -138,6 +136,5 @@ RULES = (
         Activated(("CONV_2D", "x", "filters#", ...)),
         _convolve_blocks,
         _meets_conditions,
-        floats=False,
     ),
 )

@@ -6,7 +6,7 @@ A time is that of all convolutions of a graph, by the table of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod, sqrt
 from typing import NamedTuple
 
@@ -40,9 +40,20 @@ class Times(NamedTuple):
         return gain > _LEAST_GAIN and self.avx2 <= (1 + _ALLOWANCE) * first.avx2
 
 
-def limit_trials(graph: Graph) -> int:
-    """Return how many changes of a graph may be tried, each of which estimates the whole graph."""
-    return _MOST_ESTIMATED // max(len(graph.ops), 1)
+def keep_faster(graph: Graph, changes: Sequence[Callable[[Graph], Graph]]) -> Graph:
+    """Return the graph after those changes, one by one, that are expected to make it faster.
+
+    Each change is one of the graph after the changes before it; it returns the graph itself if the
+    graph is no longer one to change.
+    """
+    if not changes:
+        return graph
+    first = times = estimate_times(graph)
+    for change in changes[: _MOST_ESTIMATED // max(len(graph.ops), 1)]:
+        other = change(graph)
+        if other is not graph and (expected := estimate_times(other)).is_better(times, first):
+            graph, times = other, expected
+    return graph
 
 
 def estimate_times(graph: Graph) -> Times:

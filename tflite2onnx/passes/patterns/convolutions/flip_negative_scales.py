@@ -17,9 +17,10 @@ from tflite2onnx.errors import OperatorError, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.quantization.declarations import Product
-from tflite2onnx.tensor import Array, Tensor
+from tflite2onnx.tensor import Array, Quantization, Tensor
 
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
+_NONE: Flags = np.empty(0, np.bool_)
 
 
 def flip_negative_scales(graph: Graph) -> Graph:
@@ -28,7 +29,7 @@ def flip_negative_scales(graph: Graph) -> Graph:
     Raises:
         UnsupportedOperators: an integer of a channel with a negative scale has no opposite.
     """
-    negative = {t for t in graph.tensors if t.data is not None and _find_negative(t) is not None}
+    negative = {t for t in graph.tensors if _find_negative(t).size}
     if not negative:
         return graph
     changed: dict[Op, Op] = {}
@@ -40,35 +41,33 @@ def flip_negative_scales(graph: Graph) -> Graph:
     return graph.rewrite(lambda op: [changed.get(op, op)])
 
 
-def _find_negative(tensor: Tensor) -> Flags | None:
-    """Return which scales of a constant are negative; None if no scale is."""
+def _find_negative(tensor: Tensor) -> Flags:
+    """Return which scales of a constant are negative, [scales]; empty if no scale is."""
     own = tensor.quantization
-    if own is None or own.block_size:  # the reader takes no negative scales of blocks
-        return None
-    return own.scale < 0 if own.scale.min(initial=0) < 0 else None
+    if not own or not tensor.has_data or own.block_size:  # whose scales the reader checks
+        return _NONE
+    return own.scale < 0 if own.scale.min(initial=0) < 0 else _NONE
 
 
 def _flip_inputs(op: Op) -> Op:
-    flags = [None if t is None or t.data is None else _find_negative(t) for t in op.inputs]
+    flags = [_find_negative(op.operand(i)) for i in range(len(op.inputs))]
     inputs = [
-        t if t is None or flag is None else _flip(t, flag)
+        _flip(t, t.quantization, flag) if t and t.quantization and flag.size else t
         for t, flag in zip(op.inputs, flags, strict=True)
     ]
     declared = operator_for(op).quantization
     if isinstance(declared, Product):
         _, weights, bias = declared.operands
         tensor, flag = inputs[bias] if bias < len(inputs) else None, flags[weights]
-        if tensor is not None and flag is not None:
-            if tensor.data is None:
+        if tensor and flag.size:
+            if not tensor.has_data:
                 raise OperatorError(f"{tensor.name}, the bias of negative scales, must be constant")
             inputs[bias] = replace(tensor, data=_negate(tensor, flag))
     return replace(op, inputs=tuple(inputs))
 
 
-def _flip(tensor: Tensor, flag: Flags) -> Tensor:
+def _flip(tensor: Tensor, old: Quantization, flag: Flags) -> Tensor:
     """Return a constant with positive scales."""
-    old = tensor.quantization
-    assert old is not None  # noqa: S101 - it has negative scales
     zero_point = np.where(flag, -old.zero_point, old.zero_point)
     shape = [1] * tensor.rank
     if old.per_axis:

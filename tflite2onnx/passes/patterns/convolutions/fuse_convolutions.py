@@ -77,7 +77,7 @@ def may_be_dilated(op: Op) -> bool:
         return False
     steps = {o.get("stride_h"), o.get("stride_w")}
     steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
-    is_hybrid = x.quantization is None and weights.quantization is not None
+    is_hybrid = weights.quantization and not x.quantization
     return o.get("padding") == "VALID" and steps == {1} and not is_hybrid
 
 

@@ -37,13 +37,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op
 from tflite2onnx.passes.operands import is_float, normalize_axes
-from tflite2onnx.passes.patterns.convolutions.cost import estimate_times, limit_trials
+from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Assembly, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
@@ -65,55 +67,73 @@ _ENOUGH = 3  # operators
 # The product of the multiplications with both blocks, relative to those without padding, up to
 # which padding is faster in the geometric mean.
 _MORE = 2.7
+_SUFFIX = "/padded"  # of the names of constants
 
 
 def pad_channels(graph: Graph) -> Graph:
     """Return the graph with padded channels where that keeps blocks."""
     if not any(map(_needs_padding, (t for op in graph.ops for t in op.outputs))):
         return graph
-    channels = join_channels(graph)
-    groups = _find_groups(graph, channels)
-    if not groups:
-        return graph
+    channels = Channels(graph)
+    groups = channels.find_groups()
     blocks = {root: _BLOCK for root in groups if root.shape[-1] % _ALIGNMENT}
     blocks |= {root: _LARGEST_BLOCK for root in groups if _is_int8(root)}
-    changed = pad_groups(graph, channels, blocks)
-    first = times = estimate_times(changed)
-    for root in [each for each in groups if each not in blocks][: limit_trials(graph)]:
-        other = pad_groups(graph, channels, {**blocks, root: _LARGEST_BLOCK})
-        if (expected := estimate_times(other)).is_better(times, first):
-            blocks[root], changed, times = _LARGEST_BLOCK, other, expected
-    return changed
+    others = [{root: _LARGEST_BLOCK} for root in groups if root not in blocks]
+    return keep_faster(
+        channels.pad(blocks, graph), [partial(channels.pad, each) for each in others]
+    )
 
 
-def join_channels(graph: Graph) -> DisjointSets[Tensor]:
-    """Return the images, as sets of those whose channels correspond."""
-    channels = DisjointSets[Tensor]()
-    for op in graph.ops:
-        if _computes_by_channel(op):
-            channels.join([t for t in (*op.present, *op.outputs) if _is_image(t)])
-    return channels
+class Channels(DisjointSets[Tensor]):
+    """The images of a graph, as sets of those whose channels correspond."""
 
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self._graph = graph
+        by_channel = [op for op in graph.ops if _computes_by_channel(op)]
+        self._convolved = {*by_channel, *filter(_is_convolution, graph.ops)}
+        for op in by_channel:
+            self.join(t for t in (*op.present, *op.outputs) if _is_image(t))
 
-def find_fixed_channels(graph: Graph, channels: DisjointSets[Tensor]) -> set[Tensor]:
-    """Return the images that stand for those whose channels must stay: condition 2 and types."""
-    fixed = {channels.find(t) for t in (*graph.inputs, *graph.outputs)}
-    for op in graph.ops:
-        convolves = _computes_by_channel(op) or _is_convolution(op)
-        for tensor in (*op.present[: 1 if convolves else None], *op.outputs):
-            typed = is_float(tensor) or _is_int8(tensor)
-            if not convolves or not typed or _IMAGE - 1 in tensor.symbols:
-                fixed.add(channels.find(tensor))
-        fixed |= {channels.find(t) for inner in op.graphs for t in inner.read_tensors()}
-    return fixed
+    @cached_property
+    def fixed(self) -> set[Tensor]:
+        """The images that stand for those whose channels must stay: condition 2 and types."""
+        fixed = {*self._graph.inputs, *self._graph.outputs}
+        for op in self._graph.ops:
+            fixed.update(t for inner in op.graphs for t in inner.read_tensors())
+            fixed.update(t for t in self._list_images(op) if not self._is_free(op, t))
+        return {*map(self.find, fixed)}
 
+    def _is_free(self, op: Op, tensor: Tensor) -> bool:
+        typed = is_float(tensor) or _is_int8(tensor)
+        return op in self._convolved and typed and _IMAGE - 1 not in tensor.symbols
 
-def pad_groups(graph: Graph, channels: DisjointSets[Tensor], blocks: Mapping[Tensor, int]) -> Graph:
-    """Return the graph with padded channels: multiples of the blocks of groups."""
-    images = [t for op in graph.ops for t in op.outputs]
-    roots = {t: channels.find(t) for t in images}
-    known = {t: _pad_tensor(t, blocks[root]) for t, root in roots.items() if root in blocks}
-    return replace(graph, ops=tuple(_pad_operator(op, known) for op in graph.ops))
+    def _list_images(self, op: Op) -> tuple[Tensor, ...]:
+        """Return the outputs, and the inputs without those that correspond and the parameters."""
+        return (*op.present[: 1 if op in self._convolved else None], *op.outputs)
+
+    def find_groups(self) -> list[Tensor]:
+        """Return the images that stand for those that may be padded: conditions 1 to 4."""
+        ops: dict[Tensor, int] = {}
+        depthwise: set[Tensor] = set()
+        for op in self._graph.ops:
+            is_depthwise = op.is_builtin("DEPTHWISE_CONV_2D")
+            for root in map(self.find, self._list_images(op)):
+                ops[root] = ops.get(root, 0) + (_ENOUGH if is_depthwise else 1)
+                if is_depthwise:
+                    depthwise.add(root)
+        return [
+            root
+            for root, count in ops.items()
+            if _needs_padding(root) and count >= _enough_for(root) and root not in self.fixed
+            if root in depthwise or (is_float(root) and _fills_blocks(root.shape[-1]))
+        ]
+
+    def pad(self, blocks: Mapping[Tensor, int], graph: Graph) -> Graph:
+        """Return the graph with padded channels: multiples of the blocks of groups."""
+        roots = {t: self.find(t) for op in graph.ops for t in op.outputs}
+        known = {t: _pad_tensor(t, blocks[root]) for t, root in roots.items() if root in blocks}
+        return graph.rewrite(lambda op: [_pad_operator(op, known)])
 
 
 def _needs_padding(tensor: Tensor) -> bool:
@@ -125,19 +145,17 @@ def _needs_padding(tensor: Tensor) -> bool:
 
 
 def _is_int8(tensor: Tensor) -> bool:
-    return tensor.dtype is DType.INT8 and tensor.quantization is not None
+    return tensor.dtype is DType.INT8 and is_quantized(tensor)
 
 
 def _is_weight(tensor: Tensor) -> bool:
     """Return whether a constant is real, or are integers whose 0 is the number 0."""
-    scales = tensor.quantization
-    integers = tensor.dtype in (DType.INT8, DType.INT32) and scales is not None
-    is_symmetric = scales is not None and not scales.zero_point.any()
-    return tensor.data is not None and (is_float(tensor) or (integers and is_symmetric))
+    integers = tensor.dtype in (DType.INT8, DType.INT32) and tensor.is_symmetric
+    return tensor.has_data and (is_float(tensor) or integers)
 
 
 def _is_image(tensor: Tensor) -> bool:
-    return tensor.data is None and tensor.rank == _IMAGE
+    return not tensor.has_data and tensor.rank == _IMAGE
 
 
 def _computes_by_channel(op: Op) -> bool:
@@ -161,9 +179,9 @@ def _computes_by_channel(op: Op) -> bool:
 
 def _averages_pixels(op: Op) -> bool:
     """Return whether the operator is MEAN over height and width, which stay axes."""
-    axes = op.operand(1).values
     if not op.is_builtin("MEAN") or not op.options.get("keep_dims"):
         return False
+    axes = op.operand(1).values
     return (
         op.outputs[0].rank == _IMAGE
         and axes.dtype.kind == "i"
@@ -174,7 +192,7 @@ def _averages_pixels(op: Op) -> bool:
 def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:
     """Return whether a constant has one element for each channel, one for all, or none for any."""
     if op.is_builtin("MEAN", *_RESIZES):
-        return tensor.data is not None
+        return tensor.has_data
     return _is_weight(tensor) and tensor.shape[-1:] in ((), (1,), (channels,))
 
 
@@ -185,27 +203,6 @@ def _is_convolution(op: Op) -> bool:
         return False
     fixed = all(map(_is_weight, op.present[1:]))
     return fixed and filters.rank == x.rank == _IMAGE and filters.shape[-1] == x.shape[-1]
-
-
-def _find_groups(graph: Graph, channels: DisjointSets[Tensor]) -> list[Tensor]:
-    """Return the images that stand for those whose channels may be padded: conditions 1 to 4."""
-    ops: dict[Tensor, int] = {}
-    depthwise: set[Tensor] = set()
-    fixed = find_fixed_channels(graph, channels)
-    for op in graph.ops:
-        convolves = _computes_by_channel(op) or _is_convolution(op)
-        is_depthwise = op.is_builtin("DEPTHWISE_CONV_2D")
-        for tensor in (*op.present[: 1 if convolves else None], *op.outputs):
-            root = channels.find(tensor)
-            ops[root] = ops.get(root, 0) + (_ENOUGH if is_depthwise else 1)
-            if is_depthwise:
-                depthwise.add(root)
-    return [
-        root
-        for root, count in ops.items()
-        if _needs_padding(root) and count >= _enough_for(root) and root not in fixed
-        if root in depthwise or (is_float(root) and _fills_blocks(root.shape[-1]))
-    ]
 
 
 def _fills_blocks(channels: int) -> bool:
@@ -246,7 +243,7 @@ def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:
         if _is_convolution(op):
             counts = [more[0], *[0] * (t.rank - 2), more[1]][: t.rank]
         else:
-            same = y in known and t.data is not None and t.shape[-1:] == y.shape[-1:]
+            same = y in known and t.has_data and t.shape[-1:] == y.shape[-1:]
             counts = [0] * (t.rank - 1) + more[:1] if same else []
         return _pad_constant(t, counts)
 
@@ -255,17 +252,19 @@ def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:
 
 def _pad_constant(tensor: Tensor, more: list[int]) -> Tensor:
     """Return a constant with zeros behind its elements along each axis."""
-    if tensor.data is None or not any(more):
+    if not tensor.has_data or not any(more):
         return tensor
     shape = tuple(size + count for size, count in zip(tensor.shape, more, strict=True))
-    pads = tuple((0, count) for count in more)
-    made = Assembly(tensor.data, (pads,), tuple(range(tensor.rank)), shape)
+    padded = tensor.assembly if tensor.name.endswith(_SUFFIX) else None
+    source = padded.source if padded else tensor.values
+    pads = tuple((0, new - old) for new, old in zip(shape, source.shape, strict=True))
+    made = Assembly(source, (pads,), tuple(range(tensor.rank)), shape)
     scales = tensor.quantization
-    if scales is not None and scales.per_axis:
+    if scales and scales.per_axis:
         count = (0, more[scales.axis])
         scale, zero = (np.pad(t, count, mode="edge") for t in (scales.scale, scales.zero_point))
         scales = Quantization(scale, zero, scales.axis)
-    name = f"{tensor.name}/padded"
+    name = tensor.name.removesuffix(_SUFFIX) + _SUFFIX
     return replace(
         tensor, name=name, data=made.elements, shape=shape, quantization=scales, assembly=made
     )

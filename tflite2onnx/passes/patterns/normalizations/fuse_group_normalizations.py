@@ -65,13 +65,13 @@ def _normalize_groups(found: Match) -> Op | None:
 
 def _join_groups(tensor: Tensor, x: Tensor) -> Tensor | None:
     """Return a constant as [C], None if it varies along another axis than those of channels."""
-    data, groups = tensor.data, x.shape[3:]
-    if data is None or not is_float(tensor) or any(size != 1 for size in tensor.shape[:-2]):
+    groups = x.shape[3:]
+    if not tensor.has_data or not is_float(tensor) or any(size != 1 for size in tensor.shape[:-2]):
         return None
     last = (*(1 for _ in groups[tensor.rank :]), *tensor.shape)[-2:]
     if any(size not in (1, whole) for size, whole in zip(last, groups, strict=True)):
         return None
-    vector = np.ascontiguousarray(np.broadcast_to(data.reshape(last), groups)).reshape(-1)
+    vector = np.ascontiguousarray(np.broadcast_to(tensor.values.reshape(last), groups)).reshape(-1)
     return Tensor(tensor.name, vector.shape, tensor.dtype, vector)
 
 

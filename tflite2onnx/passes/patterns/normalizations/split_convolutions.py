@@ -74,7 +74,7 @@ def _find_channels(y: Tensor, op: Op) -> range | None:
     """Return the channels that a slice takes, None unless condition 1 holds for them."""
     rules = rules_for(op)
     ranges = rules.ranges if isinstance(rules, TakesRanges) else None
-    if ranges is None or y.rank != _IMAGE or op.outputs[0].rank != _IMAGE or y.symbols:
+    if not ranges or y.rank != _IMAGE or op.outputs[0].rank != _IMAGE or y.symbols:
         return None
     *rest, channels = ranges
     every = all(taken == range(n) for taken, n in zip(rest, y.shape[:-1], strict=True))
@@ -83,9 +83,7 @@ def _find_channels(y: Tensor, op: Op) -> range | None:
 
 def _is_fast(conv: Op, parts: Sequence[range]) -> bool:
     """Return whether condition 3 holds, with blocks of both sizes."""
-    x, w, y = conv.inputs[0], conv.inputs[1], conv.outputs[0]
-    if x is None or w is None:
-        return False
+    x, w, y = conv.operand(0), conv.operand(1), conv.outputs[0]
     for block, factors in FACTORS.items():
         filters = (w.shape[-1], *w.shape[1:3])
         whole = estimate_convolution(block, filters, x, y)
