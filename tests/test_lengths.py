@@ -107,11 +107,11 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "model.litertlm", "out"]) == 0
     assert "prefill_decode (prefill)" in capsys.readouterr().out
     for option in (["--lengths", "each"], ["--static"], ["--opset", "12"], ["--target", "coreml"]):
-        results = convert_bundle("model.litertlm", "each", **_read(option))
+        results = convert_bundle("model.litertlm", "each", **_read_option(option))
         assert len(results) == 1 + len(PREFILLS)
 
 
-def _read(option: list[str]) -> dict[str, Any]:
+def _read_option(option: list[str]) -> dict[str, Any]:
     name, *values = option
     value: Any = values[0] if values else True
     return {name.removeprefix("--"): int(value) if value == "12" else value}

@@ -198,10 +198,7 @@ def convert_model(
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
-    float32_nodes: tuple[Float32Node, ...] = ()
-    if options.float16:
-        emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
-        check(emitted, graph)
+    emitted, float32_nodes = _lower_precision(emitted, graph, options)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
     properties: dict[str, object] = {
@@ -221,12 +218,23 @@ def convert_model(
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
     )
-    if options.preprocess or options.postprocess:
-        properties["signatures"] = signature_io_names(model, index, emitted)
-        return _assemble_with_pictures(emitted, model.graphs[index], options, properties, assemble)
-    emitted = rename_as_requested(emitted, options.rename, signature)
+    pictures = options.preprocess or options.postprocess
+    emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
     properties["signatures"] = signature_io_names(model, index, emitted)
+    if pictures:
+        return _assemble_with_pictures(emitted, model.graphs[index], options, properties, assemble)
     return assemble(emitted, metadata=properties)
+
+
+def _lower_precision(
+    emitted: Emitted, graph: Graph, options: ConversionOptions
+) -> tuple[Emitted, tuple[Float32Node, ...]]:
+    """Return the graph in half precision if asked for, and the nodes that stay in float32."""
+    if not options.float16:
+        return emitted, ()
+    half, float32_nodes = to_float16(emitted, ends=options.float16_io)
+    check(half, graph)
+    return half, float32_nodes
 
 
 def _assemble_with_pictures(

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
-from tflite2onnx.builder.assemble_constants import assemble_constants
 from tflite2onnx.builder.builder import (
     Body,
     Builder,
@@ -29,7 +28,7 @@ from tflite2onnx.builder.nodes import NeedsOpset, Node
 from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.omit_zero_states import omit_zero_states
 from tflite2onnx.builder.qoperators import find_pairs, join_products
-from tflite2onnx.builder.share_transposed import share_transposed
+from tflite2onnx.builder.store_once import assemble_constants, share_transposed
 from tflite2onnx.errors import (
     OperatorError,
     UnsupportedOperators,

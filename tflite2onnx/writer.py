@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -24,6 +23,7 @@ from onnx import TensorProto, helper, shape_inference
 from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, bodies_of, every_node
 from tflite2onnx.builder.nodes import Node, Types, onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
+from tflite2onnx.builder.value_names import ValueNames
 from tflite2onnx.emit import Emitted
 from tflite2onnx.quantization.table import StorageInfo, list_storage
 from tflite2onnx.quantize import StoragePlan
@@ -31,7 +31,6 @@ from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, target_path
 from tflite2onnx.utils.mapped_files import find_address, read_elements, write_elements
-from tflite2onnx.utils.unique_names import Names
 
 PRODUCER = "tflite2onnx"
 # Constants up to this size are in the skeleton itself, where shape inference can read them.
@@ -39,9 +38,6 @@ _SMALL = 1024
 WEIGHTS = "weights.data"  # the file with the weights of several models of a folder
 LARGEST_FILE = 2**31 - 1  # bytes of a protobuf
 _ALIGNMENT = 64  # bytes, of each weight in the second file
-_LONG_NAME = 64  # characters
-# "torch.nn.modules.linear." before "Linear_query", at the start of a part of a name.
-_PACKAGES = re.compile(r"(?<![^/;])(?:\w+\.)+(?=[A-Z])")
 _INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
 
 
@@ -135,7 +131,7 @@ def assemble(
     The initial value of a state is an initializer with the name of an input: ONNX Runtime uses it
     as the default of the input. With `required_states` there are no such initializers.
     """
-    names = _Names(emitted)
+    names = ValueNames((*emitted.inputs, *emitted.outputs), emitted.tensors, emitted.nodes)
     graph = onnx.GraphProto(name=name)
     _add_nodes(graph, emitted.nodes, names, emitted.types)
     headers = _initializers(emitted, names, with_states=not required_states)
@@ -166,7 +162,7 @@ def assemble(
 
 
 def _initializers(
-    emitted: Emitted, names: _Names, *, with_states: bool
+    emitted: Emitted, names: ValueNames, *, with_states: bool
 ) -> list[tuple[TensorProto, Array]]:
     """Return the headers and elements of all constants, and of the initial values of states."""
     constants = dict.fromkeys(
@@ -207,7 +203,7 @@ def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int
 
 
 def _add_nodes(
-    graph: onnx.GraphProto, nodes: Iterable[Node], names: _Names, types: Types, prefix: str = ""
+    graph: onnx.GraphProto, nodes: Iterable[Node], names: ValueNames, types: Types, prefix: str = ""
 ) -> None:
     for index, node in enumerate(nodes):
         name = f"{prefix}{index}"
@@ -225,7 +221,7 @@ def _add_nodes(
         proto.attribute.extend([helper.make_attribute(key, value) for key, value in attributes])
 
 
-def _nested_graph(body: Body, names: _Names, types: Types, prefix: str) -> onnx.GraphProto:
+def _nested_graph(body: Body, names: ValueNames, types: Types, prefix: str) -> onnx.GraphProto:
     graph = onnx.GraphProto(name=body.name)
     _add_nodes(graph, body.nodes, names, types, prefix)
     graph.input.extend(_describe_values(body.inputs, names, types))
@@ -241,7 +237,7 @@ def _nested_graph(body: Body, names: _Names, types: Types, prefix: str) -> onnx.
 
 
 def _describe_values(
-    values: Iterable[Value], names: _Names, types: Types
+    values: Iterable[Value], names: ValueNames, types: Types
 ) -> Iterator[onnx.ValueInfoProto]:
     """Yield descriptions of the values whose type and shape are known."""
     for value in values:
@@ -265,7 +261,7 @@ def _make_type(dtype: DType, sizes: tuple[int | str, ...]) -> onnx.TypeProto:
 
 
 def _describe(
-    model: onnx.ModelProto, emitted: Emitted, names: _Names, weights: Sequence[TensorProto]
+    model: onnx.ModelProto, emitted: Emitted, names: ValueNames, weights: Sequence[TensorProto]
 ) -> None:
     """Fill in value_info, from the tensors first and by ONNX's shape inference for the rest."""
     outputs = {port.value for port in emitted.outputs}
@@ -298,44 +294,6 @@ def _infer_types(
     probe.graph.value_info.extend(info for name, info in given.items() if name in read)
     found = shape_inference.infer_shapes(probe).graph.value_info
     return {info.name: info for info in found if info.name not in given}
-
-
-class _Names:
-    """A unique name for each value: inputs and outputs come first, then tensors.
-
-    Constants have the names of their tensors, and other values have numbers. With longer names a
-    small quantized network would have as many bytes of names as of weights. PyTorch's exporter
-    names a tensor after all modules around it, each with its Python package, in 300 characters.
-    """
-
-    def __init__(self, emitted: Emitted) -> None:
-        self._names: dict[Value, str] = {}
-        ends = (*emitted.inputs, *emitted.outputs)
-        self._free = Names(port.name for port in ends).make_unique
-        for port in ends:
-            self._names.setdefault(port.value, port.name)
-        bodies = (b for n in every_node(emitted.nodes) for b in bodies_of(n).values())
-        for port in (*emitted.tensors, *(p for body in bodies for p in body.tensors)):
-            if port.value not in self._names:
-                self._names[port.value] = self._free(_shorten_name(port.name))
-
-    def rename(self, port: Port) -> Port:
-        """Return a tensor with the name of its value."""
-        name = self.name_of(port.value)
-        return port if port.name == name else port._replace(name=name)
-
-    def name_of(self, value: Value) -> str:
-        """Return a value's name."""
-        if value not in self._names:
-            # TensorFlow's converter joins the names of all operators whose constants it multiplies.
-            name = value.name.partition(";")[0] if value.data is not None else value.name
-            self._names[value] = self._free(_shorten_name(name))
-        return self._names[value]
-
-
-def _shorten_name(name: str) -> str:
-    """Return the name of an inner tensor; a long name loses the Python packages of its modules."""
-    return _PACKAGES.sub("", name) if len(name) > _LONG_NAME else name
 
 
 # Files

@@ -186,7 +186,7 @@ def large_windows() -> bytes:
     return m.finish()
 
 
-def sliced() -> bytes:
+def slice_channels() -> bytes:
     """Return 8 channels of which others than convolutions read some."""
     m = Network()
     m.convolve(8)
@@ -197,7 +197,8 @@ def sliced() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data", [three_groups_that_end(), three_groups_between_others(), large_windows(), sliced()]
+    "data",
+    [three_groups_that_end(), three_groups_between_others(), large_windows(), slice_channels()],
 )
 def test_others_stay(data: bytes) -> None:
     assert not count_ifs(check(data, tolerance=1e-4, random_layouts=()).model)

@@ -178,7 +178,8 @@ class Conv2D(Convolution):
         groups = x.size("C") // w.size("I")
         if self._quantized == "integers":
             return self._multiply_integers(g, y, x, w, b)
-        image, window = self.window().place(g, x, self.round_data(g, x))
+        stored = x.in_order(channels_first(x.rank)) if self._quantized else x
+        image, window = self.window().place(g, stored, self.round_data(g, x))
         return g.Conv(image, w, b, group=groups, **window)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:

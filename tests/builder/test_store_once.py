@@ -1,4 +1,4 @@
-"""builder/assemble_constants.py: the model makes copies of filters when it is loaded."""
+"""builder/store_once.py: the model makes copies of filters when it is loaded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.support import run_onnx
-from tflite2onnx.builder.assemble_constants import assemble_constants
 from tflite2onnx.builder.builder import Builder, Value
 from tflite2onnx.builder.nodes import Node, onnx_type
+from tflite2onnx.builder.store_once import assemble_constants
 from tflite2onnx.passes.rewriter import assemble_constant, constant, shift_filters
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.tensor import Array, DType, Shape, Tensor

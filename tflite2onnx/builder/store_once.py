@@ -1,0 +1,157 @@
+"""Constants that follow from other constants, which the file stores once.
+
+Language models read one table twice: as rows that tokens choose, and as the weights of the last
+product, which ONNX Runtime's integer kernels read transposed (`share_transposed`).
+
+A convolution that makes several pixels at once has the filters of one pixel several times, at
+different places of a larger window, and padded channels are zeros (`assemble_constants`).
+
+Runtimes compute nodes that read constants only when they load the model: ONNX Runtime does so
+(ConstantFolding) before it fuses DequantizeLinear with the operator that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from tflite2onnx.builder.builder import Builder, StoredAssembly, bodies_of, every_node
+from tflite2onnx.builder.nodes import Node, Value
+from tflite2onnx.layout import Order, identity
+from tflite2onnx.reader.buffers import pack_subbyte
+from tflite2onnx.tensor import Array, DType
+from tflite2onnx.utils.mapped_files import digest_elements, find_address
+
+_LEAST = 1024  # bytes; smaller constants are not worth a node
+_BYTE = 8
+# A constant is stored whole if its nodes, which have so many bytes each with their constants, are
+# larger, or if they make the file smaller by less than this part: they are seen by who reads it.
+_NODE = 200
+_LEAST_SAVED = 1 / 128
+_FIRST_OPSET = 13  # ONNX Runtime's Pad has kernels for integers of 8 bits
+_PADDED = (DType.FLOAT32, DType.INT8, DType.UINT8)
+
+
+def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes of the main graph, with a Transpose in place of each second order.
+
+    A constant is the transpose of another one if both are views of the same memory, which is that
+    of a tensor in the file. Elements of less than 8 bits may also be read as bytes. The model then
+    has two constants of the same bytes, which a file of the weights of several models stores once.
+    """
+    inputs = (value for node in every_node(nodes) for value in node.inputs)
+    constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
+    large = [(value, data) for value, data in constants if data.nbytes > _LEAST]
+    stored = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
+    bytes_read = [data for value, data in large if value.dtype is DType.UINT8]
+    narrow = any(map(_is_narrow, constants))
+    digests = {digest_elements(data) for data in bytes_read if narrow}
+    made: dict[Value, Value] = {}
+    added = []
+    for value, data in large:
+        if data.flags.c_contiguous:
+            continue
+        # The axes from the widest step in memory to the narrowest are those in the file.
+        order = np.argsort([-step for step in data.strides], kind="stable")
+        plain = data.transpose(order)
+        if not plain.flags.c_contiguous:
+            continue
+        source = stored.get(_place(value, plain))
+        if source is None and _has_bytes(digests, value, plain):
+            source = stored.setdefault(_place(value, plain), Value(plain, value.dtype, value.name))
+        if source is not None:
+            made[value] = Value(name=value.name)
+            permutation = np.argsort(order).tolist()
+            added.append(Node("Transpose", (source,), (made[value],), {"perm": permutation}))
+    return (*added, *(_read_made(node, made) for node in nodes)) if made else tuple(nodes)
+
+
+def _place(value: Value, data: Array) -> Hashable:
+    """Return where the elements of a constant are, and how they are read."""
+    return find_address(data), data.shape, data.strides, data.dtype, value.dtype
+
+
+def _is_narrow(constant: tuple[Value, Array]) -> bool:
+    dtype = constant[0].dtype
+    return dtype is not None and 0 < dtype.bits < _BYTE
+
+
+def _has_bytes(digests: Collection[bytes], value: Value, plain: Array) -> bool:
+    """Return whether a constant of bytes has the elements of a narrow constant."""
+    if value.dtype is None or not _is_narrow((value, plain)):
+        return False
+    return digest_elements(pack_subbyte(plain, value.dtype)) in digests
+
+
+def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:
+    """Return a node that reads the computed values, also in its graphs."""
+    node = node.with_inputs(made)
+    bodies = {
+        key: body._replace(nodes=tuple(_read_made(inner, made) for inner in body.nodes))
+        for key, body in bodies_of(node).items()
+    }
+    return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
+
+
+def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes of the main graph, after those that make constants of smaller ones."""
+    if not g.assemblies or g.canonical or g.opset < _FIRST_OPSET:
+        return tuple(nodes)
+    inner, made = g.make_nested(), dict[Value, Value]()
+    inner.types = {}
+    adaptive = {each.integers for each in g.adaptive.values()}
+    assembled: dict[Hashable, Value] = {}
+    read = dict.fromkeys(x for node in every_node(nodes) for x in node.present)
+    constants = [(value, value.data) for value in read if value.data is not None]
+    least = sum(data.nbytes for _, data in constants) * _LEAST_SAVED
+    for value, elements in constants:
+        stored = g.assemblies.get(id(elements))
+        if stored is None or value.dtype not in _PADDED or not _is_smaller(stored, least):
+            continue
+        # Only adaptive weights may be shared, see `own_constant`.
+        key = _identify(stored) if value in adaptive else value
+        if key not in assembled:
+            assembled[key] = _assemble(inner, value, stored)
+        made[value] = assembled[key]
+    return (*inner.nodes, *(_read_made(node, made) for node in nodes)) if made else tuple(nodes)
+
+
+def _is_smaller(stored: StoredAssembly, least: float) -> bool:
+    """Return whether nodes make the same elements and save at least so many bytes."""
+    have, made = stored.elements, stored.assembly
+    if have.nbytes - made.source.nbytes - _NODE * (len(made.pads) + 2) < least:
+        return False
+    return np.array_equal(made.elements.transpose(stored.order).reshape(have.shape), have)
+
+
+def _identify(stored: StoredAssembly) -> Hashable:
+    """Return a key, which is equal for copies of the same memory."""
+    made = stored.assembly
+    memory = find_address(made.source), made.source.shape, made.source.strides, made.source.dtype
+    return memory, made.pads, made.permutation, made.shape, made.fill, stored.order, stored.shape
+
+
+def _assemble(g: Builder, value: Value, stored: StoredAssembly) -> Value:
+    """Return a constant that Pad, Concat, Transpose and Reshape make of a smaller one."""
+    made, dtype = stored.assembly, value.dtype or DType.FLOAT32
+    # The order of the copies needs no Transpose, unless axes are joined.
+    first = stored.order if made.keeps_axes else identity(made.source.ndim)
+    source = Value(made.source.transpose(first), dtype, value.name)
+    fill = g.scalar(made.fill, dtype)
+    copies = [_pad(g, source, [pads[axis] for axis in first], fill) for pads in made.pads]
+    result = copies[0] if len(copies) == 1 else g.Concat(*copies, axis=first.index(0))
+    if not made.keeps_axes:
+        result = g.reshape(_transpose(g, result, made.permutation), made.shape)
+        result = _transpose(g, result, stored.order)
+    return result if stored.shape is None else g.reshape(result, stored.elements.shape)
+
+
+def _pad(g: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: Value) -> Value:
+    sizes = [n for side in zip(*pads, strict=True) for n in side]
+    return g.Pad(x, g.ints(sizes), fill) if any(sizes) else x
+
+
+def _transpose(g: Builder, x: Value, permutation: Order) -> Value:
+    moves = permutation != identity(len(permutation))
+    return g.Transpose(x, perm=permutation) if moves else x

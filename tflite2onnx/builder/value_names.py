@@ -1,0 +1,53 @@
+"""Names of the values of an ONNX model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tflite2onnx.builder.builder import Port, Value, bodies_of, every_node
+from tflite2onnx.builder.nodes import Node
+from tflite2onnx.utils.unique_names import Names
+
+_LONG_NAME = 64  # characters
+# "torch.nn.modules.linear." before "Linear_query", at the start of a part of a name.
+_PACKAGES = re.compile(r"(?<![^/;])(?:\w+\.)+(?=[A-Z])")
+
+
+class ValueNames:
+    """A unique name for each value: inputs and outputs come first, then tensors.
+
+    Constants have the names of their tensors, and other values have numbers. With longer names a
+    small quantized network would have as many bytes of names as of weights. PyTorch's exporter
+    names a tensor after all modules around it, each with its Python package, in 300 characters.
+    """
+
+    def __init__(
+        self, ends: Sequence[Port], tensors: Iterable[Port], nodes: Iterable[Node]
+    ) -> None:
+        self._names: dict[Value, str] = {}
+        self._free = Names(port.name for port in ends).make_unique
+        for port in ends:
+            self._names.setdefault(port.value, port.name)
+        bodies = (body for node in every_node(nodes) for body in bodies_of(node).values())
+        for port in (*tensors, *(port for body in bodies for port in body.tensors)):
+            if port.value not in self._names:
+                self._names[port.value] = self._free(_shorten_name(port.name))
+
+    def rename(self, port: Port) -> Port:
+        """Return a tensor with the name of its value."""
+        name = self.name_of(port.value)
+        return port if port.name == name else port._replace(name=name)
+
+    def name_of(self, value: Value) -> str:
+        """Return a value's name."""
+        if value not in self._names:
+            # TensorFlow's converter joins the names of all operators whose constants it multiplies.
+            name = value.name.partition(";")[0] if value.data is not None else value.name
+            self._names[value] = self._free(_shorten_name(name))
+        return self._names[value]
+
+
+def _shorten_name(name: str) -> str:
+    """Return the name of an inner tensor; a long name loses the Python packages of its modules."""
+    return _PACKAGES.sub("", name) if len(name) > _LONG_NAME else name
