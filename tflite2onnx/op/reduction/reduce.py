@@ -219,7 +219,7 @@ class Reduction(DynamicShape, Foldable):
         if not self._axes:
             return x
         over = {"axis": tuple(self._axes), "keepdims": bool(self.options.keep_dims)}
-        return np.asarray(self.row.numpy(x, **over))
+        return np.asarray(self.row.numpy(x, **over)).astype(x.dtype, copy=False)
 
     def _reduce_empty(self, x: View) -> Array:
         """Return the result for an input without elements."""
