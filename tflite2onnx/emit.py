@@ -306,7 +306,12 @@ def _emit_operator(
 
 
 def _finish_output(g: Builder, view: View, emitted: Value | NeedsReshape, activation: str) -> Value:
-    """Apply the fused activation, quantize real numbers, and reshape the value if it needs that."""
+    """Apply the fused activation, quantize real numbers, and reshape the value if it needs that.
+
+    Several scales belong to an axis of the output's own shape: the value is reshaped before them.
+    """
+    if isinstance(emitted, NeedsReshape) and view.tensor.per_axis:
+        emitted = g.reshape(emitted.value, view.sizes, like=emitted.like)
     if isinstance(emitted, NeedsReshape):
         value = emitted.value
     else:

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.quantized.layers import Layer, Scheme, Shape
-from tests.support import check, run_onnx
+from tests.support import Build, check, run_onnx
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx.convert import convert
 from tflite2onnx.options import ACTIVATIONS, WEIGHTS
@@ -176,3 +176,18 @@ def test_integer_kernels(shape: str, scheme: str) -> None:
     assert {n: c for n, c in left.items() if n not in ("Reshape", "Transpose")} == {
         n: c for n, c in pairs.items() if c
     }
+
+
+def test_output_with_several_scales_is_reshaped_before_them() -> None:
+    """LiteRT takes no such output; the scales belong to axis 0 of the output, not to its rows."""
+    m, random = Build(), np.random.default_rng(0)
+    weights = random.integers(-7, 7, [7, 13], np.int8, endpoint=True)
+    x = m.input([2, 3, 5, 13], dtype="int16", scale=0.0002)
+    w = m.constant(weights, dtype="int4", scale=0.005)
+    scales = np.array([0.0001, 0.0003], np.float32)
+    y = m.tensor([2, 3, 5, 7], dtype="int16", scale=scales, axis=0)
+    m.output(*m.op("FULLY_CONNECTED", [x, w, None], [y], keep_num_dims=True))
+    data = random.integers(-30000, 30000, [2, 3, 5, 13], np.int16)
+    real = data.astype(np.float64) @ weights.T * (0.0002 * 0.005)
+    for actual in run_model(m.bytes(), data):
+        assert np.abs(actual - real / scales.reshape(2, 1, 1, 1)).max() < 0.51
