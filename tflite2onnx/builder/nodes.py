@@ -20,7 +20,7 @@ from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
 # Equal constants up to this size are shared; comparing larger ones would cost too much.
-_POOLED_BYTES = 4096
+_POOLED_BYTES = 1 << 16
 
 # ONNX's names of element types where they differ from TFLite's; None if ONNX has no such type.
 _RENAMED = {
@@ -201,10 +201,11 @@ class Nodes:
     def constant(self, data: Array, dtype: DType | None = None, name: str = "") -> Value:
         """Return a constant; small constants with equal elements are shared."""
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
-        if data.nbytes > _POOLED_BYTES or value.dtype in (None, DType.STRING):
+        if data.nbytes <= _POOLED_BYTES and value.dtype not in (None, DType.STRING):
+            value = self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
+        if value.data is data:
             self.budget.spend(data.nbytes)
-            return value
-        return self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
+        return value
 
     def own_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
         """Return a constant that no other node reads.
