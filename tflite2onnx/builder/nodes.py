@@ -121,7 +121,7 @@ class Nodes:
         self.nodes: list[Node] = []
         self._reshaped: dict[Value | None, Value | None] = {}  # the inputs of Reshape, by outputs
         self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
-        self.pool: dict[tuple[str, Shape, bytes], Value] = {} if around is None else around.pool
+        self.pool: dict[tuple[str, Shape, int], Value] = {} if around is None else around.pool
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node and return its output; see `node_outputs`."""
@@ -202,7 +202,9 @@ class Nodes:
         """Return a constant; small constants with equal elements are shared."""
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
         if data.nbytes <= _POOLED_BYTES and value.dtype not in (None, DType.STRING):
-            value = self.pool.setdefault((value.dtype.label, data.shape, data.tobytes()), value)
+            elements = data.tobytes()  # of which keys would need as much memory again
+            known = self.pool.setdefault((value.dtype.label, data.shape, hash(elements)), value)
+            value = known if known.data is not None and known.data.tobytes() == elements else value
         if value.data is data:
             self.budget.spend(data.nbytes)
         return value
