@@ -10,14 +10,15 @@ from zlib import crc32
 
 import numpy as np
 
+from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op, Options
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin, constant, int32_constant, new_tensor
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.tensor import DType, Tensor
 
-_OPERANDS = 3
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 
-# A rule returns the operators that replace one operator, None if TFLite has no equivalent.
+# A rule returns the operators that replace one operator. If TFLite has no equivalent, it returns
+# None, or raises an error of `as_operator_error`.
 Rule = Callable[[Op], Sequence[Op] | None]
 
 
@@ -86,17 +87,14 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
 def rule_with_axis_input(code: str, place: int, option: str = "axis") -> Rule:
     """Return a rule for an operator whose axis is input `place`, and an option in TFLite."""
 
-    def rule(op: Op) -> Sequence[Op] | None:
-        axis = op.operand(place % max(len(op.inputs), 1)).values
-        if axis.size != 1 or not -len(op.inputs) <= place < len(op.inputs):
-            return None
-        inputs = [t for i, t in enumerate(op.inputs) if i != place % len(op.inputs)]
+    def rule(op: Op) -> Sequence[Op]:
+        inputs = [*op.present]
         options = {
             "fused_activation_function": "NONE",
-            option: int(axis.reshape(-1)[0]),
+            option: int(inputs.pop(place).values.item()),
             "batch_dims": op.options.get("batch_dims", 0),
         }
-        return [replace(as_builtin(op, code, **options), inputs=tuple(inputs))]
+        return [as_builtin(op, code, *inputs, **options)]
 
     return rule
 
@@ -105,67 +103,51 @@ def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
     """Conv2D and DepthwiseConv2dNative: TFLite's weights have another order of axes."""
     if op.options.get("padding") == "EXPLICIT":
         return _pad_first(op)
-    window, weights = _translate_window(op), op.operand(1)
-    if not window or weights.rank != 4 or len(op.inputs) != 2:
-        return None
+    x, weights = op.present
     height, width, channels, filters = weights.shape
     rw = Rewriter(op)
     if op.code.endswith("Native"):
-        shape = (1, height, width, channels * filters)
-        turned = _add_reshape(rw, weights, shape)
-        code = "DEPTHWISE_CONV_2D"
+        code, shape = "DEPTHWISE_CONV_2D", (1, height, width, channels * filters)
+        turned = rw.reshape(weights, shape, like=weights)
     else:
-        shape = (filters, height, width, channels)
-        turned = _add_transpose(rw, weights, (3, 0, 1, 2), shape)
-        code = "CONV_2D"
-    return [*rw.ops, as_builtin(op, code, op.inputs[0], turned, **window)]
+        code, turned = "CONV_2D", _add_transpose(rw, weights, (3, 0, 1, 2))
+    return [*rw.ops, as_builtin(op, code, x, turned, **_translate_window(op))]
 
 
-def _add_reshape(rw: Rewriter, x: Tensor, shape: Shape) -> Tensor:
-    return rw.op(
-        "RESHAPE", x, int32_constant(f"{x.name}/shape", shape), like=x, shape=shape, new_shape=shape
-    )
-
-
-def _add_transpose(rw: Rewriter, x: Tensor, order: Sequence[int], shape: Shape) -> Tensor:
+def _add_transpose(rw: Rewriter, x: Tensor, order: Sequence[int]) -> Tensor:
+    shape = tuple(x.shape[axis] for axis in order)
     return rw.op("TRANSPOSE", x, int32_constant(f"{x.name}/order", order), like=x, shape=shape)
 
 
 def _pad_first(op: Op) -> Sequence[Op] | None:
     """Return PAD and a convolution, for the padding EXPLICIT."""
-    pads, x = op.options.get("explicit_paddings", []), op.operand(0)
-    if x.rank != 4 or len(pads) != 2 * x.rank or min(pads) < 0:
+    rw, pads, (x, *weights) = Rewriter(op), op.options.explicit_paddings, op.present
+    if x.rank != 4 or min(pads) < 0:
         return None
     shape = tuple(size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True))
-    paddings = int32_constant(
-        f"{op.outputs[0].name}/paddings", np.array(pads, np.int32).reshape(x.rank, 2)
-    )
-    rw = Rewriter(op)
+    paddings = int32_constant(f"{op.outputs[0].name}/paddings", np.reshape(pads, (-1, 2)))
     padded = rw.op("PAD", x, paddings, like=x, shape=shape)
     options = Options({**op.options, "padding": "VALID"})
-    convolution = rewrite_conv_2d(replace(op, inputs=(padded, *op.inputs[1:]), options=options))
+    convolution = rewrite_conv_2d(replace(op, inputs=(padded, *weights), options=options))
     return [*rw.ops, *convolution] if convolution else None
 
 
 def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
-    """Return TFLite's options of a convolution or pool, {} if TFLite cannot express them.
+    """Return TFLite's options of a convolution or pool: one for each axis in place of lists.
 
-    TFLite has an option for each axis of the image in place of lists.
+    Raises:
+        OperatorError: TFLite cannot express the attributes.
     """
-    attributes, layout = op.options, f"N{axes.upper()}C"
-    strides, dilations = (
-        attributes.get(name, [1] * len(layout)) for name in ("strides", "dilations")
-    )
-    plain = (
-        attributes.get("data_format", layout) == layout and attributes.get("padding") != "EXPLICIT"
-    )
-    if not plain or any(
-        len(each) != len(layout) or each[0] != 1 or each[-1] != 1 for each in (strides, dilations)
-    ):
-        return {}
+    layout, padding = f"N{axes.upper()}C", op.options.get("padding")
+    lists = strides, dilations = [
+        op.options.get(name, [1] * len(layout)) for name in ("strides", "dilations")
+    ]
+    plain = all(len(each) == len(layout) and each[0] == each[-1] == 1 for each in lists)
+    if not plain or op.options.get("data_format", layout) != layout or padding == "EXPLICIT":
+        raise OperatorError("its window must have one number for each axis of an image")
     return {
         "fused_activation_function": "NONE",
-        "padding": attributes.get("padding"),
+        "padding": padding,
         **{f"stride_{a}": n for a, n in zip(axes, strides[1:], strict=False)},
         **{f"dilation_{a}_factor": n for a, n in zip(axes, dilations[1:], strict=False)},
     }
@@ -173,28 +155,23 @@ def _translate_window(op: Op, axes: str = "hw") -> Mapping[str, Any]:
 
 def rewrite_conv_3d(op: Op) -> Sequence[Op] | None:
     """Conv3D and Conv3DBackpropInputV2."""
-    window, backprop = _translate_window(op, "dhw"), "Backprop" in op.code
-    if not window or len(op.inputs) != (_OPERANDS if backprop else 2):
-        return None
-    return [as_builtin(op, "CONV_3D_TRANSPOSE" if backprop else "CONV_3D", **window)]
+    code, count = ("CONV_3D_TRANSPOSE", 3) if "Backprop" in op.code else ("CONV_3D", 2)
+    window = _translate_window(op, "dhw")
+    return [as_builtin(op, code, **window)] if len(op.inputs) == count else None
 
 
 def rewrite_pool_2d(op: Op) -> Sequence[Op] | None:
     """MaxPool and AvgPool."""
-    window, kernel = _translate_window(op), op.options.get("ksize", [])
-    if not window or len(kernel) != 4 or kernel[0] != 1 or kernel[3] != 1:
-        return None
+    batch, height, width, channels = op.options.ksize
     code = "MAX_POOL_2D" if "Max" in op.code else "AVERAGE_POOL_2D"
-    size = {"filter_height": kernel[1], "filter_width": kernel[2]}
-    return [as_builtin(op, code, **window, **size)]
+    options = {**_translate_window(op), "filter_height": height, "filter_width": width}
+    return [as_builtin(op, code, **options)] if batch == channels == 1 else None
 
 
-def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
+def rewrite_clip_by_value(op: Op) -> Sequence[Op]:
     """ClipByValue: MAXIMUM(MINIMUM(x, high), low)."""
-    if len(op.inputs) != 3 or len(op.outputs) != 1:
-        return None
-    x, low, high = (op.operand(i) for i in range(3))
-    capped = replace(op.outputs[0], name=f"{op.outputs[0].name}/minimum")
+    (x, low, high), (y,) = op.present, op.outputs
+    capped = replace(y, name=f"{y.name}/minimum")
     custom = x.dtype in (DType.FLOAT64, DType.UINT16, DType.UINT32, DType.UINT64)
     least, most = ("FlexMinimum", "FlexMaximum") if custom else ("MINIMUM", "MAXIMUM")
     first = replace(
@@ -205,35 +182,27 @@ def rewrite_clip_by_value(op: Op) -> Sequence[Op] | None:
 
 def rewrite_conv_backprop(op: Op) -> Sequence[Op] | None:
     """Conv2DBackpropInput: TRANSPOSE_CONV, whose weights have another order of axes."""
-    window = _translate_window(op)
-    sizes, weights, x = (op.operand(i) for i in range(3))
-    if not window or weights.rank != 4 or len(op.inputs) != _OPERANDS:
+    rw, (sizes, weights, x) = Rewriter(op), op.present
+    if weights.rank != 4:
         return None
-    height, width, out, channels = weights.shape
-    rw = Rewriter(op)
-    turned = _add_transpose(rw, weights, (2, 0, 1, 3), (out, height, width, channels))
+    turned = _add_transpose(rw, weights, (2, 0, 1, 3))
+    window = _translate_window(op)
     return [*rw.ops, as_builtin(op, "TRANSPOSE_CONV", sizes, turned, x, **window)]
 
 
 def rewrite_bias_add(op: Op) -> Sequence[Op] | None:
     """BiasAdd: the bias belongs to the last axis, or to axis 1 of an NCHW image."""
-    x, bias = op.operand(0), op.operand(1)
-    add = replace(op, code="FlexAddV2", options=Options())
-    if x.dtype in _ADDED:
-        add = as_builtin(op, "ADD", fused_activation_function="NONE")
-    if op.options.get("data_format", "NHWC") != "NCHW":
-        return [add]
-    if len(op.inputs) != 2:
-        return None
-    rw = Rewriter(op)
-    turned = _add_reshape(rw, bias, (bias.elements, *[1] * (x.rank - 2)))
-    return [*rw.ops, replace(add, inputs=(x, turned))]
+    rw, (x, bias) = Rewriter(op), op.present
+    if op.options.get("data_format", "NHWC") == "NCHW":
+        bias = rw.reshape(bias, (bias.elements, *[1] * (x.rank - 2)), like=bias)
+    add = as_builtin(op, "ADD", x, bias, fused_activation_function="NONE")
+    if x.dtype not in _ADDED:
+        add = replace(add, code="FlexAddV2", custom=True)
+    return [*rw.ops, add]
 
 
-def rewrite_identity_n(op: Op) -> Sequence[Op] | None:
+def rewrite_identity_n(op: Op) -> Sequence[Op]:
     """IdentityN: one Identity for each input."""
-    if len(op.inputs) != len(op.outputs):
-        return None
     return [
         replace(op, code="FlexIdentity", inputs=(x,), outputs=(y,))
         for x, y in zip(op.inputs, op.outputs, strict=True)
@@ -249,22 +218,18 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "REVERSE_V2", x, axes)]
 
 
-def rewrite_fake_quantization(op: Op) -> Sequence[Op] | None:
+def rewrite_fake_quantization(op: Op) -> Sequence[Op]:
     """FakeQuantWithMinMaxVars: the bounds are inputs, and options in TFLite."""
-    x, *bounds = op.inputs
-    if len(bounds) != 2 or any(not t or t.values.size != 1 for t in bounds):
-        return None
-    low, high = (float(t.values.item()) for t in op.present[1:])
+    x, *bounds = op.present
+    low, high = (float(t.values.item()) for t in bounds)
     options = {"num_bits": 8, "narrow_range": False, **op.options, "min": low, "max": high}
     return [as_builtin(op, "FAKE_QUANT", x, **options)]
 
 
 def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
     """DataFormatVecPermute: GATHER of one value for each axis, in the order of another format."""
-    source, target = (
-        str(op.options.get(name, usual))
-        for name, usual in (("src_format", "NHWC"), ("dst_format", "NCHW"))
-    )
+    source = str(op.options.get("src_format", "NHWC"))
+    target = str(op.options.get("dst_format", "NCHW"))
     x = op.operand(0)
     if x.shape[:1] != (len(source),) or sorted(source) != sorted(target):
         return None
@@ -285,30 +250,23 @@ def rule_with_block_size(code: str) -> Rule:
     """Return a rule for operators with one block size for both axes of an image."""
 
     def rule(op: Op) -> Sequence[Op] | None:
-        size = int(op.options.get("block_size", 0))
-        if len(op.inputs) != 2 or size < 1:
-            return None
+        size, (x, crops) = int(op.options.block_size), op.present
         block = int32_constant(f"{op.outputs[0].name}/block", (size, size))
-        return [as_builtin(op, code, op.inputs[0], block, op.inputs[1])]
+        return [as_builtin(op, code, x, block, crops)] if size > 0 else None
 
     return rule
 
 
 def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     """FusedBatchNorm in inference: (x - mean) * scale / sqrt(variance + epsilon) + offset."""
-    attributes, dtype = op.options, DType.FLOAT32
-    plain = attributes.get("data_format", "NHWC") in ("NHWC", "NDHWC")
-    if (
-        attributes.get("is_training", True)
-        or not plain
-        or len(op.present) != 5
-        or any(t.dtype is not dtype for t in op.present)
-    ):
+    plain = op.options.get("data_format", "NHWC") in ("NHWC", "NDHWC")
+    is_float = all(t.dtype is DType.FLOAT32 for t in op.present)
+    if op.options.get("is_training", True) or not plain or not is_float:
         return None
     x, scale, offset, mean, variance = op.present
     y, rw = op.outputs[0], Rewriter(op)
     channels = replace(variance, name=y.name)
-    epsilon = np.array(attributes.get("epsilon", 1e-4), np.float32).reshape(())
+    epsilon = np.array(op.options.get("epsilon", 1e-4), np.float32).reshape(())
     least = constant(f"{y.name}/epsilon", epsilon, variance)
     stabilized = rw.op("ADD", variance, least, like=channels, name="variance")
     deviation = rw.op("SQRT", stabilized, like=channels, name="deviation")
@@ -323,10 +281,8 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     return rw.ops
 
 
-def rewrite_table_size(op: Op) -> Sequence[Op] | None:
+def rewrite_table_size(op: Op) -> Sequence[Op]:
     """LookupTableSizeV2: a scalar; TFLite's operator returns a list of one number."""
-    if len(op.outputs) != 1:
-        return None
     (y,) = op.outputs
     rw, size = Rewriter(op), new_tensor(y, "list", (1,))
     rw.op("RESHAPE", size, output=y, new_shape=())

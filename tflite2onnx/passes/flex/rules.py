@@ -43,19 +43,23 @@ _WRAPS = {
 _ROUNDS = {DType.FLOAT16: DType.FLOAT32}
 # Casts that keep the order of all elements.
 _ORDERS = {DType.UINT16: DType.INT32, DType.UINT32: DType.INT64, DType.FLOAT16: DType.FLOAT32}
+_SORTED = {**_ORDERS, DType.INT8: DType.INT32}
 _UNSIGNED = {DType.UINT8: DType.INT32, DType.UINT16: DType.INT32, DType.UINT32: DType.INT64}
-_NARROWER: Mapping[DType, DType] = {
-    **_UNSIGNED,
-    **_ROUNDS,
-    DType.INT8: DType.INT32,
-    DType.INT16: DType.INT32,
-}
+_NARROWER = {**_UNSIGNED, **_ROUNDS, DType.INT8: DType.INT32, DType.INT16: DType.INT32}
 # The output of resizing is float32.
 _RESIZED = dict.fromkeys(
     (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
 )
 _PRODUCTS = (DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: DType.FLOAT32}
+# Operators that TFLite lacks, and what carries their elements.
+_CARRIED = {
+    "SegmentMean SegmentProd SegmentSum UnsortedSegmentProd UnsortedSegmentSum": _WRAPS,
+    "TensorScatterAdd TensorScatterSub": _WRAPS,
+    "SegmentMax SegmentMin TensorScatterMax TensorScatterMin": _NARROWER,
+    # The limits of these are those of what carries them once they are cut to fit.
+    "UnsortedSegmentMax UnsortedSegmentMin": _UNSIGNED,
+}
 
 
 def _to_upper_case(name: str) -> str:
@@ -91,10 +95,7 @@ RULES: Mapping[str, Rule] = {
     "Roll": Same("Roll", custom=True),
     "Reverse": rewrite_reverse,
     "ReverseSequence": Same(
-        "REVERSE_SEQUENCE",
-        "seq_dim batch_dim",
-        {"batch_dim": 0},
-        through={**_ORDERS, DType.INT8: DType.INT32},
+        "REVERSE_SEQUENCE", "seq_dim batch_dim", {"batch_dim": 0}, through=_SORTED
     ),
     "ConjugateTranspose": Same("TRANSPOSE"),
     "Gather": Same("GATHER", fixed={"axis": 0, "batch_dims": 0}),
@@ -107,42 +108,21 @@ RULES: Mapping[str, Rule] = {
     "Unique": Same("UNIQUE", through=_ORDERS),
     # Their own, but for the types.
     **{
-        name: Same(f"Flex{name}", custom=True, through=_WRAPS)
-        for name in (
-            "SegmentMean",
-            "SegmentProd",
-            "SegmentSum",
-            "UnsortedSegmentProd",
-            "UnsortedSegmentSum",
-            "TensorScatterAdd",
-            "TensorScatterSub",
-        )
+        name: Same(f"Flex{name}", custom=True, through=carriers)
+        for names, carriers in _CARRIED.items()
+        for name in names.split()
     },
     **{
-        name: Same(f"Flex{name}", custom=True, through=_NARROWER)
-        for name in ("SegmentMax", "SegmentMin", "TensorScatterMax", "TensorScatterMin")
-    },
-    # The limits of these are those of what carries them once they are cut to fit.
-    **{
-        name: Same(f"Flex{name}", custom=True, through=_UNSIGNED)
-        for name in ("UnsortedSegmentMax", "UnsortedSegmentMin")
-    },
-    **{
-        name: Same(f"Flex{name}", "exclusive reverse", _SCANNED, custom=True, through=carriers)
+        name: Same(f"Flex{name}", " ".join(_SCANNED), _SCANNED, custom=True, through=carriers)
         for name, carriers in (("Cumprod", _WRAPS), ("CumulativeLogsumexp", _ROUNDS))
     },
     **{
-        name: Same(code, "block_size", needs={"data_format": "NHWC"})
-        for name, code in (("SpaceToDepth", "SPACE_TO_DEPTH"), ("DepthToSpace", "DEPTH_TO_SPACE"))
+        name: Same(_to_upper_case(name), "block_size", needs={"data_format": "NHWC"})
+        for name in ("SpaceToDepth", "DepthToSpace")
     },
     # The sequence of elements that need not be sorted is unspecified.
     "TopKV2": Same("TOPK_V2", through=_ORDERS, wide=True),
-    "OneHot": Same(
-        "ONE_HOT",
-        "axis",
-        {"axis": -1},
-        through={**_ORDERS, DType.INT16: DType.INT32},
-    ),
+    "OneHot": Same("ONE_HOT", "axis", {"axis": -1}, through={**_ORDERS, DType.INT16: DType.INT32}),
     "Cast": Same("CAST", needs={"Truncate": False}),
     # Numbers
     "Sum": Same("SUM", "keep_dims", _REDUCED, through=_WRAPS, wide=True),
@@ -154,13 +134,7 @@ RULES: Mapping[str, Rule] = {
     "Any": Same("REDUCE_ANY", "keep_dims", _REDUCED),
     "ArgMax": Same("ARG_MAX", through=_NARROW, wide=True),
     "ArgMin": Same("ARG_MIN", through=_NARROW, wide=True),
-    "Cumsum": Same(
-        "CUMSUM",
-        "exclusive reverse",
-        _SCANNED,
-        through=_WRAPS,
-        wide=True,
-    ),
+    "Cumsum": Same("CUMSUM", " ".join(_SCANNED), _SCANNED, through=_WRAPS, wide=True),
     "AddN": Same("ADD_N", wide=True),
     "Atan2": Same("ATAN2", fixed={"broadcasts": True}),
     "Bucketize": Same("BUCKETIZE", "boundaries", {"boundaries": []}),
@@ -172,12 +146,7 @@ RULES: Mapping[str, Rule] = {
         name: Same("BATCH_MATMUL", "adj_x adj_y", _PLAIN, stays=_PRODUCTS)
         for name in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
     },
-    "MatMul": Same(
-        "BATCH_MATMUL",
-        "transpose_a:adj_x transpose_b:adj_y",
-        _PLAIN,
-        stays=_PRODUCTS,
-    ),
+    "MatMul": Same("BATCH_MATMUL", "transpose_a:adj_x transpose_b:adj_y", _PLAIN, stays=_PRODUCTS),
     "FakeQuantWithMinMaxArgs": Same("FAKE_QUANT", " ".join(_QUANTIZED), _QUANTIZED),
     "FakeQuantWithMinMaxVars": rewrite_fake_quantization,
     # Random numbers
@@ -203,10 +172,8 @@ RULES: Mapping[str, Rule] = {
         {"radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5},
     ),
     **{
-        f"NonMaxSuppression{version}": Same(
-            f"NON_MAX_SUPPRESSION_{version}", needs={"pad_to_max_output_size": True}
-        )
-        for version in ("V4", "V5")
+        name: Same(_to_upper_case(name), needs={"pad_to_max_output_size": True})
+        for name in ("NonMaxSuppressionV4", "NonMaxSuppressionV5")
     },
     "ResizeBilinear": Same("RESIZE_BILINEAR", " ".join(_UNALIGNED), _UNALIGNED, through=_RESIZED),
     "ResizeNearestNeighbor": Same("RESIZE_NEAREST_NEIGHBOR", " ".join(_UNALIGNED), _UNALIGNED),

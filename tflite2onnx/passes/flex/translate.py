@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 from tflite2onnx.errors import OperatorError, as_operator_error
-from tflite2onnx.graph import Graph, Model, Op, Options
+from tflite2onnx.graph import Model, Op, Options
 from tflite2onnx.op import has_converter
 from tflite2onnx.passes.flex import node_def
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
-from tflite2onnx.passes.flex.rewrites import Rule
 from tflite2onnx.passes.flex.rules import RULES
+from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.reader import flexbuffer
 
 _OTHER_FORM = (
@@ -32,11 +32,8 @@ _OTHER_FORM = (
 
 
 def translate_flex_operators(model: Model) -> Model:
-    """Return the model with TFLite operators in place of Flex operators.
-
-    Operators with a registered class stay as they are.
-    """
-    return model._replace(graphs=tuple(_translate_graph(graph) for graph in model.graphs))
+    """Return the model with TFLite operators in place of Flex operators."""
+    return model._replace(graphs=tuple(graph.rewrite(_translate_op) for graph in model.graphs))
 
 
 def explain_unmatched(op: Op) -> str:
@@ -49,40 +46,27 @@ def explain_unmatched(op: Op) -> str:
     return _OTHER_FORM.format(name, f" ({', '.join(shown)})" if shown else "", name)
 
 
-def _is_foreign(op: Op) -> bool:
-    return op.custom and (op.code.startswith(PREFIX) or op.code in EARLIER_NAMES)
-
-
-def _translate_graph(graph: Graph) -> Graph:
-    ops: list[Op] = []
-    for op in graph.ops:
-        if not _is_foreign(op):
-            ops.append(op)
-            continue
-        if op.code in EARLIER_NAMES:
-            new = replace(op, code=EARLIER_NAMES[op.code], custom=False, options=Options())
-            ops.append(op if has_converter(op) else new)
-            continue
-        known = replace(op, options=Options(_read_attributes(op)))
-        rule = RULES.get(op.code.removeprefix(PREFIX))
-        ops += (_apply_rule(rule, known) if rule and not has_converter(op) else ()) or [known]
-    return replace(graph, ops=tuple(ops))
-
-
-def _apply_rule(rule: Rule, op: Op) -> Sequence[Op] | None:
-    """Return the operators that replace one operator, None if the rule does not match."""
+def _translate_op(op: Op) -> Sequence[Op]:
+    if op.custom and op.code in EARLIER_NAMES and not has_converter(op):
+        return [as_builtin(op, EARLIER_NAMES[op.code])]
+    if not op.custom or not op.code.startswith(PREFIX):
+        return [op]
+    known = replace(op, options=Options(_read_attributes(op)))
+    rule = RULES.get(op.code.removeprefix(PREFIX))
+    if rule is None or has_converter(op):
+        return [known]
     try:
         with as_operator_error():
-            return rule(op)
+            return rule(known) or [known]
     except OperatorError:
-        return None
+        return [known]
 
 
 def _read_attributes(op: Op) -> Mapping[str, Any]:
     """Return the attributes of the NodeDef, empty if the options have no valid NodeDef."""
     try:
-        options = flexbuffer.decode(op.custom_options)
-        _, raw = options
-        return node_def.decode(raw.encode() if isinstance(raw, str) else raw).attributes
-    except (TypeError, ValueError, AttributeError):
+        with as_operator_error():
+            _, raw = flexbuffer.decode(op.custom_options)
+            return node_def.decode(raw.encode() if isinstance(raw, str) else raw)
+    except OperatorError:
         return {}

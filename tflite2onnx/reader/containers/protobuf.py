@@ -1,4 +1,4 @@
-"""Read protocol buffers by the short schemas in `litertlm_schema`.
+"""Read protocol buffers: their fields, or messages by the short schemas in `litertlm_schema`.
 
 A message is a dictionary of the fields that it has. Fields that the schema lacks are skipped.
 """
@@ -6,6 +6,7 @@ A message is a dictionary of the fields that it has. Fields that the schema lack
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -23,11 +24,8 @@ def decode_message(data: bytes, kind: str) -> dict[str, Any]:
         ValueError: the bytes are not a message of this kind.
     """
     found: dict[str, Any] = {}
-    place = 0
-    while place < len(data):
-        tag, place = _read_varint(data, place)
-        content, place = _read_content(data, place, tag & 7)
-        name, inner, repeated = _fields(kind).get(tag >> 3, ("", "", False))
+    for number, content in read_fields(data):
+        name, inner, repeated = _fields(kind).get(number, ("", "", False))
         if not name:
             continue
         values = _decode_field(content, inner, packed=repeated)
@@ -36,6 +34,15 @@ def decode_message(data: bytes, kind: str) -> dict[str, Any]:
         else:
             found[name] = values[-1]
     return found
+
+
+def read_fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the content of each field of a message: an integer, or bytes."""
+    place = 0
+    while place < len(data):
+        tag, place = _read_varint(data, place)
+        content, place = _read_content(data, place, tag & 7)
+        yield tag >> 3, content
 
 
 @cache
@@ -79,14 +86,9 @@ def _read_content(data: bytes, place: int, wire_type: int) -> tuple[int | bytes,
 def _decode_field(content: int | bytes, kind: str, *, packed: bool) -> list[Any]:
     """Return the values of a field: one, or those of a packed list of integers."""
     if kind == "int":
-        numbers = [content] if isinstance(content, int) else []
-        place = 0
-        while packed and isinstance(content, bytes) and place < len(content):
-            number, place = _read_varint(content, place)
-            numbers.append(number)
-        if not numbers and not packed:
+        if not packed and not isinstance(content, int):
             raise ValueError("a field must be an integer, got bytes")
-        return [_to_signed(number) for number in numbers]
+        return read_integers(content)
     if isinstance(content, int):
         raise ValueError(f"a field must be a {kind}, got an integer")  # noqa: TRY004 - of the file
     if kind == "float":
@@ -98,5 +100,10 @@ def _decode_field(content: int | bytes, kind: str, *, packed: bool) -> list[Any]
     return [decode_message(content, kind)]
 
 
-def _to_signed(number: int) -> int:
-    return number - (1 << _MOST_BITS) if number >> (_MOST_BITS - 1) & 1 else number
+def read_integers(content: int | bytes) -> list[int]:
+    """Return the signed integers of a field: one, or those of a packed list."""
+    numbers, place = [content] if isinstance(content, int) else [], 0
+    while isinstance(content, bytes) and place < len(content):
+        number, place = _read_varint(content, place)
+        numbers.append(number)
+    return [n - (1 << _MOST_BITS) if n >> (_MOST_BITS - 1) & 1 else n for n in numbers]
