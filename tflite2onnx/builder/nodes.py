@@ -285,6 +285,10 @@ class Nodes:
             return emit(*inputs)
         return self.cast(emit(*(self.cast(x, computed) for x in inputs)), dtype)
 
+    def where(self, condition: Operand, a: Operand, b: Operand, dtype: DType) -> Value:
+        """Return elements of a where a condition holds, else of b; both have this type."""
+        return self.with_compute_type("Where", dtype, partial(self.Where, condition), a, b)
+
     def sample_grid(self, image: Operand, grid: Operand, *, padding: str) -> Value:
         """Return an image, NCHW, interpolated at positions from -1 to 1, [N, height, width, 2]."""
         mode = "linear" if self.opset >= first_opset(("GridSample", LINEAR)) else "bilinear"

@@ -26,8 +26,10 @@ from tflite2onnx.op.signal.tflm_base import (
     emit_minimum,
     logarithm,
     powers,
+    read_integer,
     shift_right,
     square_root,
+    wrap_to_word,
 )
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
@@ -56,16 +58,12 @@ class AudioMicrofrontend(Operator):
         return Settings(self.options)
 
     @cached_property
-    def _subtraction(self) -> tuple[int, Array, int]:
-        """The additional bits of the estimate, the rate per channel, and the minimum signal."""
-        s = self._settings
+    def _subtraction(self) -> Subtraction:
+        s, unit = self._settings, 1 << NOISE_BITS
         even, odd = s.read_fraction("even_smoothing"), s.read_fraction("odd_smoothing")
         rates = np.where(np.arange(s.channels) % 2, odd, even).astype(np.int64)
-        return (
-            s.read_integer("smoothing_bits", 0, WORD - 1),
-            rates,
-            s.read_fraction("min_signal_remaining"),
-        )
+        bits, remaining = s.read_integer("smoothing_bits"), s.read_fraction("min_signal_remaining")
+        return Subtraction(bits, unit, rates, unit - rates, remaining)
 
     @property
     def _frames(self) -> int:
@@ -75,9 +73,8 @@ class AudioMicrofrontend(Operator):
     def _stacks(self) -> Array:
         """The frames of each stack, [stacks, frames]; the index after the last means zeros."""
         s, count = self._settings, self._frames
-        left, right = (
-            s.read_integer(f"{side}_context", 0, _MOST_FEATURE) for side in ("left", "right")
-        )
+        left = s.read_integer("left_context", 0, _MOST_FEATURE)
+        right = s.read_integer("right_context", 0, _MOST_FEATURE)
         stride = s.read_integer("frame_stride", 1, 1 << 30)
         check_element_count(-(-count // stride) * (left + 1 + right) * s.channels)
         places = np.arange(0, count, stride)[:, None] + np.arange(-left, right + 1)
@@ -101,7 +98,7 @@ class AudioMicrofrontend(Operator):
         _ = make_filters(s), self._subtraction
         if self.options.get("enable_pcan", 0):
             _ = gains(s), snr_shift(s)
-        s.read_integer("scale_shift", 0, WORD - 1)
+        s.read_integer("scale_shift")
         s.read_integer("out_scale", 1, (1 << 31) - 1)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -116,9 +113,8 @@ class AudioMicrofrontend(Operator):
         else:
             features_out = g.cast(g.Div(features, g.scalar(scale, DType.INT64)), y.dtype)
         if self.options.get("zero_padding", 0):
-            features_out = g.Concat(
-                features_out, g.constant(np.zeros((1, s.channels), y.dtype.numpy)), axis=0
-            )
+            zeros = np.zeros((1, s.channels), y.dtype.numpy)
+            features_out = g.Concat(features_out, zeros, axis=0)
         return g.reshape(g.Gather(features_out, self._stacks, axis=0), y.shape)
 
     def _compute_energies(self, g: Builder, x: Value) -> tuple[Value, Value]:
@@ -142,10 +138,8 @@ class AudioMicrofrontend(Operator):
 
     def _subtract_noise(self, g: Builder, x: Value) -> tuple[Value, Value]:
         """Return the signal [frames, channels] without noise, and the noise estimate."""
-        bits, rates, remaining = self._subtraction
-        unit = 1 << NOISE_BITS
-        steps = Subtraction(g, bits, unit, rates, unit - rates, remaining)
-        signal = steps.signal(x)
+        steps = self._subtraction
+        signal = steps.scale_signal(g, x)
         inner, shape = g.make_nested(), (self._settings.channels,)
         before, gained = (
             inner.annotate(Value(dtype=DType.INT64, name=name), DType.INT64, shape)
@@ -154,11 +148,9 @@ class AudioMicrofrontend(Operator):
         estimate = inner.annotate(steps.estimate(inner, gained, before), DType.INT64, shape)
         output = inner.annotate(inner.Identity(estimate), DType.INT64, shape)
         body = Body("step", (before, gained), tuple(inner.nodes), (estimate, output), ())
-        initial_estimate = g.constant(np.zeros(shape, np.int64))
-        _, noise = g.node_outputs(
-            "Scan", 2, initial_estimate, steps.weigh_signal(signal), body=body, num_scan_inputs=1
-        )
-        return steps.subtract_estimate(x, signal, noise), noise
+        operands = np.zeros(shape, np.int64), g.Mul(signal, steps.rising)
+        _, noise = g.node_outputs("Scan", 2, *operands, body=body, num_scan_inputs=1)
+        return steps.subtract_estimate(g, x, signal, noise), noise
 
     def _compute_features(self, g: Builder, x: Value, noise: Value) -> Value:
         """Return features [frames, channels]: gain control, then logarithm, if enabled."""
@@ -169,8 +161,7 @@ class AudioMicrofrontend(Operator):
         if self.options.get("enable_log", 0):
             up, down = max(s.correction, 0), max(-s.correction, 0)
             value = shift_right(g, g.Mul(value, g.scalar(1 << up, DType.INT64)), down)
-            value = g.Mod(value, g.scalar(1 << WORD, DType.INT64))
-            value = logarithm(g, value, 1 << s.read_integer("scale_shift", 0, WORD - 1))
+            value = logarithm(g, wrap_to_word(g, value), 1 << s.read_integer("scale_shift"))
         value = emit_minimum(g, value, g.scalar(_MOST_FEATURE, DType.INT64))
         return g.reshape(value, (self._frames, s.channels))
 
@@ -200,12 +191,9 @@ class Settings:
         self.correction = self.length.bit_length() - 1 - _FILTER_BITS // 2
         self.channels = self.read_integer("num_channels", 1, self.length)
 
-    def read_integer(self, name: str, low: int, high: int) -> int:
-        """Return an integer option; OperatorError unless low <= option <= high."""
-        number = int(self._options.get(name, 0))
-        if not low <= number <= high:
-            raise OperatorError(f"its {name} must be from {low} to {high}, got {number}")
-        return number
+    def read_integer(self, name: str, *limits: int) -> int:
+        """Return an integer option within limits; see `read_integer` of the base."""
+        return read_integer(self._options, name, *limits)
 
     def read_real(self, name: str, low: float = 0, high: float = math.inf) -> np.float32:
         """Return a real option; OperatorError unless low <= option <= high."""
@@ -306,26 +294,17 @@ def gains(settings: Settings) -> Array:
 
 
 def _compute_gain(settings: Settings, x: int) -> int:
-    bits = settings.read_integer("smoothing_bits", 0, 31) - settings.correction
-    if not 0 <= bits <= 31:
-        raise OperatorError(
-            f"its smoothing_bits must be at least {settings.correction}, got "
-            f"{bits + settings.correction}"
-        )
+    bits = settings.read_integer("smoothing_bits", max(settings.correction, 0), WORD - 1)
+    bits -= settings.correction
     noise = np.float32(x) / np.float32(1 << bits) + settings.read_real("pcan_offset")
     strength = np.float64(settings.read_real("pcan_strength"))
     with np.errstate(all="ignore"):
         power = np.float32(np.float64(noise) ** -strength)
-    gain = np.float32(1 << settings.read_integer("gain_bits", 0, 31)) * power
+    gain = np.float32(1 << settings.read_integer("gain_bits")) * power
     return _MOST_GAIN if gain > _MOST_GAIN else int(gain + np.float32(0.5))
 
 
 def snr_shift(settings: Settings) -> int:
     """Return the right shift after a product with a gain; OperatorError if it is negative."""
-    shift = settings.read_integer("gain_bits", 0, 31) - settings.correction - SNR_BITS
-    if shift < 0:
-        raise OperatorError(
-            f"its gain_bits must be at least {settings.correction + SNR_BITS}, got "
-            f"{settings.read_integer('gain_bits', 0, 31)}"
-        )
-    return shift
+    least = settings.correction + SNR_BITS
+    return settings.read_integer("gain_bits", least, WORD - 1) - least

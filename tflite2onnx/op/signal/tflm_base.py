@@ -7,14 +7,15 @@ are those of TensorFlow's AudioMicrofrontend, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tflite2onnx.builder.builder import Operand
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value
-from tflite2onnx.op.common.checks import check_element_count, expect
+from tflite2onnx.op.common.checks import check_element_count
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -26,36 +27,39 @@ _HALF = 1 << (_LOG_BITS - 1)
 SNR_BITS, _OUTPUT_BITS = 12, 6
 
 
+def read_integer(options: Mapping[str, Any], name: str, low: int = 0, high: int = WORD - 1) -> int:
+    """Return an option; OperatorError unless low <= option <= high (a shift, by default)."""
+    number = int(options.get(name, 0))
+    if not low <= number <= high:
+        raise OperatorError(f"its {name} must be from {low} to {high}, got {number}")
+    return number
+
+
 class Signal(Operator):
-    """An operator of the front end, which computes on stored integers along one axis."""
+    """An operator of the front end, which computes on stored integers along one axis.
+
+    Attributes:
+        shifts: the options that are shifts.
+    """
 
     quantization = Integers(in_file_types=True)
+    shifts: ClassVar[tuple[str, ...]] = ()
 
-    def option(self, name: str, low: int = 0, high: int = WORD - 1) -> int:
-        """Return an option; OperatorError unless low <= option <= high (a shift, by default)."""
-        number = int(self.options.get(name, 0))
-        if not low <= number <= high:
-            raise OperatorError(f"its {name} must be from {low} to {high}, got {number}")
-        return number
+    def check(self) -> None:
+        for tensor in self.op.present:
+            check_element_count(tensor.elements)
+            if not tensor.elements:
+                raise OperatorError(f"{tensor.name} must have elements, got {list(tensor.shape)}")
+        for name in self.shifts:
+            self.option(name)
 
-    def vector(self, index: int, dtype: DType) -> int:
-        """Return the length of an input; OperatorError unless it has one axis and this type."""
-        tensor = self.input(index)
-        size = tensor.elements
-        check_element_count(size)
-        if not size:
-            raise OperatorError(f"{tensor.name} must have elements, got {list(tensor.shape)}")
-        expect(tensor, (size,), dtype)
-        return size
+    def option(self, name: str, *limits: int) -> int:
+        """Return an integer option within limits; see `read_integer`."""
+        return read_integer(self.options, name, *limits)
 
     def state_tensor(self, what: str, shape: Shape, dtype: DType) -> Tensor:
         """Return a tensor for `internal_state`, whose initial value is 0."""
         return Tensor(f"{self.output.name}/{what}", shape, dtype)
-
-
-def scalars(g: Builder) -> Callable[[int], Value]:
-    """Return a function that returns an integer as a constant int64."""
-    return lambda number: g.scalar(number, DType.INT64)
 
 
 def emit_maximum(g: Builder, a: Value, b: Value) -> Value:
@@ -106,54 +110,46 @@ class Subtraction(NamedTuple):
     """Estimation and subtraction of noise.
 
     Attributes:
-        g: the builder.
         bits: additional fractional bits of the estimate.
         unit: the integer that represents 1 in `rising`, `falling` and `remaining`.
         rising, falling: the weight of the signal and of the previous estimate, per channel.
         remaining: the minimum part of the signal that is kept.
     """
 
-    g: Builder
     bits: int
     unit: int
     rising: Array
     falling: Array
     remaining: int
 
-    def signal(self, x: Value) -> Value:
+    def scale_signal(self, g: Builder, x: Value) -> Value:
         """Return the signal with the fractional bits of the estimate."""
-        return self._wrap_to_word(self.g.Mul(x, self._make_number(1 << self.bits)))
-
-    def weigh_signal(self, signal: Value) -> Value:
-        """Return the signal times its weight in the estimate."""
-        return self.g.Mul(signal, self.rising)
+        return wrap_to_word(g, g.Mul(x, g.scalar(1 << self.bits, DType.INT64)))
 
     def estimate(self, g: Builder, gained: Value, before: Operand) -> Value:
-        """Return the next estimate; g may be the builder of a loop body."""
+        """Return the next estimate, from the signal times `rising`."""
         total = g.Add(gained, g.Mul(before, self.falling))
-        return g.Mod(g.Div(total, self._make_number(self.unit)), self._make_number(1 << WORD))
+        return wrap_to_word(g, g.Div(total, g.scalar(self.unit, DType.INT64)))
 
-    def subtract_estimate(self, x: Value, signal: Value, estimate: Value) -> Value:
+    def subtract_estimate(self, g: Builder, x: Value, signal: Value, estimate: Value) -> Value:
         """Return the signal without the estimated noise."""
-        g = self.g
+        number = partial(g.scalar, dtype=DType.INT64)
         difference = g.Sub(signal, emit_minimum(g, estimate, signal))
-        minimum = g.Div(g.Mul(x, self._make_number(self.remaining)), self._make_number(self.unit))
-        return emit_maximum(
-            g, g.Div(difference, self._make_number(1 << self.bits)), self._wrap_to_word(minimum)
-        )
+        minimum = g.Div(g.Mul(x, number(self.remaining)), number(self.unit))
+        rest = g.Div(difference, number(1 << self.bits))
+        return emit_maximum(g, rest, wrap_to_word(g, minimum))
 
-    def _wrap_to_word(self, x: Value) -> Value:
-        return self.g.Mod(x, self._make_number(1 << WORD))
 
-    def _make_number(self, number: int) -> Value:
-        return self.g.scalar(number, DType.INT64)
+def wrap_to_word(g: Builder, x: Value) -> Value:
+    """Return numbers wrapped around to 32 bits."""
+    return g.Mod(x, g.scalar(1 << WORD, DType.INT64))
 
 
 def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -> Value:
     """Return numbers [n] multiplied by the gain of their noise; large results are compressed."""
-    number = scalars(g)
+    number = partial(g.scalar, dtype=DType.INT64)
     product = g.Mul(x, _compute_gain(g, noise, gains))
-    ratio = g.Mod(shift_right(g, product, shift), number(1 << WORD))
+    ratio = wrap_to_word(g, shift_right(g, product, shift))
     small = shift_right(g, g.Mul(ratio, ratio), 2 + 2 * SNR_BITS - _OUTPUT_BITS)
     large = g.Sub(shift_right(g, ratio, SNR_BITS - _OUTPUT_BITS), number(1 << _OUTPUT_BITS))
     return g.Where(g.Less(ratio, number(2 << SNR_BITS)), small, large)
@@ -161,7 +157,7 @@ def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -
 
 def _compute_gain(g: Builder, noise: Value, gains: Operand) -> Value:
     """Return the gain of a noise level, from a table of one parabola per power of two."""
-    number = scalars(g)
+    number = partial(g.scalar, dtype=DType.INT64)
     interval = bit_length(g, noise, WORD)
     index = emit_maximum(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
     power = g.Gather(powers(WORD + 1), interval)
@@ -176,7 +172,7 @@ def _compute_gain(g: Builder, noise: Value, gains: Operand) -> Value:
 
 def logarithm(g: Builder, x: Value, scale: int) -> Value:
     """Return natural logarithms of numbers [n] times `scale`; 0 for numbers up to 1."""
-    number = scalars(g)
+    number = partial(g.scalar, dtype=DType.INT64)
     whole = g.Sub(bit_length(g, emit_maximum(g, x, number(1)), WORD), number(1))
     power = g.Gather(powers(WORD), whole)
     fraction = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
@@ -186,12 +182,11 @@ def logarithm(g: Builder, x: Value, scale: int) -> Value:
     value, next_value = (g.Gather(table[i : i + _SEGMENTS], segment) for i in (0, 1))
     remainder = g.Mod(fraction, number((1 << _LOG_BITS) // _SEGMENTS))
     interpolated = shift_right(g, g.Mul(g.Sub(next_value, value), remainder), _LOG_BITS)
-    binary = g.Add(
-        g.Mul(whole, number(1 << _LOG_BITS)), g.Add(g.Add(fraction, value), interpolated)
-    )
+    high = g.Mul(whole, number(1 << _LOG_BITS))
+    binary = g.Add(high, g.Add(g.Add(fraction, value), interpolated))
     natural = shift_right(g, g.Add(g.Mul(binary, number(_LN2)), number(_HALF)), _LOG_BITS)
     scaled = g.Add(g.Mul(natural, number(scale)), number(_HALF))
-    result = shift_right(g, g.Mod(scaled, number(1 << WORD)), _LOG_BITS)
+    result = shift_right(g, wrap_to_word(g, scaled), _LOG_BITS)
     return g.Where(g.Greater(x, number(1)), result, number(0))
 
 

@@ -47,13 +47,6 @@ class _Fourier(Signal):
             return DType.INT64
         return DType.FLOAT64 if self.length & (self.length - 1) else DType.FLOAT32
 
-    def samples(self) -> int:
-        """Return the size of the last axis; OperatorError if no kernel supports the input."""
-        x = self.input(0)
-        if not x.elements:
-            raise OperatorError(f"{x.name} must have elements, got {list(x.shape)}")
-        return x.shape[-1]
-
 
 class SignalRfft(_Fourier):
     """SignalRfft: the Fourier transform of real numbers, divided by the length for integers."""
@@ -64,10 +57,11 @@ class SignalRfft(_Fourier):
         return [(*self.input(0).shape[:-1], _COMPLEX * self.frequencies)]
 
     def check(self) -> None:
-        x, size, length = self.input(0), self.samples(), self.length
-        if size > length:
+        super().check()
+        shape, length = self.input(0).shape, self.length
+        if shape[-1] > length:
             raise OperatorError(
-                f"its fft_length must be at least the last size of {list(x.shape)}, got {length}"
+                f"its fft_length must be at least the last size of {list(shape)}, got {length}"
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
@@ -91,11 +85,12 @@ class SignalIrfft(_Fourier):
         return [(*self.input(0).shape[:-1], self.length)]
 
     def check(self) -> None:
-        x, size = self.input(0), self.samples()
-        if size != _COMPLEX * self.frequencies:
+        super().check()
+        shape, size = self.input(0).shape, _COMPLEX * self.frequencies
+        if shape[-1] != size:
             raise OperatorError(
-                f"the last size of its input must be {_COMPLEX * self.frequencies} for an "
-                f"fft_length of {self.length}, got {list(x.shape)}"
+                f"the last size of its input must be {size} for an fft_length of {self.length},"
+                f" got {list(shape)}"
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

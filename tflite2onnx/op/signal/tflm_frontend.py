@@ -19,6 +19,7 @@ from tflite2onnx.op.signal.tflm_base import (
     powers,
     shift_right,
     square_root,
+    wrap_to_word,
 )
 from tflite2onnx.tensor import Array, DType
 
@@ -30,10 +31,7 @@ class SignalWindow(Signal):
 
     codes = ("SignalWindow",)
     operands = "int16 [... size], int16 [size] -> int16 [... size]"
-
-    def check(self) -> None:
-        self.vector(1, DType.INT16)
-        self.option("shift")
+    shifts = ("shift",)
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
@@ -50,9 +48,6 @@ class SignalFftAutoScale(Signal):
 
     codes = ("SignalFftAutoScale",)
     operands = "int16 [size] -> int16 [size], int32 [1*]"
-
-    def check(self) -> None:
-        self.vector(0, DType.INT16)  # raises OperatorError if invalid
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         wide = g.cast(x, DType.INT64)
@@ -76,10 +71,11 @@ class SignalEnergy(Signal):
         return self.option("start_index", 0, size), self.option("end_index", 0, size)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self.vector(0, DType.INT16) // _COMPLEX,)]
+        return [(self.input(0).elements // _COMPLEX,)]
 
     def check(self) -> None:
-        size, rest = divmod(self.vector(0, DType.INT16), _COMPLEX)
+        super().check()
+        size, rest = divmod(self.input(0).elements, _COMPLEX)
         start, end = self._find_range(size)
         if rest or start > end:
             raise OperatorError(
@@ -102,27 +98,25 @@ class SignalFilterBank(Signal):
     """SignalFilterBank: sums of energies in overlapping bands, with constant weights."""
 
     codes = ("SignalFilterBank",)
-    operands = "uint32, int16, int16, int16, int16, int16 -> uint64"
+    operands = (
+        "uint32 [size], int16 [weights], int16 [unweights], int16 [starts], int16 [places],"
+        "int16 [widths] -> uint64"
+    )
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(self._make_matrix(self.vector(0, DType.UINT32)).shape[1],)]
-
-    def check(self) -> None:
-        self.vector(0, DType.UINT32)  # raises OperatorError if invalid
-        for i in range(1, 6):
-            self.vector(i, DType.INT16)
+        return [self._make_matrix().shape[1:]]
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
-        matrix = self._make_matrix(x.shape[0])
-        return g.cast(g.MatMul(g.cast(x, DType.INT64), matrix), DType.UINT64)
+        return g.cast(g.MatMul(g.cast(x, DType.INT64), self._make_matrix()), DType.UINT64)
 
-    def _make_matrix(self, size: int) -> Array:
+    def _make_matrix(self) -> Array:
         """Return the weight of each frequency in each band, int64 [size, bands].
 
         Each frequency contributes to a band and, with the complementary weight, to the next band.
         Only this second part of the first band of the file is used.
         """
         weights, unweights, starts, places, widths = (ints(self, i) for i in range(1, 6))
+        size = self.input(0).elements
         bands = self.option("num_channels", 1, size)
         if min(len(starts), len(places), len(widths)) <= bands:
             raise OperatorError(
@@ -154,9 +148,6 @@ class SignalFilterBankSquareRoot(Signal):
     codes = ("SignalFilterBankSquareRoot",)
     operands = "uint64 [size], int32 [1*] -> uint32 [size]"
 
-    def check(self) -> None:
-        self.vector(0, DType.UINT64)  # raises OperatorError if invalid
-
     def emit(self, g: Builder, y: View, x: View, bits: View) -> Value:
         root = g.cast(square_root(g, g.cast(x, DType.INT64)), DType.UINT32)
         drop = g.cast(g.reshape(bits, (1,)), DType.UINT32)
@@ -168,10 +159,10 @@ class SignalFilterBankLog(Signal):
 
     codes = ("SignalFilterBankLog",)
     operands = "uint32 [size] -> int16 [size]"
+    shifts = ("input_correction_bits",)
 
     def check(self) -> None:
-        self.vector(0, DType.UINT32)  # raises OperatorError if invalid
-        self.option("input_correction_bits")
+        super().check()
         _ = self._scale  # raises OperatorError if invalid
 
     @property
@@ -180,12 +171,10 @@ class SignalFilterBankLog(Signal):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         correction = g.scalar(1 << self.option("input_correction_bits"), DType.INT64)
-        word = g.scalar(1 << WORD, DType.INT64)
-        scaled = g.Mod(g.Mul(g.cast(x, DType.INT64), correction), word)
+        scaled = wrap_to_word(g, g.Mul(g.cast(x, DType.INT64), correction))
         logarithms = logarithm(g, scaled, self._scale)
-        return g.cast(
-            emit_minimum(g, logarithms, g.scalar((1 << 15) - 1, DType.INT64)), DType.INT16
-        )
+        most = g.scalar((1 << 15) - 1, DType.INT64)
+        return g.cast(emit_minimum(g, logarithms, most), DType.INT16)
 
 
 class SignalPcan(Signal):
@@ -193,14 +182,13 @@ class SignalPcan(Signal):
 
     codes = ("SignalPCAN",)
     operands = "uint32 [size], uint32 [size], int16 [gains] -> uint32 [size]"
+    shifts = ("snr_shift",)
 
     def check(self) -> None:
-        self.vector(0, DType.UINT32)  # raises OperatorError if invalid
-        if self.vector(2, DType.INT16) < 4 * WORD - 3:
-            raise OperatorError(
-                f"its table must have {4 * WORD - 3} or more gains, got {self.input(2).elements}"
-            )
-        self.option("snr_shift")
+        super().check()
+        gains = self.input(2).elements
+        if gains < 4 * WORD - 3:
+            raise OperatorError(f"its table must have {4 * WORD - 3} or more gains, got {gains}")
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:
         numbers, estimate, table = (g.cast(v, DType.INT64) for v in (x, noise, gains))

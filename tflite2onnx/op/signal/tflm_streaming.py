@@ -14,17 +14,13 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import (
-    check_element_count,
-    expect,
-    expect_input_count,
-)
+from tflite2onnx.op.common.checks import check_element_count, expect, expect_input_count
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.signal.tflm_base import Signal, Subtraction, emit_minimum
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import same_scale
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import Array, DType, Tensor
 
 _MOST = 1 << 20  # samples
 _ADDITIONS = 256
@@ -49,31 +45,23 @@ class _Stream(Signal, HasInternalState):
         """Return the `internal_state`."""
         raise NotImplementedError
 
-    def samples(self) -> tuple[Shape, int]:
-        """Return the leading sizes of the input, and its last size."""
-        x = self.input(0)
-        check_element_count(x.elements)
-        if not x.rank or not x.elements:
-            raise OperatorError(f"{x.name} must have axes and elements, got {list(x.shape)}")
-        return x.shape[:-1], x.shape[-1]
-
 
 class SignalDelay(_Stream):
     """SignalDelay: the input, delayed by a number of samples."""
 
     codes = ("SignalDelay",)
-    operands = "int16 [...], ... -> int16 [...], ..."
+    operands = "int16 [... samples], ... -> int16 [... samples], ..."
 
     @property
     def _length(self) -> int:
         return self.option("delay_length", 0, _MOST)
 
     def check(self) -> None:
-        _ = self._length, self.samples()
+        super().check()
+        _ = self._length  # raises OperatorError if invalid
 
     def memory(self) -> Sequence[Tensor]:
-        lead, _ = self.samples()
-        shape = *lead, self._length
+        shape = *self.input(0).shape[:-1], self._length
         return [self.state_tensor("delayed", shape, DType.INT16)] if self._length else []
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
@@ -90,7 +78,7 @@ class SignalFramer(_Stream):
     """
 
     codes = ("SignalFramer",)
-    operands = "int16, ... -> int16, bool [1*], ..."
+    operands = "int16 [... samples], ... -> int16, bool [1*], ..."
 
     @property
     def _frame(self) -> tuple[int, int]:
@@ -117,13 +105,12 @@ class SignalFramer(_Stream):
         return max(self._missing_steps * step or size - step, 0)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        lead, count = self.samples()
-        size, step = self._frame
+        (*lead, count), (size, step) = self.input(0).shape, self._frame
         return [(*lead, count // step, size), self.op.outputs[1].shape]
 
     def check(self) -> None:
-        lead, count = self.samples()
-        size, step = self._frame
+        super().check()
+        (*lead, count), (size, step) = self.input(0).shape, self._frame
         if count % step or (size < step and self.options.get("prefill", 0)):
             raise OperatorError(
                 f"the number of samples must be a multiple of frame_step, and with prefill "
@@ -132,15 +119,10 @@ class SignalFramer(_Stream):
         check_element_count(size * (count // step) * prod(lead))
 
     def memory(self) -> Sequence[Tensor]:
-        lead, _ = self.samples()
-        past = (
-            [self.state_tensor("past", (*lead, self._kept_samples), DType.INT16)]
-            if self._kept_samples
-            else []
-        )
-        return (
-            [*past, self.state_tensor("steps", (1,), DType.INT32)] if self._missing_steps else past
-        )
+        shape = *self.input(0).shape[:-1], self._kept_samples
+        past = [self.state_tensor("past", shape, DType.INT16)] if self._kept_samples else []
+        steps = [self.state_tensor("steps", (1,), DType.INT32)] if self._missing_steps else []
+        return [*past, *steps]
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         size, step = self._frame
@@ -166,7 +148,7 @@ class SignalStacker(_Stream):
     """
 
     codes = ("SignalStacker",)
-    operands = "int16, ... -> int16, bool [1*], ..."
+    operands = "int16 [channels], ... -> int16, bool [1*], ..."
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
@@ -182,6 +164,7 @@ class SignalStacker(_Stream):
         return [(channels * frames,), self.op.outputs[1].shape]
 
     def check(self) -> None:
+        super().check()
         channels, frames, _, _ = self._sizes
         check_element_count(channels * frames)
         expect(self.input(0), (channels,), DType.INT16)
@@ -204,30 +187,20 @@ class SignalStacker(_Stream):
         )
         first = g.Equal(missing, zero)
         places = np.arange(channels * (frames - 1)) % channels
-        previous = g.with_compute_type(
-            "Where",
-            DType.INT16,
-            lambda new, old: g.Where(first, new, old),
-            g.Gather(x, places, axis=0),
-            past,
-        )
+        previous = g.where(first, g.Gather(x, places, axis=0), past, DType.INT16)
         stack = g.Concat(previous, x, axis=0)
         remaining = g.Sub(g.Where(first, first_count, missing), one)
         complete = g.Equal(remaining, zero)
         next_past = _split_samples(g, stack, channels)[1]
-        return (
-            stack,
-            g.reshape(complete, ys[1].shape),
-            next_past,
-            g.Where(complete, period, remaining),
-        )
+        flag = g.reshape(complete, ys[1].shape)
+        return stack, flag, next_past, g.Where(complete, period, remaining)
 
 
 class SignalOverlapAdd(_Stream):
     """SignalOverlapAdd: the sum of overlapping frames as a stream; int16 saturates."""
 
     codes = ("SignalOverlapAdd",)
-    operands = "T:float32|int16, ... -> T, ..."
+    operands = "T:float32|int16 [... frames samples], ... -> T, ..."
 
     @property
     def _step(self) -> int:
@@ -238,14 +211,10 @@ class SignalOverlapAdd(_Stream):
         return [(*lead, count * self._step)]
 
     def check(self) -> None:
-        x, step = self.input(0), self._step
-        self.samples()
-        if x.rank < 2 or x.shape[-1] < step:
-            raise OperatorError(
-                f"frames must have 2 or more axes and at least frame_step samples, got "
-                f"{list(x.shape)} and {step}"
-            )
-        *_, count, size = x.shape
+        super().check()
+        (*_, count, size), step = self.input(0).shape, self._step
+        if size < step:
+            raise OperatorError(f"frames must have frame_step samples or more, {step}, got {size}")
         if min(count, -(-size // step)) > _ADDITIONS:
             raise OperatorError(
                 f"the number of frames, or of steps in a frame, must be at most {_ADDITIONS}, got "
@@ -305,12 +274,20 @@ class SignalFilterBankSpectralSubtraction(_Stream):
     operands = "uint32 [size], ... -> uint32 [size], uint32 [size], ..."
 
     def check(self) -> None:
-        size = self.vector(0, DType.UINT32)
+        super().check()
+        size = self.input(0).elements
         self.option("num_channels", size, size)
-        self.option("smoothing_bits")
-        self.option("spectral_subtraction_bits")
-        self._read_coefficient("min_signal_remaining")
-        _ = self._make_rates("smoothing"), self._make_rates("one_minus_smoothing")
+        _ = self._subtraction  # raises OperatorError if invalid
+
+    @property
+    def _subtraction(self) -> Subtraction:
+        return Subtraction(
+            self.option("smoothing_bits"),
+            1 << self.option("spectral_subtraction_bits"),
+            self._make_rates("smoothing"),
+            self._make_rates("one_minus_smoothing"),
+            self._read_coefficient("min_signal_remaining"),
+        )
 
     def _read_coefficient(self, name: str) -> int:
         return self.option(name, 0, _MOST_COEFFICIENT)
@@ -326,22 +303,14 @@ class SignalFilterBankSpectralSubtraction(_Stream):
     def emit(
         self, g: Builder, ys: tuple[View, ...], x: View, noise: View
     ) -> tuple[Value, Value, Value]:
-        steps = Subtraction(
-            g,
-            self.option("smoothing_bits"),
-            1 << self.option("spectral_subtraction_bits"),
-            self._make_rates("smoothing"),
-            self._make_rates("one_minus_smoothing"),
-            self._read_coefficient("min_signal_remaining"),
-        )
+        steps = self._subtraction
         energy, previous = (g.cast(v, DType.INT64) for v in (x, noise))
-        signal = steps.signal(energy)
-        estimate = steps.estimate(g, steps.weigh_signal(signal), previous)
-        output = g.cast(steps.subtract_estimate(energy, signal, estimate), DType.UINT32)
-        next_noise = (
-            emit_minimum(g, estimate, signal) if self.options.get("clamping", 0) else estimate
-        )
-        next_noise = g.cast(next_noise, DType.UINT32)
+        signal = steps.scale_signal(g, energy)
+        estimate = steps.estimate(g, g.Mul(signal, steps.rising), previous)
+        output = g.cast(steps.subtract_estimate(g, energy, signal, estimate), DType.UINT32)
+        if self.options.get("clamping", 0):
+            estimate = emit_minimum(g, estimate, signal)
+        next_noise = g.cast(estimate, DType.UINT32)
         return output, next_noise, next_noise
 
 
