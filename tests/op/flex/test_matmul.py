@@ -94,7 +94,7 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
         ("ab,bc", "its equation must have one term per input"),
         ("", "its equation must have one term per input"),
         ("ab,bc->ac", "its equation must have one term per input"),
-        ("aa->a", "axis a of aa->a must have one size, got 3 and 5"),
+        ("aa->a", "axis a must have one size, got 3 and 5"),
         ("abc->a", "its equation must have one term per input"),
         ("ab->aba", "must not repeat a letter"),
         ("ab->c", "contradict"),

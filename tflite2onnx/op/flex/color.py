@@ -7,32 +7,24 @@ from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
 _COLORS = 3
-_REAL = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16)
-_IMAGE = 3  # axes: height, width, channels
 
 
-class _Colors(AnySizes):
-    """Base class: an image, and optionally a scalar, to an image."""
-
-    keeps_shape = True
-
-
-class FlexColors(_Colors):
+class FlexColors(AnySizes):
     """FlexRGBToHSV and FlexHSVToRGB: conversion to hue, saturation and value, and back."""
 
     codes = ("FlexHSVToRGB", "FlexRGBToHSV")
-    operands = "T:float32|float64|float16 [... 3] -> T"
+    operands = "T:float32|float64|float16 [... 3] -> T [... 3]"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         convert = _to_colors if self.op.code == "FlexHSVToRGB" else _to_hues
         return g.Concat(*convert(g, x.dtype, *_split_channels(g, x)), axis=-1)
 
 
-class FlexAdjustColors(_Colors):
+class FlexAdjustColors(AnySizes):
     """FlexAdjustHue and FlexAdjustSaturation: rotate hues, or multiply saturations."""
 
     codes = ("FlexAdjustHue", "FlexAdjustSaturation")
-    operands = "T:float32|float64|float16 [... 3], float32 [] -> T"
+    operands = "T:float32|float64|float16 [... 3], float32 [] -> T [... 3]"
 
     def emit(self, g: Builder, y: View, x: View, amount: View) -> Value:
         dtype, number = x.dtype, g.recast(amount, amount.dtype, x.dtype)

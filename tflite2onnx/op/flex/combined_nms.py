@@ -35,8 +35,7 @@ class FlexCombinedSuppression(DynamicShape):
     def _sizes(self) -> tuple[int, int, int, int]:
         """The sizes of batch, boxes, classes with own boxes (1: shared boxes), and classes."""
         boxes, scores = self.input(0), self.input(1)
-        batch, count, box_classes, _ = boxes.shape if boxes.rank == _CORNERS else (0, 0, 0, 0)
-        classes = scores.shape[-1] if scores.rank else 0
+        (batch, count, box_classes, _), (*_, classes) = boxes.shape, scores.shape
         if box_classes not in (1, classes) or 0 in (batch, count, classes):
             raise OperatorError(
                 f"boxes and scores must be [batch, boxes, 1 or classes, 4] and [batch, boxes, "
@@ -59,11 +58,8 @@ class FlexCombinedSuppression(DynamicShape):
         return per_class, total
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        batch, total = self.input(0).shape[0], self._box_limits[1]
+        batch, total = self._sizes[0], self._box_limits[1]
         return [(batch, total, _CORNERS), (batch, total), (batch, total), (batch,)]
-
-    def check(self) -> None:
-        _ = self._sizes  # raises OperatorError if invalid
 
     def emit(
         self, g: Builder, ys: tuple[View, ...], boxes: View, scores: View, *limits: View
@@ -108,14 +104,8 @@ def _pad_rows(g: Builder, value: Value, have: int, want: int) -> Value:
     """Return [batch, have, ...] as [batch, want, ...], padded with 0."""
     if have == want:
         return value
-    return g.Concat(
-        value, g.Expand(g.scalar(0, _F32), _make_row_shape(g, value, want - have)), axis=1
-    )
-
-
-def _make_row_shape(g: Builder, value: Value, count: int) -> Value:
-    """Return the shape of a value with `count` rows."""
-    shape = g.Shape(value)
+    shape, zero = g.Shape(value), g.scalar(0, _F32)
     batch = g.Slice(shape, g.ints([0]), g.ints([1]))
     trailing = g.Slice(shape, g.ints([2]), g.ints([_CORNERS]))
-    return g.Concat(batch, g.ints([count]), trailing, axis=0)
+    missing = g.Concat(batch, g.ints([want - have]), trailing, axis=0)
+    return g.Concat(value, g.Expand(zero, missing), axis=1)

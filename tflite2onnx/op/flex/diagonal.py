@@ -6,7 +6,7 @@ A map gives, for each position of a matrix, the index of its element in the pack
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import (
     check_element_count,
     expect,
     expect_input_count,
-    expect_type,
+    integer,
     ints,
 )
 from tflite2onnx.op.traits import DynamicShape
@@ -36,17 +36,21 @@ class _Diagonals(Operator):
         counts: the number of inputs of version 1, and of later versions.
     """
 
-    operands = "T, ... -> T"
     place_of_k = 1
     counts: ClassVar[tuple[int, int]]
 
     def check(self) -> None:
-        expect_input_count(self, self.counts[self.op.code[-2:] in _ALIGNED])
+        expect_input_count(self, self.counts[self._is_later])
+
+    @property
+    def _is_later(self) -> bool:
+        """Whether this is version 2 or 3 of the operator."""
+        return self.op.code[-2:] in _ALIGNED
 
     @cached_property
     def _range(self) -> tuple[int, int]:
         """The lowest and the highest diagonal; 0 is the main diagonal."""
-        numbers = ints(self, self.place_of_k) if self.op.code[-2:] in _ALIGNED else [0]
+        numbers = ints(self, self.place_of_k) if self._is_later else [0]
         if len(numbers) not in (1, 2) or numbers[0] > numbers[-1]:
             raise OperatorError(f"k must be one diagonal, or a lowest and a highest, got {numbers}")
         return numbers[0], numbers[-1]
@@ -57,27 +61,21 @@ class _Diagonals(Operator):
 
     def _find_packed_shape(self, rows: int, columns: int) -> Shape:
         """Return the shape of the packed diagonals: [length] of one, else [diagonals, longest]."""
-        lengths = [self._measure_diagonal(k, rows, columns) for k in self._range]
-        if min(lengths) <= 0 or not rows or not columns:
+        low, high = self._range
+        if min(rows, columns, rows + low, columns - high) <= 0:
             raise OperatorError(
                 f"the diagonals k must be within {rows} rows and {columns} columns, got "
                 f"{self._range}"
             )
-        low, high = self._range
         longest = min(rows + min(high, 0), columns - max(low, 0))
         check_element_count(rows * columns)
         return (longest,) if self._count == 1 else (self._count, longest)
 
-    @staticmethod
-    def _measure_diagonal(k: int, rows: int, columns: int) -> int:
-        return min(rows + min(k, 0), columns - max(k, 0))
-
     def _make_map(self, rows: int, columns: int) -> Array:
         """Return the map of a matrix, int64 [rows, columns]; _NOWHERE outside of the diagonals."""
         longest = self._find_packed_shape(rows, columns)[-1]
-        upper, _, lower = str(
-            self.options.get("align", _ALIGNED.get(self.op.code[-2:], "LEFT_LEFT"))
-        ).partition("_")
+        usual = _ALIGNED.get(self.op.code[-2:], "LEFT_LEFT")
+        upper, _, lower = str(self.options.get("align", usual)).partition("_")
         low, high = self._range
         row, column = np.ogrid[:rows, :columns]
         k = column - row
@@ -95,15 +93,14 @@ class _Diagonals(Operator):
         if self._count > 1:
             flat = g.reshape(flat, (*packed.sizes[:-2], prod(packed.shape[-2:])))
         selected = g.Gather(flat, np.maximum(index_map, 0), axis=-1)
-        return g.with_compute_type(
-            "Where", y.dtype, partial(g.Where, index_map >= 0), selected, elsewhere
-        )
+        return g.where(index_map >= 0, selected, elsewhere, y.dtype)
 
 
 class FlexMatrixDiag(_Diagonals, DynamicShape):
     """FlexMatrixDiag: matrices with the given diagonals, and one number elsewhere."""
 
     codes = ("FlexMatrixDiag", "FlexMatrixDiagV2", "FlexMatrixDiagV3")
+    operands = "T, any?, any?, any?, T? [1*] -> T"
     counts = (1, 5)
 
     @cached_property
@@ -116,14 +113,10 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
             )
         longest = packed.shape[-1]
         least = longest - min(high, 0), longest + max(low, 0)
-        sides_given = (-1, -1)
-        if self.op.code[-2:] in _ALIGNED:
-            (rows,), (columns,) = ints(self, 2), ints(self, 3)
-            sides_given = rows, columns
-        if sides_given == (-1, -1):
+        given = (integer(self, 2), integer(self, 3)) if self._is_later else (-1, -1)
+        if given == (-1, -1):
             return max(least), max(least)
-        sides = zip(sides_given, least, strict=True)
-        return tuple(want if have == -1 else have for have, want in sides)
+        return tuple(b if a == -1 else a for a, b in zip(given, least, strict=True))
 
     @property
     def _batch(self) -> int:
@@ -138,8 +131,6 @@ class FlexMatrixDiag(_Diagonals, DynamicShape):
         x = self.input(0)
         packed = self._find_packed_shape(*self._sides)
         expect(x, (*x.shape[: self._batch], *packed), x.dtype)
-        if self.op.code[-2:] in _ALIGNED:
-            expect(self.input(4), (1,) * self.input(4).rank, x.dtype)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis < self._batch
@@ -153,15 +144,15 @@ class FlexMatrixSetDiag(_Diagonals, DynamicShape):
     """FlexMatrixSetDiag: matrices with replaced diagonals."""
 
     codes = ("FlexMatrixSetDiag", "FlexMatrixSetDiagV2", "FlexMatrixSetDiagV3")
+    operands = "T [... rows columns], T, any? -> T [... rows columns]"
     counts = (2, 3)
     matrix_axes = _MATRIX
-    keeps_shape = True
     place_of_k = 2
 
     def check(self) -> None:
         super().check()
         x = self.input(0)
-        packed = self._find_packed_shape(*_read_matrix_sides(x.shape))
+        packed = self._find_packed_shape(*x.shape[-2:])
         expect(self.input(1), (*x.shape[:-2], *packed), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, packed: View, *_: View) -> Value:
@@ -172,38 +163,31 @@ class FlexMatrixDiagPart(_Diagonals, DynamicShape):
     """FlexMatrixDiagPart: the diagonals of matrices, padded with a number to equal length."""
 
     codes = ("FlexMatrixDiagPart", "FlexMatrixDiagPartV2", "FlexMatrixDiagPartV3")
+    operands = "T [... rows columns], any?, T? [1*] -> T"
     counts = (1, 3)
     matrix_axes = _MATRIX
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x = self.input(0).shape
-        return [(*x[:-2], *self._find_packed_shape(*_read_matrix_sides(x)))]
-
-    def check(self) -> None:
-        super().check()
-        x = self.input(0)
-        self._find_packed_shape(*_read_matrix_sides(x.shape))  # raises OperatorError if invalid
-        if self.op.code[-2:] in _ALIGNED:
-            expect(self.input(2), (1,) * self.input(2).rank, x.dtype)
+        *batch, rows, columns = self.input(0).shape
+        return [(*batch, *self._find_packed_shape(rows, columns))]
 
     def emit(self, g: Builder, y: View, x: View, *more: View) -> Value:
         rows, columns = x.shape[-2:]
         index_map = self._make_map(rows, columns).reshape(-1)
         source = np.full(self._find_packed_shape(rows, columns), _NOWHERE, np.int64)
         source.reshape(-1)[index_map[index_map >= 0]] = np.flatnonzero(index_map >= 0)
-        selected = g.Gather(
-            g.reshape(x, (*x.sizes[:-2], rows * columns)), np.maximum(source, 0), axis=-1
-        )
+        flat = g.reshape(x, (*x.sizes[:-2], rows * columns))
+        selected = g.Gather(flat, np.maximum(source, 0), axis=-1)
         if (source >= 0).all():
             return selected
-        select = partial(g.Where, source >= 0)
-        return g.with_compute_type("Where", y.dtype, select, selected, more[-1].reshape(()))
+        return g.where(source >= 0, selected, more[-1].reshape(()), y.dtype)
 
 
 class FlexDiag(Operator):
     """FlexDiag and FlexDiagPart: the diagonal tensor of a tensor, and the inverse."""
 
     codes = ("FlexDiag", "FlexDiagPart")
+    operands = "T -> T"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0).shape
@@ -216,7 +200,6 @@ class FlexDiag(Operator):
         if not half:
             raise OperatorError(f"{x.name} must have axes, got {x.rank}")
         expect(x, (*half, *half) if part else half, x.dtype)
-        expect_type(self.output, (x.dtype,))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         if self.op.code == "FlexDiagPart":
@@ -225,9 +208,7 @@ class FlexDiag(Operator):
             return g.reshape(g.Gather(flat, np.arange(size) * (size + 1), axis=0), y.shape)
         on_diagonal = np.eye(prod(x.shape), dtype=np.bool_)
         row, zero = g.reshape(x, [1, prod(x.shape)]), g.scalar(0, x.dtype)
-        return g.reshape(
-            g.with_compute_type("Where", x.dtype, partial(g.Where, on_diagonal), row, zero), y.shape
-        )
+        return g.reshape(g.where(on_diagonal, row, zero, x.dtype), y.shape)
 
 
 class FlexMatrixBandPart(DynamicShape):
@@ -245,13 +226,4 @@ class FlexMatrixBandPart(DynamicShape):
         (lower,), (upper,) = ints(self, 1), ints(self, 2)
         right = np.arange(columns) - np.arange(rows).reshape(rows, 1)
         band = ((lower < 0) | (-right <= lower)) & ((upper < 0) | (right <= upper))
-        return g.with_compute_type(
-            "Where", x.dtype, partial(g.Where, band), x, g.scalar(0, x.dtype)
-        )
-
-
-def _read_matrix_sides(shape: Shape) -> Shape:
-    """Return (rows, columns); OperatorError if the shape has fewer than 2 axes."""
-    if len(shape) < _MATRIX:
-        raise OperatorError(f"its input must be matrices, got {list(shape)}")
-    return shape[-2:]
+        return g.where(band, x, g.scalar(0, x.dtype), x.dtype)

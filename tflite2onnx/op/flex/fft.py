@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -57,11 +57,8 @@ class FlexFourier(DynamicShape):
         """The sizes of the batch axes, and of the transformed axes."""
         x, (pairs, _) = self.input(0), self._pairs
         shape = complex_shape(x) if pairs else x.shape
-        if (
-            len(shape) < self._kind.axes
-            or 0 in shape
-            or (pairs and x.shape not in (shape, (*shape, _PAIR)))
-        ):
+        is_valid = not pairs or x.shape in (shape, (*shape, _PAIR))
+        if len(shape) < self._kind.axes or 0 in shape or not is_valid:
             raise OperatorError(
                 f"{x.name} must have {self._kind.axes} or more non-empty axes"
                 f"{' and pairs' if pairs else ''}, got {list(x.shape)}"
@@ -91,20 +88,15 @@ class FlexFourier(DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View, *_: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.
-        (lead, sizes), kind, (complex_input, _complex_output) = (
-            self._split_shape,
-            self._kind,
-            self._pairs,
-        )
+        (lead, sizes), kind, pairs = self._split_shape, self._kind, self._pairs
         batch_axes, value = len(lead) or 1, x.value
-        new_axes = ([] if lead else [0]) + ([] if complex_input else [batch_axes + kind.axes])
+        new_axes = ([] if lead else [0]) + ([] if pairs[0] else [batch_axes + kind.axes])
         if new_axes:
             value = g.Unsqueeze(value, g.ints(new_axes))
         if kind.real:
             lengths = self._halved_lengths if kind.inverse else self._lengths
-            value = _fit_lengths(
-                g, value, batch_axes, [b - a for a, b in zip(sizes, lengths, strict=True)], x.dtype
-            )
+            more = [b - a for a, b in zip(sizes, lengths, strict=True)]
+            value = _fit_lengths(g, value, batch_axes, more, x.dtype)
         value = self._transform_axes(g, value, x.sizes[: len(lead)] or (1,), x.dtype)
         if kind.real and kind.inverse:
             value = self._synthesize_real(g, value, x.dtype)
@@ -119,13 +111,9 @@ class FlexFourier(DynamicShape):
                 rows, width = (*lead, *self._lengths[:-1]), self._lengths[-1]
                 made = transform_real(g, value, rows, width, dtype)
                 value = g.dft(value, last, onesided=True) if made is None else made
-        sizes = self._lengths[: len(axes)]
-        for axis, size in zip(axes, sizes, strict=True):
-            value = (
-                _invert_transform(g, value, axis, size, dtype)
-                if kind.inverse
-                else g.dft(value, axis)
-            )
+        invert = partial(_invert_transform, dtype=dtype)
+        for axis, size in zip(axes, self._lengths, strict=False):
+            value = invert(g, value, axis, size) if kind.inverse else g.dft(value, axis)
         return value
 
     def _synthesize_real(self, g: Builder, value: Value, dtype: DType) -> Value:

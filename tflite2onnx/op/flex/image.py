@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
+from tflite2onnx.op.movement.pad import pad_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape
 
@@ -73,9 +74,8 @@ class FlexCropAndResize(DynamicShape):
             return g.recast(g.Gather(pixels, index, axis=0), x.dtype, _F32)
 
         if self.options.get("method", "bilinear") == "nearest":
-            resized = gather_pixel(
-                _take_nearest(g, rows, x.shape[1]), _take_nearest(g, columns, x.shape[2])
-            )
+            row, column = _take_nearest(g, rows, x.shape[1]), _take_nearest(g, columns, x.shape[2])
+            resized = gather_pixel(row, column)
         else:
             top, bottom, down = _find_neighbours(g, rows, x.shape[1])
             left, right, across = _find_neighbours(g, columns, x.shape[2])
@@ -87,9 +87,8 @@ class FlexCropAndResize(DynamicShape):
             g.Unsqueeze(_is_inside(g, rows, x.shape[1]), g.ints([2, 3])),
             g.Unsqueeze(_is_inside(g, columns, x.shape[2]), g.ints([1, 3])),
         )
-        return g.Where(
-            inside, resized, g.scalar(self.options.get("extrapolation_value", 0.0), _F32)
-        )
+        outside = g.scalar(self.options.get("extrapolation_value", 0.0), _F32)
+        return g.Where(inside, resized, outside)
 
 
 def _sample_positions(g: Builder, first: Value, last: Value, size: int, count: int) -> Value:
@@ -150,13 +149,9 @@ class FlexResizeBicubic(DynamicShape):
         check_element_count(rows * height + columns * width)
 
     def emit(self, g: Builder, y: View, x: View, _: View) -> Value:
+        corners, half = (self.options.get(n) for n in ("align_corners", "half_pixel_centers"))
         rows, columns = (
-            _make_weights(
-                x.shape[axis],
-                y.shape[axis],
-                corners=bool(self.options.get("align_corners", False)),
-                half=bool(self.options.get("half_pixel_centers", False)),
-            )
+            _make_weights(x.shape[axis], y.shape[axis], corners=bool(corners), half=bool(half))
             for axis in (1, 2)
         )
         # [columns, width] times [batch, height, width, channels], then rows in the same way.
@@ -174,11 +169,8 @@ def _make_weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
     With half-pixel centers this is Keys' cubic (a = -0.5), normalized over the weights within the
     image. Otherwise it is a steeper cubic (a = -0.75), and edge pixels extend the image.
     """
-    scale = (
-        np.float32(size - 1) / np.float32(count - 1)
-        if corners and count > 1
-        else (np.float32(size) / np.float32(count))
-    )
+    cut = int(corners and count > 1)
+    scale = np.float32(size - cut) / np.float32(count - cut)
     position = np.arange(count, dtype=np.float32)
     position = (position + np.float32(0.5)) * scale - np.float32(0.5) if half else position * scale
     first = np.floor(position)
@@ -189,9 +181,8 @@ def _make_weights(size: int, count: int, *, corners: bool, half: bool) -> Array:
         weight = _evaluate_cubic(np.abs(offset - i), coefficient)
         pixel = first.astype(np.int64) + i
         within = (pixel >= 0) & (pixel < size) if half else np.ones(count, np.bool_)
-        np.add.at(
-            weights, (np.arange(count), np.clip(pixel, 0, size - 1)), np.where(within, weight, 0)
-        )
+        places = np.arange(count), np.clip(pixel, 0, size - 1)
+        np.add.at(weights, places, np.where(within, weight, 0))
     return np.asarray(weights / weights.sum(1, keepdims=True) if half else weights, np.float32)
 
 
@@ -252,19 +243,11 @@ class FlexExtractImagePatches(DynamicShape):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         rows, columns = self._windows
-        value = x.value
-        pads = [0, rows.before, columns.before, 0, 0, rows.after, columns.after, 0]
-        if any(pads):
-            value = g.with_compute_type(
-                "Pad", x.dtype, partial(_pad_zeros, g, pads, g.compute_type("Pad", x.dtype)), value
-            )
+        low, high = [0, rows.before, columns.before, 0], [0, rows.after, columns.after, 0]
+        value = pad_axes(g, x, x.dtype, low, high, g.scalar(0, x.dtype))
         # [batch, rows, rows of the window, columns, columns of the window, channels]
         patches = g.Gather(g.Gather(value, rows.places, axis=1), columns.places, axis=3)
         return g.reshape(g.Transpose(patches, perm=[0, 1, 3, 2, 4, 5]), y.sizes)
-
-
-def _pad_zeros(g: Builder, pads: list[int], dtype: DType, x: Value) -> Value:
-    return g.Pad(x, g.ints(pads), g.scalar(0, dtype))
 
 
 def _patch_steps(size: int, kernel: int, stride: int, rate: int, *, same: bool) -> _Steps:

@@ -208,13 +208,11 @@ class FlexMatMul(AnySizes):
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         wide = DType.INT32 if y.dtype is DType.INT16 else y.dtype
-        a, b = (
-            g.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2])
-            if transposes
-            else x.value
-            for x, transposes in zip(xs, self._transposes, strict=True)
-        )
-        return g.recast(g.MatMul(*(g.recast(x, y.dtype, wide) for x in (a, b))), wide, y.dtype)
+        factors = [
+            g.Transpose(x, perm=[*range(x.rank - 2), x.rank - 1, x.rank - 2]) if turned else x.value
+            for x, turned in zip(xs, self._transposes, strict=True)
+        ]
+        return g.recast(g.MatMul(*(g.recast(x, y.dtype, wide) for x in factors)), wide, y.dtype)
 
 
 class FlexEinsum(AnySizes):
@@ -228,10 +226,8 @@ class FlexEinsum(AnySizes):
         """The equation, with unused letters in place of an ellipsis."""
         equation = str(self.options.get("equation", ""))
         terms = equation.partition("->")[0].split(",")
-        ranks = [self.input(i).rank for i in range(len(self.op.inputs))]
-        counts = {
-            rank - len(term) + 3 for rank, term in zip(ranks, terms, strict=False) if "..." in term
-        }
+        pairs = zip(self.op.present, terms, strict=False)
+        counts = {t.rank - len(term) + 3 for t, term in pairs if "..." in term}
         unused = [chr(i) for i in range(ord("A"), ord("Z") + 1) if chr(i) not in equation]
         count = counts.pop() if len(counts) == 1 else -1
         return equation.replace("...", "".join(unused[:count])) if count >= 0 else equation
@@ -241,30 +237,23 @@ class FlexEinsum(AnySizes):
         sizes: dict[str, Dim] = {}
         for i, term in enumerate(left.split(",")):
             for letter, size in zip(term, self.input(i).shape, strict=False):
-                require_equal(sizes.setdefault(letter, size), size)
+                known = sizes.setdefault(letter, size)
+                message = f"axis {letter} must have one size, got {known} and {size}"
+                require_equal(known, size, message)
         return [[sizes[letter] for letter in result]]
 
     def check(self) -> None:
-        inputs = [self.input(i) for i in range(len(self.op.inputs))]
+        ranks = [t.rank for t in self.op.present]
         match = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)->([a-zA-Z]*)", self._equation)
-        terms = match[1].split(",") if match else []
-        if match is None or [len(term) for term in terms] != [t.rank for t in inputs]:
+        if match is None or [len(term) for term in match[1].split(",")] != ranks:
             raise OperatorError(
                 f"its equation must have one term per input and one letter per axis, got "
-                f"{self.options.get('equation')!r} for {len(inputs)} inputs"
+                f"{self.options.get('equation')!r} for {len(ranks)} inputs"
             )
         if len(set(match[2])) < len(match[2]):
             raise OperatorError(
                 f"the output of its equation must not repeat a letter, got {self._equation}"
             )
-        sizes: dict[str, int] = {}
-        for term, tensor in zip(terms, inputs, strict=True):
-            for letter, size in zip(term, tensor.shape, strict=True):
-                if sizes.setdefault(letter, size) != size:
-                    raise OperatorError(
-                        f"axis {letter} of {self._equation} must have one size, got "
-                        f"{sizes[letter]} and {size}"
-                    )
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         wide = {DType.FLOAT16: DType.FLOAT32, DType.INT16: DType.INT32}.get(y.dtype, y.dtype)

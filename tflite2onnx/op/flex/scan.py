@@ -12,11 +12,6 @@ from tflite2onnx.op.common.checks import axis_of, check_element_count, expect_ty
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType
 
-_TYPES = {
-    "FlexCumprod": (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64),
-    "FlexCumulativeLogsumexp": (DType.FLOAT32, DType.FLOAT64),
-}
-
 
 class FlexCumulative(DynamicShape):
     """FlexCumprod and FlexCumulativeLogsumexp: cumulative products, or sums of exponentials.
@@ -28,17 +23,17 @@ class FlexCumulative(DynamicShape):
     underflow float32 where the cumulative product does not.
     """
 
-    codes = tuple(_TYPES)
-    keeps_shape = True
+    codes = ("FlexCumprod", "FlexCumulativeLogsumexp")
+    operands = "T:float32|float64|int32|int64 [...], any -> T [...]"
 
     @cached_property
     def _axis(self) -> int:
         return axis_of(integer(self, 1), self.input(0).rank)
 
     def check(self) -> None:
-        x, _ = self.input(0), self._axis
-        expect_type(x, _TYPES[self.op.code])
-        expect_type(self.output, (x.dtype,))
+        _ = self._axis  # raises OperatorError if invalid
+        if self.op.code == "FlexCumulativeLogsumexp":
+            expect_type(self.input(0), (DType.FLOAT32, DType.FLOAT64))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return operand in (0, ~0) and axis != self._axis

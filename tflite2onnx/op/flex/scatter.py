@@ -12,7 +12,7 @@ from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, V
 from tflite2onnx.op.common.checks import check_element_count, expect, expect_type, integer, ints
 from tflite2onnx.op.indexing.scatter import Segments
 from tflite2onnx.op.traits import AnySizes
-from tflite2onnx.tensor import Array, DType
+from tflite2onnx.tensor import Array, DType, Tensor
 
 _ADDED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 
@@ -84,9 +84,8 @@ class FlexSegments(Segments):
         counts = g.scatter_nd(g.Expand(g.scalar(0, DType.INT64), rows), where, ones, "add")
         counts = g.Unsqueeze(counts, g.ints(range(1, y.rank))) if y.rank > 1 else counts
         if self.op.code == "FlexSegmentMean":
-            return g.Div(
-                reduced, g.recast(g.Max(counts, g.scalar(1, DType.INT64)), DType.INT64, y.dtype)
-            )
+            divisors = g.Max(counts, g.scalar(1, DType.INT64))
+            return g.Div(reduced, g.recast(divisors, DType.INT64, y.dtype))
         return g.Where(g.Greater(counts, g.scalar(0, DType.INT64)), reduced, g.scalar(0, y.dtype))
 
 
@@ -136,12 +135,10 @@ class FlexBincount(AnySizes):
             numbers = g.Add(numbers, g.Unsqueeze(firsts, g.ints([1])))
         where = g.reshape(numbers, [-1, 1])
         zeros = g.Expand(g.scalar(0, y.dtype), g.reshape(g.Mul(rows, row_size), [1]))
-        weighted = bool(weights.tensor.elements)
-        updates = (
-            g.reshape(weights, [-1])
-            if weighted
-            else g.Expand(g.scalar(1, y.dtype), g.reshape(g.Size(x), [1]))
-        )
+        if weights.tensor.elements:
+            updates = g.reshape(weights, [-1])
+        else:
+            updates = g.Expand(g.scalar(1, y.dtype), g.reshape(g.Size(x), [1]))
         binary = self.options.get("binary_output", False)
         counts = g.scatter_nd(zeros, where, updates, None if binary else "add")
         table = g.reshape(counts, [-1, self._size + 1])
@@ -155,10 +152,15 @@ class FlexDynamicStitch(Operator):
     codes = ("FlexDynamicStitch", "FlexParallelDynamicStitch")
 
     @property
+    def _pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """The indices and the rows of each tensor."""
+        half = len(self.op.inputs) // 2
+        return [(self.input(i), self.input(half + i)) for i in range(half)]
+
+    @property
     def _rows(self) -> Array:
         """The index of each output row in the concatenated inputs; the last of equal indices."""
-        half = len(self.op.inputs) // 2
-        places = [place for i in range(half) for place in ints(self, i)]
+        places = [place for i in range(len(self._pairs)) for place in ints(self, i)]
         count = max(places, default=-1) + 1
         is_complete = min(places, default=0) == 0 and len({*places}) == count
         if not is_complete or len(self.op.inputs) % 2:
@@ -172,24 +174,19 @@ class FlexDynamicStitch(Operator):
         return rows
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        count = len(self.op.inputs)
-        return [(len(self._rows), *self.input(count - 1).shape[self.input(count // 2 - 1).rank :])]
+        count, (indices, last) = len(self._rows), self._pairs[-1]
+        return [(count, *last.shape[indices.rank :])]
 
     def check(self) -> None:
-        half = len(self.op.inputs) // 2
-        _, last = self._rows, self.input(len(self.op.inputs) - 1)
-        rest = last.shape[self.input(half - 1).rank :]
-        for i in range(half):
-            data = self.input(half + i)
-            expect(data, (*self.input(i).shape, *rest), last.dtype)
+        _, (indices, last) = self._rows, self._pairs[-1]
+        for each, data in self._pairs:
+            expect(data, (*each.shape, *last.shape[indices.rank :]), last.dtype)
         expect_type(self.output, (last.dtype,))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        half = len(xs) // 2
-        data = [
-            g.reshape(x, (indices.tensor.elements, *y.shape[1:]))
-            for indices, x in zip(xs[:half], xs[half:], strict=True)
-        ]
+        counts = (indices.elements for indices, _ in self._pairs)
+        rows = zip(counts, xs[len(xs) // 2 :], strict=True)
+        data = [g.reshape(x, (count, *y.shape[1:])) for count, x in rows]
         together = g.Concat(*data, axis=0) if len(data) > 1 else data[0]
         return g.Gather(together, self._rows, axis=0)
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from tflite2onnx.builder.nodes import onnx_type
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import AnySizes
@@ -62,13 +61,12 @@ class FlexStringJoin(AnySizes):
             )
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        separator = self._separator
-        if not separator:
-            return reduce(g.StringConcat, (x.value for x in xs))
-        text = g.constant(np.array(separator.encode(), np.object_), DType.STRING)
-        return reduce(
-            lambda a, b: g.StringConcat(g.StringConcat(a, text), b), (x.value for x in xs)
-        )
+        text = g.constant(np.array(self._separator.encode(), np.object_), DType.STRING)
+
+        def join(a: Value, b: Value) -> Value:
+            return g.StringConcat(g.StringConcat(a, text) if self._separator else a, b)
+
+        return reduce(join, (x.value for x in xs))
 
 
 class FlexMatch(AnySizes):
@@ -101,7 +99,7 @@ class FlexStringToNumber(AnySizes):
     operands = "string [...] -> float32|float64|int32|int64 [...]"
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.Cast(x, to=onnx_type(y.dtype))
+        return g.cast(x, y.dtype)
 
 
 class FlexAsString(AnySizes):
@@ -118,4 +116,4 @@ class FlexAsString(AnySizes):
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        return g.Cast(x, to=onnx_type(DType.STRING))
+        return g.cast(x, DType.STRING)
