@@ -223,6 +223,10 @@ class Nodes:
         """Return a one-dimensional int64 constant."""
         return self.constant(np.asarray(items, np.int64).reshape(-1))
 
+    def text(self, text: str) -> Value:
+        """Return a constant string."""
+        return self.constant(np.array(text.encode(), np.object_), DType.STRING)
+
     def scalar(self, number: float, dtype: DType) -> Value:
         """Return a constant without axes; OperatorError if the type is not numeric."""
         if dtype.numpy is None:

@@ -59,10 +59,6 @@ def apply_activation(g: Builder, name: str, x: Value) -> Value:
     return apply_fused_activation(g, name, apply_unbounded_activation(g, name, x), DType.FLOAT32)
 
 
-def _copy_input(_: Builder, x: View) -> Value:
-    return x.value
-
-
 class Activation(Elementwise):
     """An activation function that is not fused."""
 
@@ -119,7 +115,9 @@ class Bounded(Elementwise):
     stored integers.
     """
 
-    rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(BOUNDS, Row(nodes(_copy_input), "float32"))
+    rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(
+        BOUNDS, Row(nodes(lambda _, x: x.value), "float32")
+    )
     quantization = Integers(equal_scales=True)
 
     @property

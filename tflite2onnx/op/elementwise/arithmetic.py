@@ -60,11 +60,6 @@ def nodes(emit: Callable[..., Value]) -> Emit:
     return lambda g, _, __, *xs: emit(g, *xs)
 
 
-def effective(tensor: Tensor) -> DType:
-    """Return the element type of the dequantized tensor: float32 if the tensor is quantized."""
-    return DType.FLOAT32 if is_quantized(tensor) else tensor.dtype
-
-
 def clip_to_activation(name: str, array: Array) -> Array:
     """Apply a fused activation to a constant."""
     least, most = (
@@ -79,7 +74,7 @@ class Elementwise(AnySizes, Foldable):
 
     Attributes:
         rows: the table, keyed by TFLite's operator code.
-        arity: the number of inputs.
+        arity: the number of inputs, None for two or more.
         makes: the type of the output; None if it is the type of the inputs.
     """
 
@@ -87,23 +82,20 @@ class Elementwise(AnySizes, Foldable):
     tflite = "... -> ..."
     broadcasts = True
     rows: ClassVar[Mapping[str, Row]] = {}
-    arity: ClassVar[int] = 1
+    arity: ClassVar[int | None] = 1
     makes: ClassVar[DType | None] = None
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [broadcast_dims(*(self.input(i).shape for i in range(len(self.op.inputs))))]
 
     def check(self) -> None:
-        expect_input_count(self, self.arity)
-        self.check_operands()
-
-    def check_operands(self) -> None:
-        """Raise OperatorError unless the types and shapes of the inputs suit the kernel."""
         inputs = [self.input(i) for i in range(len(self.op.inputs))]
+        if self.arity is None and len(inputs) < 2:
+            raise OperatorError(f"it must have at least two inputs, got {len(inputs)}")
+        expect_input_count(self, self.arity or len(inputs))
         types, accepted = self.types(), self.list_types(self.row.types, self.row.wide)
-        if len(types) != 1 or any(
-            self._find_effective_dtype(t).label not in accepted for t in inputs
-        ):
+        effective = [self._find_effective_dtype(t).label for t in inputs]
+        if len(types) != 1 or not {*effective} <= {*accepted}:
             actual = " and ".join(dtype.label for dtype in types)
             raise OperatorError(
                 f"its inputs must all be {join_alternatives(accepted)}, got {actual}"
@@ -119,7 +111,7 @@ class Elementwise(AnySizes, Foldable):
     def _find_effective_dtype(self, tensor: Tensor) -> DType:
         declared = type(self).quantization  # not a property, which may compute scales
         in_file_types = isinstance(declared, Integers) and declared.in_file_types
-        return tensor.dtype if in_file_types else effective(tensor)
+        return DType.FLOAT32 if is_quantized(tensor) and not in_file_types else tensor.dtype
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         return self.rows[self.op.code].emit(g, xs[0].dtype, self.options, *xs)
@@ -349,23 +341,19 @@ class Negation(Elementwise):
     quantization = Integers(in_file_types=True)
     evaluates_dimensions = True
     rows: ClassVar[Mapping[str, Row]] = {
-        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative),
+        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative)
     }
 
 
 class AddN(Elementwise):
     """ADD_N: the sum of any number of inputs."""
 
+    arity = None
     rows: ClassVar[Mapping[str, Row]] = {
         # A chain of Add, because Sum does not accept integers.
         "ADD_N": Row(
             lambda g, dtype, _, *xs: reduce(partial(g.in_compute_type, "Add", dtype), xs),
             "float32 int32",
             wide=_WIDE,
-        ),
+        )
     }
-
-    def check(self) -> None:
-        if len(self.op.inputs) < 2:
-            raise OperatorError(f"it must have at least two inputs, got {len(self.op.inputs)}")
-        self.check_operands()

@@ -9,25 +9,12 @@ from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.traits import Foldable, Pointwise
 from tflite2onnx.quantization.declarations import Integers, Real
-from tflite2onnx.quantization.storage import integer_range, is_quantized
+from tflite2onnx.quantization.storage import integer_range
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions
 
 _PACKED = {DType.INT2, DType.INT4, DType.UINT4}
-_PLAIN = {
-    DType.BOOL,
-    DType.FLOAT16,
-    DType.FLOAT32,
-    DType.FLOAT64,
-    DType.BFLOAT16,
-    DType.INT8,
-    DType.INT16,
-    DType.INT32,
-    DType.INT64,
-    DType.UINT8,
-    DType.UINT16,
-    DType.UINT32,
-}
+_PLAIN = "bool float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32"
 _SIZES = 32  # sizes are at least as wide
 _FLOAT32_BITS = 24  # float32 represents all integers of so many bits
 
@@ -49,7 +36,7 @@ class Cast(Pointwise, Foldable):
         source, target = self.input(0), self.output
         pair = {source.dtype, target.dtype}
         packed = pair & _PACKED and DType.FLOAT32 in pair
-        if not (pair <= _PLAIN or packed):
+        if not packed and not {dtype.label for dtype in pair} <= {*_PLAIN.split()}:
             raise OperatorError(
                 f"CAST must be between types that LiteRT's kernel has,"
                 f" got {source.dtype.label} to {target.dtype.label}"
@@ -120,17 +107,8 @@ class Dequantize(Pointwise):
     """
 
     codes = ("DEQUANTIZE",)
+    operands = "float16|quantized -> float32"
     quantization = Real(folds=True)
-
-    def check(self) -> None:
-        expect_input_count(self, 1)
-        source, target = self.input(0), self.output
-        known = is_quantized(source) or source.dtype is DType.FLOAT16
-        if not known or target.dtype is not DType.FLOAT32:
-            raise OperatorError(
-                f"it must convert quantized integers or float16 to float32, "
-                f"got {source.dtype.label} to {target.dtype.label}"
-            )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         return x.value if x.dtype is y.dtype else g.cast(x, y.dtype)
@@ -140,10 +118,10 @@ class Densify(Operator):
     """DENSIFY: the dense form of a sparse constant; `densify_constants` folds valid constants."""
 
     codes = ("DENSIFY",)
+    operands = "any -> any"
     category = Category.TRANSPARENT
     keeps_shape = True
 
     def check(self) -> None:
         """Raise OperatorError: a DENSIFY that is left has no sparse constant as its input."""
-        expect_input_count(self, 1)
         raise OperatorError(f"{self.input(0).name} must be a sparse constant")

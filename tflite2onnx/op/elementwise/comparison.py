@@ -122,9 +122,8 @@ class Bucketize(Pointwise):
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         compute_type = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
-        boundaries = np.asarray(self.options.boundaries or (), np.float32).astype(
-            compute_type.numpy
-        )
+        boundaries = np.asarray(self.options.boundaries or (), np.float32)
+        boundaries = boundaries.astype(compute_type.numpy)
         if not boundaries.size:
             return g.Expand(g.scalar(0, DType.INT32), g.runtime_shape(y.sizes, x))
         column = g.Unsqueeze(g.recast(x, x.dtype, compute_type), g.ints([x.rank]))

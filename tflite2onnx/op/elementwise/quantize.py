@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.checks import expect_input_count
+from tflite2onnx.op.common.checks import expect_input_count, expect_symmetric
 from tflite2onnx.op.common.fixed_point import Slopes, are_narrow, reciprocal, slopes
 from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real, has_one_scale
@@ -60,10 +60,7 @@ class Quantize(Pointwise):
         if is_quantized(source) and source.per_axis:
             raise OperatorError(f"{source.name} must have one scale")
         for tensor in wide:
-            if tensor.quantization is not None and tensor.quantization.zero_point.any():
-                raise OperatorError(
-                    f"{tensor.name} must have the zero point 0, because it is int32"
-                )
+            expect_symmetric(tensor)
 
     @property
     def slopes(self) -> Slopes | None:

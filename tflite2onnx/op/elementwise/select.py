@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class Select(Movement, Foldable):
         where = condition.value
         if self._by_rows:
             where = condition.reshape(y.reorder([*condition.sizes, *[1] * (y.rank - 1)]))
-        output = g.with_compute_type("Where", y.dtype, partial(g.Where, where), x, other)
+        output = g.where(where, x, other, y.dtype)
         return output if x.rank == y.rank else NeedsReshape(output)
 
     def evaluate(self, *inputs: Array) -> list[Array]:

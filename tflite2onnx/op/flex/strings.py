@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import ClassVar
 
-import numpy as np
-
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import AnySizes
@@ -61,7 +59,7 @@ class FlexStringJoin(AnySizes):
             )
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        text = g.constant(np.array(self._separator.encode(), np.object_), DType.STRING)
+        text = g.text(self._separator)
 
         def join(a: Value, b: Value) -> Value:
             return g.StringConcat(g.StringConcat(a, text) if self._separator else a, b)

@@ -39,20 +39,12 @@ class HashtableLookup(AnySizes):
         same = g.cast(g.Equal(g.Unsqueeze(wanted, g.ints([1])), keys), DType.INT32)
         index = g.ArgMax(same, axis=1, keepdims=0)
         hits = g.reduce("ReduceMax", same, [1], keepdims=False)
-        y = ys[0]
-        gathered = g.with_compute_type(
-            "Gather", y.dtype, lambda v: g.Gather(v, index, axis=0), rows
-        )
+        dtype = ys[0].dtype
+        found = g.with_compute_type("Gather", dtype, lambda v: g.Gather(v, index, axis=0), rows)
         exists = g.Unsqueeze(g.cast(hits, DType.BOOL), g.ints(range(1, rows.rank)))
-        if y.dtype is DType.STRING:
-            missing = g.constant(np.array(b"", np.object_), DType.STRING)
-        else:
-            # All bytes of a missing row are 0, whatever the zero point is.
-            missing = g.scalar(0, y.dtype)
-        output = g.with_compute_type(
-            "Where", y.dtype, lambda a, b: g.Where(exists, a, b), gathered, missing
-        )
-        return output, g.cast(hits, DType.UINT8)
+        # All bytes of a missing row are 0, whatever the zero point is.
+        missing = g.text("") if dtype is DType.STRING else g.scalar(0, dtype)
+        return g.where(exists, found, missing, dtype), g.cast(hits, DType.UINT8)
 
 
 class Filling(Operator):
@@ -118,8 +110,8 @@ class HashtableFind(_Reader):
                 f"its table must map int64 to string or string to int64, "
                 f"got keys of {keys.dtype.label} and values of {values.dtype.label}"
             )
-        expect(wanted, wanted.shape, keys.dtype)
-        expect(default, default.shape, values.dtype)
+        expect_type(wanted, (keys.dtype,))
+        expect_type(default, (values.dtype,))
         if not default.elements:
             raise OperatorError(f"{default.name} must have at least one element, got none")
         expect_type(self.output, (values.dtype,))

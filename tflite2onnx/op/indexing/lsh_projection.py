@@ -77,9 +77,8 @@ class LshProjection(Operator):
             return g.cast(bits, DType.INT32)
         count, size = seeds.shape
         powers = np.array([1 << place for place in reversed(range(size))], np.int64)
-        numbers = g.reduce(
-            "ReduceSum", g.Mul(g.reshape(bits, [count, size]), powers), [1], keepdims=False
-        )
+        parts = g.Mul(g.reshape(bits, [count, size]), powers)
+        numbers = g.reduce("ReduceSum", parts, [1], keepdims=False)
         return g.cast(g.Add(numbers, np.arange(count, dtype=np.int64) << size), DType.INT32)
 
     def _make_key(self, g: Builder, seeds: View, items: View) -> Key:
@@ -137,23 +136,21 @@ def _hash_16(key: Key, size: int) -> UnsignedInt:
     return _mix_words((key.fetch(0, 4) << 3) + size, key.fetch(size - 4, 4), factor)
 
 
-def _hash_32(key: Key, size: int) -> UnsignedInt:
+def _mix_ends(key: Key, size: int, first: int) -> tuple[UnsignedInt, UnsignedInt, UnsignedInt]:
+    """Return words of the first and last 16 bytes; the last one is their hash."""
     factor = _K2 + size * 2
-    a, b = key.fetch(0) * _K1, key.fetch(8)
+    a, b = key.fetch(0) * first, key.fetch(8)
     c, d = key.fetch(size - 8) * factor, key.fetch(size - 16) * _K2
-    return _mix_words(
-        _rotate_right(a + b, 43) + _rotate_right(c, 30) + d,
-        a + _rotate_right(b + _K2, 18) + c,
-        factor,
-    )
+    y = _rotate_right(a + b, 43) + _rotate_right(c, 30) + d
+    return a, y, _mix_words(y, a + _rotate_right(b + _K2, 18) + c, factor)
+
+
+def _hash_32(key: Key, size: int) -> UnsignedInt:
+    return _mix_ends(key, size, _K1)[-1]
 
 
 def _hash_64(key: Key, size: int) -> UnsignedInt:
-    factor = _K2 + size * 2
-    a, b = key.fetch(0) * _K2, key.fetch(8)
-    c, d = key.fetch(size - 8) * factor, key.fetch(size - 16) * _K2
-    y = _rotate_right(a + b, 43) + _rotate_right(c, 30) + d
-    z = _mix_words(y, a + _rotate_right(b + _K2, 18) + c, factor)
+    factor, (a, y, z) = _K2 + size * 2, _mix_ends(key, size, _K2)
     e, f = key.fetch(16) * factor, key.fetch(24)
     g, h = (y + key.fetch(size - 32)) * factor, (z + key.fetch(size - 24)) * factor
     return _mix_words(

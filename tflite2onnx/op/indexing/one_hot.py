@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -63,12 +63,9 @@ class OneHot(Movement, Foldable):
     def emit(self, g: Builder, y: View, indices: View, depth: View, on: View, off: View) -> Value:
         axis = y.axis(self._axis)
         shape = [-1 if i == axis else 1 for i in range(y.rank)]
-        hot = g.Equal(
-            g.Unsqueeze(indices, g.ints([axis])), self._make_axis_indices(g, indices, depth, shape)
-        )
-        return g.with_compute_type(
-            "Where", y.dtype, partial(g.Where, hot), on.reshape(()), off.reshape(())
-        )
+        column = g.Unsqueeze(indices, g.ints([axis]))
+        hot = g.Equal(column, self._make_axis_indices(g, indices, depth, shape))
+        return g.where(hot, on.reshape(()), off.reshape(()), y.dtype)
 
     def _make_axis_indices(
         self, g: Builder, indices: View, depth: View, shape: Sequence[int]

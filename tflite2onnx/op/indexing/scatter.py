@@ -27,15 +27,6 @@ from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
 
 
-def _fill_shape(g: Builder, number: float, dtype: DType, shape: Shape) -> Value:
-    # Not a constant: a few bytes of a file can declare a shape of any size.
-    return g.Expand(g.scalar(number, dtype), g.ints(shape))
-
-
-def _as_int64_list(g: Builder, count: View) -> Value:
-    return g.cast(count.reshape((1,)), DType.INT64)
-
-
 class ScatterNd(Movement):
     """SCATTER_ND: the sums of updates at their indices, in a tensor that is 0 elsewhere."""
 
@@ -69,10 +60,9 @@ class ScatterNd(Movement):
 
     def emit(self, g: Builder, y: View, indices: View, updates: View, shape: View) -> Value:
         wide = _WIDE.get(y.dtype, y.dtype)
-        if self.has_data_dependent_shape:
-            zeros = g.Expand(g.scalar(0, wide), g.as_int64_list(shape))
-        else:
-            zeros = _fill_shape(g, 0, wide, y.shape)
+        sizes = g.as_int64_list(shape) if self.has_data_dependent_shape else g.ints(y.shape)
+        # Not a constant: a few bytes of a file can declare a shape of any size.
+        zeros = g.Expand(g.scalar(0, wide), sizes)
         where = g.cast(indices, DType.INT64)
         output = g.scatter_nd(zeros, where, g.recast(updates, y.dtype, wide), "add")
         return g.recast(output, wide, y.dtype)
@@ -223,7 +213,8 @@ class Segments(DynamicShape):
         row = g.Max(g.cast(numbers, DType.INT64), g.scalar(-1, DType.INT64))
         if self._is_counted or self.has_data_dependent_shape:
             last = g.reduce("ReduceMax", row, [0], keepdims=True)
-            end = g.Add(last, g.ints([1])) if self._is_counted else _as_int64_list(g, *count)
+            computed = [g.cast(n.reshape((1,)), DType.INT64) for n in count]
+            end = g.Add(last, g.ints([1])) if self._is_counted else computed[0]
             rows = g.Concat(g.Add(end, g.ints([1])), rest, axis=0)
         into = g.Expand(g.scalar(initial, y.dtype), rows)
         where = g.Unsqueeze(row, g.ints([numbers.rank]))

@@ -173,9 +173,8 @@ class StablehloGather(_Indexed, DynamicShape):
         data = self._drop_unreached(g, x, indexed)
         if len(indexed) == 1 and sizes[indexed[0]] == 1:
             (axis,) = indexed
-            where: Operand
             if isinstance(vectors, np.ndarray):
-                where = vectors[..., 0]
+                where: Operand = vectors[..., 0]
             else:
                 where = g.Squeeze(vectors, g.ints([-1]))
             gathered = g.with_compute_type(
@@ -184,9 +183,9 @@ class StablehloGather(_Indexed, DynamicShape):
             rest = [("data", other) for other in range(x.rank)]
             return self._arrange_axes(g, y, gathered, [*rest[:axis], *batches, *rest[axis + 1 :]])
         window = tuple(sizes[axis] for axis in indexed)
-        where = _make_value(g, _expand_windows(g, vectors, self._batches, window))
+        where = _expand_windows(g, vectors, self._batches, window)
         order = _move_to_front(indexed, x.rank)
-        source = data if order == sorted(order) else g.Transpose(data, perm=order)
+        source = _transpose_to(g, data, order)
         gathered = g.with_compute_type("GatherND", x.dtype, lambda v: g.GatherND(v, where), source)
         window_axes = [("data", axis) for axis in indexed] if prod(window) > 1 else []
         rest = [("data", axis) for axis in order[len(indexed) :]]
@@ -213,8 +212,7 @@ class StablehloGather(_Indexed, DynamicShape):
         """Return a value with its axes in the order of the result; all other axes have size 1."""
         order = [axes.index(axis) for axis in self._result_axes if axis in axes]
         order += [place for place, axis in enumerate(axes) if axis not in self._result_axes]
-        if order != sorted(order):
-            value = g.Transpose(value, perm=order)
+        value = _transpose_to(g, value, order)
         return value if [axes[i] for i in order] == self._result_axes else NeedsReshape(value)
 
 
@@ -251,14 +249,8 @@ class StablehloScatter(_Indexed):
         """The axes of the data that have indices; windows span all other axes."""
         shape = self.input(0).shape
         indexed = self._find_indexed_axes("scatter_dims_to_operand_dims")
-        return [
-            *indexed,
-            *(
-                axis
-                for axis, size in enumerate(self._sizes)
-                if axis not in indexed and size != shape[axis]
-            ),
-        ]
+        partial = [axis for axis, size in enumerate(self._sizes) if size != shape[axis]]
+        return [*indexed, *(axis for axis in partial if axis not in indexed)]
 
     @property
     def _reduction(self) -> str | None:
@@ -291,24 +283,18 @@ class StablehloScatter(_Indexed):
         whole = [x.shape[axis] for axis in order[len(indexed) :]]
         window = tuple(self._sizes[axis] for axis in self._indexed_axes)
         where, is_inside = self._find_rows(g, self._order_vectors(g, indices), indexed, window)
-        rows = g.reshape(
-            _transpose_to(g, g.recast(x, x.dtype, dtype), order), [prod(indexed), *whole]
-        )
+        ordered = _transpose_to(g, g.recast(x, x.dtype, dtype), order)
+        rows = g.reshape(ordered, [prod(indexed), *whole])
         if not is_inside:  # an additional row for dropped elements
             zeros = [0] * len(whole)
             rows = pad_axes(g, rows, dtype, [0, *zeros], [1, *zeros], g.scalar(0, dtype))
-        new = g.reshape(
-            self._order_updates(g, g.recast(updates, x.dtype, dtype), order),
-            [*self._batches, *(window if prod(window) > 1 else ()), *whole],
-        )
+        new = self._order_updates(g, g.recast(updates, x.dtype, dtype), order)
+        windows = window if prod(window) > 1 else ()
+        new = g.reshape(new, [*self._batches, *windows, *whole])
         output = g.scatter_nd(rows, where, new, reduction)
         if not is_inside:
-            output = g.with_compute_type(
-                "Slice",
-                dtype,
-                lambda v: g.Slice(v, g.ints([0]), g.ints([prod(indexed)]), g.ints([0])),
-                output,
-            )
+            bounds = g.ints([0]), g.ints([prod(indexed)]), g.ints([0])
+            output = g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), output)
         output = g.reshape(output, [*indexed, *whole])
         return g.recast(_transpose_to(g, output, np.argsort(order).tolist()), dtype, x.dtype)
 
@@ -351,14 +337,9 @@ class StablehloScatter(_Indexed):
         window = [axis for axis in range(len(order)) if axis not in inserted]
         place = dict(zip(window, self._window_axes, strict=True))
         batches = [a for a in range(self.input(2).rank) if a not in self._window_axes]
-        return _transpose_to(
-            g, updates, [*batches, *(place[axis] for axis in order if axis in place)]
-        )
+        windows = (place[axis] for axis in order if axis in place)
+        return _transpose_to(g, updates, [*batches, *windows])
 
 
 def _transpose_to(g: Builder, x: Value, order: Sequence[int]) -> Value:
     return x if list(order) == sorted(order) else g.Transpose(x, perm=list(order))
-
-
-def _make_value(g: Builder, elements: Value | Array) -> Value:
-    return g.constant(elements) if isinstance(elements, np.ndarray) else elements

@@ -14,12 +14,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import axis_of, drop_axis, expect_type_option, integer
 from tflite2onnx.op.common.leading_axis import NewAxis
-from tflite2onnx.op.common.runtime_shapes import (
-    reshape_to,
-    resolve_axis,
-    sizes_of,
-    split_shape,
-)
+from tflite2onnx.op.common.runtime_shapes import reshape_to, resolve_axis, sizes_of, split_shape
 from tflite2onnx.op.traits import Movement
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import is_known
@@ -51,18 +46,11 @@ class TopK(Movement):
         return None if operand else (-1,)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
-        compute_type = g.compute_type("TopK", x.dtype)
-        source = g.recast(x, x.dtype, compute_type)
-        count = (
-            g.cast(k.reshape((1,)), DType.INT64)
-            if self.has_data_dependent_shape
-            else g.ints([self._k])
-        )
+        wide, computed = g.compute_type("TopK", x.dtype), self.has_data_dependent_shape
+        source = g.recast(x, x.dtype, wide)
+        count = g.cast(k.reshape((1,)), DType.INT64) if computed else g.ints([self._k])
         values, indices = g.node_outputs("TopK", 2, source, count, axis=x.axis(-1))
-        return (
-            g.recast(values, compute_type, x.dtype),
-            g.recast(indices, DType.INT64, ys[1].dtype),
-        )
+        return g.recast(values, wide, x.dtype), g.recast(indices, DType.INT64, ys[1].dtype)
 
 
 class Arg(Movement):

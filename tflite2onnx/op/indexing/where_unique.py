@@ -20,17 +20,12 @@ class Where(AnySizes, Foldable):
     """WHERE: the indices of all elements that are not 0, one in each row, in row-major order."""
 
     codes = ("WHERE",)
-    operands = "bool|float32|int8|uint8|int32|uint32|int64 -> int64"
+    operands = "bool|float32|int8|uint8|int32|uint32|int64 [... n] -> int64"
     quantization = Integers(in_file_types=True)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.input(0)
         return [(DataDependentSize() if x.data is None else np.count_nonzero(x.data), x.rank)]
-
-    def check(self) -> None:
-        x = self.input(0)
-        if not x.rank:
-            raise OperatorError(f"{x.name} must have at least one axis, got none")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         # The kernel compares stored integers with 0, whatever the zero point is.
@@ -50,14 +45,9 @@ class Unique(Movement):
         return [(DataDependentSize(),), self.input(0).shape]
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
-        compute_type = g.compute_type("Unique", x.dtype)
-        values, _, indices = g.node_outputs(
-            "Unique", 3, g.recast(x, x.dtype, compute_type), sorted=0
-        )
-        return (
-            g.recast(values, compute_type, x.dtype),
-            g.recast(indices, DType.INT64, ys[1].dtype),
-        )
+        wide = g.compute_type("Unique", x.dtype)
+        values, _, indices = g.node_outputs("Unique", 3, g.recast(x, x.dtype, wide), sorted=0)
+        return g.recast(values, wide, x.dtype), g.recast(indices, DType.INT64, ys[1].dtype)
 
 
 class SkipGram(AnySizes):
@@ -105,17 +95,16 @@ class SkipGram(AnySizes):
         reach = np.array([gram[-1] for gram in self._grams], np.int64)
         exists = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
         exists = g.And(exists, g.GreaterOrEqual(count, g.ints([size])))
-        begin, number = (
-            g.Gather(g.NonZero(exists), g.scalar(axis, DType.INT64)) for axis in (0, 1)
-        )
+        rows = (g.scalar(axis, DType.INT64) for axis in (0, 1))
+        begin, number = (g.Gather(g.NonZero(exists), row) for row in rows)
         grams = g.Gather(words, begin)
         for place in range(1, size):
             has = np.array([len(gram) > place for gram in self._grams])
             steps = np.array([(*gram, *size * (0,))[place] for gram in self._grams], np.int64)
             word = g.Gather(words, g.Add(begin, g.Gather(steps, number)))
-            more = g.StringConcat(_make_text(g, " "), word)
+            more = g.StringConcat(g.text(" "), word)
             if not has.all():
-                more = g.Where(g.Gather(has, number), more, _make_text(g, ""))
+                more = g.Where(g.Gather(has, number), more, g.text(""))
             grams = g.StringConcat(grams, more)
         return grams
 
@@ -125,10 +114,5 @@ class SkipGram(AnySizes):
         for space in _SPACES:
             parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)
             words = g.reshape(parts, ["words"])
-        return g.Compress(
-            words, g.Not(g.in_compute_type("Equal", DType.STRING, words, _make_text(g, "")))
-        )
-
-
-def _make_text(g: Builder, text: str) -> Value:
-    return g.constant(np.array(text.encode(), np.object_), DType.STRING)
+        is_empty = g.in_compute_type("Equal", DType.STRING, words, g.text(""))
+        return g.Compress(words, g.Not(is_empty))

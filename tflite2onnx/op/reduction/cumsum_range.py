@@ -9,11 +9,7 @@ import numpy as np
 
 from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
-from tflite2onnx.op.common.checks import (
-    axis_of,
-    check_element_count,
-    integer,
-)
+from tflite2onnx.op.common.checks import axis_of, check_element_count, integer
 from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType

@@ -105,8 +105,15 @@ class Normalization(AnySizes):
         shifted = g.Add(squares, g.scalar(float(self.options.epsilon), DType.FLOAT32))
         value = g.Div(centred, g.Sqrt(shifted))
         sizes = [x.tensor.shape[-1] if axis == x.rank - 1 else 1 for axis in x.order]
-        value = value if scale is None else g.Mul(value, scale.reshape(sizes))
-        return value if bias is None else g.Add(value, bias.reshape(sizes))
+        return _scale_and_shift(g, value, scale, bias, sizes)
+
+
+def _scale_and_shift(
+    g: Builder, x: Value, scale: View | None, bias: View | None, sizes: Sequence[int]
+) -> Value:
+    """Return x times a scale, plus a bias, both in a shape that broadcasts to x."""
+    x = x if scale is None else g.Mul(x, scale.reshape(sizes))
+    return x if bias is None else g.Add(x, bias.reshape(sizes))
 
 
 def _make_vector(g: Builder, view: View | None, x: View, missing: float) -> Value:
@@ -129,11 +136,7 @@ class RmsNormalization(DynamicShape):
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
-
-        def is_legal(label: Axes) -> bool:
-            return label[-1] == names[-1]
-
-        return [Frame({0: names, ~0: names}, names, legal=is_legal)]
+        return [Frame({0: names, ~0: names}, names, legal=lambda label: label[-1] == names[-1])]
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
@@ -176,9 +179,7 @@ class GroupNormalization(ImageOperator):
         epsilon = float(self.options.epsilon)
         instances = g.InstanceNormalization(g.reshape(x, rows), one, zero, epsilon=epsilon)
         value = g.reshape(instances, x.sizes)
-        sizes = (x.size("C"), 1, 1)
-        value = value if scale is None else g.Mul(value, scale.reshape(sizes))
-        return value if bias is None else g.Add(value, bias.reshape(sizes))
+        return _scale_and_shift(g, value, scale, bias, (x.size("C"), 1, 1))
 
 
 class LocalResponseNormalization(ImageOperator):

@@ -39,6 +39,7 @@ class ReductionRule(NamedTuple):
     wide: str = "float64"
 
 
+_ORDERED = "float32 int8 uint8 int16 int32 int64"
 _BLOCK = 16  # the channels of ONNX Runtime's largest block
 _MANY = 1 << 14  # elements of an image, from which on another node saves time
 
@@ -54,7 +55,7 @@ def _compute_mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and ke
     return np.asarray(rounded + ((rounded < 0) & (rounded * count != total)), x.dtype)
 
 
-def _find_type_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
+def _find_limits(x: Array) -> Any:  # noqa: ANN401 - numpy's finfo or iinfo
     return np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
 
 
@@ -66,19 +67,13 @@ class Reduction(DynamicShape, Foldable):
         "REDUCE_ALL": ReductionRule("ReduceMin", "bool", lambda x, **over: x.all(**over)),
         "REDUCE_ANY": ReductionRule("ReduceMax", "bool", lambda x, **over: x.any(**over)),
         "REDUCE_MAX": ReductionRule(
-            "ReduceMax",
-            "float32 int8 uint8 int16 int32 int64",
-            lambda x, **over: x.max(initial=_find_type_limits(x).min, **over),
+            "ReduceMax", _ORDERED, lambda x, **over: x.max(initial=_find_limits(x).min, **over)
         ),
         "REDUCE_MIN": ReductionRule(
-            "ReduceMin",
-            "float32 int8 uint8 int16 int32 int64",
-            lambda x, **over: x.min(initial=_find_type_limits(x).max, **over),
+            "ReduceMin", _ORDERED, lambda x, **over: x.min(initial=_find_limits(x).max, **over)
         ),
         "REDUCE_PROD": ReductionRule(
-            "ReduceProd",
-            "float32 int8 uint8 int16 int32 int64",
-            lambda x, **over: x.prod(dtype=x.dtype, **over),
+            "ReduceProd", _ORDERED, lambda x, **over: x.prod(dtype=x.dtype, **over)
         ),
         "SUM": ReductionRule(
             "ReduceSum", "float32 int32 int64", lambda x, **over: x.sum(dtype=x.dtype, **over)
@@ -123,14 +118,10 @@ class Reduction(DynamicShape, Foldable):
         types = self.list_types(self.row.types, self.row.wide)
         if not is_real and x.dtype.label not in types:
             raise OperatorError(f"{x.name} must be {join_alternatives(types)}, got {x.dtype.label}")
-        if self.has_data_dependent_shape:
-            self._check_dynamic()
         expect_type(self.output, (x.dtype,))
-
-    def _check_dynamic(self) -> None:
-        x = self.input(0)
         stored = not is_quantized(x) or isinstance(self.quantization, Integers)
-        if x.dtype.is_integer and stored and self.op.code == "REDUCE_PROD":
+        is_product = x.dtype.is_integer and stored and self.op.code == "REDUCE_PROD"
+        if is_product and self.has_data_dependent_shape:
             raise OperatorError(
                 f"{self.input(1).name}, the axes, must be constant for products of {x.dtype.label}"
             )
@@ -180,7 +171,9 @@ class Reduction(DynamicShape, Foldable):
             if self.op.code == "SUM":
                 pooled = g.Mul(pooled, g.scalar(prod(x.shape[axis] for axis in axes), x.dtype))
             return pooled if self.options.keep_dims else NeedsReshape(pooled)
-        return self._emit_node(g, self.row.node, x, x.dtype, axes)
+        keepdims = bool(self.options.keep_dims)
+        reduce = partial(g.reduce, self.row.node, axes=axes, keepdims=keepdims)
+        return g.with_compute_type(self.row.node, x.dtype, reduce, x)
 
     def _reduce_dynamic_axes(self, g: Builder, x: View, over: View) -> Value:
         axes, node = g.reshape(g.as_int64_list(over), [-1]), self.row.node
@@ -247,14 +240,6 @@ class Reduction(DynamicShape, Foldable):
             return False
         gains = is_large or (averages and bool(self.options.keep_dims))
         return gains and in_blocks and x.dtype is DType.FLOAT32
-
-    def _emit_node(
-        self, g: Builder, node: str, x: View | Value, dtype: DType, axes: Sequence[int]
-    ) -> Value:
-        keepdims, compute_type = bool(self.options.keep_dims), g.compute_type(node, dtype)
-        if compute_type is dtype:
-            return g.reduce(node, x, axes, keepdims=keepdims)
-        return g.cast(g.reduce(node, g.cast(x, compute_type), axes, keepdims=keepdims), dtype)
 
     def _sum_integers(self, g: Builder, x: View, axes: Sequence[int]) -> Value:
         """Return the sums of integers, int64."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import expect_input_count, expect_type, ints
+from tflite2onnx.op.common.checks import ints
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.movement.pad import dilate_axes, pad_axes
 from tflite2onnx.op.traits import AnySizes
@@ -17,6 +17,7 @@ from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _MOST_AXES = 6
+_TYPES = "bool|uint8|int8|int16|int32|int64|float32|float64"
 
 # The node for each reduction function, keyed by the operator in the subgraph or by the option.
 _NODES = {
@@ -60,9 +61,7 @@ class _Windows(AnySizes):
     logarithmic in the size.
     """
 
-    operands = "T:bool|uint8|int8|int16|int32|int64|float32|float64, T [1*], ... -> T"
     tflite = "... -> ..."
-    parameters: ClassVar[int] = 0  # the number of inputs that describe the windows
 
     @cached_property
     def _axes(self) -> list[Axis]:
@@ -88,7 +87,6 @@ class _Windows(AnySizes):
         return [[axis.window_count(size) for axis, size in zip(self._axes, shape, strict=True)]]
 
     def check(self) -> None:
-        expect_input_count(self, self.parameters + 2)
         x, (sizes,) = self.input(0), self.infer_outputs()
         _ = self._node  # raises OperatorError if invalid
         for tensor in (x, self.input(1), self.output):
@@ -176,6 +174,7 @@ class StablehloReduceWindow(_Windows):
     """
 
     codes = ("STABLEHLO_REDUCE_WINDOW",)
+    operands = f"T:{_TYPES}, T [1*] -> T"
 
     @cached_property
     def _axes(self) -> list[Axis]:
@@ -203,13 +202,11 @@ class ReduceWindow(_Windows):
     """REDUCE_WINDOW: each window is reduced to one element; sizes and strides are inputs."""
 
     codes = ("REDUCE_WINDOW",)
-    parameters = 3
+    operands = f"T:{_TYPES}, T [1*], int64, int64, int64 -> T"
 
     @cached_property
     def _axes(self) -> list[Axis]:
         columns, rank = [ints(self, index) for index in (2, 3, 4)], self.input(0).rank
-        for index in (2, 3, 4):
-            expect_type(self.input(index), (DType.INT64,))
         if any(len(column) != rank or min(column, default=1) < 1 for column in columns):
             raise OperatorError(
                 f"window dimensions, strides and dilations must be {rank} positive integers each, "

@@ -17,16 +17,13 @@ from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
-from tflite2onnx.utils.suggestions import join_alternatives
 
 
 class LastAxis(AnySizes):
     """Base of the operators: input and output have one shape; sums are along the last axis."""
 
-    keeps_shape = True
+    operands = "float32|quantized [... n] -> float32|quantized [... n]"
     tflite = "... -> ..."
-    types: ClassVar[str] = "float32"
-    wide: ClassVar[str] = ""
     new_axis = NewAxis()
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
@@ -34,13 +31,6 @@ class LastAxis(AnySizes):
 
     def check(self) -> None:
         x, y = self.input(0), self.output
-        if x.rank == 0:
-            raise OperatorError(f"{x.name} must have at least one axis, got none")
-        types = self.list_types(self.types, self.wide)
-        for tensor in (x, y):
-            if not is_quantized(tensor) and tensor.dtype.label not in types:
-                listed = join_alternatives([*types, "quantized"])
-                raise OperatorError(f"{tensor.name} must be {listed}, got {tensor.dtype.label}")
         if x.dtype is not y.dtype and not (is_quantized(x) and is_quantized(y)):
             raise OperatorError(
                 f"{y.name} must be {x.dtype.label} as its input, got {y.dtype.label}"
@@ -53,7 +43,7 @@ class Exponential(LastAxis):
     Passes set the option `stored_last` if ONNX's node must have the last axis, too.
     """
 
-    wide = "float64"
+    operands = "float32|quantized+float64 [... n] -> float32|quantized+float64 [... n]"
 
     def frames(self) -> Sequence[Frame]:
         if not self.options.get("stored_last"):
@@ -72,10 +62,11 @@ class Softmax(Exponential):
     """SOFTMAX: exp(beta * x), divided by its sum."""
 
     codes = ("SOFTMAX",)
-    types = "float32 float16"
-    steps: ClassVar[Mapping[str, int]] = {
-        "SOFTMAX int16": 30
-    }  # the kernel interpolates exponentials in a table
+    operands = (
+        "float32|float16|quantized+float64 [... n] -> float32|float16|quantized+float64 [... n]"
+    )
+    # The kernel interpolates exponentials in a table.
+    steps: ClassVar[Mapping[str, int]] = {"SOFTMAX int16": 30}
 
     def check(self) -> None:
         super().check()
