@@ -6,9 +6,10 @@ A test compares this table with the classes.
 from __future__ import annotations
 
 MODULE_OF = {
-    "control_flow.calls": "CALL STABLEHLO_COMPOSITE",
     "control_flow.control": "IF STABLEHLO_CASE WHILE",
-    "control_flow.variables": "ASSIGN_VARIABLE CALL_ONCE READ_VARIABLE VAR_HANDLE",
+    "control_flow.lowered": (
+        "ASSIGN_VARIABLE CALL CALL_ONCE READ_VARIABLE STABLEHLO_COMPOSITE VAR_HANDLE"
+    ),
     "elementwise.activation": (
         "ELU GELU HARD_SIGMOID LEAKY_RELU LOGISTIC PRELU RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 TANH"
     ),

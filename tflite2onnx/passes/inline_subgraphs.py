@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from tflite2onnx.errors import OperatorError, as_unsupported
 from tflite2onnx.graph import Graph, Model, Op
-from tflite2onnx.op.control_flow.calls import CALLS
+from tflite2onnx.op.control_flow.lowered import CALLS
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor

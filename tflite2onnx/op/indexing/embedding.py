@@ -216,7 +216,7 @@ class KmeansEmbeddingLookup(Operator):
         return [(1, self.input(1).shape[1] * self.input(2).shape[1])]
 
     def check(self) -> None:
-        for tensor in (self.input(i) for i in range(3)):
+        for tensor in self.op.present:
             if not tensor.elements:
                 raise OperatorError(f"{tensor.name} must have elements, got {list(tensor.shape)}")
 

@@ -59,21 +59,17 @@ class RandomBits(Operator):
         if self._is_threefry:
             results: Sequence[UnsignedInt] = threefry(key, counter)
         else:
-            results = philox(
-                key, (*counter, *(key if state.shape == (2,) else halves(state_word(2))))
-            )
-        axis = g.ints([1])
-        flat = g.reshape(
-            g.Concat(*(g.Unsqueeze(word.value, axis) for word in results), axis=1),
-            [blocks * per_block],
-        )
+            rest = key if state.shape == (2,) else halves(state_word(2))
+            results = philox(key, (*counter, *rest))
+        columns = [g.Unsqueeze(word.value, g.ints([1])) for word in results]
+        flat = g.reshape(g.Concat(*columns, axis=1), [blocks * per_block])
         bits = g.Slice(flat, g.ints([0]), g.ints([words]), g.ints([0]))
         if per_element > 1:
             pairs = g.reshape(bits, [output.tensor.elements, 2])
             bits = join_words(g, pairs, DType.UINT32, DType.UINT64)
         unsigned = DType.UINT32 if per_element == 1 else DType.UINT64
-        rest = [state_word(index).value for index in range(2, state.shape[0])]
-        after = g.Concat(state_word(0).value, (state_word(1) + blocks).value, *rest, axis=0)
+        kept = [state_word(index).value for index in range(2, state.shape[0])]
+        after = g.Concat(state_word(0).value, (state_word(1) + blocks).value, *kept, axis=0)
         return after, g.reshape(g.recast(bits, unsigned, output.dtype), output.shape)
 
 

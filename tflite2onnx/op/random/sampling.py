@@ -84,9 +84,8 @@ class Multinomial(_Drawn, AnySizes):
             return g.recast(self._draw_classes(g, logits, number), DType.INT64, y.dtype)
         if not y.tensor.elements:  # ONNX draws at least one
             return g.constant(np.empty(y.shape, y.dtype.numpy))
-        return g.Multinomial(
-            logits, sample_size=y.shape[1], dtype=onnx_type(y.dtype), seed=self._seed
-        )
+        options = {"dtype": onnx_type(y.dtype), "seed": self._seed}
+        return g.Multinomial(logits, sample_size=y.shape[1], **options)
 
     def _draw_classes(self, g: Builder, logits: View, number: View) -> Value:
         """Return random classes; their number is known at run time only.
@@ -104,10 +103,8 @@ class Multinomial(_Drawn, AnySizes):
         total = g.Gather(sums, last, axis=1)
         rows = g.Slice(g.Shape(logits), g.ints([0]), g.ints([1]))
         shape = g.Concat(rows, g.reshape(g.cast(number, DType.INT64), [1]), axis=0)
-        uniform = g.RandomUniformLike(
-            g.ConstantOfShape(shape), dtype=onnx_type(DType.FLOAT32), seed=self._seed
-        )
-        is_below = g.LessOrEqual(
-            g.Unsqueeze(sums, g.ints([1])), g.Unsqueeze(g.Mul(uniform, total), g.ints([2]))
-        )
+        options = {"dtype": onnx_type(DType.FLOAT32), "seed": self._seed}
+        uniform = g.RandomUniformLike(g.ConstantOfShape(shape), **options)
+        row, columns = g.Unsqueeze(sums, g.ints([1])), g.Mul(uniform, total)
+        is_below = g.LessOrEqual(row, g.Unsqueeze(columns, g.ints([2])))
         return g.reduce("ReduceSum", g.cast(is_below, DType.INT64), [2], keepdims=False)

@@ -69,15 +69,13 @@ class Fixed(NamedTuple):
         return self.wrap_to_type((word >> places).value)
 
     def multiply_fraction(self, x: Value, by: Array, more: Array | None = None) -> Value:
-        """Return products with fractions, rounded half up; `more` is added in place of a half."""
-        return self._round_product(self.g.Mul(x, by), self._half if more is None else more)
+        """Return products with fractions; see `_round_product`."""
+        return self._round_product(self.g.Mul(x, by), more)
 
-    @property
-    def _half(self) -> Array:
-        return np.array(1 << (self.point - 1), np.int64)
-
-    def _round_product(self, x: Value, more: Array) -> Value:
-        return self.shift_right(self.g.Add(x, more), self.point)
+    def _round_product(self, x: Value, more: Array | None = None) -> Value:
+        """Return products, rounded half up; `more` is added in place of a half."""
+        half = np.array(1 << (self.point - 1), np.int64)
+        return self.shift_right(self.g.Add(x, half if more is None else more), self.point)
 
     def divide_by(self, x: Value, by: int) -> Value:
         """Return x divided by an integer, computed as a product with a fraction."""
@@ -93,8 +91,7 @@ class Fixed(NamedTuple):
         real, imaginary = by[..., :1], by[..., 1:] * -_CONJUGATE
         other = g.Gather(x, g.ints([1, 0]), axis=-1)
         # ReduceSum would compute in float64, which cannot represent products of int32.
-        total = g.Add(g.Mul(x, real), g.Mul(other, imaginary))
-        return self._round_product(total, self._half)
+        return self._round_product(g.Add(g.Mul(x, real), g.Mul(other, imaginary)))
 
     def roots_of_unity(self, phases: Sequence[float]) -> Array:
         """Return exp(i * phase) as fixed-point complex numbers, int64 [n, 2]."""
@@ -142,27 +139,19 @@ class Complex(NamedTuple):
         if part in _ROUNDED:
             first, fractions, last = _ROUNDED[part]
             value = self.fixed.wrap_to_type(g.MatMul(value, _split_complex(first)))
-            value = self.fixed.multiply_fraction(
-                value, *self._split_factors(part, fractions, circle)
-            )
+            by, more = self._split_factors(part, fractions, circle)
+            value = self.fixed.multiply_fraction(value, by, more)
         else:
             last = _FOURTHS[part].conj() if self.inverse else _FOURTHS[part]
-        return g.reshape(
-            self.fixed.wrap_to_type(g.MatMul(value, _split_complex(last))), (-1, *sizes, 2)
-        )
+        value = self.fixed.wrap_to_type(g.MatMul(value, _split_complex(last)))
+        return g.reshape(value, (-1, *sizes, 2))
 
     def _split_factors(self, part: int, names: Sequence[str], circle: Array) -> tuple[Array, Array]:
         """Return the factors of a butterfly, and the numbers added before rounding down."""
         point = self.fixed.point
         a, b = (circle[i * self.length // part] for i in (1, 2))
-        factors_by_name = {
-            "1": 1 << point,
-            "1/2": 1 << (point - 1),
-            "a": a[0],
-            "a'": a[1],
-            "b": b[0],
-            "b'": b[1],
-        }
+        factors_by_name = {"1": 1 << point, "1/2": 1 << (point - 1)}
+        factors_by_name |= {"a": a[0], "a'": a[1], "b": b[0], "b'": b[1]}
         added = [0 if "1" in name else 1 << (point - 1) for name in names]
         scale = np.array([factors_by_name[name] for name in names], np.int64)
         return np.repeat(scale, 2), np.repeat(np.array(added, np.int64), 2)
@@ -203,9 +192,8 @@ class Real(NamedTuple):
         even, odd = self._split_even_odd(x, inverse=True)
         low, high = g.Add(even, odd), g.Mul(g.Sub(even, odd), _CONJUGATE)
         parts = [g.reshape(first, (-1, 1, 2)), *(self.fixed.wrap_to_type(v) for v in (low, high))]
-        value = Complex(self.fixed, half, inverse=True).transform(
-            self._join_in_sequence(parts, [0], [])
-        )
+        line = self._join_in_sequence(parts, [0], [])
+        value = Complex(self.fixed, half, inverse=True).transform(line)
         return g.reshape(value, (-1, self.length))
 
     def _split_even_odd(self, x: Operand, *, inverse: bool) -> tuple[Value, Value]:
@@ -213,18 +201,13 @@ class Real(NamedTuple):
         g, half = self.fixed.g, self._half
         below = np.arange(1, half // 2 + 1)
         pairs = g.Gather(x, np.stack([below, half - below]), axis=1)
-        pairs = self.fixed.wrap_to_type(
-            g.Mul(pairs, np.stack([_CONJUGATE**2, _CONJUGATE])[:, None])
-        )
-        pairs = self.fixed.divide_by(pairs, 2)
+        signs = np.stack([_CONJUGATE**2, _CONJUGATE])[:, None]
+        pairs = self.fixed.divide_by(self.fixed.wrap_to_type(g.Mul(pairs, signs)), 2)
         rising, falling = (g.Gather(pairs, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
-        sign = 1 if inverse else -1
-        twiddles = self.fixed.roots_of_unity(
-            [sign * math.pi * (float(k) / half + 0.5) for k in below]
-        )
-        even, odd = (
-            self.fixed.wrap_to_type(v) for v in (g.Add(rising, falling), g.Sub(rising, falling))
-        )
+        turn = math.pi if inverse else -math.pi
+        twiddles = self.fixed.roots_of_unity([turn * (float(k) / half + 0.5) for k in below])
+        parts = g.Add(rising, falling), g.Sub(rising, falling)
+        even, odd = (self.fixed.wrap_to_type(part) for part in parts)
         return even, self.fixed.multiply_complex(odd, twiddles)
 
     def _join_in_sequence(

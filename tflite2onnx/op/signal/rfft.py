@@ -86,13 +86,10 @@ class RealFourier(_Transform, AnySizes):
     operands = "float32 [... rows columns], int32~ [2] -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x = self.input(0)
-        lead = x.shape[:-2]
-        rows: Dim | Unknown = Unknown()
-        columns: Dim | Unknown = Unknown()
+        sizes: Sequence[Dim | Unknown] = Unknown(), Unknown()
         if not self.has_data_dependent_shape:
-            rows, columns = self._lengths[0], self._lengths[1] // 2 + 1
-        return [(*lead, rows, columns, *pair_axes(self.output))]
+            sizes = self._lengths[0], self._lengths[1] // 2 + 1
+        return [(*self.input(0).shape[:-2], *sizes, *pair_axes(self.output))]
 
     def emit(self, g: Builder, y: View, x: View, lengths: View) -> Value:
         # DFT needs a leading batch axis, and a last axis of one real number or of a pair.

@@ -144,8 +144,8 @@ class Mfcc(DynamicShape):
     @cached_property
     def _limits(self) -> tuple[int, int]:
         """The lowest and the highest frequency of the bands, in Hz."""
-        low, high = (f"{end}_frequency_limit" for end in ("lower", "upper"))
-        return int(self.options.get(low, 0)), int(self.options.get(high, 0))
+        low, high = (self.options.get(f"{e}_frequency_limit", 0) for e in ("lower", "upper"))
+        return int(low), int(high)
 
     @cached_property
     def _centres(self) -> tuple[Array, float]:

@@ -30,7 +30,7 @@ from typing import NamedTuple, TypeAlias
 
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
-from tflite2onnx.op.control_flow.variables import RESOURCES
+from tflite2onnx.op.control_flow.lowered import RESOURCES
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs

@@ -39,18 +39,8 @@ from tflite2onnx.tensor import DType, Tensor
 _ADDS_AXIS = ("RESHAPE", "EXPAND_DIMS")
 _INDEX = through(through("index", *_ADDS_AXIS), *_ADDS_AXIS)
 _NEXT = through(through(("ADD", _INDEX, 1), *_ADDS_AXIS), *_ADDS_AXIS)
-_HEAD: Pattern = (
-    "SLICE",
-    "list",
-    0,
-    ("CONCATENATION", Named("first", _INDEX), -1),
-)
-_TAIL: Pattern = (
-    "SLICE",
-    "list",
-    ("CONCATENATION", Named("last", _NEXT), 0),
-    -1,
-)
+_HEAD: Pattern = ("SLICE", "list", 0, ("CONCATENATION", Named("first", _INDEX), -1))
+_TAIL: Pattern = ("SLICE", "list", ("CONCATENATION", Named("last", _NEXT), 0), -1)
 _PARTS: Sequence[Pattern] = (Shared(_HEAD), "item", Shared(_TAIL))
 _LIST_BYTES = 64  # of a number for each axis
 
@@ -116,12 +106,6 @@ def _set_item(found: Match) -> list[Op]:
     return rw.ops
 
 
-RULES = (
-    Rule(
-        "assignment of a list item",
-        "DYNAMIC_UPDATE_SLICE",
-        ("CONCATENATION", *_PARTS),
-        _set_item,
-        floats=False,
-    ),
-)
+_ASSIGNMENT: Pattern = ("CONCATENATION", *_PARTS)
+_NAME = "assignment of a list item"
+RULES = (Rule(_NAME, "DYNAMIC_UPDATE_SLICE", _ASSIGNMENT, _set_item, floats=False),)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
-from tflite2onnx.tensor import DType, Shape, Tensor
+from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant, new_tensor
+from tflite2onnx.tensor import DType, Tensor
 
 # A size of an item: a number, or the size of an axis of an input.
 Size: TypeAlias = "int | tuple[Tensor, int]"
@@ -45,17 +45,10 @@ class ListRewriter(Rewriter):
         """Return an output."""
         return find_operand(self.source, ~index)
 
-    def add_int32(
-        self,
-        code: str,
-        *inputs: Tensor,
-        name: str,
-        shape: Shape,
-        **options: Any,  # noqa: ANN401 - as in the options table
-    ) -> Tensor:
-        """Add an operator whose output is an int32 tensor."""
-        output = Tensor(f"{self.output().name}/{name}", shape, DType.INT32)
-        return self.op(code, *inputs, output=output, **options)
+    @property
+    def number(self) -> Tensor:
+        """An int32, like which are tensors that operators compute."""
+        return Tensor(self.output().name, (), DType.INT32)
 
     def slice_items(
         self, x: Tensor, begin: int, end: int | None, output: Tensor, *, one: bool = False
@@ -81,7 +74,7 @@ class ListRewriter(Rewriter):
 
     def find_size(self, x: Tensor, axis: int, output: Tensor | None = None) -> Tensor:
         """Add operators that compute the size of an axis, a scalar."""
-        number = output or Tensor(f"{self.output().name}/size", (), DType.INT32)
+        number = output or new_tensor(self.number, "size")
         shape = self.op("SHAPE", x, like=number, shape=(x.rank,), out_type=number.dtype)
         return self.slice_items(shape, axis, axis + 1, number, one=True)
 
@@ -89,41 +82,31 @@ class ListRewriter(Rewriter):
         """Return a tensor of one element without its axes."""
         if number.rank == 0:
             return number
-        return self.add_int32("RESHAPE", number, name="number", shape=(), new_shape=())
+        return self.op("RESHAPE", number, like=self.number, name="number", new_shape=())
 
     def add_row(self, item: Tensor, output: Tensor | None = None) -> Tensor:
         """Add an operator that makes a list of one item."""
-        row = output or replace(
-            item,
-            name=f"{self.output().name}/row",
-            shape=(1, *item.shape),
-            data=None,
-            shape_signature=(1, *(item.shape_signature or item.shape)),
-        )
+        signature = (1, *(item.shape_signature or item.shape))
+        row = new_tensor(replace(item, name=self.output().name), "row", (1, *item.shape))
+        row = output or replace(row, shape_signature=signature)
         return self.op("EXPAND_DIMS", item, int32_constant("numbers", [0]), output=row)
 
 
-def _fill_list(rw: ListRewriter, count: Tensor) -> None:
-    """Add a list of `count` items, all 0."""
-    items = rw.output()
+def _make_list(rw: ListRewriter) -> None:
+    """Reserve and EmptyTensorList: a list of items that are 0, or without items."""
+    reserves, items = rw.source.code in COUNTED, rw.output()
     if not items.dtype.numpy:
         raise OperatorError(
             f"the items of a list must be numbers or bools, got {items.dtype.label}"
         )
+    count = rw.drop_axes(rw.input(1)) if reserves else int32_constant("number", 0)
     sizes = [
         int32_constant("number", size) if isinstance(size, int) else rw.find_size(*size)
         for size in rw.sizes
     ]
-    shape = rw.add_int32("PACK", count, *sizes, name="dims", shape=(1 + len(sizes),), axis=0)
+    numbers = count, *sizes
+    shape = rw.op("PACK", *numbers, like=rw.number, name="dims", shape=(len(numbers),), axis=0)
     rw.op("FILL", shape, constant("zero", np.zeros((), items.dtype.numpy), items), output=items)
-
-
-def _reserve_items(rw: ListRewriter) -> None:
-    _fill_list(rw, rw.drop_axes(rw.input(1)))
-
-
-def _make_empty_list(rw: ListRewriter) -> None:
-    _fill_list(rw, int32_constant("number", 0))
 
 
 def _reuse_tensor(rw: ListRewriter) -> None:
@@ -139,18 +122,17 @@ def _set_item(rw: ListRewriter) -> None:
         rw.add_row(item, rw.output())
         return
     zeros = int32_constant("numbers", [0] * len(rw.sizes))
-    first = rw.add_int32("RESHAPE", index, name="index", shape=(1,), new_shape=(1,))
-    starts = rw.add_int32("CONCATENATION", first, zeros, name="starts", shape=(items.rank,), axis=0)
+    first = rw.op("RESHAPE", index, like=rw.number, name="index", shape=(1,), new_shape=(1,))
+    starts = new_tensor(rw.number, "starts", (items.rank,))
+    rw.op("CONCATENATION", first, zeros, output=starts, axis=0)
     rw.op("DYNAMIC_UPDATE_SLICE", items, rw.add_row(item), starts, output=rw.output())
 
 
-def _get_item(rw: ListRewriter) -> None:
-    index = rw.drop_axes(rw.input(1))
+def _get_items(rw: ListRewriter) -> None:
+    """GetItem and Gather: the item at an index, or the items at a list of indices."""
+    several = rw.source.code == "FlexTensorListGather"
+    index = rw.input(1) if several else rw.drop_axes(rw.input(1))
     rw.op("GATHER", rw.input(0), index, output=rw.output(), axis=0, batch_dims=0)
-
-
-def _gather_items(rw: ListRewriter) -> None:
-    rw.op("GATHER", rw.input(0), rw.input(1), output=rw.output(), axis=0, batch_dims=0)
 
 
 def _push_item(rw: ListRewriter) -> None:
@@ -169,7 +151,8 @@ def _concatenate_items(rw: ListRewriter) -> None:
         raise OperatorError("the items that it concatenates must have rows of one fixed shape")
     shape = [-1, *(size for size in rw.sizes[1:] if isinstance(size, int))]
     rw.op("RESHAPE", items, int32_constant("numbers", shape), output=rw.output(), new_shape=shape)
-    count = rw.add_int32("PACK", rw.find_size(items, 0), name="count", shape=(1,), axis=0)
+    number = rw.find_size(items, 0)
+    count = rw.op("PACK", number, like=rw.number, name="count", shape=(1,), axis=0)
     size = Tensor(f"{rows.name}/size", (), rows.dtype)
     rw.op("FILL", count, rw.find_size(items, 1, size), output=rows)
 
@@ -206,12 +189,12 @@ class Form:
 
 
 FORMS: Mapping[str, Form] = {
-    "FlexTensorListReserve": Form(_reserve_items, (~0,), shape=0),
-    "FlexEmptyTensorList": Form(_make_empty_list, (~0,), shape=0, resizes=True),
+    "FlexTensorListReserve": Form(_make_list, (~0,), shape=0),
+    "FlexEmptyTensorList": Form(_make_list, (~0,), shape=0, resizes=True),
     "FlexTensorListFromTensor": Form(_reuse_tensor, (~0,), stack=0, shape=1),
     "FlexTensorListSetItem": Form(_set_item, (0, ~0), item=2),
-    "FlexTensorListGetItem": Form(_get_item, (0,), item=~0, shape=2),
-    "FlexTensorListGather": Form(_gather_items, (0,), stack=~0, shape=2),
+    "FlexTensorListGetItem": Form(_get_items, (0,), item=~0, shape=2),
+    "FlexTensorListGather": Form(_get_items, (0,), stack=~0, shape=2),
     "FlexTensorListStack": Form(_reuse_tensor, (0,), stack=~0, shape=1),
     "FlexTensorListPushBack": Form(_push_item, (0, ~0), item=1, resizes=True),
     "FlexTensorListPopBack": Form(_pop_item, (0, ~0), item=~1, shape=1, resizes=True),

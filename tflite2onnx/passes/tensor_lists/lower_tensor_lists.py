@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tflite2onnx.errors import OperatorError, as_operator_error, collect_errors
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import has_converter
@@ -191,8 +189,7 @@ def _describe_list(ops: Sequence[Op]) -> _List:
 
 
 def _holds_one_item(maker: Op) -> bool:
-    count = find_operand(maker, 1).values if maker.code in COUNTED else np.empty(0)
-    return count.size > 0 and bool((count == 1).all())
+    return maker.code in COUNTED and find_operand(maker, 1).values.tolist() in (1, [1])
 
 
 # Replace the lists
@@ -243,9 +240,7 @@ def _count_items(maker: Op, known: Known) -> int:
         return 0
     number = find_operand(maker, 1)
     data = known.get(number, number).values
-    if data.size != 1 or has_dimensions(data):
-        return -1
-    return int(data.max())
+    return -1 if data.size != 1 or has_dimensions(data) else int(data.item())
 
 
 def _reshape_reads(op: Op, form: Form, sizes: Sequence[Size]) -> dict[Tensor, Tensor]:

@@ -1,12 +1,20 @@
-"""Operators on variables."""
+"""Operators that passes replace: calls of sub-graphs, and operators on variables."""
 
 from __future__ import annotations
 
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.quantization.declarations import Moves
 
+# The option with the index of the sub-graph.
+CALLS = {"STABLEHLO_COMPOSITE": "decomposition_subgraph_index", "CALL": "subgraph"}
 # Operators on resources alone.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
+
+
+class Call(Operator):
+    """STABLEHLO_COMPOSITE and CALL: calls, which `inline_subgraphs` replaces."""
+
+    codes = tuple(CALLS)
 
 
 class Variable(Operator):
