@@ -294,8 +294,8 @@ def gains(settings: Settings) -> Array:
 
 
 def _compute_gain(settings: Settings, x: int) -> int:
-    bits = settings.read_integer("smoothing_bits", max(settings.correction, 0), WORD - 1)
-    bits -= settings.correction
+    cut = settings.correction
+    bits = settings.read_integer("smoothing_bits", max(cut, 0), WORD - 1 + min(cut, 0)) - cut
     noise = np.float32(x) / np.float32(1 << bits) + settings.read_real("pcan_offset")
     strength = np.float64(settings.read_real("pcan_strength"))
     with np.errstate(all="ignore"):
