@@ -128,12 +128,7 @@ class Nodes:
         return self.add(op_type, 1, inputs, attributes, attributes.pop("domain", ""))[0]
 
     def node_outputs(
-        self,
-        op_type: str,
-        outputs: int,
-        *inputs: Operand,
-        domain: str = "",
-        **attributes: Any,
+        self, op_type: str, outputs: int, *inputs: Operand, domain: str = "", **attributes: Any
     ) -> tuple[Value, ...]:
         """Add a node and return its outputs; omit attributes and trailing inputs that are None.
 

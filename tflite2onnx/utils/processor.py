@@ -29,10 +29,7 @@ _SETS = {
         _Set("VNNI", "AVX512VNNI", ("avx512_vnni", "avx_vnni")),
         _Set("AMX", "", ("amx_int8",)),
     ),
-    "ARM": (
-        _Set("dot product", "ASIMDDP", ("asimddp",)),
-        _Set("i8mm", "", ("i8mm",)),
-    ),
+    "ARM": (_Set("dot product", "ASIMDDP", ("asimddp",)), _Set("i8mm", "", ("i8mm",))),
 }
 _MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "ARM", "arm64": "ARM"}
 

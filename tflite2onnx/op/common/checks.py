@@ -31,11 +31,7 @@ T = TypeVar("T")
 # The types of weights for integer data: signed for signed data. The kernels read the bytes of other
 # weights as one of these types (EvalQuantized in fully_connected.cc and conv.cc).
 _SIGNED = (DType.INT8, DType.INT4, DType.INT2)
-_WEIGHTS = {
-    DType.UINT8: (DType.UINT8,),
-    DType.INT8: _SIGNED,
-    DType.INT16: (DType.INT16, *_SIGNED),
-}
+_WEIGHTS = {DType.UINT8: (DType.UINT8,), DType.INT8: _SIGNED, DType.INT16: (DType.INT16, *_SIGNED)}
 _TYPE_NUMBERS: dict[object, DType] = {2: DType.INT32, 4: DType.INT64}  # in files
 
 

@@ -21,11 +21,7 @@ from tflite2onnx.op.common.checks import (
     ints,
     require_equal_shapes,
 )
-from tflite2onnx.op.common.leading_axis import (
-    NewAxis,
-    shift_axes_input,
-    shift_axis_option,
-)
+from tflite2onnx.op.common.leading_axis import NewAxis, shift_axes_input, shift_axis_option
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,

@@ -133,11 +133,7 @@ def _reorder_dynamic_parts(
 
 
 def _reorder_parts(
-    g: Builder,
-    value: Value,
-    old: Sequence[_Part],
-    new: Sequence[_Part],
-    shape: Sequence[int],
+    g: Builder, value: Value, old: Sequence[_Part], new: Sequence[_Part], shape: Sequence[int]
 ) -> Value:
     """Split a value into parts, transpose them, and merge them to a shape."""
     split = g.reshape(value, [size for *_, size in old])

@@ -43,14 +43,7 @@ Shaped: TypeAlias = tuple[Value, Sizes]
 
 _SEQUENCE, _STATE = 3, 2  # axes
 # The element types of weights and biases; no kernel unpacks smaller integers.
-_STORED = (
-    DType.FLOAT32,
-    DType.FLOAT16,
-    DType.INT8,
-    DType.UINT8,
-    DType.INT16,
-    DType.INT32,
-)
+_STORED = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
 
 
 def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 2) -> Value:

@@ -19,12 +19,7 @@ from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
-from tflite2onnx.op.recurrent.base import (
-    Recurrent,
-    expect_bias,
-    expect_constant,
-    stack_matrices,
-)
+from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant, stack_matrices
 from tflite2onnx.op.recurrent.clipped_lstm import run_clipped_lstm
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real

@@ -173,10 +173,7 @@ class LandmarksToMatrix(Operator):
         sine = g.Where(is_zero, zero, g.Div(down, length))
         target = float(self.options.get("target_rotation_radians", 0))
         c, s = (g.scalar(f(target), DType.FLOAT32) for f in (np.cos, np.sin))
-        return (
-            g.Add(g.Mul(cosine, c), g.Mul(sine, s)),
-            g.Sub(g.Mul(sine, c), g.Mul(cosine, s)),
-        )
+        return (g.Add(g.Mul(cosine, c), g.Mul(sine, s)), g.Sub(g.Mul(sine, c), g.Mul(cosine, s)))
 
     def _make_factors(self) -> tuple[Array, Array, Array, Array]:
         """Return the factors of rotation, box size and box centre, and the crop's origin.

@@ -18,11 +18,7 @@ from tflite2onnx.quantization.storage import half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
-_MODES = {
-    (False, False): "asymmetric",
-    (True, False): "align_corners",
-    (False, True): "half_pixel",
-}
+_MODES = {(False, False): "asymmetric", (True, False): "align_corners", (False, True): "half_pixel"}
 # The types for which ONNX Runtime has a Resize kernel, of the types that TFLite resizes.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
 _BYTES = (DType.INT8, DType.UINT8)
