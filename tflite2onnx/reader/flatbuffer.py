@@ -130,7 +130,7 @@ class _Field(NamedTuple):
 @cache
 def _fields(kind: str) -> dict[str, _Field]:
     fields = {}
-    for i, field in enumerate(_KINDS[kind].split(), _FIRST):
+    for i, field in enumerate(_KINDS[kind], _FIRST):
         name, _, rest = field.partition(":")
         if name != "-":
             fields[name] = _Field(i, *_reader(name, *rest.partition("=")[::2]))
@@ -139,7 +139,7 @@ def _fields(kind: str) -> dict[str, _Field]:
 
 @cache
 def _count_slots(kind: str) -> int:
-    return _FIRST + len(_KINDS[kind].split())
+    return _FIRST + len(_KINDS[kind])
 
 
 @lru_cache(maxsize=1024)
