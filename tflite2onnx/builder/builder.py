@@ -245,11 +245,7 @@ class Builder(QdqNodes):
         return self.Gather(wide, self.ints(order), axis=0)
 
     def define(self, tensor: Tensor, value: Value, order: Order) -> None:
-        """Record the value of a tensor, in its storage and in an order.
-
-        Raises:
-            OperatorError: the tensor has a value.
-        """
+        """Record the value of a tensor in its storage and an order; OperatorError if it has one."""
         if tensor in self._stored:
             raise OperatorError(f"{tensor.name} must be computed once, got a second value")
         self._stored[tensor] = {order: value}

@@ -70,12 +70,11 @@ class BroadcastTo(Movement, Foldable):
 
 
 def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
-    if not shape.tensor.is_constant:
-        sizes = g.as_int64_list(shape, y.order)
-        return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
-    if 0 in y.shape:  # ONNX Runtime's Expand returns another shape
+    known = shape.tensor.is_constant
+    if known and 0 in y.shape:  # ONNX Runtime's Expand returns another shape
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
-    return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
+    sizes = g.ints(y.shape) if known else g.as_int64_list(shape, y.order)
+    return g.move("Expand", x.dtype, x, sizes)
 
 
 class BroadcastArgs(Foldable):

@@ -345,7 +345,7 @@ class Tile(Movement, Foldable):
             return x.value
         else:
             times = g.ints(x.reorder(self._multiples))
-        return g.with_compute_type("Tile", x.dtype, lambda v: g.Tile(v, times), x)
+        return g.move("Tile", x.dtype, x, times)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.tile(inputs[0], self._multiples)]

@@ -41,8 +41,7 @@ def pad_axes(
     """
     if not any((*low, *high)):
         return x if isinstance(x, Value) else x.value
-    pads = g.ints([*low, *high])
-    return g.with_compute_type("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+    return g.pad(dtype, x, g.ints([*low, *high]), fill)
 
 
 class _Padding(Movement):
@@ -95,10 +94,7 @@ class _Padding(Movement):
     def _emit_pad(
         self, g: Builder, x: View, table: View, *fill: Value, mode: str | None = None
     ) -> Value:
-        pads = self._order_pads(g, x, table)
-        return g.with_compute_type(
-            "Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill
-        )
+        return g.pad(x.dtype, x, self._order_pads(g, x, table), *fill, mode=mode)
 
 
 class Pad(_Padding, Foldable):
@@ -245,8 +241,7 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     merged = g.reshape(padded, whole)
     pairs = zip(x.shape, steps, strict=True)
     last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
-    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
-    return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+    return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
 
 
 def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
@@ -262,8 +257,7 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
     )
     merged = reshape_to(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
     last = g.ints([1 - step if step > 1 else AXIS_END for step in steps])
-    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
-    return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+    return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
 
 
 class StablehloPad(Movement):

@@ -60,12 +60,8 @@ class Reverse(Movement, Foldable):
             return x.value
         known = self.input(1).is_constant
         axes = g.ints([x.axis(axis) for axis in self._axes]) if known else g.as_int64_list(computed)
-        first, last, step = (
-            g.ints([number] * count) for number in (-1, np.iinfo(np.int64).min, -1)
-        )
-        return g.with_compute_type(
-            "Slice", x.dtype, lambda v: g.Slice(v, first, last, axes, step), x
-        )
+        first, last = g.ints([-1] * count), g.ints([np.iinfo(np.int64).min] * count)
+        return g.move("Slice", x.dtype, x, first, last, axes, first)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.flip(inputs[0], tuple(self._axes))]
@@ -164,15 +160,8 @@ class Roll(Foldable):
         for axis, shift in self._shifts.items():
             if shift:
                 order = np.roll(np.arange(x.tensor.shape[axis]), shift)
-                value = self._gather_axis(g, x, value, order, axis)
+                value = g.move("Gather", x.dtype, value, order, axis=x.axis(axis))
         return value if value is not x.value else g.Identity(value)
-
-    @staticmethod
-    def _gather_axis(g: Builder, x: View, value: Value, order: Array, axis: int) -> Value:
-        place = x.axis(axis)
-        return g.with_compute_type(
-            "Gather", x.dtype, lambda v: g.Gather(v, order, axis=place), value
-        )
 
     def evaluate(self, *inputs: Array) -> Sequence[Array]:
         output = inputs[0]

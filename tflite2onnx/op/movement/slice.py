@@ -179,7 +179,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
             is_rest = g.Equal(count, g.scalar(-1, DType.INT64))
             last = g.Where(is_rest, g.scalar(_HIGHEST, DType.INT64), last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
-        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
+        return g.move("Slice", x.dtype, x, first, last, axes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [_take_ranges(inputs[0], self._ranges)]

@@ -191,8 +191,7 @@ class SpaceToBatch(_Batches):
         return _reorder_dynamic_parts(g, padded, old, new, counts, block, shape)
 
     def _pad_edges(self, g: Builder, x: View, pads: Value) -> Value:
-        fill = g.scalar(x.storage.zero_point, x.dtype)
-        return g.with_compute_type("Pad", x.dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+        return g.pad(x.dtype, x, pads, g.scalar(x.storage.zero_point, x.dtype))
 
 
 class BatchToSpace(_Batches):
@@ -244,7 +243,7 @@ class BatchToSpace(_Batches):
         last = [self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes]
         stored_axes = g.ints([y.axis(axis) for axis in axes])
         bounds = g.ints(first), g.ints(last), stored_axes
-        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, *bounds), merged)
+        return g.move("Slice", x.dtype, merged, *bounds)
 
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
@@ -256,9 +255,7 @@ class BatchToSpace(_Batches):
         merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
         first, cropped = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         axes, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cropped)
-        return g.with_compute_type(
-            "Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged
-        )
+        return g.move("Slice", x.dtype, merged, first, last, axes)
 
 
 _WIDE = 8  # channels
