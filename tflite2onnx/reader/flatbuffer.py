@@ -13,7 +13,7 @@ the two readers against each other, field by field.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -99,6 +99,30 @@ class Vector:
         if not 0 <= index < self._length:
             raise IndexError(index)
         return self._first + _AHEAD.size * index
+
+
+class TableReader:
+    """Reads up to a limit of bytes: parts can be shared, so a small file could list many.
+
+    `table` is how many bytes of the limit a table takes.
+    """
+
+    def __init__(self, limit: int, table: int = 2 * _AHEAD.size) -> None:
+        self._limit = self._left = limit
+        self._table = table
+
+    def use_budget(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ValueError(f"its parts must take at most {self._limit:,} bytes together")
+
+    def read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
+        self.use_budget(self._table * len(tables))
+        return [tables[i] for i in range(len(tables))]
+
+    def read_text(self, raw: bytes | None) -> str:
+        self.use_budget(len(raw or b""))
+        return (raw or b"").decode("utf-8", "replace")
 
 
 def read_root(data: memoryview, kind: str = "Model") -> Table:
