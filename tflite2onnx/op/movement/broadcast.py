@@ -33,18 +33,14 @@ class BroadcastTo(Movement, Foldable):
     def check(self) -> None:
         x, sizes = self.input(0), self.input(1)
         if self.has_data_dependent_shape:
-            if sizes.elements < x.rank:
-                raise OperatorError(
-                    f"{sizes.name} must have {x.rank} elements or more, got {sizes.elements}"
-                )
+            if (have := sizes.elements) < x.rank:
+                raise OperatorError(f"{sizes.name} must have {x.rank} elements or more, got {have}")
             return
         shape = ints(self, 1)
         missing = len(shape) - x.rank
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
-            raise OperatorError(
-                f"the shape of {x.name} must broadcast to {shape}, got {list(x.shape)}"
-            )
+            raise OperatorError(f"{x.name} must broadcast to {shape}, got {list(x.shape)}")
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         x, missing = self.input(0), self.output.rank - self.input(0).rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod
@@ -79,10 +80,8 @@ class ReverseSequence(Movement):
         time, batch = int(self.options.seq_dim), int(self.options.batch_dim)
         rank = self.input(0).rank
         if time == batch or not (0 <= time < rank and 0 <= batch < rank):
-            raise OperatorError(
-                f"seq_dim and batch_dim must be two different axes of {rank}, "
-                f"got {time} and {batch}"
-            )
+            axes = f"two different axes of {rank}, got {time} and {batch}"
+            raise OperatorError(f"seq_dim and batch_dim must be {axes}")
         return time, batch
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -97,9 +96,7 @@ class ReverseSequence(Movement):
         data = lengths.data
         most = np.inf if time in x.symbols else x.shape[time]
         if data is not None and ((data < 0) | (data > most)).any():
-            raise OperatorError(
-                f"sequence lengths must be between 0 and {most}, got {data.tolist()}"
-            )
+            raise OperatorError(f"its lengths must be between 0 and {most}, got {data.tolist()}")
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -143,10 +140,9 @@ class Roll(Foldable):
                 f"there must be a shift for each axis, and elements along all of {list(x.shape)}, "
                 f"got shifts {shifts} along axes {axes}"
             )
-        totals: dict[int, int] = {}
+        totals: Counter[int] = Counter()
         for shift, number in zip(shifts, axes, strict=True):
-            axis = axis_of(number, x.rank)
-            totals[axis] = totals.get(axis, 0) + shift
+            totals[axis_of(number, x.rank)] += shift
         return {axis: shift % x.shape[axis] for axis, shift in totals.items()}
 
     def check(self) -> None:

@@ -35,9 +35,8 @@ class _Batches(Movement):
     tflite = "... -> ..."
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
-        return (
-            None if operand or self.has_data_dependent_shape else range(1, self.input(0).rank - 1)
-        )
+        computed = operand or self.has_data_dependent_shape
+        return None if computed else range(1, self.input(0).rank - 1)
 
     @property
     def _measures(self) -> bool:
@@ -87,9 +86,7 @@ class _Batches(Movement):
     def _divide_sizes(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
         pairs = list(zip(sizes, by, strict=True))
         if any(is_known(size) and size % block for size, block in pairs):
-            raise OperatorError(
-                f"sizes must be divisible by the blocks {list(by)}, got {list(sizes)}"
-            )
+            raise OperatorError(f"sizes must be divisible by {list(by)}, got {list(sizes)}")
         return [size // block for size, block in pairs]
 
 
@@ -239,10 +236,9 @@ class BatchToSpace(_Batches):
         axes = [axis for axis, crops in enumerate(self._edges) if any(crops)]
         if not axes:
             return merged
-        first = [self._edges[axis][0] for axis in axes]
-        last = [self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes]
-        stored_axes = g.ints([y.axis(axis) for axis in axes])
-        bounds = g.ints(first), g.ints(last), stored_axes
+        first = g.ints([self._edges[axis][0] for axis in axes])
+        last = g.ints([self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes])
+        bounds = first, last, g.ints([y.axis(axis) for axis in axes])
         return g.move("Slice", x.dtype, merged, *bounds)
 
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
@@ -343,9 +339,8 @@ class SpaceToDepth(Blocks):
     def check(self) -> None:
         x, size = self.sizes(0), self.block()
         if x["H"] % size or x["W"] % size:
-            raise OperatorError(
-                f"height and width must be multiples of {size}, got {x['H']} and {x['W']}"
-            )
+            sizes = f"{x['H']} and {x['W']}"
+            raise OperatorError(f"height and width must be multiples of {size}, got {sizes}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()
