@@ -389,9 +389,8 @@ class Nodes:
         if len(inferred) > 1 and like is not None:
             return self.runtime_shape(shape, like)
         if len(inferred) > 1 or 0 in shape:
-            raise FixedSizeError(
-                f"Reshape can infer one dynamic size only, got {', '.join(dynamic)}"
-            )
+            names = ", ".join(dynamic)
+            raise FixedSizeError(f"Reshape can infer one dynamic size only, got {names}")
         given = [size for size in known if isinstance(size, int)]
         fixed = math.prod(size for size in shape if isinstance(size, int) and size != -1)
         elements = math.prod(given)

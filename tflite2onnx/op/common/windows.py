@@ -117,9 +117,8 @@ class Window(NamedTuple):
             )
         )
         if any(is_known(count) and count < 1 for count in counts):
-            raise OperatorError(
-                f"the window must fit into the image {image}, got {self._dilate_kernel()}"
-            )
+            size = self._dilate_kernel()
+            raise OperatorError(f"the window must fit into the image {image}, got {size}")
         return counts
 
     def attributes(self, image: Shape) -> dict[str, Any]:
@@ -141,10 +140,9 @@ class Window(NamedTuple):
 
         Of an odd number, the larger half comes at the end.
         """
-        pads = [max(n, 0) for n in excess]
-        return self._list_node_attributes() | {
-            "pads": [n // 2 for n in pads] + [n - n // 2 for n in pads]
-        }
+        whole = [max(n, 0) for n in excess]
+        pads = [n // 2 for n in whole] + [n - n // 2 for n in whole]
+        return self._list_node_attributes() | {"pads": pads}
 
     def place(self, g: Builder, x: View, data: Operand) -> tuple[Operand, dict[str, Any]]:
         """Return an image to slide over, and the window as ONNX attributes.
