@@ -6,6 +6,7 @@ The source is the package ai-edge-litert, whose classes flatc generated from sch
 """
 
 import inspect
+import itertools
 import re
 import sys
 import textwrap
@@ -16,16 +17,29 @@ from types import ModuleType
 HEADER = '''\
 """The TFLite schema in a short form, written by scripts/make_schema.py.
 
-A table is a list of its fields in the order of their slots. A field is name:type, followed by
+A table is its name, then its fields in the order of their slots. A field is name:type, followed by
 =default if the default is not 0. [type] is a vector; "-" is the slot of a removed field.
 
-A union is a mapping of its tables, which have the numbers 1, 2, 3... A field of a union type refers
-to the table; the slot before this field has the number of the table.
+A union has tables with the numbers 1, 2, 3... A field of a union type refers to the table; the slot
+before this field has the number of the table.
 
 An enumeration is a list of its names, which have the numbers 0, 1, 2...
 """
 
 from __future__ import annotations
+
+
+def parse_tables(text: str) -> dict[str, list[str]]:
+    """Return the fields of each table in a text."""
+    tables: dict[str, list[str]] = {}
+    fields: list[str] = []
+    for word in text.split():
+        if ":" in word or word == "-":
+            fields.append(word)
+        else:
+            fields = tables[word] = []
+    return tables
+
 '''
 ROOT = "Model"
 ENUMERATIONS = (
@@ -44,7 +58,7 @@ UNIONS = {
     "array_segments": "SparseIndexVector",
     "array_indices": "SparseIndexVector",
 }
-WIDTH = 92  # the width of a string that is indented by 4, with its quotes and a space or comma
+WIDTH = 100
 
 
 def text(schema: ModuleType) -> str:
@@ -52,12 +66,13 @@ def text(schema: ModuleType) -> str:
     unions = {u: names_by_number(schema, u)[1:] for u in sorted(set(UNIONS.values()))}
     members = {name for union in unions.values() for name in union}
     tables = [t for t in reachable_tables(schema, ROOT, {}) if t not in members]
-    lines = [HEADER, "TABLES = {", *table_lines(schema, tables, 4), "}", "", "UNIONS = {"]
+    lines = [HEADER, 'TABLES = parse_tables("""', *table_lines(schema, tables), '""")']
+    lines += ["", "UNIONS = {"]
     for union, names in unions.items():
-        lines += [f'    "{union}": {{', *table_lines(schema, names, 8), "    },"]
+        lines += [f'    "{union}": parse_tables("""', *table_lines(schema, names), '"""),']
     lines += ["}", "", "ENUMERATIONS = {"]
     for name in ENUMERATIONS:
-        lines += string_lines(name, " ".join(names_by_number(schema, name)), 4)
+        lines += string_lines(name, " ".join(names_by_number(schema, name)))
     return "\n".join([*lines, "}", ""])
 
 
@@ -79,21 +94,23 @@ def reachable_tables(schema: ModuleType, table: str, seen: dict[str, None]) -> d
     return seen
 
 
-def table_lines(schema: ModuleType, tables: Sequence[str], indent: int) -> Iterator[str]:
-    """Yield the lines of tables in a dictionary."""
-    for table in tables:
-        yield from string_lines(table, " ".join(fields(schema, table)), indent)
+def table_lines(schema: ModuleType, tables: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of tables; tables without fields share lines."""
+    texts = {table: " ".join([table, *fields(schema, table)]) for table in tables}
+    for empty, group in itertools.groupby(tables, lambda table: texts[table] == table):
+        lines = [texts[table] for table in group]
+        for line in [" ".join(lines)] if empty else lines:
+            yield from textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False)
 
 
-def string_lines(key: str, value: str, indent: int) -> list[str]:
+def string_lines(key: str, value: str) -> list[str]:
     """Return the lines of a string in a dictionary."""
-    space = " " * indent
-    line = f'{space}"{key}": "{value}",'
-    if len(line) <= WIDTH + 8:
+    line = f'    "{key}": "{value}",'
+    if len(line) <= WIDTH:
         return [line]
-    parts = textwrap.wrap(value, WIDTH - indent, break_long_words=False)
-    quoted = [f'{space}    "{part} "' for part in parts[:-1]] + [f'{space}    "{parts[-1]}"']
-    return [f'{space}"{key}": (', *quoted, f"{space}),"]
+    parts = textwrap.wrap(value, WIDTH - len('        " "'), break_long_words=False)
+    quoted = [f'        "{part} "' for part in parts[:-1]] + [f'        "{parts[-1]}"']
+    return [f'    "{key}": (', *quoted, "    ),"]
 
 
 def fields(schema: ModuleType, table: str) -> list[str]:

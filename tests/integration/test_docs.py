@@ -106,7 +106,7 @@ def test_an_operator_in_the_project(project: Path) -> None:
     assert matrix.returncode
     assert message[0] in matrix.stderr
 
-    head, end, tail = (project / table).read_text().rpartition("}")
+    head, end, tail = (project / table).read_text().rpartition('"""')
     (project / table).write_text(f"{head}{files[table]}{end}{tail}")
     tests = run_module(project, "pytest", "-q", "-p", "no:cacheprovider", test)
     assert not tests.returncode, tests.stdout

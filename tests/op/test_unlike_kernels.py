@@ -104,7 +104,7 @@ CASES: list[tuple[str, str, dict[str, Any], Change, str]] = [
     ("BATCH_MATMUL", "int16 by int8", {}, change_output(dtype="int8"), "must be int16, got int8"),
     ("REDUCE_ANY", "bool", {}, change_every_type("bool", "int16"), "must be bool, got int16"),
     ("REDUCE_PROD", "quantized int8", {"axes": []}, reduce_to_one, "must be constant"),
-    ("SHAPE", "int8", {}, change_output(dtype="int64"), "the option with the output type"),
+    ("SHAPE", "int8", {}, change_output(dtype="int64"), "its option for the type"),
     ("QUANTIZE", "quantized int8 to quantized int8", {}, add_scale, "must have one scale"),
     ("CIRCULAR_BUFFER", "quantized int8", {}, repeat_input, "must have 1 input, got 2"),
     ("FlexMatrixDiagV3", "float16", {}, change_every_type("float16", "int4"), "8 bits or more"),

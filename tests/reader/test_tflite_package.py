@@ -53,7 +53,7 @@ def accessor(name: str) -> str:
 
 def fields_of(kind: str) -> set[str]:
     """Return the accessors of the fields in our schema."""
-    names = (entry.partition(":")[0] for entry in KINDS[kind].split())
+    names = (entry.partition(":")[0] for entry in KINDS[kind])
     return {accessor(name) for name in names if name != "-"}
 
 
@@ -95,7 +95,7 @@ def read_theirs(table: Any, kind: str) -> Any:
 @cache
 def slots_of(kind: str) -> list[tuple[int, str, str]]:
     """Return the slot, the accessor and the type of the fields that the package knows."""
-    entries = [entry.partition(":") for entry in KINDS[kind].split()]
+    entries = [entry.partition(":") for entry in KINDS[kind]]
     return [
         (4 + 2 * i, accessor(name), field.partition("=")[0])
         for i, (name, _, field) in enumerate(entries)

@@ -20,7 +20,7 @@ def pack_metadata(metadata: dict[str, Any], kind: str = "ModelMetadata") -> byte
 
 
 def _table(builder: flatbuffers.Builder, kind: str, values: dict[str, Any]) -> int:
-    fields = [f.partition(":")[::2] for f in _KINDS[kind].split()]
+    fields = [f.partition(":")[::2] for f in _KINDS[kind]]
     for name, of in fields:
         if of in UNIONS and name in values:
             member = values[name][0]

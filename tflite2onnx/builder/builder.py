@@ -25,16 +25,7 @@ from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Array, Assembly, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
-__all__ = [
-    "REAL",
-    "Body",
-    "Builder",
-    "NeedsReshape",
-    "Operand",
-    "Port",
-    "Value",
-    "View",
-]
+__all__ = ["REAL", "Body", "Builder", "NeedsReshape", "Operand", "Port", "Value", "View"]
 
 _DEQUANTIZING = (Reading.DEQUANTIZED, Reading.FOLDED, Reading.NUMBERS)
 
@@ -223,12 +214,7 @@ class Builder(QdqNodes):
 
     def make_nested(self) -> Builder:
         """Return the builder of a graph that is nested in this graph."""
-        return Builder(
-            self.opset,
-            opset_is_fixed=self.opset_is_fixed,
-            plan=self.plan,
-            around=self,
-        )
+        return Builder(self.opset, opset_is_fixed=self.opset_is_fixed, plan=self.plan, around=self)
 
     def stored_tensors(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with the value and the order that its producer gave it."""
@@ -259,11 +245,7 @@ class Builder(QdqNodes):
         return self.Gather(wide, self.ints(order), axis=0)
 
     def define(self, tensor: Tensor, value: Value, order: Order) -> None:
-        """Record the value of a tensor, in its storage and in an order.
-
-        Raises:
-            OperatorError: the tensor has a value.
-        """
+        """Record the value of a tensor in its storage and an order; OperatorError if it has one."""
         if tensor in self._stored:
             raise OperatorError(f"{tensor.name} must be computed once, got a second value")
         self._stored[tensor] = {order: value}

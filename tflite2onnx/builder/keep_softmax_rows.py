@@ -19,9 +19,7 @@ _OPERATORS = ("LogSoftmax", "Softmax")
 
 
 def keep_softmax_rows(
-    nodes: Sequence[Node],
-    types: Types,
-    make_ints: Callable[[Sequence[int]], Value],
+    nodes: Sequence[Node], types: Types, make_ints: Callable[[Sequence[int]], Value]
 ) -> tuple[Node, ...]:
     """Return nodes with a Reshape before and behind each Softmax between two Transposes.
 

@@ -128,17 +128,11 @@ class Nodes:
         return self.add(op_type, 1, inputs, attributes, attributes.pop("domain", ""))[0]
 
     def node_outputs(
-        self,
-        op_type: str,
-        outputs: int,
-        *inputs: Operand,
-        domain: str = "",
-        **attributes: Any,
+        self, op_type: str, outputs: int, *inputs: Operand, domain: str = "", **attributes: Any
     ) -> tuple[Value, ...]:
         """Add a node and return its outputs; omit attributes and trailing inputs that are None.
 
-        Raises:
-            NeedsOpset: only a newer opset has the node; nodes of other domains are not checked.
+        NeedsOpset: only a newer opset has the node; nodes of other domains are not checked.
         """
         return self.add(op_type, outputs, inputs, attributes, domain)
 
@@ -178,11 +172,7 @@ class Nodes:
         return value
 
     def supports(self, version: int, feature: str) -> bool:
-        """Return whether the opset has a feature that nodes of older opsets can replace.
-
-        Raises:
-            NeedsOpset: this opset lacks the feature, and a newer opset may be chosen.
-        """
+        """Return whether the opset has a feature; NeedsOpset if a newer opset may be chosen."""
         if not self.opset_is_fixed:
             self.require(version, feature)
         return version <= self.opset
@@ -253,11 +243,7 @@ class Nodes:
         return value if have is want else self.cast(value, want)
 
     def compute_type(self, op_type: str, dtype: DType) -> DType:
-        """Return the type in which a node computes elements of this type; mostly this type itself.
-
-        Raises:
-            NeedsOpset: only a newer opset has the node for this type.
-        """
+        """Return the type in which a node computes elements of this type, mostly this type."""
         self.require(first_opset((op_type, dtype)), f"{op_type} of {dtype.label}")
         return compute_type(op_type, dtype, self.opset)
 
@@ -270,14 +256,28 @@ class Nodes:
         if dtype is DType.INT64 and op_type in _BY_COMPARING:
             a, b = (self._value_of(x) for x in inputs)
             return self.Where(self.node(_BY_COMPARING[op_type], a, b), a, b)
-        return self.with_compute_type(
-            op_type, dtype, partial(self.node, op_type, **attributes), *inputs
-        )
+        emit = partial(self.node, op_type, **attributes)
+        return self.with_compute_type(op_type, dtype, emit, *inputs)
 
     def clamp_int64(self, x: Operand, low: Operand, high: Operand) -> Value:
         """Return int64 elements limited to the range from `low` to `high`."""
-        return self.in_compute_type(
-            "Min", DType.INT64, self.in_compute_type("Max", DType.INT64, x, low), high
+        raised = self.in_compute_type("Max", DType.INT64, x, low)
+        return self.in_compute_type("Min", DType.INT64, raised, high)
+
+    def move(
+        self, op_type: str, dtype: DType, x: Operand, *rest: Operand, **attributes: Any
+    ) -> Value:
+        """Add a node that moves the elements of x, with casts if it needs another type."""
+        return self.with_compute_type(
+            op_type, dtype, lambda v: self.node(op_type, v, *rest, **attributes), x
+        )
+
+    def pad(
+        self, dtype: DType, x: Operand, pads: Value, *fill: Operand, mode: str | None = None
+    ) -> Value:
+        """Return x with elements around it, with casts if Pad needs another type."""
+        return self.with_compute_type(
+            "Pad", dtype, lambda v, *c: self.Pad(v, pads, *c, mode=mode), x, *fill
         )
 
     def with_compute_type(
@@ -344,11 +344,8 @@ class Nodes:
     def reshape(self, x: Operand, shape: Sequence[int | str], like: Operand | None = None) -> Value:
         """Return x in a shape; a size of 0 means 0, not the size of the input.
 
-        Reshape infers one dynamic size; other dynamic sizes must be sizes of x, or of `like`.
-
-        Raises:
-            FixedSizeError: Reshape would have to infer several dynamic sizes.
-            OperatorError: Reshape would have to infer a size beside a size of 0.
+        Reshape infers one dynamic size; other dynamic sizes must be sizes of x, or of `like`: else
+        FixedSizeError. It infers no size beside a size of 0: OperatorError.
         """
         allow = 1 if 0 in shape else None
         if allow:
@@ -365,9 +362,7 @@ class Nodes:
             result = self.Reshape(value, target, allowzero=allow)
             self._reshaped[result] = value
             return result
-        return self.with_compute_type(
-            "Reshape", dtype, lambda v: self.Reshape(v, target, allowzero=allow), value
-        )
+        return self.move("Reshape", dtype, value, target, allowzero=allow)
 
     def identity(self, x: Operand, dtype: DType) -> Value:
         """Return another value with the elements of x."""
@@ -383,9 +378,9 @@ class Nodes:
 
     def _copy(self, op_type: str, dtype: DType, x: Operand, *rest: Value) -> Value:
         """Return a copy of the elements of x, in a wider type if ONNX Runtime has no kernel."""
-        if dtype not in _PACKED:
-            return self.node(op_type, x, *rest)
-        return self.with_compute_type(op_type, dtype, lambda v: self.node(op_type, v, *rest), x)
+        if dtype in _PACKED:
+            return self.move(op_type, dtype, x, *rest)
+        return self.node(op_type, x, *rest)
 
     def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
         """Return x in a computed shape; a size of 0 means 0, not the size of the input."""
@@ -402,9 +397,8 @@ class Nodes:
         if len(inferred) > 1 and like is not None:
             return self.runtime_shape(shape, like)
         if len(inferred) > 1 or 0 in shape:
-            raise FixedSizeError(
-                f"Reshape can infer one dynamic size only, got {', '.join(dynamic)}"
-            )
+            names = ", ".join(dynamic)
+            raise FixedSizeError(f"Reshape can infer one dynamic size only, got {names}")
         given = [size for size in known if isinstance(size, int)]
         fixed = math.prod(size for size in shape if isinstance(size, int) and size != -1)
         elements = math.prod(given)
@@ -417,11 +411,7 @@ class Nodes:
         return self.runtime_shape([*shape[:axis], -1, *shape[axis + 1 :]], x)
 
     def runtime_shape(self, sizes: Sequence[int | str], x: Operand) -> Value:
-        """Return sizes as an int64 tensor; dynamic sizes are read from the shape of x.
-
-        Raises:
-            FixedSizeError: x does not have one of the dynamic sizes.
-        """
+        """Return sizes as int64; dynamic sizes are read from x: FixedSizeError if it lacks one."""
         if not any(isinstance(size, str) for size in sizes):
             return self.ints([size for size in sizes if isinstance(size, int)])
         value = self._value_of(x)

@@ -45,10 +45,9 @@ _CONVERSIONS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 def lower_nodes(nodes: Sequence[Node], opset: int, types: Types) -> tuple[Node, ...]:
-    """Return nodes in the forms of an opset; `types` has the shapes of values, if they are known.
+    """Return nodes in the forms of an opset; NeedsOpset if only a newer one has a form.
 
-    Raises:
-        NeedsOpset: only a newer opset has a form.
+    `types` has the shapes of values, if they are known.
     """
     if opset >= ORDINARY_OPSET:
         return tuple(nodes)
@@ -131,8 +130,7 @@ def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
 def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
     """Yield QuantizeLinear or DequantizeLinear with a scale for each index of an axis.
 
-    Raises:
-        NeedsOpset: the shape, or the type of the integers, is not known.
+    NeedsOpset: the shape, or the type of the integers, is not known.
     """
     x, scale, *points = node.inputs
     rank, zero = _find_rank(node, types), points[0] if points else None
@@ -172,8 +170,7 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
 def _use_older_form(node: Node, opset: int) -> Node:
     """Return a node with attributes in place of inputs, and without attributes of newer opsets.
 
-    Raises:
-        NeedsOpset: an input is computed, or only a newer opset has it, or has an attribute.
+    NeedsOpset: an input is computed, or only a newer opset has it, or has an attribute.
     """
     first, names = _INPUTS.get(node.op_type, (0, ()))
     attributes, inputs = dict(node.attributes), node.inputs
@@ -207,11 +204,7 @@ def _check_default(op_type: str, name: str, value: object, opset: int) -> None:
 
 
 def _count_axes_from_start(node: Node, types: Types) -> Node:
-    """Return a node without negative axes, which opset 11 introduced.
-
-    Raises:
-        NeedsOpset: the number of axes is not known.
-    """
+    """Return a node without negative axes, which need opset 11; NeedsOpset without known axes."""
     axis, axes = node.attributes.get("axis", 0), node.attributes.get("axes", ())
     if min((axis, *axes)) >= 0 or node.op_type == "OneHot":
         return node

@@ -115,26 +115,21 @@ def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     """
     builtin = _find_builtin_class(op.code, op.custom)
     try:
-        cls = registry.find_class_of(op) or builtin
+        cls = registry.find_class(Key(op.code, op.custom)) or builtin
     except OperatorError as error:  # reported later, with all other problems
         return unsupported.Unsupported(op, str(error))
     if cls is not None and cls is builtin and _reads_packed_elements(op):
-        return unsupported.Unsupported(
-            op, "elements of a TensorFlow operator must have 8 bits or more"
-        )
+        why = "elements of a TensorFlow operator must have 8 bits or more"
+        return unsupported.Unsupported(op, why)
     if cls is not None:
         return cls(op)
     return unsupported.Kept(op) if keep and op.custom else unsupported.Unsupported(op, why)
 
 
 def _reads_packed_elements(op: Op) -> bool:
-    """Return whether a Flex operator has operands of less than 8 bits.
-
-    TensorFlow lacks these types.
-    """
-    if not op.code.startswith("Flex"):
-        return False
-    return any(0 < t.dtype.bits < 8 for t in (*op.present, *op.outputs))
+    """Return whether a Flex operator has operands of less than 8 bits, which TensorFlow lacks."""
+    flex = op.code.startswith("Flex")
+    return flex and any(0 < t.dtype.bits < 8 for t in (*op.present, *op.outputs))
 
 
 def has_converter(op: Op) -> bool:
@@ -159,11 +154,7 @@ def is_valid(operator: Operator) -> bool:
 
 
 def operators() -> dict[str, type[Operator]]:
-    """Return the classes of all operators by name, in alphabetical order.
-
-    Raises:
-        OperatorError: a class that a package offers cannot be imported.
-    """
+    """Return all classes by name, sorted; OperatorError if a package's class cannot be imported."""
     builtin = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
     added = {key.code: cls for key in registry.known_keys() if (cls := registry.find_class(key))}
     return dict(sorted((builtin | added).items()))

@@ -32,6 +32,8 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.utils.dimension import Dim
 
+__all__ = ["Builder", "OperatorError", "Value", "View"]  # of other modules
+
 _LARGEST = (1 << 31) - 1  # TFLite's sizes are int32
 
 
@@ -187,10 +189,8 @@ class Operator:
         """Raise OperatorError for operands that no operator, or no `emit` of the class, accepts."""
         op = self.op
         for tensor in (*op.present, *op.outputs):
-            if tensor.dtype.is_handle:
-                raise OperatorError(
-                    f"{tensor.name} must hold numbers or text, got {tensor.dtype.label}"
-                )
+            if (dtype := tensor.dtype).is_handle:
+                raise OperatorError(f"{tensor.name} must hold numbers or text, got {dtype.label}")
         if len(op.outputs) != 1 and not self.returns_tuple:
             raise OperatorError(f"it must have 1 output, got {len(op.outputs)}")
         if not _accepts_inputs(type(self).emit, len(op.inputs) + bool(op.graphs)):
@@ -200,14 +200,11 @@ class Operator:
         """Raise OperatorError for what the declared operands do not say; they are as declared."""
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        """Return the shapes of the outputs that the kernel computes from the inputs.
+        """Return the shapes of the outputs; OperatorError if the inputs contradict each other.
 
         The sizes of the inputs, and the elements of small integer inputs, may be dimensions (see
         `dimension`); so may the sizes of the outputs. What the file declares for the outputs is
         used only where the inputs do not determine it.
-
-        Raises:
-            OperatorError: the inputs contradict each other.
         """
         if self.keeps_shape:
             return [self.input(0).shape for _ in self.op.outputs]
@@ -241,10 +238,7 @@ class Operator:
         return [i for i, name in enumerate(letters) if name != "N"] if "N" in letters else None
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
-        """Return the axis of another operand that is the same axis as one of an operand.
-
-        Returns None if the other operand does not have the axis.
-        """
+        """Return the axis of another operand that is the same axis, None if it lacks the axis."""
         letters = self.axis_letters(operand)
         if letters:
             found = self.axis_letters(other).find(letters[axis])
@@ -370,15 +364,3 @@ def _find_operand_letters(specs: str, operand: int) -> str:
     index = ~operand if operand < 0 else operand
     letters = parts[index].strip() if index < len(parts) else ""
     return "" if "..." in letters else letters
-
-
-__all__ = [
-    "Builder",
-    "Category",
-    "Operator",
-    "OperatorError",
-    "OutputShape",
-    "Unknown",
-    "Value",
-    "View",
-]

@@ -5,135 +5,106 @@ A test compares this table with the classes.
 
 from __future__ import annotations
 
-MODULE_OF = {
-    "control_flow.control": "IF STABLEHLO_CASE WHILE",
-    "control_flow.lowered": (
-        "ASSIGN_VARIABLE CALL CALL_ONCE READ_VARIABLE STABLEHLO_COMPOSITE VAR_HANDLE"
-    ),
-    "elementwise.activation": (
-        "ELU GELU HARD_SIGMOID LEAKY_RELU LOGISTIC PRELU RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 TANH"
-    ),
-    "elementwise.arithmetic": (
-        "ABS ADD ADD_N BITWISE_XOR CEIL COS DIV EXP FLOOR FLOOR_DIV FLOOR_MOD LOG LOGICAL_AND "
-        "LOGICAL_NOT LOGICAL_OR MAXIMUM MINIMUM MUL NEG POW ROUND RSQRT SIGN SIN SQRT SQUARE "
-        "SQUARED_DIFFERENCE SUB ZEROS_LIKE"
-    ),
-    "elementwise.cast": "CAST DENSIFY DEQUANTIZE",
-    "elementwise.comparison": "BUCKETIZE EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NOT_EQUAL",
-    "elementwise.hard_swish": "HARD_SWISH",
-    "elementwise.quantize": "FAKE_QUANT QUANTIZE",
-    "elementwise.select": "SELECT SELECT_V2",
-    "elementwise.stablehlo": (
-        "ATAN2 RIGHT_SHIFT STABLEHLO_ADD STABLEHLO_AND STABLEHLO_MAXIMUM STABLEHLO_MINIMUM "
-        "STABLEHLO_MULTIPLY STABLEHLO_SHIFT_LEFT"
-    ),
-    "flex.color": (
-        "FlexAdjustContrastv2 FlexAdjustHue FlexAdjustSaturation FlexHSVToRGB FlexRGBToHSV"
-    ),
-    "flex.combined_nms": "FlexCombinedNonMaxSuppression",
-    "flex.diagonal": (
-        "FlexDiag FlexDiagPart FlexMatrixBandPart FlexMatrixDiag FlexMatrixDiagPart "
-        "FlexMatrixDiagPartV2 FlexMatrixDiagPartV3 FlexMatrixDiagV2 FlexMatrixDiagV3 "
-        "FlexMatrixSetDiag FlexMatrixSetDiagV2 FlexMatrixSetDiagV3"
-    ),
-    "flex.elementwise": (
-        "FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexApproximateEqual FlexAsin "
-        "FlexAsinh FlexAtan FlexAtanh FlexBitwiseAnd FlexBitwiseOr FlexBitwiseXor FlexCeil "
-        "FlexCheckNumerics FlexCheckNumericsV2 FlexCos FlexCosh FlexDeepCopy FlexDiv FlexDivNoNan "
-        "FlexElu FlexEnsureShape FlexEqual FlexErf FlexExp FlexExpm1 FlexFloor FlexFloorDiv "
-        "FlexFloorMod FlexGreater FlexGreaterEqual FlexIdentity FlexInv FlexInvert FlexIsFinite "
-        "FlexIsInf FlexIsNan FlexLeftShift FlexLess FlexLessEqual FlexLog FlexLog1p FlexLogicalAnd "
-        "FlexLogicalNot FlexLogicalOr FlexMaximum FlexMinimum FlexMod FlexMul FlexMulNoNan FlexNeg "
-        "FlexNotEqual FlexOnesLike FlexPopulationCount FlexPow FlexPreventGradient FlexRealDiv "
-        "FlexReciprocal FlexRelu FlexRelu6 FlexRightShift FlexRint FlexRound FlexRsqrt FlexSelu "
-        "FlexSigmoid FlexSign FlexSin FlexSinh FlexSnapshot FlexSoftplus FlexSoftsign FlexSqrt "
-        "FlexSquare FlexSquaredDifference FlexStopGradient FlexSub FlexTan FlexTanh "
-        "FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py FlexXlogy"
-    ),
-    "flex.fft": (
-        "FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D "
-        "FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D"
-    ),
-    "flex.image": "FlexCropAndResize FlexExtractImagePatches FlexResizeBicubic",
-    "flex.linalg": (
-        "FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexCholesky FlexEinsum FlexL2Loss "
-        "FlexLogMatrixDeterminant FlexMatMul FlexMatrixDeterminant FlexMatrixInverse "
-        "FlexMatrixSolve FlexMatrixTriangularSolve"
-    ),
-    "flex.scan": "FlexCumprod FlexCumulativeLogsumexp FlexLinSpace",
-    "flex.scatter": (
-        "FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermutation "
-        "FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd "
-        "FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin "
-        "FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax "
-        "FlexUnsortedSegmentMin FlexUnsortedSegmentProd FlexUnsortedSegmentSum"
-    ),
-    "flex.strings": (
-        "FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin FlexStringLower "
-        "FlexStringToNumber FlexStringUpper"
-    ),
-    "indexing.embedding": "EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup",
-    "indexing.gather": "GATHER GATHER_ND",
-    "indexing.hash_table": (
-        "HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_LOOKUP HASHTABLE_SIZE Table"
-    ),
-    "indexing.lsh_projection": "LSH_PROJECTION",
-    "indexing.one_hot": "MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT",
-    "indexing.scatter": (
-        "SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN "
-        "UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM"
-    ),
-    "indexing.stablehlo_gather_scatter": "STABLEHLO_GATHER STABLEHLO_SCATTER",
-    "indexing.topk": "ARG_MAX ARG_MIN TOPK_V2",
-    "indexing.where_unique": "SKIP_GRAM UNIQUE WHERE",
-    "linear.attention": "ATTENTION odml.scaled_dot_product_attention",
-    "linear.hadamard": "NumericVerify aeq.hadamard_rotation",
-    "linear.kv_cache": "odml.update_external_kv_cache odml.update_kv_cache",
-    "linear.rotary": "CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION",
-    "linear.matmul": "BATCH_MATMUL FULLY_CONNECTED",
-    "movement.bitcast": "BITCAST",
-    "movement.broadcast": "BROADCAST_ARGS BROADCAST_TO FILL",
-    "movement.concat_split": "CONCATENATION PACK SPLIT SPLIT_V TILE UNPACK",
-    "movement.dynamic_update_slice": "DYNAMIC_UPDATE_SLICE",
-    "movement.pad": "DILATE MIRROR_PAD PAD PADV2 STABLEHLO_PAD",
-    "movement.reshape_transpose": "AS_PLANNED EXPAND_DIMS RANK RESHAPE SHAPE SQUEEZE TRANSPOSE",
-    "movement.reverse": "REVERSE_SEQUENCE REVERSE_V2 Roll",
-    "movement.slice": "SLICE STRIDED_SLICE",
-    "movement.space_to_batch": "BATCH_TO_SPACE_ND DEPTH_TO_SPACE SPACE_TO_BATCH_ND SPACE_TO_DEPTH",
-    "random.rng_bit_generator": "STABLEHLO_RNG_BIT_GENERATOR",
-    "random.sampling": "MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM",
-    "recurrent.gru": "GRU UNIDIRECTIONAL_SEQUENCE_GRU",
-    "recurrent.lstm": "BIDIRECTIONAL_SEQUENCE_LSTM LSTM UNIDIRECTIONAL_SEQUENCE_LSTM",
-    "recurrent.rnn": "BIDIRECTIONAL_SEQUENCE_RNN RNN UNIDIRECTIONAL_SEQUENCE_RNN",
-    "recurrent.svdf": "SVDF",
-    "reduction.cumsum_range": "CUMSUM RANGE",
-    "reduction.normalization": (
-        "GROUP_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION NORMALIZATION RMS_NORMALIZATION"
-    ),
-    "reduction.reduce": "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM",
-    "reduction.reduce_window": "REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW",
-    "reduction.softmax": "L2_NORMALIZATION LOG_SOFTMAX SOFTMAX",
-    "signal.microfrontend": "AudioMicrofrontend",
-    "signal.rfft": "COMPLEX_ABS IMAG IRFFT2D REAL RFFT2D",
-    "signal.spectrogram": "AudioSpectrogram Mfcc",
-    "signal.tflm_fft": "SignalIrfft SignalRfft",
-    "signal.tflm_frontend": (
-        "SignalEnergy SignalFftAutoScale SignalFilterBank SignalFilterBankLog "
-        "SignalFilterBankSquareRoot SignalPCAN SignalWindow"
-    ),
-    "signal.tflm_streaming": (
-        "CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtraction SignalFramer "
-        "SignalOverlapAdd SignalStacker"
-    ),
-    "vision.conv": (
-        "CONV_2D CONV_3D CONV_3D_TRANSPOSE Convolution2DTransposeBias DEPTHWISE_CONV_2D "
-        "TRANSPOSE_CONV"
-    ),
-    "vision.detection": "TFLite_Detection_PostProcess",
-    "vision.landmarks": "Landmarks2TransformMatrix TransformLandmarks",
-    "vision.non_max_suppression": "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5",
-    "vision.pool": "AVERAGE_POOL_2D AvgPool3D L2_POOL_2D MAX_POOL_2D MaxPool3D",
-    "vision.resize": "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR",
-    "vision.unpool": "LiteRtMaxUnpooling2D MaxPoolWithArgmax MaxPoolingWithArgmax2D MaxUnpooling2D",
-    "vision.warp": "DenseImageWarp Resampler TransformTensor TransformTensorBilinear",
-}
+import re
+
+_TABLE = """
+control_flow.control: IF STABLEHLO_CASE WHILE
+control_flow.lowered: ASSIGN_VARIABLE CALL CALL_ONCE READ_VARIABLE STABLEHLO_COMPOSITE VAR_HANDLE
+elementwise.activation: ELU GELU HARD_SIGMOID LEAKY_RELU LOGISTIC PRELU RELU RELU6 RELU_0_TO_1
+    RELU_N1_TO_1 TANH
+elementwise.arithmetic: ABS ADD ADD_N BITWISE_XOR CEIL COS DIV EXP FLOOR FLOOR_DIV FLOOR_MOD LOG
+    LOGICAL_AND LOGICAL_NOT LOGICAL_OR MAXIMUM MINIMUM MUL NEG POW ROUND RSQRT SIGN SIN SQRT SQUARE
+    SQUARED_DIFFERENCE SUB ZEROS_LIKE
+elementwise.cast: CAST DENSIFY DEQUANTIZE
+elementwise.comparison: BUCKETIZE EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NOT_EQUAL
+elementwise.hard_swish: HARD_SWISH
+elementwise.quantize: FAKE_QUANT QUANTIZE
+elementwise.select: SELECT SELECT_V2
+elementwise.stablehlo: ATAN2 RIGHT_SHIFT STABLEHLO_ADD STABLEHLO_AND STABLEHLO_MAXIMUM
+    STABLEHLO_MINIMUM STABLEHLO_MULTIPLY STABLEHLO_SHIFT_LEFT
+flex.color: FlexAdjustContrastv2 FlexAdjustHue FlexAdjustSaturation FlexHSVToRGB FlexRGBToHSV
+flex.combined_nms: FlexCombinedNonMaxSuppression
+flex.diagonal: FlexDiag FlexDiagPart FlexMatrixBandPart FlexMatrixDiag FlexMatrixDiagPart
+    FlexMatrixDiagPartV2 FlexMatrixDiagPartV3 FlexMatrixDiagV2 FlexMatrixDiagV3 FlexMatrixSetDiag
+    FlexMatrixSetDiagV2 FlexMatrixSetDiagV3
+flex.elementwise: FlexAbs FlexAcos FlexAcosh FlexAdd FlexAddV2 FlexApproximateEqual FlexAsin
+    FlexAsinh FlexAtan FlexAtanh FlexBitwiseAnd FlexBitwiseOr FlexBitwiseXor FlexCeil
+    FlexCheckNumerics FlexCheckNumericsV2 FlexCos FlexCosh FlexDeepCopy FlexDiv FlexDivNoNan FlexElu
+    FlexEnsureShape FlexEqual FlexErf FlexExp FlexExpm1 FlexFloor FlexFloorDiv FlexFloorMod
+    FlexGreater FlexGreaterEqual FlexIdentity FlexInv FlexInvert FlexIsFinite FlexIsInf FlexIsNan
+    FlexLeftShift FlexLess FlexLessEqual FlexLog FlexLog1p FlexLogicalAnd FlexLogicalNot
+    FlexLogicalOr FlexMaximum FlexMinimum FlexMod FlexMul FlexMulNoNan FlexNeg FlexNotEqual
+    FlexOnesLike FlexPopulationCount FlexPow FlexPreventGradient FlexRealDiv FlexReciprocal FlexRelu
+    FlexRelu6 FlexRightShift FlexRint FlexRound FlexRsqrt FlexSelu FlexSigmoid FlexSign FlexSin
+    FlexSinh FlexSnapshot FlexSoftplus FlexSoftsign FlexSqrt FlexSquare FlexSquaredDifference
+    FlexStopGradient FlexSub FlexTan FlexTanh FlexTruncateDiv FlexTruncateMod FlexXdivy FlexXlog1py
+    FlexXlogy
+flex.fft: FlexFFT FlexFFT2D FlexFFT3D FlexIFFT FlexIFFT2D FlexIFFT3D FlexIRFFT FlexIRFFT2D
+    FlexIRFFT3D FlexRFFT FlexRFFT2D FlexRFFT3D
+flex.image: FlexCropAndResize FlexExtractImagePatches FlexResizeBicubic
+flex.linalg: FlexBatchMatMul FlexBatchMatMulV2 FlexBatchMatMulV3 FlexCholesky FlexEinsum FlexL2Loss
+    FlexLogMatrixDeterminant FlexMatMul FlexMatrixDeterminant FlexMatrixInverse FlexMatrixSolve
+    FlexMatrixTriangularSolve
+flex.scan: FlexCumprod FlexCumulativeLogsumexp FlexLinSpace
+flex.scatter: FlexBincount FlexDenseBincount FlexDynamicStitch FlexInvertPermutation
+    FlexParallelDynamicStitch FlexSegmentMax FlexSegmentMean FlexSegmentMin FlexSegmentProd
+    FlexSegmentSum FlexTensorScatterAdd FlexTensorScatterMax FlexTensorScatterMin
+    FlexTensorScatterSub FlexTensorScatterUpdate FlexUnsortedSegmentMax FlexUnsortedSegmentMin
+    FlexUnsortedSegmentProd FlexUnsortedSegmentSum
+flex.strings: FlexAsString FlexRegexFullMatch FlexStaticRegexFullMatch FlexStringJoin
+    FlexStringLower FlexStringToNumber FlexStringUpper
+indexing.embedding: EMBEDDING_LOOKUP EMBEDDING_LOOKUP_SPARSE KmeansEmbeddingLookup
+indexing.gather: GATHER GATHER_ND
+indexing.hash_table: HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_LOOKUP HASHTABLE_SIZE Table
+indexing.lsh_projection: LSH_PROJECTION
+indexing.one_hot: MATRIX_DIAG MATRIX_SET_DIAG ONE_HOT
+indexing.scatter: SCATTER_ND SEGMENT_SUM SPARSE_TO_DENSE UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN
+    UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
+indexing.stablehlo_gather_scatter: STABLEHLO_GATHER STABLEHLO_SCATTER
+indexing.topk: ARG_MAX ARG_MIN TOPK_V2
+indexing.where_unique: SKIP_GRAM UNIQUE WHERE
+linear.attention: ATTENTION odml.scaled_dot_product_attention
+linear.hadamard: NumericVerify aeq.hadamard_rotation
+linear.kv_cache: odml.update_external_kv_cache odml.update_kv_cache
+linear.rotary: CACHED_ATTENTION ROTARY_EMBEDDING TOKEN_ATTENTION
+linear.matmul: BATCH_MATMUL FULLY_CONNECTED
+movement.bitcast: BITCAST
+movement.broadcast: BROADCAST_ARGS BROADCAST_TO FILL
+movement.concat_split: CONCATENATION PACK SPLIT SPLIT_V TILE UNPACK
+movement.dynamic_update_slice: DYNAMIC_UPDATE_SLICE
+movement.pad: DILATE MIRROR_PAD PAD PADV2 STABLEHLO_PAD
+movement.reshape_transpose: AS_PLANNED EXPAND_DIMS RANK RESHAPE SHAPE SQUEEZE TRANSPOSE
+movement.reverse: REVERSE_SEQUENCE REVERSE_V2 Roll
+movement.slice: SLICE STRIDED_SLICE
+movement.space_to_batch: BATCH_TO_SPACE_ND DEPTH_TO_SPACE SPACE_TO_BATCH_ND SPACE_TO_DEPTH
+random.rng_bit_generator: STABLEHLO_RNG_BIT_GENERATOR
+random.sampling: MULTINOMIAL RANDOM_STANDARD_NORMAL RANDOM_UNIFORM
+recurrent.gru: GRU UNIDIRECTIONAL_SEQUENCE_GRU
+recurrent.lstm: BIDIRECTIONAL_SEQUENCE_LSTM LSTM UNIDIRECTIONAL_SEQUENCE_LSTM
+recurrent.rnn: BIDIRECTIONAL_SEQUENCE_RNN RNN UNIDIRECTIONAL_SEQUENCE_RNN
+recurrent.svdf: SVDF
+reduction.cumsum_range: CUMSUM RANGE
+reduction.normalization: GROUP_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION NORMALIZATION
+    RMS_NORMALIZATION
+reduction.reduce: MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM
+reduction.reduce_window: REDUCE_WINDOW STABLEHLO_REDUCE_WINDOW
+reduction.softmax: L2_NORMALIZATION LOG_SOFTMAX SOFTMAX
+signal.microfrontend: AudioMicrofrontend
+signal.rfft: COMPLEX_ABS IMAG IRFFT2D REAL RFFT2D
+signal.spectrogram: AudioSpectrogram Mfcc
+signal.tflm_fft: SignalIrfft SignalRfft
+signal.tflm_frontend: SignalEnergy SignalFftAutoScale SignalFilterBank SignalFilterBankLog
+    SignalFilterBankSquareRoot SignalPCAN SignalWindow
+signal.tflm_streaming: CIRCULAR_BUFFER SignalDelay SignalFilterBankSpectralSubtraction SignalFramer
+    SignalOverlapAdd SignalStacker
+vision.conv: CONV_2D CONV_3D CONV_3D_TRANSPOSE Convolution2DTransposeBias DEPTHWISE_CONV_2D
+    TRANSPOSE_CONV
+vision.detection: TFLite_Detection_PostProcess
+vision.landmarks: Landmarks2TransformMatrix TransformLandmarks
+vision.non_max_suppression: NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5
+vision.pool: AVERAGE_POOL_2D AvgPool3D L2_POOL_2D MAX_POOL_2D MaxPool3D
+vision.resize: RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR
+vision.unpool: LiteRtMaxUnpooling2D MaxPoolWithArgmax MaxPoolingWithArgmax2D MaxUnpooling2D
+vision.warp: DenseImageWarp Resampler TransformTensor TransformTensorBilinear
+"""
+MODULE_OF = dict(line.split(": ") for line in re.split(r"\n(?! )", _TABLE.strip()))

@@ -65,11 +65,7 @@ class _Side(NamedTuple):
         return "*" in self.operands[-1].marks if self.operands else False
 
     def pair(self, tensors: Sequence[Tensor | None]) -> Iterator[tuple[Operand, Tensor]]:
-        """Yield the operands that are present, with their tensors.
-
-        Raises:
-            OperatorError: an operand is absent that may not be.
-        """
+        """Yield the operands that are present, with their tensors; OperatorError if one must be."""
         single = self.operands[: -1 if self._repeats else None]
         others = self.operands[len(single) :] * (len(tensors) - len(single))
         for i, operand in enumerate((*single, *others)):
@@ -187,11 +183,8 @@ def infer_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
     # A declared shape is read only where no axes of inputs give the shape.
     pairs = [*outputs.pair(op.outputs)]
     found = [known.find_shape(operand, tensor) for operand, tensor in pairs]
-    rest = op.outputs[len(pairs) :]
-    return [
-        *(
-            tensor.shape if any(isinstance(size, str) for size in shape) else shape
-            for shape, (_, tensor) in zip(found, pairs, strict=True)
-        ),
-        *(tensor.shape for tensor in rest),
+    known_shapes = [
+        tensor.shape if any(isinstance(size, str) for size in shape) else shape
+        for shape, (_, tensor) in zip(found, pairs, strict=True)
     ]
+    return [*known_shapes, *(tensor.shape for tensor in op.outputs[len(pairs) :])]

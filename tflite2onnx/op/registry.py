@@ -14,7 +14,6 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple, TypeVar
 
 from tflite2onnx.errors import OperatorError, RegistrationError
-from tflite2onnx.graph import Op
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import TRAITS
 from tflite2onnx.reader.schema import ENUMERATIONS
@@ -158,9 +157,8 @@ def _load_class(point: EntryPoint) -> type[Operator]:
         return _check_foreign_class(point.load())
     except Exception as error:  # an import can raise any exception
         reason = str(error) or type(error).__name__
-        raise OperatorError(
-            f"its class {_describe_origin(point)} cannot be loaded: {reason}"
-        ) from error
+        message = f"its class {_describe_origin(point)} cannot be loaded: {reason}"
+        raise OperatorError(message) from error
 
 
 def _describe_origin(point: EntryPoint) -> str:
@@ -171,8 +169,3 @@ def _describe_origin(point: EntryPoint) -> str:
 def known_keys() -> list[Key]:
     """Return the keys of all registered and offered classes."""
     return list(dict.fromkeys([*_registered, *find_entry_points()]))
-
-
-def find_class_of(op: Op) -> type[Operator] | None:
-    """Return the registered or offered class of this operator; see `find_class`."""
-    return find_class(Key(op.code, op.custom))

@@ -14,7 +14,7 @@ DOMAIN = "tflite.custom"
 
 _COMPILED = "a part of the model that is compiled for {}, and runs nowhere else: convert {}"
 _TEXT = (
-    "it works on text, for which ONNX has no operators: do its work before the model runs, and"
+    "works on text, for which ONNX has few operators: do its work before the model runs, and"
     " convert the rest of the model (onnxruntime-extensions has tokenisers)"
 )
 _FLEX = "TensorFlow operator {}, run by the Flex delegate, {}"
@@ -35,8 +35,7 @@ _FLEX_REASONS: Mapping[str, str] = {
     ),
     "String.*|.*Regex.*|Unicode.*|Substr|AsString|ReduceJoin|Fingerprint|.*(Tokenize|Piece|Text).*"
     "|UnsortedSegmentJoin|SparseCross.*|(CaseFold|Normalize)UTF8.*|.*NGrams|CTCBeamSearchDecoder": (
-        "works on text, for which ONNX has few operators: do its work before the model runs, and"
-        " convert the rest of the model (onnxruntime-extensions has tokenisers)"
+        _TEXT
     ),
     "Random.*|Stateless.*|StatefulUniform.*|Multinomial|TruncatedNormal|.*Dropout.*"
     "|.*SampleDistorted.*": (
@@ -108,10 +107,9 @@ _REASONS: Mapping[str, str] = {
         "only a GPU delegate runs it, whose source is not public: register a class of your own, or"
         " keep it with --allow-custom"
     ),
-    r"TFSentencepiece(Det|T)okenizeOp": _TEXT,
-    r"(TFText>|tftext:)?(Fast)?(Wordpiece|BertNormalize|BertTokenize|Whitespace).*": _TEXT,
-    "CUSTOM_OP_STRING_.*|NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?": _TEXT,
-    "RaggedTensorToTensor|tftext:.*|TFText>.*": _TEXT,
+    "TFSentencepiece(Det|T)okenizeOp|(Fast)?(Wordpiece|BertNormalize|BertTokenize|Whitespace).*"
+    "|CUSTOM_OP_STRING_.*|NGramHash|Predict|Normalize|ExtractFeatures|ParseExample(V2)?"
+    "|RaggedTensorToTensor|tftext:.*|TFText>.*": f"it {_TEXT}",
     "CTCBeamSearchDecoder": (
         "a beam search over text, for which ONNX has no operators: make its input, the logits, the"
         " model's output, and decode it outside of the model"
@@ -128,22 +126,20 @@ class Unsupported(Operator):
         self.why = why
 
     def check(self) -> None:
-        """Raise OperatorError with the reason."""
         own = reason(self.op) if self.op.custom else "this operator is not supported"
         raise OperatorError(self.why or own)
 
 
 def reason(op: Op) -> str:
     """Return the reason for which a custom operator cannot be converted."""
-    code = op.code
-    for pattern, text in _REASONS.items():
-        if re.fullmatch(pattern, code):
-            return text
-    name = code.removeprefix("Flex")
-    if not name or name == code:
-        return _UNKNOWN
-    reasons = (why for pattern, why in _FLEX_REASONS.items() if re.fullmatch(pattern, name))
-    return _FLEX.format(name, next(reasons, _FLEX_OTHERWISE))
+    name = op.code.removeprefix("Flex")
+    if name and name != op.code:
+        return _FLEX.format(name, _find_reason(_FLEX_REASONS, name, _FLEX_OTHERWISE))
+    return _find_reason(_REASONS, op.code, _UNKNOWN)
+
+
+def _find_reason(reasons: Mapping[str, str], name: str, otherwise: str) -> str:
+    return next((why for form, why in reasons.items() if re.fullmatch(form, name)), otherwise)
 
 
 class Kept(Operator):

@@ -10,12 +10,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.quantization.storage import (
-    AS_NUMBERS,
-    QUANTIZED,
-    integer_range,
-    is_quantized,
-)
+from tflite2onnx.quantization.storage import AS_NUMBERS, QUANTIZED, integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 

@@ -362,10 +362,10 @@ def weight_storage(
     eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
     wraps = _wraps(own, weights, units, depthwise=depthwise)
     exact = not wraps and (depthwise or _is_narrow(weights))
-    has_few = results is not None and _count_products(weights, results) < _FEW
+    # The last axis of the results is that of units, which the weights have, too.
+    has_few = results is not None and weights.elements * prod(results[:-1]) < _FEW
     case = _WeightCase(own, signed, choice, data, eight_bits, exact, wraps, has_few)
-    storage, rule = choose(WEIGHTS, case)
-    return storage, rule
+    return choose(WEIGHTS, case)
 
 
 def quantizes_data(operator: Declared) -> str:
@@ -400,11 +400,6 @@ def _choose_rows(x: Tensor, weights: Tensor, units: int) -> str:
         return "integers" if elements >= WORTHWHILE_FOR_ROW else "rows"
     is_deep = elements >= DEEP * outputs
     return "integers" if is_deep and x.elements * outputs >= WORTHWHILE else "rows"
-
-
-def _count_products(weights: Tensor, results: Sequence[int]) -> int:
-    """Return how many multiplications give results of a shape, whose last axis is that of units."""
-    return weights.elements * prod(results[:-1])
 
 
 def _is_narrow(weights: Tensor) -> bool:
@@ -444,10 +439,8 @@ def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     (PopulateConvolutionQuantizationParams in kernel_util.cc). DequantizeLinear and the integer
     kernels of ONNX Runtime take int32 only, and most int64 biases fit into int32. A larger bias
     loses low bits, which float32 would not hold either. A float32 bias is no way out: ONNX Runtime
-    converts it to int32 (WeightBiasQuantization), whatever its size.
-
-    Raises:
-        OperatorError: a bias is too large for the accumulators of an integer kernel.
+    converts it to int32 (WeightBiasQuantization), whatever its size. OperatorError: the bias is too
+    large for the accumulators of an integer kernel.
     """
     a, b = x.quantization, weights.quantization
     if bias.data is None or bias.dtype not in (DType.INT32, DType.INT64) or a is None or b is None:

@@ -43,11 +43,7 @@ def fits_type(dtype: DType, integers: Array) -> bool:
 
 
 def flat(raw: memoryview, dtype: DType) -> Array:
-    """Return all elements in the bytes, on one axis; a view if elements are whole bytes.
-
-    Raises:
-        ElementsError: the type is STRING and the bytes are not valid strings.
-    """
+    """Return all elements in the bytes, on one axis; ElementsError if strings are not valid."""
     if dtype is DType.STRING:
         return _strings(raw)
     if dtype.bits < _BYTE:
@@ -73,11 +69,7 @@ def warn_of_other_bytes(name: str, stored: memoryview) -> None:
 
 
 def shape_elements(elements: Array, shape: Shape) -> Array:
-    """Return the elements of a constant in its shape; further elements are padding.
-
-    Raises:
-        ElementsError: there are too few elements.
-    """
+    """Return elements, without the padding behind them, in a shape; ElementsError if too few."""
     count = math.prod(shape)
     if elements.size < count:
         raise ElementsError(f"it must have {count} elements in the file, got {elements.size}")
@@ -144,10 +136,9 @@ def _strings(raw: memoryview) -> Array:
     """
     words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
     count = int(words[0]) if words.size else -1
-    if not 0 <= count < words.size - 1:
-        raise ElementsError("the offsets of its strings must be ascending and inside its data")
-    ends = words[1 : count + 2].astype(np.int64)
-    if (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(raw):
+    ends = words[1 : max(count, 0) + 2].astype(np.int64)
+    fits = 0 <= count < words.size - 1 and ends[0] >= 0 and ends[-1] <= len(raw)
+    if not fits or (np.diff(ends) < 0).any():
         raise ElementsError("the offsets of its strings must be ascending and inside its data")
     strings = np.empty(count, np.object_)
     strings[:] = [bytes(raw[start:end]) for start, end in pairwise(ends)]

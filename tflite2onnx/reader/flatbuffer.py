@@ -13,7 +13,7 @@ the two readers against each other, field by field.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -101,6 +101,30 @@ class Vector:
         return self._first + _AHEAD.size * index
 
 
+class TableReader:
+    """Reads up to a limit of bytes: parts can be shared, so a small file could list many.
+
+    `table` is how many bytes of the limit a table takes.
+    """
+
+    def __init__(self, limit: int, table: int = 2 * _AHEAD.size) -> None:
+        self._limit = self._left = limit
+        self._table = table
+
+    def use_budget(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ValueError(f"its parts must take at most {self._limit:,} bytes together")
+
+    def read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
+        self.use_budget(self._table * len(tables))
+        return [tables[i] for i in range(len(tables))]
+
+    def read_text(self, raw: bytes | None) -> str:
+        self.use_budget(len(raw or b""))
+        return (raw or b"").decode("utf-8", "replace")
+
+
 def read_root(data: memoryview, kind: str = "Model") -> Table:
     """Return the root table of a flatbuffer: a model, or a flatbuffer in a buffer of a model."""
     return Table(data, _follow_offset(data, 0), kind)
@@ -130,7 +154,7 @@ class _Field(NamedTuple):
 @cache
 def _fields(kind: str) -> dict[str, _Field]:
     fields = {}
-    for i, field in enumerate(_KINDS[kind].split(), _FIRST):
+    for i, field in enumerate(_KINDS[kind], _FIRST):
         name, _, rest = field.partition(":")
         if name != "-":
             fields[name] = _Field(i, *_reader(name, *rest.partition("=")[::2]))
@@ -139,7 +163,7 @@ def _fields(kind: str) -> dict[str, _Field]:
 
 @cache
 def _count_slots(kind: str) -> int:
-    return _FIRST + len(_KINDS[kind].split())
+    return _FIRST + len(_KINDS[kind])
 
 
 @lru_cache(maxsize=1024)

@@ -21,16 +21,8 @@ _KINDS = (
     ),
     ((b"\x89hdf",), b"", f"this is a Keras model (.h5), {_KERAS}"),
     (_ZIP, b"config.json", f"this is a Keras model (.keras), {_KERAS}"),
-    (
-        _ZIP,
-        b"data.pkl",
-        "this is a PyTorch model, not a TFLite model: use litert-torch",
-    ),
-    (
-        _ZIP,
-        b"",
-        "this is a zip archive (a .task bundle?), not a TFLite model: use convert_bundle",
-    ),
+    (_ZIP, b"data.pkl", "this is a PyTorch model, not a TFLite model: use litert-torch"),
+    (_ZIP, b"", "this is a zip archive (a .task bundle?), not a TFLite model: use convert_bundle"),
     (
         (b"litertlm",),
         b"",

@@ -14,7 +14,7 @@ from typing import Any
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
-from tflite2onnx.reader.flatbuffer import Table, Vector, read_root, zero_fields
+from tflite2onnx.reader.flatbuffer import Table, TableReader, read_root, zero_fields
 from tflite2onnx.reader.metadata_schema import ENUMERATIONS, IDENTIFIER
 from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.utils.archive import DAMAGED, list_entries, open_archive, read_entry
@@ -24,7 +24,7 @@ _FACES = b"FACE_DETECTOR_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
 # Parts of a flatbuffer can be shared, so a small one could list more parts than fit into memory.
 _MOST_TABLES = 100_000
-_MOST_BYTES = 1 << 26  # in total for texts and numbers, for archived files, and for labels
+_MOST_BYTES = 1 << 26  # in total for all parts, for archived files, and for labels
 _NUMBER_BYTES = 32  # in memory
 _CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
 _LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
@@ -99,9 +99,9 @@ def model_metadata(model: Model) -> ModelMetadata | None:
         ) from error
 
 
-class _Reader:
+class _Reader(TableReader):
     def __init__(self) -> None:
-        self._left, self._room = _MOST_TABLES, _MOST_BYTES
+        super().__init__(_MOST_BYTES, _MOST_BYTES // _MOST_TABLES)
 
     def model(self, table: Table) -> ModelMetadata:
         graphs = self.read_tables(table["subgraph_metadata"])[:1]
@@ -119,31 +119,17 @@ class _Reader:
             units = [*self.read_tables(graph["input_process_units"])]
             units += self.read_tables(graph["output_process_units"])
             files += self._vocabularies(units)
-        return ModelMetadata(
-            self._text(table["name"]),
-            self._text(table["description"]),
-            self._text(table["version"]),
-            self._text(table["author"]),
-            self._text(table["license"]),
-            inputs,
-            outputs,
-            files,
-        )
-
-    def read_tables(self, tables: Vector | Sequence[Table]) -> list[Table]:
-        """Return the tables of a vector; ValueError if there are too many in all."""
-        self._left -= len(tables)
-        if self._left < 0:
-            raise ValueError(f"it must have at most {_MOST_TABLES:,} tables")
-        return [tables[i] for i in range(len(tables))]
+        names = ("name", "description", "version", "author", "license")
+        texts = {name: self.read_text(table[name]) for name in names}
+        return ModelMetadata(**texts, inputs=inputs, outputs=outputs, files=files)
 
     def _files(self, table: Table, field: str = "associated_files") -> tuple[AssociatedFile, ...]:
         return tuple(
             AssociatedFile(
-                self._text(f["name"]),
-                self._text(f["description"]),
+                self.read_text(f["name"]),
+                self.read_text(f["description"]),
                 _enum_name("AssociatedFileType", f["type"]),
-                self._text(f["locale"]),
+                self.read_text(f["locale"]),
             )
             for f in self.read_tables(table[field])
         )
@@ -165,8 +151,8 @@ class _Reader:
         found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
         stats = table["stats"] or {"min": (), "max": ()}
         return TensorMetadata(
-            self._text(table["name"]),
-            self._text(table["description"]),
+            self.read_text(table["name"]),
+            self.read_text(table["description"]),
             **_content(table["content"]),
             **self._read_processing(found),
             minimum=self._floats(stats["min"]),
@@ -185,18 +171,9 @@ class _Reader:
             fields["calibration"] = kind, calibration["default_score"]
         return fields
 
-    def _text(self, raw: bytes | None) -> str:
-        self._use_budget(len(raw or b""))
-        return (raw or b"").decode("utf-8", "replace")
-
     def _floats(self, numbers: Sequence[float]) -> tuple[float, ...]:
-        self._use_budget(_NUMBER_BYTES * len(numbers))
+        self.use_budget(_NUMBER_BYTES * len(numbers))
         return tuple(float(number) for number in numbers)
-
-    def _use_budget(self, size: int) -> None:
-        self._room -= size
-        if self._room < 0:
-            raise ValueError(f"its text and numbers must take at most {_MOST_BYTES:,} bytes")
 
 
 def _content(table: Table | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ import numpy as np
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Graph, Model, Op, Options, Signature, ordering_error
 from tflite2onnx.reader import buffers, flexbuffer
-from tflite2onnx.reader.flatbuffer import Table, Vector, read_root, zero_fields
+from tflite2onnx.reader.flatbuffer import Table, TableReader, read_root, zero_fields
 from tflite2onnx.reader.foreign_files import describe_foreign_file
 from tflite2onnx.reader.schema import ENUMERATIONS, UNIONS
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
@@ -77,7 +77,6 @@ _NAMED = {
     for kind in UNIONS[union]
 }
 _MOST_BYTES = 1 << 62  # of a tensor; larger sizes would not fit into the integers for sizes
-_TABLE = 8  # smallest table in bytes: the offset to it, and its offset to the list of slots
 # The exceptions that bytes raise if they are not a flatbuffer.
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
 
@@ -111,57 +110,39 @@ def is_model(data: memoryview) -> bool:
     return bytes(data[4:8]) == _IDENTIFIER
 
 
-class _Reader:
+class _Reader(TableReader):
     """Decodes one file; has the buffers and operator codes that its parts refer to."""
 
     def __init__(self, source: ModelSource) -> None:
-        # Parts of a flatbuffer can be shared, so a small file could list more parts than fit
-        # into memory. An honest file shares few parts or none.
-        self._left = 2 * len(source.data)
+        super().__init__(2 * len(source.data))  # an honest file shares few parts or none
         self._flat = source.elements
         self._root = read_root(source.data)
-        groups = self._read_tables(self._root["external_buffer_groups"])
-        slices = self._read_tables(self._root["external_buffers"])
+        groups = self.read_tables(self._root["external_buffer_groups"])
+        slices = self.read_tables(self._root["external_buffers"])
         self._stored = StoredBytes(source, self._root["buffers"], groups, slices)
-        self._codes = [self._code(code) for code in self._read_tables(self._root["operator_codes"])]
+        self._codes = [self._code(code) for code in self.read_tables(self._root["operator_codes"])]
 
     def model(self) -> Model:
-        graphs = tuple(self._graph(g) for g in self._read_tables(self._root["subgraphs"]))
+        graphs = tuple(self._graph(g) for g in self.read_tables(self._root["subgraphs"]))
         if not graphs:
             fail_damaged("it has no subgraph")
+        signatures = self.read_tables(self._root["signature_defs"])
         return Model(
             graphs,
-            tuple(
-                self._signature(s, graphs) for s in self._read_tables(self._root["signature_defs"])
-            ),
-            dict(self._metadata(entry) for entry in self._read_tables(self._root["metadata"])),
-            self._text(self._root["description"]),
+            tuple(self._signature(signature, graphs) for signature in signatures),
+            dict(self._metadata(entry) for entry in self.read_tables(self._root["metadata"])),
+            self.read_text(self._root["description"]),
             self._root["version"],
         )
 
     # Fields
 
-    def _use_budget(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            fail_damaged(
-                "its tables and vectors must have at most two elements per byte of the file"
-            )
-
-    def _read_tables(self, tables: Vector) -> list[Table]:
-        self._use_budget(_TABLE * len(tables))
-        return [tables[i] for i in range(len(tables))]
-
-    def _text(self, raw: bytes | None) -> str:
-        self._use_budget(len(raw or b""))
-        return (raw or b"").decode("utf-8", "replace")
-
     def _read_numbers(self, vector: Array) -> tuple[Any, ...]:
-        self._use_budget(vector.nbytes)
+        self.use_budget(vector.nbytes)
         return tuple(vector.tolist())
 
     def _bytes(self, raw: memoryview) -> bytes:
-        self._use_budget(len(raw))
+        self.use_budget(len(raw))
         return bytes(raw)
 
     # Parts
@@ -170,18 +151,18 @@ class _Reader:
         number = max(code["deprecated_builtin_code"], code["builtin_code"])
         name = _CODES.get(number, f"operator code {number}")
         if name == "CUSTOM":
-            return self._text(code["custom_code"]), True, code["version"]
+            return self.read_text(code["custom_code"]), True, code["version"]
         return name, False, code["version"]
 
     def _metadata(self, entry: Table) -> tuple[str, bytes]:
-        return self._text(entry["name"]), self._bytes(self._stored.of_buffer(entry["buffer"]))
+        return self.read_text(entry["name"]), self._bytes(self._stored.of_buffer(entry["buffer"]))
 
     def _graph(self, table: Table) -> Graph:
         inputs, outputs = self._read_numbers(table["inputs"]), self._read_numbers(table["outputs"])
-        tables, ops = self._read_tables(table["tensors"]), self._read_tables(table["operators"])
+        tables, ops = self.read_tables(table["tensors"]), self.read_tables(table["operators"])
         reads = [self._read_numbers(op["inputs"]) for op in ops]
         writes = [self._read_numbers(op["outputs"]) for op in ops]
-        names = _unique([self._text(t["name"]) for t in tables], (*inputs, *outputs))
+        names = _unique([self.read_text(t["name"]) for t in tables], (*inputs, *outputs))
         computed = {*inputs, *(i for each in writes for i in each)}
         # Files of before 2021 have the field has_rank for no tensor.
         ranks = [t["has_rank"] for t in tables]
@@ -194,7 +175,7 @@ class _Reader:
         fed = {*inputs}
         tensors = tuple(replace(t, data=None) if i in fed else t for i, t in enumerate(tensors))
         graph = Graph(
-            self._text(table["name"]),
+            self.read_text(table["name"]),
             _pick_tensors(tensors, inputs, "an input of the graph"),
             _pick_tensors(tensors, outputs, "an output of the graph"),
             tuple(self._op(i, op, tensors, reads[i], writes[i]) for i, op in enumerate(ops)),
@@ -207,9 +188,8 @@ class _Reader:
     def _op(
         self, index: int, table: Table, tensors: Sequence[Tensor], reads: Shape, writes: Shape
     ) -> Op:
-        code, custom, version = item_at(
-            self._codes, table["opcode_index"], f"operator {index}'s code"
-        )
+        number = table["opcode_index"]
+        code, custom, version = item_at(self._codes, number, f"operator {index}'s code")
         where = f"a tensor of {code} (operator {index})"
         raw = self._custom_options(table)
         return Op(
@@ -236,14 +216,9 @@ class _Reader:
             return Options()
         if found is not None and found.kind == kind:
             return Options({name: self._option(name, found[name]) for name in found})
-        return Options(
-            {
-                name: value
-                if name in _WITH_UNKNOWN and isinstance(value, int)
-                else self._option(name, value)
-                for name, value in zero_fields(kind).items()
-            }
-        )
+        zeros = zero_fields(kind)
+        unknown = {n: 0 for n in _WITH_UNKNOWN & zeros.keys() if isinstance(zeros[n], int)}
+        return Options({n: self._option(n, zero) for n, zero in zeros.items()} | unknown)
 
     def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
@@ -255,7 +230,7 @@ class _Reader:
         if isinstance(value, np.ndarray):
             return self._read_numbers(value)
         # The kernels get texts of C, which end before the first zero byte.
-        return self._text(value.partition(b"\0")[0]) if isinstance(value, bytes) else value
+        return self.read_text(value.partition(b"\0")[0]) if isinstance(value, bytes) else value
 
     def _custom_options(self, table: Table) -> bytes:
         if table["custom_options"].size:
@@ -269,9 +244,7 @@ class _Reader:
         table = tables[index]
         shape, kind = self._read_numbers(table["shape"]), table["type"]
         if kind not in _TYPES:
-            raise ModelFileError(
-                f"the element type of tensor {name} must be one of TFLite's, got {kind}"
-            )
+            raise ModelFileError(f"the type of tensor {name} must be one of TFLite's, got {kind}")
         dtype = DType[_TYPES[kind]]
         wrong = min(shape, default=0) < 0 or len(shape) > MOST_AXES
         if wrong or buffers.nbytes(shape, dtype) > _MOST_BYTES:
@@ -287,9 +260,8 @@ class _Reader:
             if data is None and 0 in shape and not computed and dtype.numpy is not None:
                 data = np.empty(shape, dtype.numpy)
             constant = data is not None
-            quantization = self._quantization(
-                table["quantization"], shape, dtype, tables, constant=constant
-            )
+            scales = table["quantization"]
+            quantization = self._quantization(scales, shape, dtype, tables, constant=constant)
         except buffers.ElementsError as error:
             fail_damaged(f"tensor {name}: {error}")
         return Tensor(
@@ -323,13 +295,10 @@ class _Reader:
             SparseAxis(
                 axis["dense_size"], _values(axis["array_segments"]), _values(axis["array_indices"])
             )
-            for axis in self._read_tables(table["dim_metadata"])
+            for axis in self.read_tables(table["dim_metadata"])
         )
-        return Sparsity(
-            self._read_numbers(table["traversal_order"]),
-            self._read_numbers(table["block_map"]),
-            axes,
-        )
+        order, blocks = table["traversal_order"], table["block_map"]
+        return Sparsity(self._read_numbers(order), self._read_numbers(blocks), axes)
 
     def _quantization(
         self,
@@ -365,9 +334,7 @@ class _Reader:
         if dtype.is_integer:
             _check_scales(abs(scale) if constant else scale)  # see `flip_negative_scales`
             if not buffers.fits_type(dtype, zero):
-                raise buffers.ElementsError(
-                    f"its zero points must be in the range of {dtype.label}"
-                )
+                raise buffers.ElementsError(f"its zero points must fit into {dtype.label}")
         return Quantization(
             scale,
             zero if zero.shape == scale.shape else np.broadcast_to(zero, scale.shape),
@@ -403,18 +370,20 @@ class _Reader:
         data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
             raise buffers.ElementsError("its scales and zero points must be constant numbers")
-        self._use_budget(data.nbytes)  # each tensor with these parameters gets a copy
+        self.use_budget(data.nbytes)  # each tensor with these parameters gets a copy
         return data
 
     def _signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
-        key, index = self._text(table["signature_key"]), table["subgraph_index"]
+        key, index = self.read_text(table["signature_key"]), table["subgraph_index"]
         tensors = item_at(graphs, index, f"the subgraph of signature {key}").tensors
 
         def tensors_by_name(maps: Sequence[Table]) -> dict[str, Tensor]:
             where = f"a tensor of signature {key}"
-            return {self._text(m["name"]): item_at(tensors, m["tensor_index"], where) for m in maps}
+            return {
+                self.read_text(m["name"]): item_at(tensors, m["tensor_index"], where) for m in maps
+            }
 
-        inputs, outputs = self._read_tables(table["inputs"]), self._read_tables(table["outputs"])
+        inputs, outputs = self.read_tables(table["inputs"]), self.read_tables(table["outputs"])
         return Signature(key, index, tensors_by_name(inputs), tensors_by_name(outputs))
 
 
@@ -455,12 +424,8 @@ def _unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
     taken: set[str] = set()
     chosen: dict[int, str] = {}
     for i in dict.fromkeys((*(i for i in first if 0 <= i < len(names)), *range(len(names)))):
-        wishes = (f"{names[i] or 'tensor'}_{i}" + (f"_{n}" if n else "") for n in count())
-        name = names[i] if names[i] and names[i] not in taken else _free_name(wishes, taken)
-        taken.add(name)
-        chosen[i] = name
+        base = f"{names[i] or 'tensor'}_{i}"
+        wishes = chain((names[i] or base, base), (f"{base}_{n}" for n in count(1)))
+        chosen[i] = next(name for name in wishes if name not in taken)
+        taken.add(chosen[i])
     return [chosen[i] for i in range(len(names))]
-
-
-def _free_name(wishes: Iterable[str], taken: set[str]) -> str:
-    return next(name for name in wishes if name not in taken)

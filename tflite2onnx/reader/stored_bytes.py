@@ -19,11 +19,7 @@ class StoredBytes:
     """
 
     def __init__(
-        self,
-        source: ModelSource,
-        buffers: Vector,
-        groups: Sequence[Table],
-        slices: Sequence[Table],
+        self, source: ModelSource, buffers: Vector, groups: Sequence[Table], slices: Sequence[Table]
     ) -> None:
         self._source, self._buffers, self._groups = source, buffers, groups
         self._slices = {each["id"]: each for each in slices}

@@ -30,10 +30,8 @@ def minimum_cut(
     any size and not negative; one that exceeds the sum of all others makes the arc uncuttable.
     Parallel arcs add up. The source side holds the nodes that the source reaches in the residual
     graph; every minimum cut has it within its source side, so the result is unique and does not
-    depend on the order of the arcs.
-
-    Raises:
-        ValueError: source and sink are the same node, or a capacity is negative.
+    depend on the order of the arcs. ValueError: source and sink are the same node, or a capacity is
+    negative.
     """
     if source == sink:
         raise ValueError(f"source and sink must be different nodes, got {source} for both")

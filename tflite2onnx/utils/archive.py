@@ -51,20 +51,15 @@ def is_inside(name: str) -> bool:
 
 
 def open_archive(data: memoryview) -> zipfile.ZipFile:
-    """Return an archive without copying its bytes.
-
-    Raises:
-        zipfile.BadZipFile: the bytes are not an archive.
-    """
+    """Return an archive without copying its bytes; BadZipFile if they are not an archive."""
     return zipfile.ZipFile(io.BufferedReader(_Bytes(data)))
 
 
 def list_entries(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
     """Return the files of an archive, without folders.
 
-    Raises:
-        ValueError: the files declare more bytes than the limit, or there are too many files, or a
-            file is compressed by a method other than deflate.
+    ValueError: the files declare more bytes than the limit, there are too many files, or a file is
+    compressed by a method other than deflate.
     """
     entries = [entry for entry in archive.infolist() if not entry.filename.endswith("/")]
     if len(entries) > _MOST_FILES or sum(entry.file_size for entry in entries) > limit:
@@ -79,21 +74,13 @@ def list_entries(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
 
 
 def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Return the bytes of a file in an archive, as many as the archive declares.
-
-    Raises:
-        zipfile.BadZipFile: the file's checksum is wrong.
-    """
+    """Return the bytes of a file, as many as its archive declares; BadZipFile if they are wrong."""
     with archive.open(entry) as file:  # `archive.read` unpacks all bytes before it checks the size
         return file.read(entry.file_size)
 
 
 def view_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, data: memoryview) -> memoryview:
-    """Return the bytes of a file in the archive `data`; a view on it if the file is not compressed.
-
-    Raises:
-        zipfile.BadZipFile: the file's checksum is wrong.
-    """
+    """Do as `read_entry` in the archive `data`; return a view on it if nothing is compressed."""
     if entry.compress_type != zipfile.ZIP_STORED:
         return memoryview(read_entry(archive, entry))
     archive.open(entry).close()  # checks the file's header

@@ -31,11 +31,7 @@ def check_distinct_files(
 
 
 def resolve_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path with symbolic links resolved: a write replaces the target of a link.
-
-    Raises:
-        OSError: symbolic links form a circle.
-    """
+    """Return a path without symbolic links: a write replaces the target; OSError for circles."""
     target = Path(os.path.realpath(path))
     if any(place.is_symlink() for place in (target, *target.parents)):  # only circles remain
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))

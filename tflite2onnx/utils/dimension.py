@@ -215,10 +215,8 @@ class Dimension:
         if len(text) <= _LONGEST_TEXT:
             return text
         first, *others = sorted(symbol.name for symbol in self.symbols)
-        names = (
-            f"{first} and {len(others)} more" if len(others) > 1 else " and ".join((first, *others))
-        )
-        return f"(from {names})"
+        others = [f"{len(others)} more"] if len(others) > 1 else others
+        return f"(from {' and '.join((first, *others))})"
 
     def __str__(self) -> str:
         texts = []
@@ -347,11 +345,7 @@ def symbols_of(dim: object) -> frozenset[Symbol]:
 
 
 def is_positive(dim: Dim) -> bool:
-    """Return whether a dimension is more than 0.
-
-    Raises:
-        UndecidedError: this depends on the values of symbols.
-    """
+    """Return whether a dimension is more than 0; UndecidedError if this depends on symbols."""
     if not isinstance(dim, Dimension):
         return dim > 0
     if dim.least is not None and dim.least > 0:
@@ -369,11 +363,7 @@ def is_no_less(dim: Dim, number: int) -> bool:
 
 
 def is_equal(one: Dim, other: Dim) -> bool:
-    """Return whether two dimensions are equal for all values of the symbols, or for none.
-
-    Raises:
-        UndecidedError: this depends on the values of symbols.
-    """
+    """Return whether two dimensions are equal; UndecidedError if this depends on symbols."""
     difference = one - other
     if not isinstance(difference, Dimension):
         return difference == 0
@@ -389,11 +379,7 @@ def is_known(dim: Dim) -> bool:
 
 
 def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
-    """Return the dimension that two dimensions are.
-
-    Raises:
-        UnequalError: they are different; `message` is the reason if both are integers.
-    """
+    """Return the dimension that two dimensions are; UnequalError if they are different."""
     if one != other:
         raise UnequalError(one, other, message)
     return one
@@ -405,11 +391,7 @@ def depends_on_inputs(dim: Dim) -> bool:
 
 
 def require_number(dim: Dim, number: Dim, message: str = "") -> None:
-    """Require that an unknown dimension is a number, or the same dimension; an integer may be any.
-
-    Raises:
-        UnequalError: the dimension is unknown; `message` is the reason.
-    """
+    """Raise UnequalError unless a dimension is a number, or the same; an integer may be any."""
     if isinstance(dim, Dimension) and dim != number:
         raise UnequalError(dim, number, message)
 
@@ -418,13 +400,11 @@ def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]
     """Return the shape to which shapes broadcast; a dynamic size is not assumed to be 1.
 
     A size that depends on data may be 1 or a number that it meets: both broadcast to the number.
-    `message` is the reason of the error instead of the general one.
-
-    Raises:
-        BroadcastError: the shapes do not broadcast.
+    `message` is the reason of the BroadcastError instead of the general one.
     """
     result: list[Dim] = []
-    message = message or f"input shapes must broadcast to each other, got {_join_shapes(shapes)}"
+    listed = " and ".join(str(list(shape)) for shape in shapes)
+    message = message or f"input shapes must broadcast to each other, got {listed}"
     for sizes in zip_longest(*(tuple(shape)[::-1] for shape in shapes), fillvalue=1):
         wide = [size for size in sizes if size != 1]
         if any(map(is_known, wide)):
@@ -436,16 +416,10 @@ def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]
     return tuple(result[::-1])
 
 
-def _join_shapes(shapes: Sequence[Sequence[Dim]]) -> str:
-    return " and ".join(str(list(shape)) for shape in shapes)
-
-
 def array_of(values: object, dtype: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - of numpy
     """Return dimensions as an array: of a numpy type if all are integers, else of objects."""
     array = np.asarray(values, object)
-    if has_dimensions(array):
-        return array
-    return array.astype(dtype)
+    return array if has_dimensions(array) else array.astype(dtype)
 
 
 def has_dimensions(values: object) -> bool:

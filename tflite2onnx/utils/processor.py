@@ -29,10 +29,7 @@ _SETS = {
         _Set("VNNI", "AVX512VNNI", ("avx512_vnni", "avx_vnni")),
         _Set("AMX", "", ("amx_int8",)),
     ),
-    "ARM": (
-        _Set("dot product", "ASIMDDP", ("asimddp",)),
-        _Set("i8mm", "", ("i8mm",)),
-    ),
+    "ARM": (_Set("dot product", "ASIMDDP", ("asimddp",)), _Set("i8mm", "", ("i8mm",))),
 }
 _MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "ARM", "arm64": "ARM"}
 
@@ -44,7 +41,8 @@ def instruction_sets() -> dict[str, bool | None]:
     /proc/cpuinfo describes the host. If the two sources contradict each other, only numpy counts.
     """
     sets = _SETS.get(_MACHINES.get(platform.machine().lower(), ""), ())
-    features, flags = _numpy_features(), _linux_flags()
+    features, facts = _numpy_features(), _linux_facts()
+    flags = frozenset(facts.get("flags", facts.get("Features", "")).split())
     asked = {each.name: features.get(each.numpy) for each in sets}
     if any(asked[each.name] is False and each.linux[0] in flags for each in sets):
         return asked
@@ -82,12 +80,6 @@ def _numpy_features() -> Mapping[str, bool]:
             continue
         return dict(getattr(module, "__cpu_features__", {}))
     return {}
-
-
-def _linux_flags() -> frozenset[str]:
-    """Return the features that /proc/cpuinfo lists, none if the file cannot be read."""
-    facts = _linux_facts()
-    return frozenset(facts.get("flags", facts.get("Features", "")).split())
 
 
 def _linux_facts() -> Mapping[str, str]:

@@ -194,10 +194,10 @@ def test_unpack_of_stored_integers() -> None:
 def test_unpack_refuses() -> None:
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [3, 5])], [[5], [5]], num=2)
-    assert "an output for each of 3 slices, got 2 outputs" in reason
+    assert "an output for each of 3 slices, got 2" in reason
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [0, 5])], [])
-    assert "an output for each of 0 slices, got 0 outputs" in reason
+    assert "an output for each of 0 slices, got 0" in reason
     m = Build()
     assert "below 0, got 0" in refusal(m, "UNPACK", [add_input(m, [])], [[]], num=1)
 

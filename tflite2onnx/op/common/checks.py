@@ -31,21 +31,14 @@ T = TypeVar("T")
 # The types of weights for integer data: signed for signed data. The kernels read the bytes of other
 # weights as one of these types (EvalQuantized in fully_connected.cc and conv.cc).
 _SIGNED = (DType.INT8, DType.INT4, DType.INT2)
-_WEIGHTS = {
-    DType.UINT8: (DType.UINT8,),
-    DType.INT8: _SIGNED,
-    DType.INT16: (DType.INT16, *_SIGNED),
-}
+_WEIGHTS = {DType.UINT8: (DType.UINT8,), DType.INT8: _SIGNED, DType.INT16: (DType.INT16, *_SIGNED)}
 _TYPE_NUMBERS: dict[object, DType] = {2: DType.INT32, 4: DType.INT64}  # in files
 
 
 def ints(operator: Operator, index: int) -> list[Any]:
-    """Return the elements of a constant integer input as a flat list.
+    """Return the elements of a constant integer input as a flat list; else raise OperatorError.
 
     In `Operator.infer_outputs` the elements may be dimensions.
-
-    Raises:
-        OperatorError: the input is missing, not constant, or of another type.
     """
     tensor = operator.input(index)
     if not tensor.dtype.is_integer and tensor.dtype is not DType.BOOL:
@@ -59,21 +52,14 @@ def ints(operator: Operator, index: int) -> list[Any]:
 
 
 def expect_list(operator: Operator, index: int, count: int) -> None:
-    """Raise OperatorError unless an input is a list of `count` int32 or int64.
-
-    The elements need not be constant.
-    """
+    """Raise OperatorError unless an input is a list, constant or not, of `count` int32 or int64."""
     tensor = operator.input(index)
     expect_type(tensor, (DType.INT32, DType.INT64))
     expect(tensor, (count,), tensor.dtype)
 
 
 def count_listed_axes(operator: Operator, index: int) -> int:
-    """Return for how many axes an input has an element, by the length that the file declares.
-
-    Raises:
-        OperatorError: they are more than a tensor can have.
-    """
+    """Return for how many axes an input has elements, by its length; OperatorError if too many."""
     tensor = operator.input(index)
     if not is_known(tensor.elements):
         reason = (
@@ -83,11 +69,9 @@ def count_listed_axes(operator: Operator, index: int) -> int:
         if depends_on_inputs(tensor.elements):
             raise UnequalError(tensor.elements, evaluate(tensor.elements), reason)
         raise OperatorError(reason)
-    if tensor.elements > MOST_AXES:
-        raise OperatorError(
-            f"{tensor.name} must have an element for each axis, got {tensor.elements}"
-        )
-    return tensor.elements
+    if (count := tensor.elements) > MOST_AXES:
+        raise OperatorError(f"{tensor.name} must have an element for each axis, got {count}")
+    return count
 
 
 def requested_shape(operator: DynamicShape, index: int) -> list[Dim | Unknown]:
@@ -98,16 +82,10 @@ def requested_shape(operator: DynamicShape, index: int) -> list[Dim | Unknown]:
 
 
 def integer(operator: Operator, index: int) -> int:
-    """Return the only element of a constant integer input.
-
-    Raises:
-        OperatorError: as `ints`, or the input has another number of elements.
-    """
+    """Return the only element of a constant integer input; errors as `ints`, or for several."""
     numbers = ints(operator, index)
-    if len(numbers) != 1:
-        raise OperatorError(
-            f"{operator.input(index).name} must have one element, got {len(numbers)}"
-        )
+    if (count := len(numbers)) != 1:
+        raise OperatorError(f"{operator.input(index).name} must have one element, got {count}")
     number: int = numbers[0]  # in `Operator.infer_outputs` it may be a dimension
     return number
 
@@ -118,23 +96,15 @@ def expect_indices(indices: Tensor, sizes: Sequence[int]) -> None:
     The kernels refuse negative indices, which ONNX would count from the end. Indices that are
     computed at run time are not checked.
     """
+    what, data = f"the indices {indices.name}", indices.data
     if not indices.dtype.is_integer:
-        raise OperatorError(
-            f"the indices {indices.name} must be integers, got {indices.dtype.label}"
-        )
-    data = indices.data
+        raise OperatorError(f"{what} must be integers, got {indices.dtype.label}")
     if data is not None and ((data < 0) | (data >= np.asarray(sizes))).any():
-        raise OperatorError(
-            f"the indices {indices.name} must be at least 0 and below {list(sizes)}"
-        )
+        raise OperatorError(f"{what} must be at least 0 and below {list(sizes)}")
 
 
 def axis_of(number: int, rank: int) -> int:
-    """Return an axis as 0 ... rank - 1; negative numbers count from the end.
-
-    Raises:
-        OperatorError: the number is out of range.
-    """
+    """Return an axis as 0 ... rank - 1; a negative one counts from the end, else OperatorError."""
     if not -rank <= number < rank:
         raise OperatorError(f"the axis must be at least {-rank} and below {rank}, got {number}")
     return number % rank
@@ -144,14 +114,10 @@ def expect(tensor: Tensor, shape: Sequence[int], dtype: DType) -> None:
     """Raise OperatorError unless the file declares this shape and type for a tensor.
 
     The planner uses the declared shapes, so that wrong shapes must not reach it.
-
-    Raises:
-        OperatorError: the shape or the type is another one.
     """
     if tensor.shape != tuple(shape) or tensor.dtype is not dtype:
         declared = f"{tensor.dtype.label}{list(tensor.shape)}"
-        message = f"{tensor.name} must be {dtype.label}{list(shape)}, got {declared}"
-        raise OperatorError(message)
+        raise OperatorError(f"{tensor.name} must be {dtype.label}{list(shape)}, got {declared}")
 
 
 def expect_rank(tensor: Tensor, rank: int) -> None:
@@ -196,20 +162,15 @@ def expect_weights(data: Tensor, weights: Tensor) -> None:
 
 def expect_type_option(tensor: Tensor, number: object) -> None:
     """Raise OperatorError if an option names int32 or int64, and a tensor has the other type."""
-    if _TYPE_NUMBERS.get(number, tensor.dtype) is not tensor.dtype:
-        raise OperatorError(
-            f"the option with the output type must be the type of {tensor.name},"
-            f" {tensor.dtype.label}"
-        )
+    if _TYPE_NUMBERS.get(number, dtype := tensor.dtype) is not dtype:
+        raise OperatorError(f"its option for the type of {tensor.name} must be {dtype.label}")
 
 
 def expect_real(*tensors: Tensor) -> None:
     """Raise OperatorError unless all tensors are float32 or quantized."""
     for tensor in tensors:
-        if tensor.dtype is not DType.FLOAT32 and not is_quantized(tensor):
-            raise OperatorError(
-                f"{tensor.name} must be float32 or quantized, got {tensor.dtype.label}"
-            )
+        if (dtype := tensor.dtype) is not DType.FLOAT32 and not is_quantized(tensor):
+            raise OperatorError(f"{tensor.name} must be float32 or quantized, got {dtype.label}")
 
 
 def require_equal_shapes(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[Dim, ...]:

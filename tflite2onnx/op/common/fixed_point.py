@@ -100,10 +100,10 @@ def negate_constant(tensor: Tensor) -> Tensor:
     if tensor.data is None or tensor.quantization is None:
         return tensor
     lowest, highest = integer_range(tensor.dtype)
-    if not tensor.quantization.zero_point.any() and tensor.data.min(initial=0) > lowest:
+    quantization = tensor.quantization
+    if not quantization.zero_point.any() and tensor.data.min(initial=0) > lowest:
         return replace(tensor, data=np.asarray(-tensor.data))
     middle = lowest + highest  # -1 or 255
-    quantization = tensor.quantization
     opposite = replace(quantization, zero_point=middle - quantization.zero_point)
     return replace(tensor, data=~tensor.data, quantization=opposite)
 
@@ -128,9 +128,8 @@ def sum_scales(a: Tensor, b: Tensor, y: Tensor, sign: int) -> tuple[Quantization
     sums = _find_near_halves((a, b, y), terms[0], sign * terms[1], shift)
     exact = [np.float32(term / 2.0**shift * float(output.scale[0])) for term in terms]
     scales = _find_best_scales(sums, exact[0], exact[1])
-    return tuple(
-        replace(each, scale=np.array([scale])) for each, scale in zip(inputs, scales, strict=True)
-    )
+    pairs = zip(inputs, scales, strict=True)
+    return tuple(replace(each, scale=np.array([scale])) for each, scale in pairs)
 
 
 class _Sums(NamedTuple):
@@ -167,10 +166,8 @@ class _Sums(NamedTuple):
         yield np.rint(real / self.scale) + zeros[2]
         if self.sign > 0:  # ONNX Runtime has no integer kernel for Sub
             for shift in (np.float32(0), np.float32(128))[: 1 + (self.dtype is DType.INT8)]:
-                moved = [zero + shift for zero in zeros]
-                for sums in _add_as_qlinear(
-                    a + shift, b + shift, p / self.scale, q / self.scale, moved
-                ):
+                moved, scales = [zero + shift for zero in zeros], (p / self.scale, q / self.scale)
+                for sums in _add_as_qlinear(a + shift, b + shift, *scales, moved):
                     yield np.rint(sums) - shift
 
 
@@ -181,15 +178,11 @@ def _add_as_qlinear(
 
     The compiler chooses whether the common offset is rounded once or twice (qladd_avx2.cpp).
     """
-    offset = zeros[2] - (zeros[0] * p + zeros[1] * q)
-    yield (offset + a * p) + b * q
-    yield _multiply_add(a, p, _multiply_add(b, q, offset))
-    yield _multiply_add(
-        a, p, _multiply_add(b, q, zeros[2] - _multiply_add(zeros[0], p, zeros[1] * q))
-    )
-    yield _multiply_add(
-        a, p, _multiply_add(b, q, zeros[2] - _multiply_add(zeros[1], q, zeros[0] * p))
-    )
+    first, second = zeros[0] * p, zeros[1] * q
+    sums = first + second, _multiply_add(zeros[0], p, second), _multiply_add(zeros[1], q, first)
+    yield (zeros[2] - sums[0] + a * p) + b * q
+    for each in sums:
+        yield _multiply_add(a, p, _multiply_add(b, q, zeros[2] - each))
 
 
 def _multiply_add(x: Any, y: Any, z: Any) -> Any:  # noqa: ANN401 - float32 or an array

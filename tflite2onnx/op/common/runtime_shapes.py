@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,13 @@ def sizes_of(g: Builder, x: View) -> Value:
 def multiply_sizes(g: Builder, sizes: Value) -> Value:
     """Return the product of a list of sizes, which may be empty, as a list of one."""
     return g.reduce("ReduceProd", sizes, [0], keepdims=True)
+
+
+def take_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
+    """Return some entries of a list of int64, in an order."""
+    if numbers.data is not None:
+        return g.ints(numbers.data[list(entries)].tolist())
+    return g.Gather(numbers, g.ints(entries), axis=0)
 
 
 def resolve_axis(g: Builder, number: View, count: int) -> Value:

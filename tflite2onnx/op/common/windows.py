@@ -63,11 +63,7 @@ class ImageOperator(DynamicShape):
         return replace(frame, label=tuple(turned.get(name, name) for name in frame.label))
 
     def sizes(self, operand: int) -> Mapping[str, int]:
-        """Return the sizes of an operand's axes by their letters.
-
-        Raises:
-            OperatorError: the operand has another number of axes than letters, or an empty axis.
-        """
+        """Return the sizes of an operand's axes by their letters; OperatorError if one is empty."""
         if operand not in self._known_sizes:
             self._known_sizes[operand] = self._read_sizes(operand)
         return self._known_sizes[operand]
@@ -113,11 +109,7 @@ class Window(NamedTuple):
     pads: Shape = ()
 
     def steps(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return how many positions the window has: the size of a convolution's output.
-
-        Raises:
-            OperatorError: the window is larger than the padded image.
-        """
+        """Return how many positions the window has; OperatorError if the image is smaller."""
         counts = tuple(
             -(-size // stride) if self.same else (size + pads - extent) // stride + 1
             for size, pads, extent, stride in zip(
@@ -125,9 +117,8 @@ class Window(NamedTuple):
             )
         )
         if any(is_known(count) and count < 1 for count in counts):
-            raise OperatorError(
-                f"the window must fit into the image {image}, got {self._dilate_kernel()}"
-            )
+            size = self._dilate_kernel()
+            raise OperatorError(f"the window must fit into the image {image}, got {size}")
         return counts
 
     def attributes(self, image: Shape) -> dict[str, Any]:
@@ -149,10 +140,9 @@ class Window(NamedTuple):
 
         Of an odd number, the larger half comes at the end.
         """
-        pads = [max(n, 0) for n in excess]
-        return self._list_node_attributes() | {
-            "pads": [n // 2 for n in pads] + [n - n // 2 for n in pads]
-        }
+        whole = [max(n, 0) for n in excess]
+        pads = [n // 2 for n in whole] + [n - n // 2 for n in whole]
+        return self._list_node_attributes() | {"pads": pads}
 
     def place(self, g: Builder, x: View, data: Operand) -> tuple[Operand, dict[str, Any]]:
         """Return an image to slide over, and the window as ONNX attributes.
@@ -287,11 +277,7 @@ def _gather_places(g: Builder, data: Value, places: Array, axis: int, size: int)
 
 
 def window_of(options: Options, *kernel: int) -> Window:
-    """Return the window with this kernel size and an operator's strides, dilations and padding.
-
-    Raises:
-        OperatorError: an option is out of range.
-    """
+    """Return the window with this kernel size and an operator's strides, dilations and padding."""
     axes = "dhw"[-len(kernel) :]
     return build_window(
         kernel,
@@ -303,11 +289,7 @@ def window_of(options: Options, *kernel: int) -> Window:
 
 
 def window_from_lists(options: Options, axes: int) -> Window:
-    """Return the window of options that are lists for all axes, with batch and channels.
-
-    Raises:
-        OperatorError: an option is out of range, or the window spans batch or channels.
-    """
+    """Return the window of options that are lists for all axes, with batch and channels."""
     kernel, strides = (tuple(int(n) for n in options[name]) for name in ("ksize", "strides"))
     outer = {*kernel[:: axes - 1], *strides[:: axes - 1]}
     if not len(kernel) == len(strides) == axes or outer != {1}:
@@ -333,11 +315,7 @@ def build_window(
 
 
 def read_int32_fields(operator: Operator, count: int) -> tuple[int, ...]:
-    """Return the first `count` options of an operator of MediaPipe: int32 fields of a C struct.
-
-    Raises:
-        OperatorError: the options are too short.
-    """
+    """Return the first `count` options of an operator of MediaPipe: int32 fields of a C struct."""
     raw = operator.op.custom_options
     if len(raw) < 4 * count:
         raise OperatorError(f"its options must have {4 * count} bytes or more, got {len(raw)}")

@@ -44,9 +44,8 @@ class Attention(Operator):
         scores = (batch, heads, times, keys)
         for mask in masks:
             if np.broadcast_shapes(mask.shape, scores) != scores:
-                raise OperatorError(
-                    f"the mask must broadcast to {list(scores)}, got {list(mask.shape)}"
-                )
+                shapes = f"{list(scores)}, got {list(mask.shape)}"
+                raise OperatorError(f"the mask must broadcast to {shapes}")
 
     def frames(self) -> Sequence[Frame]:
         return [pin_operand(i, identity(_AXES)) for i in (0, 1, 2, ~0)]
@@ -84,9 +83,8 @@ class Attention(Operator):
         """Return Attention, which reads the heads from the last axis."""
         rows = [x.reshape((*x.shape[:2], prod(x.shape[2:]))) for x in (q, k, v)]
         heads, groups = q.shape[2], k.shape[2]
-        return NeedsReshape(
-            g.Attention(*rows, mask, q_num_heads=heads, kv_num_heads=groups, scale=self._scale)
-        )
+        counts = {"q_num_heads": heads, "kv_num_heads": groups}
+        return NeedsReshape(g.Attention(*rows, mask, **counts, scale=self._scale))
 
     @property
     def _scale(self) -> float:

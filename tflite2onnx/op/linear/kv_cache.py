@@ -96,9 +96,8 @@ class InternalCache(HasInternalState):
         """Return both caches, which signatures share by layer, and the position of their row 0."""
         expect_input_count(self, 3)
         name = f"kv_cache/{self._layer}"
-        caches = [
-            Tensor(f"{name}/{part}", self._shape, DType.FLOAT32) for part in ("keys", "values")
-        ]
+        names = f"{name}/keys", f"{name}/values"
+        caches = [Tensor(each, self._shape, DType.FLOAT32) for each in names]
         return [*caches, Tensor(f"{name}/first", (1,), DType.INT64)]
 
     def emit(

@@ -63,18 +63,15 @@ class FullyConnected(DynamicShape):
         else:
             rest = x.elements % self._features
             if x.rank == _MATRIX:
-                require_number(
-                    x.shape[1], self._features, f"{x.name} must have {self._features} features"
-                )
+                reason = f"{x.name} must have {self._features} features"
+                require_number(x.shape[1], self._features, reason)
             require_equal(rest, 0, f"{list(x.shape)} must be rows of {self._features} elements")
             batch = (x.elements // self._features,)
         return [(*batch, w.shape[0])]
 
     def check(self) -> None:
-        if self.options.get("weights_format", "DEFAULT") != "DEFAULT":
-            raise OperatorError(
-                f"weights must have the format DEFAULT, got {self.options.weights_format}"
-            )
+        if (kind := self.options.get("weights_format", "DEFAULT")) != "DEFAULT":
+            raise OperatorError(f"weights must have the format DEFAULT, got {kind}")
         x, w = self.input(0), self.input(1)
         bias = self.op.inputs[_BIAS] if len(self.op.inputs) > _BIAS else None
         expect_real(x, w, self.output)
@@ -313,11 +310,7 @@ def _has_rows_leading(label: Axes) -> bool:
 def product_shape(
     a: Sequence[Dim], b: Sequence[Dim], transposed: tuple[bool, bool]
 ) -> tuple[Dim, ...]:
-    """Return the shape of a product of matrices [..., rows, columns], each possibly transposed.
-
-    Raises:
-        OperatorError: an operand has no two axes, or the operands do not fit together.
-    """
+    """Return the shape of a product of matrices, each possibly transposed; else OperatorError."""
     if min(len(a), len(b)) < _MATRIX:
         raise OperatorError(f"both inputs must have 2 axes or more, got {list(a)} and {list(b)}")
     (rows, inner), (same, columns) = (
@@ -357,10 +350,8 @@ class BatchMatMul(AnySizes):
             expect_real(a, b, y)
             expect_type(y, (a.dtype,))
         elif {a.dtype, b.dtype} != {DType.INT8}:
-            raise OperatorError(
-                "both inputs of an int32 output must be int8,"
-                f" got {a.dtype.label} and {b.dtype.label}"
-            )
+            types = f"{a.dtype.label} and {b.dtype.label}"
+            raise OperatorError(f"both inputs of an int32 output must be int8, got {types}")
 
     def frames(self) -> Sequence[Frame]:
         batch = axis_names(self.output.rank - 2)

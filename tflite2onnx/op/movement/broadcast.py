@@ -33,18 +33,14 @@ class BroadcastTo(Movement, Foldable):
     def check(self) -> None:
         x, sizes = self.input(0), self.input(1)
         if self.has_data_dependent_shape:
-            if sizes.elements < x.rank:
-                raise OperatorError(
-                    f"{sizes.name} must have {x.rank} elements or more, got {sizes.elements}"
-                )
+            if (have := sizes.elements) < x.rank:
+                raise OperatorError(f"{sizes.name} must have {x.rank} elements or more, got {have}")
             return
         shape = ints(self, 1)
         missing = len(shape) - x.rank
         fitting = zip(x.shape, shape[max(missing, 0) :], strict=False)
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
-            raise OperatorError(
-                f"the shape of {x.name} must broadcast to {shape}, got {list(x.shape)}"
-            )
+            raise OperatorError(f"{x.name} must broadcast to {shape}, got {list(x.shape)}")
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
         x, missing = self.input(0), self.output.rank - self.input(0).rank
@@ -70,12 +66,11 @@ class BroadcastTo(Movement, Foldable):
 
 
 def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
-    if not shape.tensor.is_constant:
-        sizes = g.as_int64_list(shape, y.order)
-        return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, sizes), x)
-    if 0 in y.shape:  # ONNX Runtime's Expand returns another shape
+    known = shape.tensor.is_constant
+    if known and 0 in y.shape:  # ONNX Runtime's Expand returns another shape
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
-    return g.with_compute_type("Expand", x.dtype, lambda v: g.Expand(v, g.ints(y.shape)), x)
+    sizes = g.ints(y.shape) if known else g.as_int64_list(shape, y.order)
+    return g.move("Expand", x.dtype, x, sizes)
 
 
 class BroadcastArgs(Foldable):

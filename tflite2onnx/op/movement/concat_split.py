@@ -21,11 +21,7 @@ from tflite2onnx.op.common.checks import (
     ints,
     require_equal_shapes,
 )
-from tflite2onnx.op.common.leading_axis import (
-    NewAxis,
-    shift_axes_input,
-    shift_axis_option,
-)
+from tflite2onnx.op.common.leading_axis import NewAxis, shift_axes_input, shift_axis_option
 from tflite2onnx.op.common.runtime_shapes import (
     expect_axis,
     reshape_to,
@@ -116,9 +112,8 @@ class Pack(AnySizes, Foldable):
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
         parts = [g.unsqueeze(x, [axis], y.dtype) for x in xs]
-        return (
-            g.in_compute_type("Concat", y.dtype, *parts, axis=axis) if len(parts) > 1 else parts[0]
-        )
+        one = len(parts) == 1
+        return parts[0] if one else g.in_compute_type("Concat", y.dtype, *parts, axis=axis)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.stack(inputs, self._axis)]
@@ -145,9 +140,7 @@ class Unpack(AnySizes, Foldable, IndexesAxes):
     def check(self) -> None:
         count, size = len(self.op.outputs), self.input(0).shape[self._axis]
         if not 0 < count == size:
-            raise OperatorError(
-                f"it must have an output for each of {size} slices, got {count} outputs"
-            )
+            raise OperatorError(f"it must have an output for each of {size} slices, got {count}")
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -215,9 +208,7 @@ class Split(Movement, Foldable, IndexesAxes):
         if self.op.code == "SPLIT_V" or is_known(whole):  # the kernel requires equal parts
             require_equal(sum(sizes), whole, f"{count} sizes must add up to {whole}, got {sizes}")
         if any(is_known(size) and size < 0 for size in sizes) or len(sizes) != count:
-            raise OperatorError(
-                f"{count} sizes must be non-negative and add up to {whole}, got {sizes}"
-            )
+            raise OperatorError(f"{count} sizes from 0 on must add up to {whole}, got {sizes}")
         return sizes
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -274,9 +265,8 @@ class Split(Movement, Foldable, IndexesAxes):
         number = other if self.op.code == "SPLIT" else xs[2]
         parts = split_shape(g, sizes_of(g, x), resolve_axis(g, number, x.rank))
         sizes = self._compute_sizes(g, parts.size, other)
-        pieces = _split_tensor(
-            g, reshape_to(g, x.value, parts.merge_sides(g)), x.dtype, sizes, count, 1
-        )
+        merged = reshape_to(g, x.value, parts.merge_sides(g))
+        pieces = _split_tensor(g, merged, x.dtype, sizes, count, 1)
         each = (g.Slice(sizes, g.ints([i]), g.ints([i + 1])) for i in range(count))
         return tuple(
             reshape_to(g, part, parts.before, size, parts.after)
@@ -349,7 +339,7 @@ class Tile(Movement, Foldable):
             return x.value
         else:
             times = g.ints(x.reorder(self._multiples))
-        return g.with_compute_type("Tile", x.dtype, lambda v: g.Tile(v, times), x)
+        return g.move("Tile", x.dtype, x, times)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.tile(inputs[0], self._multiples)]

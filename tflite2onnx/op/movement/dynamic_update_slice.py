@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.common.leading_axis import NewAxis
-from tflite2onnx.op.common.runtime_shapes import sizes_of
+from tflite2onnx.op.common.runtime_shapes import sizes_of, take_entries
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_number
@@ -70,9 +70,8 @@ class DynamicUpdateSlice(Movement, Foldable):
         where = self._clamp_starts(g, x, parts, starts), parts
         grid = self._list_coordinates(x, axes)
         if grid is not None:
-            places = _add_offsets(
-                g, g.constant(grid), _take_entries(g, where[0], x.order[: len(grid.shape) - 1])
-            )
+            first = take_entries(g, where[0], x.order[: len(grid.shape) - 1])
+            places = _add_offsets(g, g.constant(grid), first)
             return g.with_compute_type(
                 "ScatterND", x.dtype, lambda a, b: g.scatter_nd(a, places, b), x, update
             )
@@ -127,9 +126,8 @@ class DynamicUpdateSlice(Movement, Foldable):
         first, part = (_take_entry(g, numbers, axis) for numbers in where)
         last = _add_offsets(g, first, part)
         if rest:
-            update = self._replace_part(
-                g, g.Slice(value, first, last, axes_input), update, x, rest, where
-            )
+            old = g.Slice(value, first, last, axes_input)
+            update = self._replace_part(g, old, update, x, rest, where)
         before = g.Slice(value, g.ints([0]), first, axes_input)
         size = self.input(0).sizes[axis]
         end = np.iinfo(np.int64).max if isinstance(size, str) else size
@@ -149,13 +147,6 @@ def _take_entry(g: Builder, numbers: Value, index: int) -> Value:
     if numbers.data is not None:
         return g.ints([int(numbers.data[index])])
     return g.Slice(numbers, g.ints([index]), g.ints([index + 1]))
-
-
-def _take_entries(g: Builder, numbers: Value, order: Sequence[int]) -> Value:
-    """Return some entries of a list of numbers, in an order."""
-    if numbers.data is not None:
-        return g.ints(numbers.data[list(order)].tolist())
-    return g.Gather(numbers, g.ints(order), axis=0)
 
 
 def _add_offsets(g: Builder, numbers: Value, offsets: Value) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
@@ -22,7 +22,7 @@ from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import QUANTIZED
 from tflite2onnx.tensor import Array, DType
-from tflite2onnx.utils.dimension import Dim, is_known
+from tflite2onnx.utils.dimension import is_known
 
 _TYPES = tuple(dtype for dtype in DType if dtype.numpy is not None)
 
@@ -41,8 +41,7 @@ def pad_axes(
     """
     if not any((*low, *high)):
         return x if isinstance(x, Value) else x.value
-    pads = g.ints([*low, *high])
-    return g.with_compute_type("Pad", dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+    return g.pad(dtype, x, g.ints([*low, *high]), fill)
 
 
 class _Padding(Movement):
@@ -95,10 +94,7 @@ class _Padding(Movement):
     def _emit_pad(
         self, g: Builder, x: View, table: View, *fill: Value, mode: str | None = None
     ) -> Value:
-        pads = self._order_pads(g, x, table)
-        return g.with_compute_type(
-            "Pad", x.dtype, lambda v, *c: g.Pad(v, pads, *c, mode=mode), x, *fill
-        )
+        return g.pad(x.dtype, x, self._order_pads(g, x, table), *fill, mode=mode)
 
 
 class Pad(_Padding, Foldable):
@@ -148,11 +144,9 @@ class MirrorPad(_Padding, Foldable):
         if self.has_data_dependent_shape:
             return
         for size, pads in zip(self.input(0).shape, self._pads, strict=True):
-            if max(pads) > max(size - self._reflects, 0):
-                raise OperatorError(
-                    f"padding must be at most {max(size - self._reflects, 0)} along an axis of "
-                    f"{size} elements, got {max(pads)}"
-                )
+            if (have := max(pads)) > (most := max(size - self._reflects, 0)):
+                axis = f"an axis of {size} elements"
+                raise OperatorError(f"padding must be at most {most} along {axis}, got {have}")
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
         if not self.has_data_dependent_shape and not np.any(self._pads):
@@ -162,11 +156,10 @@ class MirrorPad(_Padding, Foldable):
         if not self.has_data_dependent_shape and np.max(self._pads) == 1:
             return self._emit_pad(g, x, table, mode="edge")  # one element is its own mirror
         # Pad has no symmetric mode. A Gather for each axis copies less than slices and a Concat.
-        return g.with_compute_type(
-            "Gather", x.dtype, lambda v: self._mirror_axes(g, x, v, table), x.value
-        )
+        mirror = partial(self._mirror_axes, g, x, table)
+        return g.with_compute_type("Gather", x.dtype, mirror, x.value)
 
-    def _mirror_axes(self, g: Builder, x: View, value: Value, table: View) -> Value:
+    def _mirror_axes(self, g: Builder, x: View, table: View, value: Value) -> Value:
         for axis in range(x.rank):
             if self.has_data_dependent_shape or any(self._pads[axis]):
                 value = g.Gather(value, self._compute_sources(g, x, table, axis), axis=x.axis(axis))
@@ -178,12 +171,10 @@ class MirrorPad(_Padding, Foldable):
         if not self.has_data_dependent_shape and axis not in x.tensor.symbols:
             check_element_count(size + sum(self._pads[axis]))
             return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
-        one, count = g.scalar(1, DType.INT64), g.reshape(_gather_entry(g, sizes_of(g, x), axis), [])
-        pads = g.as_int64_list(table)
-        before, after = (
-            g.Gather(_gather_entry(g, pads, axis), g.scalar(end, DType.INT64), axis=1)
-            for end in (0, 1)
-        )
+        one, row = g.scalar(1, DType.INT64), g.ints([axis])
+        count = g.reshape(g.Gather(sizes_of(g, x), row, axis=0), [])
+        pads = g.Gather(g.as_int64_list(table), row, axis=0)
+        before, after = (g.Gather(pads, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(after, []))
         # Reflect at the left edge (-1 -> 0), then at the right (size -> size - 1).
         index = g.Range(first, last, one)
@@ -193,10 +184,6 @@ class MirrorPad(_Padding, Foldable):
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]
-
-
-def _gather_entry(g: Builder, numbers: Value, axis: int) -> Value:
-    return g.Gather(numbers, g.ints([axis]), axis=0)
 
 
 class Dilate(Movement):
@@ -214,13 +201,9 @@ class Dilate(Movement):
             raise OperatorError(f"dilations must be {x.rank} positive integers, got {steps}")
         return steps
 
-    @cached_property
-    def _sizes(self) -> list[Dim]:
-        pairs = zip(self.input(0).shape, self._steps, strict=True)
-        return [(size - 1) * step + 1 if size else 0 for size, step in pairs]
-
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [self._sizes]
+        pairs = zip(self.input(0).shape, self._steps, strict=True)
+        return [[(size - 1) * step + 1 if size else 0 for size, step in pairs]]
 
     def emit(self, g: Builder, y: View, x: View, _: View, value: View) -> Value:
         return dilate_axes(g, x, x.reorder(self._steps), value)
@@ -245,8 +228,7 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
     merged = g.reshape(padded, whole)
     pairs = zip(x.shape, steps, strict=True)
     last = g.ints([(size - 1) * step + 1 if size else 0 for size, step in pairs])
-    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
-    return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+    return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
 
 
 def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
@@ -254,16 +236,11 @@ def _dilate_dynamic_axes(g: Builder, x: View, steps: Sequence[int], fill: View) 
     grow = [size for step in steps for size in (0, step - 1)]
     pads = g.ints([0] * len(grow) + grow)
     padded = g.with_compute_type(
-        "Pad",
-        x.dtype,
-        lambda v, fill: g.Pad(g.Unsqueeze(v, inner), pads, fill),
-        x,
-        fill.reshape(()),
+        "Pad", x.dtype, lambda v, c: g.Pad(g.Unsqueeze(v, inner), pads, c), x, fill.reshape(())
     )
     merged = reshape_to(g, padded, g.Mul(g.Shape(x), g.ints(steps)))
     last = g.ints([1 - step if step > 1 else AXIS_END for step in steps])
-    first, axes = g.ints([0] * x.rank), g.ints(range(x.rank))
-    return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged)
+    return g.move("Slice", x.dtype, merged, g.ints([0] * x.rank), last, g.ints(range(x.rank)))
 
 
 class StablehloPad(Movement):
@@ -289,11 +266,11 @@ class StablehloPad(Movement):
         return list(zip(*columns, strict=True))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        sizes = zip(self.input(0).shape, self._pads, strict=True)
+        pairs = zip(self.input(0).shape, self._pads, strict=True)
         return [
             [
-                size + (max(size - 1, 0) * between if between else 0) + low + high
-                for size, (low, high, between) in sizes
+                n + (max(n - 1, 0) * between if between else 0) + low + high
+                for n, (low, high, between) in pairs
             ]
         ]
 

@@ -355,10 +355,7 @@ class Transpose(Movement, Foldable):
         strides = g.Gather(_compute_strides(g, old, x.rank), order, axis=0)
         source = g.reduce("ReduceSum", g.Mul(indices, strides), [1], keepdims=False)
         flat = g.reshape(x, [-1])
-        gathered = g.with_compute_type(
-            "Gather", x.dtype, lambda v: g.Gather(v, source, axis=0), flat
-        )
-        return reshape_to(g, gathered, new)
+        return reshape_to(g, g.move("Gather", x.dtype, flat, source, axis=0), new)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.transpose(inputs[0], self._permutation)]

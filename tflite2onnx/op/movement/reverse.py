@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import prod
@@ -60,12 +61,8 @@ class Reverse(Movement, Foldable):
             return x.value
         known = self.input(1).is_constant
         axes = g.ints([x.axis(axis) for axis in self._axes]) if known else g.as_int64_list(computed)
-        first, last, step = (
-            g.ints([number] * count) for number in (-1, np.iinfo(np.int64).min, -1)
-        )
-        return g.with_compute_type(
-            "Slice", x.dtype, lambda v: g.Slice(v, first, last, axes, step), x
-        )
+        first, last = g.ints([-1] * count), g.ints([np.iinfo(np.int64).min] * count)
+        return g.move("Slice", x.dtype, x, first, last, axes, first)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.flip(inputs[0], tuple(self._axes))]
@@ -83,10 +80,8 @@ class ReverseSequence(Movement):
         time, batch = int(self.options.seq_dim), int(self.options.batch_dim)
         rank = self.input(0).rank
         if time == batch or not (0 <= time < rank and 0 <= batch < rank):
-            raise OperatorError(
-                f"seq_dim and batch_dim must be two different axes of {rank}, "
-                f"got {time} and {batch}"
-            )
+            axes = f"two different axes of {rank}, got {time} and {batch}"
+            raise OperatorError(f"seq_dim and batch_dim must be {axes}")
         return time, batch
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -101,9 +96,7 @@ class ReverseSequence(Movement):
         data = lengths.data
         most = np.inf if time in x.symbols else x.shape[time]
         if data is not None and ((data < 0) | (data > most)).any():
-            raise OperatorError(
-                f"sequence lengths must be between 0 and {most}, got {data.tolist()}"
-            )
+            raise OperatorError(f"its lengths must be between 0 and {most}, got {data.tolist()}")
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -147,10 +140,9 @@ class Roll(Foldable):
                 f"there must be a shift for each axis, and elements along all of {list(x.shape)}, "
                 f"got shifts {shifts} along axes {axes}"
             )
-        totals: dict[int, int] = {}
+        totals: Counter[int] = Counter()
         for shift, number in zip(shifts, axes, strict=True):
-            axis = axis_of(number, x.rank)
-            totals[axis] = totals.get(axis, 0) + shift
+            totals[axis_of(number, x.rank)] += shift
         return {axis: shift % x.shape[axis] for axis, shift in totals.items()}
 
     def check(self) -> None:
@@ -164,15 +156,8 @@ class Roll(Foldable):
         for axis, shift in self._shifts.items():
             if shift:
                 order = np.roll(np.arange(x.tensor.shape[axis]), shift)
-                value = self._gather_axis(g, x, value, order, axis)
+                value = g.move("Gather", x.dtype, value, order, axis=x.axis(axis))
         return value if value is not x.value else g.Identity(value)
-
-    @staticmethod
-    def _gather_axis(g: Builder, x: View, value: Value, order: Array, axis: int) -> Value:
-        place = x.axis(axis)
-        return g.with_compute_type(
-            "Gather", x.dtype, lambda v: g.Gather(v, order, axis=place), value
-        )
 
     def evaluate(self, *inputs: Array) -> Sequence[Array]:
         output = inputs[0]

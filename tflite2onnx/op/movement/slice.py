@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import count_listed_axes, expect_list, expect_type, ints
 from tflite2onnx.op.common.leading_axis import NewAxis, prepend_entries
+from tflite2onnx.op.common.runtime_shapes import take_entries
 from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
@@ -90,10 +91,8 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
         """The indices of each axis in the slice."""
         shape, begins, sizes = self.input(0).shape, ints(self, 1), ints(self, 2)
         if not len(shape) == len(begins) == len(sizes):
-            raise OperatorError(
-                f"begin and size must have {len(shape)} elements, "
-                f"got {len(begins)} and {len(sizes)}"
-            )
+            counts = f"{len(shape)} elements, got {len(begins)} and {len(sizes)}"
+            raise OperatorError(f"begin and size must have {counts}")
         ends = [
             axis if size == -1 else begin + size
             for axis, begin, size in zip(shape, begins, sizes, strict=True)
@@ -126,12 +125,9 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
         begins = ints(self, 1) if self.input(1).is_constant else [None] * len(shape)
         if any(is_known(size) and size < -1 for size in ints(self, 2)):
             raise OperatorError(f"sizes must be at least -1, got {ints(self, 2)}")
-        return [
-            [
-                (Unknown() if begin is None else whole - begin) if size == -1 else size
-                for whole, begin, size in zip(shape, begins, ints(self, 2), strict=True)
-            ]
-        ]
+        rest = [Unknown() if b is None else n - b for n, b in zip(shape, begins, strict=True)]
+        pairs = zip(rest, ints(self, 2), strict=True)
+        return [[whole if size == -1 else size for whole, size in pairs]]
 
     def check(self) -> None:
         x = self.input(0)
@@ -179,7 +175,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
             is_rest = g.Equal(count, g.scalar(-1, DType.INT64))
             last = g.Where(is_rest, g.scalar(_HIGHEST, DType.INT64), last)
         axes = g.ints([x.axis(axis) for axis in range(x.rank)])
-        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), x)
+        return g.move("Slice", x.dtype, x, first, last, axes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [_take_ranges(inputs[0], self._ranges)]
@@ -215,9 +211,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     @cached_property
     def _parts(self) -> list[_Part]:
         shape = self.input(0).shape
-        entries = self._find_axis_entries()
         parts, axis = [], 0
-        for entry in entries:
+        for entry in self._find_axis_entries():
             if entry is None:
                 parts.append(_Part(None, range(1)))
                 continue
@@ -372,17 +367,12 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         masks["shrink_axis_mask"] &= ~bit
         numbers = np.where(np.arange(steps.elements) == entry, 1, steps.data)
         whole = replace(steps, data=numbers.astype(steps.dtype.numpy))
-        y, place = (
-            self.output,
-            [part.axis for part in self._parts if not part.shrinks or part.axis == axis].index(
-                axis
-            ),
-        )
+        kept = [part.axis for part in self._parts if not part.shrinks or part.axis == axis]
+        y, place = self.output, kept.index(axis)
         if shrinks:
             y = replace(y, shape=(*y.shape[:place], 1, *y.shape[place:]))
-        return replace(
-            self.op, inputs=(*self.op.inputs[:3], whole), outputs=(y,), options=Options(masks)
-        )
+        inputs = (*self.op.inputs[:3], whole)
+        return replace(self.op, inputs=inputs, outputs=(y,), options=Options(masks))
 
     def emit(self, g: Builder, y: View, x: View, begin: View, end: View, step: View) -> Value:
         if self.has_data_dependent_shape:
@@ -398,18 +388,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         """Return the begins, ends and steps of an ONNX Slice, one for each entry."""
         o, entries = self.options, np.arange(self.input(1).elements)
         first, last, steps = (g.recast(v, v.dtype, DType.INT64) for v in (begin, end, step))
-        first = _replace_masked(
-            g,
-            o.begin_mask >> entries & 1,
-            lambda: _make_default_bounds(g, steps, 0, _HIGHEST),
-            first,
-        )
-        last = _replace_masked(
-            g,
-            o.end_mask >> entries & 1,
-            lambda: _make_default_bounds(g, steps, _HIGHEST, _LOWEST),
-            last,
-        )
+        first = _replace_masked(g, o.begin_mask >> entries & 1, first, steps, (0, _HIGHEST))
+        last = _replace_masked(g, o.end_mask >> entries & 1, last, steps, (_HIGHEST, _LOWEST))
         single = o.shrink_axis_mask >> entries & 1
         if not single.any():
             return first, last, steps
@@ -424,7 +404,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         entries = [entry for entry in self._find_axis_entries() if entry is not None]
         axes = [x.axis(axis) for axis, entry in enumerate(entries) if entry >= 0]
         chosen = [entry for entry in entries if entry >= 0]
-        first, last, steps = (_gather_entries(g, bound, chosen) for bound in bounds)
+        first, last, steps = (take_entries(g, bound, chosen) for bound in bounds)
         return self._squeeze_and_expand(g, y, x, g.Slice(value, first, last, g.ints(axes), steps))
 
     def _slice_static(self, g: Builder, y: View, x: View, value: Value) -> Value:
@@ -449,23 +429,18 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         return [_take_ranges(inputs[0], ranges).reshape(self.output.shape)]
 
 
-def _replace_masked(g: Builder, mask: Array, default: Callable[[], Value], bound: Value) -> Value:
-    """Return the bounds, with default bounds where a mask omits them."""
-    return g.Where(mask.astype(np.bool_), default(), bound) if mask.any() else bound
-
-
-def _make_default_bounds(g: Builder, steps: Value, forward: int, backward: int) -> Value:
-    """Return a bound for each entry, which depends on the direction of its steps."""
+def _replace_masked(
+    g: Builder, mask: Array, bounds: Value, steps: Value, ends: tuple[int, int]
+) -> Value:
+    """Return bounds; where a mask omits them, the end for steps forward or for steps backward."""
+    if not mask.any():
+        return bounds
     if steps.data is not None:
-        return g.ints(np.where(steps.data > 0, forward, backward).tolist())
-    bounds = (g.scalar(bound, DType.INT64) for bound in (forward, backward))
-    return g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), *bounds)
-
-
-def _gather_entries(g: Builder, numbers: Value, entries: Sequence[int]) -> Value:
-    if numbers.data is not None:
-        return g.ints([int(numbers.data[entry]) for entry in entries])
-    return g.Gather(numbers, g.ints(entries), axis=0)
+        default = g.ints(np.where(steps.data > 0, *ends).tolist())
+    else:
+        scalars = (g.scalar(end, DType.INT64) for end in ends)
+        default = g.Where(g.Greater(steps, g.scalar(0, DType.INT64)), *scalars)
+    return g.Where(mask.astype(np.bool_), default, bounds)
 
 
 def _is_inside(start: Dim, stop: Dim, size: Dim) -> bool:

@@ -35,9 +35,8 @@ class _Batches(Movement):
     tflite = "... -> ..."
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:
-        return (
-            None if operand or self.has_data_dependent_shape else range(1, self.input(0).rank - 1)
-        )
+        computed = operand or self.has_data_dependent_shape
+        return None if computed else range(1, self.input(0).rank - 1)
 
     @property
     def _measures(self) -> bool:
@@ -87,9 +86,7 @@ class _Batches(Movement):
     def _divide_sizes(self, sizes: Sequence[int], by: Sequence[int]) -> list[int]:
         pairs = list(zip(sizes, by, strict=True))
         if any(is_known(size) and size % block for size, block in pairs):
-            raise OperatorError(
-                f"sizes must be divisible by the blocks {list(by)}, got {list(sizes)}"
-            )
+            raise OperatorError(f"sizes must be divisible by {list(by)}, got {list(sizes)}")
         return [size // block for size, block in pairs]
 
 
@@ -133,11 +130,7 @@ def _reorder_dynamic_parts(
 
 
 def _reorder_parts(
-    g: Builder,
-    value: Value,
-    old: Sequence[_Part],
-    new: Sequence[_Part],
-    shape: Sequence[int],
+    g: Builder, value: Value, old: Sequence[_Part], new: Sequence[_Part], shape: Sequence[int]
 ) -> Value:
     """Split a value into parts, transpose them, and merge them to a shape."""
     split = g.reshape(value, [size for *_, size in old])
@@ -195,8 +188,7 @@ class SpaceToBatch(_Batches):
         return _reorder_dynamic_parts(g, padded, old, new, counts, block, shape)
 
     def _pad_edges(self, g: Builder, x: View, pads: Value) -> Value:
-        fill = g.scalar(x.storage.zero_point, x.dtype)
-        return g.with_compute_type("Pad", x.dtype, lambda v, c: g.Pad(v, pads, c), x, fill)
+        return g.pad(x.dtype, x, pads, g.scalar(x.storage.zero_point, x.dtype))
 
 
 class BatchToSpace(_Batches):
@@ -244,11 +236,10 @@ class BatchToSpace(_Batches):
         axes = [axis for axis, crops in enumerate(self._edges) if any(crops)]
         if not axes:
             return merged
-        first = [self._edges[axis][0] for axis in axes]
-        last = [self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes]
-        stored_axes = g.ints([y.axis(axis) for axis in axes])
-        bounds = g.ints(first), g.ints(last), stored_axes
-        return g.with_compute_type("Slice", x.dtype, lambda v: g.Slice(v, *bounds), merged)
+        first = g.ints([self._edges[axis][0] for axis in axes])
+        last = g.ints([self._uncropped_sizes[axis] - self._edges[axis][1] for axis in axes])
+        bounds = first, last, g.ints([y.axis(axis) for axis in axes])
+        return g.move("Slice", x.dtype, merged, *bounds)
 
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
@@ -260,9 +251,7 @@ class BatchToSpace(_Batches):
         merged = _reorder_dynamic_parts(g, x.value, old, new, counts, block, stored)
         first, cropped = (g.Gather(edges, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         axes, last = g.ints([y.axis(axis) for axis in range(y.rank)]), g.Sub(whole, cropped)
-        return g.with_compute_type(
-            "Slice", x.dtype, lambda v: g.Slice(v, first, last, axes), merged
-        )
+        return g.move("Slice", x.dtype, merged, first, last, axes)
 
 
 _WIDE = 8  # channels
@@ -350,9 +339,8 @@ class SpaceToDepth(Blocks):
     def check(self) -> None:
         x, size = self.sizes(0), self.block()
         if x["H"] % size or x["W"] % size:
-            raise OperatorError(
-                f"height and width must be multiples of {size}, got {x['H']} and {x['W']}"
-            )
+            sizes = f"{x['H']} and {x['W']}"
+            raise OperatorError(f"height and width must be multiples of {size}, got {sizes}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         size = self.block()

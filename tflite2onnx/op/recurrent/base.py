@@ -41,16 +41,10 @@ from tflite2onnx.utils.dimension import require_equal, require_number
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
 Shaped: TypeAlias = tuple[Value, Sizes]
 
+SHARED_STATE = "its states must be different variables: the kernel writes to one variable twice"
 _SEQUENCE, _STATE = 3, 2  # axes
 # The element types of weights and biases; no kernel unpacks smaller integers.
-_STORED = (
-    DType.FLOAT32,
-    DType.FLOAT16,
-    DType.INT8,
-    DType.UINT8,
-    DType.INT16,
-    DType.INT32,
-)
+_STORED = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
 
 
 def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 2) -> Value:
@@ -81,14 +75,15 @@ def constant_elements(tensor: Tensor) -> Array:
 
 def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
     """Raise OperatorError unless a tensor is None, or constant and of one of these shapes."""
-    if tensor is not None and tensor.dtype not in _STORED:
-        raise OperatorError(f"{tensor.name} must be weights or biases, got {tensor.dtype.label}")
-    if tensor is not None and tensor.dtype in QUANTIZED and not is_quantized(tensor):
-        raise OperatorError(f"{tensor.name} must have a scale")
-    if tensor is not None and constant_elements(tensor).shape not in shapes:
-        raise OperatorError(
-            f"the shape of {tensor.name} must be {list(shapes[0])}, got {list(tensor.shape)}"
-        )
+    if tensor is None:
+        return
+    name, shape = tensor.name, list(tensor.shape)
+    if tensor.dtype not in _STORED:
+        raise OperatorError(f"{name} must be weights or biases, got {tensor.dtype.label}")
+    if tensor.dtype in QUANTIZED and not is_quantized(tensor):
+        raise OperatorError(f"{name} must have a scale")
+    if constant_elements(tensor).shape not in shapes:
+        raise OperatorError(f"the shape of {name} must be {list(shapes[0])}, got {shape}")
 
 
 def expect_bias(x: Tensor, tensor: Tensor | None, units: int) -> None:
@@ -145,10 +140,8 @@ def stack_matrices(
         data = np.concatenate([f * _check_square(p) for f, p in zip(factors, parts, strict=True)])
         value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
         return g.cast(value, DType.FLOAT32) if is_half else value
-    rows = [
-        encode_constant(constant_elements(w), w.dtype, k)
-        for w, k in zip(matrices, storages, strict=True)
-    ]
+    pairs = zip(matrices, storages, strict=True)
+    rows = [encode_constant(constant_elements(w), w.dtype, k) for w, k in pairs]
     data = np.ascontiguousarray(arrange(np.concatenate(rows)))
     sizes = [1] if len(matrices) == 1 and not scales[0].per_axis else [len(each) for each in rows]
     numbers = [(f * s.scale, s.zero_point) for f, s in zip(factors, scales, strict=True)]
@@ -359,7 +352,6 @@ class Recurrent(DynamicShape):
         raise NotImplementedError
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        """Return the outputs' shapes, which kernels compute and some files lack."""
         x, *lead = self.input(0), *self.input(0).shape[:-1]
         # The first gate may have no weights: the second has.
         weights = self.optional(1) or self.input(2)
@@ -387,13 +379,9 @@ class Recurrent(DynamicShape):
                 f"{other.dtype.label}{list(other.shape)} and {x.dtype.label}{list(x.shape)}"
             )
         if self.options.get("shared_state") and not self.shares_state:
-            raise OperatorError(
-                "its states must be different variables: the kernel writes to one variable twice"
-            )
-        if len(self.op.outputs) < self.sequences:
-            raise OperatorError(
-                f"it must have {self.sequences} or more outputs, got {len(self.op.outputs)}"
-            )
+            raise OperatorError(SHARED_STATE)
+        if (count := len(self.op.outputs)) < self.sequences:
+            raise OperatorError(f"it must have {self.sequences} or more outputs, got {count}")
         for y, shape in zip(self.op.outputs[: self.sequences], self.infer_outputs(), strict=False):
             expect(y, shape, x.dtype)
 
@@ -419,7 +407,6 @@ class Recurrent(DynamicShape):
         return 1 if major else 0
 
     def emit(self, g: Builder, y: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
-        """Return the sequences and the last states of all directions."""
         sequences, final_states = [], []
         views = {i: view for i, view in enumerate(xs) if view is not None}
         for direction, indices in enumerate(self.states):

@@ -19,16 +19,11 @@ from tflite2onnx.layout import Frame
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
-from tflite2onnx.op.recurrent.base import (
-    Recurrent,
-    expect_bias,
-    expect_constant,
-    stack_matrices,
-)
+from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant, stack_matrices
 from tflite2onnx.op.recurrent.clipped_lstm import run_clipped_lstm
 from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, grids
 from tflite2onnx.quantization.declarations import Real
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import DType
 
 # TFLite's order of gates, and the offset of each group of inputs from the first weights.
 _GATES = "ifco"
@@ -61,19 +56,15 @@ class UnidirectionalLstm(Recurrent):
     ranks: ClassVar[tuple[int, ...]] = (2, 3)
 
     def check(self) -> None:
-        """Raise OperatorError unless the kernels support the operator."""
         expect_type(self.input(0), (DType.FLOAT32, DType.INT8))
-        if min(self.options.cell_clip, self.options.proj_clip) < 0:
-            raise OperatorError(
-                f"cell_clip and proj_clip must not be negative, got {self.options.cell_clip:g} and "
-                f"{self.options.proj_clip:g}"
-            )
+        cell, last = self.options.cell_clip, self.options.proj_clip
+        if min(cell, last) < 0:
+            clips = f"{cell:g} and {last:g}"
+            raise OperatorError(f"cell_clip and proj_clip must not be negative, got {clips}")
         if self.activation_function == "NONE":
             # For NONE, ApplyActivationToVector leaves its output buffer unwritten: the buffer keeps
             # values of another gate.
-            raise OperatorError(
-                "it must have an activation function: without one the kernels' result is undefined"
-            )
+            raise OperatorError("it must have an activation function: else the result is undefined")
         self.expect_sequences(self.ranks)
         for slots in self.slots:
             self._check_direction(slots)
@@ -86,7 +77,6 @@ class UnidirectionalLstm(Recurrent):
 
     @property
     def units(self) -> list[int]:
-        """The number of output features of each direction."""
         last = _RECURRENT + _GATES.index("o")
         return [self.input(slots.weights + last).shape[-1] for slots in self.slots]
 
@@ -94,7 +84,6 @@ class UnidirectionalLstm(Recurrent):
         cell = self._make_cell(slots)
         x, other = self.input(0), self.optional(self.auxiliary)
         n, h = cell.cells, cell.units
-        row = (n,)
         if not n or not h:
             raise OperatorError(f"it must have cells and outputs, got {n} and {h}")
         for gate in cell.gates.values():
@@ -104,10 +93,11 @@ class UnidirectionalLstm(Recurrent):
                 expect_type(gate.recurrent, (DType.FLOAT32,))
             expect_bias(x, gate.bias, n)
             for vector in (gate.peephole, gate.normalization):
-                expect_constant(vector, row)
+                expect_constant(vector, (n,))
             expect_constant(gate.auxiliary, (n, other.shape[-1] if other else 0))
         if x.dtype is DType.INT8:
-            for weights in self._list_weights(cell):
+            every = [each for gate in cell.gates.values() for each in gate if each is not gate.bias]
+            for weights in filter(None, (cell.projection, *every)):  # by which it multiplies
                 expect_symmetric(weights)
         if len({gate.normalization is None for gate in cell.gates.values()}) > 1:
             raise OperatorError("all of its gates must have a layer normalization, or none")
@@ -119,48 +109,29 @@ class UnidirectionalLstm(Recurrent):
             )
         if cell.grids.cell and n != h and cell.gates["o"].peephole:
             # The kernel takes the length of the vectors for that of the output.
-            raise OperatorError(
-                "it must not have peepholes and a projection: the integer kernel does not support "
-                "both"
-            )
+            raise OperatorError("it must not have peepholes and a projection in the integer kernel")
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
-
-    @staticmethod
-    def _list_weights(cell: Cell) -> list[Tensor]:
-        """Return the matrices and vectors that the kernel multiplies by."""
-        weights = [cell.projection]
-        for gate in cell.gates.values():
-            vectors = gate.peephole, gate.normalization
-            weights += [gate.weights, gate.recurrent, gate.auxiliary, *vectors]
-        return [tensor for tensor in weights if tensor is not None]
 
     def _make_cell(self, slots: Slots) -> Cell:
         gates = {letter: self._read_gate(slots, letter) for letter in ORDER}
         present = {letter: gate for letter, gate in gates.items() if gate}
-        output_gate = present["o"]
         projection = self.optional(slots.weights + _PROJECTION)
         x, h, c = self.input(0), self.input(slots.states), self.input(slots.states + 1)
+        activation, scales = self.activation_function, Grids()
+        if x.dtype is not DType.FLOAT32:
+            activation, projected = "TANH", projection is not None
+            scales = grids(self.op.intermediates, present, c, h, self.output, projected=projected)
         return Cell(
             x,
             h,
             present,
             projection,
             self.optional(slots.weights + _PROJECTION + 1),
-            self.activation_function if x.dtype is DType.FLOAT32 else "TANH",
+            activation,
             clip_bounds(self.options.cell_clip, c),
             clip_bounds(self.options.proj_clip, self.output),
-            Grids()
-            if x.dtype is DType.FLOAT32
-            else grids(
-                self.op.intermediates,
-                "".join(present),
-                c,
-                h,
-                self.output,
-                normalized=output_gate.normalization is not None,
-                projected=projection is not None,
-            ),
+            scales,
             self.shares_state,
             self.activations,
         )
@@ -184,7 +155,6 @@ class UnidirectionalLstm(Recurrent):
     def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
-        """Return the outputs of ONNX's LSTM, or of the steps."""
         cell, reverse = self._make_cell(self.slots[direction]), direction > 0
         plain = cell.without_projection(states[0].tensor) if x.rank == _SEQUENCE else None
         if plain and cell.projection and not plain.can_clip(states[1].tensor, x.sizes[0]):
@@ -231,22 +201,18 @@ class Lstm(UnidirectionalLstm):
         return lstm_basic.QUANTIZATION if self._is_basic else super().quantization
 
     def check(self) -> None:
-        """Raise OperatorError unless the kernels support the operator."""
         if self._is_basic:
             lstm_basic.check(self)
         else:
             super().check()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        """Return the outputs' shapes, which kernels compute and some files lack."""
         return lstm_basic.lstm_output_shapes(self) if self._is_basic else super().infer_outputs()
 
     def frames(self) -> Sequence[Frame]:
-        """Return no frames: the operands have no time axis."""
-        return []
+        return []  # the operands have no time axis
 
     def emit(self, g: Builder, y: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
-        """Return the outputs of a step."""
         return lstm_basic.emit(self, g, *xs) if self._is_basic else super().emit(g, y, *xs)
 
 
@@ -261,5 +227,4 @@ class BidirectionalLstm(UnidirectionalLstm):
 
     @property
     def adds_auxiliary(self) -> bool:
-        """Whether the auxiliary sequence has parameters."""
         return self.optional(41) is not None

@@ -19,6 +19,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import (
+    SHARED_STATE,
     bias,
     expect_bias,
     expect_constant,
@@ -54,9 +55,7 @@ def check(operator: Operator) -> None:
             f"and {len(op.outputs)}"
         )
     if op.options.get("shared_state"):
-        raise OperatorError(
-            "its states must be different variables: the kernel writes to one variable twice"
-        )
+        raise OperatorError(SHARED_STATE)
     x, h, w, b, c = (operator.input(i) for i in range(_INPUTS))
     expect_type(x, (DType.FLOAT32, DType.UINT8))
     if x.rank != 2 or h.rank != 2:  # batch and features
@@ -69,11 +68,8 @@ def check(operator: Operator) -> None:
     expect(h, (batch, units), x.dtype)
     wide = x.dtype if x.dtype is DType.FLOAT32 else DType.INT16
     expect(c, (batch, units), wide)
-    outputs = op.outputs[:_OUTPUTS]
-    types = x.dtype, wide, x.dtype, wide
-    for y, shape, dtype in zip(
-        outputs, lstm_output_shapes(operator)[:_OUTPUTS], types, strict=True
-    ):
+    outputs, shapes = op.outputs[:_OUTPUTS], lstm_output_shapes(operator)[:_OUTPUTS]
+    for y, shape, dtype in zip(outputs, shapes, [x.dtype, wide] * 2, strict=True):
         expect(y, shape, dtype)
     if x.dtype is DType.UINT8:
         _check_scales((x, h, outputs[0], outputs[2]), (c, outputs[1]), outputs[3], w, b)
@@ -97,14 +93,10 @@ def _check_scales(
 
 
 def _expect_scale(tensor: Tensor, scale: float, zero_point: int) -> None:
-    quantization = tensor.quantization
-    if quantization is None or (float(quantization.scale[0]), int(quantization.zero_point[0])) != (
-        scale,
-        zero_point,
-    ):
-        raise OperatorError(
-            f"{tensor.name} must have the scale {scale} and the zero point {zero_point}"
-        )
+    have = tensor.quantization
+    if have is None or (have.scale[0], have.zero_point[0]) != (scale, zero_point):
+        wanted = f"the scale {scale} and the zero point {zero_point}"
+        raise OperatorError(f"{tensor.name} must have {wanted}")
 
 
 def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
@@ -128,9 +120,8 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
         for place, part in enumerate(g.node_outputs("Split", 4, z, sizes, axis=1))
     )
     update = round_to_storage(g, round_to_storage(g, g.Mul(input_gate, candidate), functions), cell)
-    cell_state = round_to_storage(
-        g, g.Add(update, round_to_storage(g, g.Mul(forget_gate, c), cell)), cell
-    )
+    remembered = round_to_storage(g, g.Mul(forget_gate, c), cell)
+    cell_state = round_to_storage(g, g.Add(update, remembered), cell)
     activated = round_to_storage(g, g.Tanh(round_to_storage(g, cell_state, sums)), functions)
     hidden = round_to_storage(g, g.Mul(output_gate, activated), functions)
     return hidden, cell_state, x_and_h, z, hidden, cell_state

@@ -290,14 +290,12 @@ class Cell:
     def _project_inputs(self, g: Builder, x: Operand, auxiliary: Operand, rank: int) -> Value:
         """Return the contribution of x to the inputs of all gates, concatenated."""
         gates = list(self.gates.values())
-        sums = g.MatMul(
-            x, stack_matrices(g, self.x, [gate.weights for gate in gates], np.transpose)
-        )
+        weights = [gate.weights for gate in gates]
+        sums = g.MatMul(x, stack_matrices(g, self.x, weights, np.transpose))
         if auxiliary is not None:
-            matrices = [gate.auxiliary for gate in gates if gate.auxiliary]
-            sums = g.Add(
-                sums, g.MatMul(auxiliary, stack_matrices(g, self.x, matrices, np.transpose))
-            )
+            others = [gate.auxiliary for gate in gates if gate.auxiliary]
+            matrix = stack_matrices(g, self.x, others, np.transpose)
+            sums = g.Add(sums, g.MatMul(auxiliary, matrix))
         if not gates[0].normalization:
             # ONNX Runtime (1.31) fuses an int8 product and Add into a node that it then rejects.
             add = g.Sum if self.grids.sums else g.Add
@@ -310,9 +308,8 @@ class Cell:
         grids = self.grids.sums
         if len({float(grid.scale[0]) for grid in grids}) < 2:  # all have the same scale
             return grids[0] if grids else None
-        return storage_of_scale(
-            DType.INT16, np.repeat([grid.scale[0] for grid in grids], self.cells)
-        )
+        scales = np.repeat([grid.scale[0] for grid in grids], self.cells)
+        return storage_of_scale(DType.INT16, scales)
 
     def _emit_step(
         self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
@@ -330,9 +327,8 @@ class Cell:
         c = clip_to_limits(g, c, self.cell_limits)
         if self.shares_state and not is_hybrid(self.x, self.gates["o"].recurrent):
             sums = self._sum_gates(weights, g, now, c)
-        activated = round_to_storage(
-            g, apply_activation(g, self.activation, c), self.grids.functions
-        )
+        activated = apply_activation(g, self.activation, c)
+        activated = round_to_storage(g, activated, self.grids.functions)
         hidden = g.Mul(self._emit_gate(g, "o", sums["o"], c), activated)
         if self.grids.hidden and g.plan.inner(self.grids.hidden).quantization:
             hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
@@ -350,9 +346,8 @@ class Cell:
         if gate.peephole:
             place = list(self.gates).index(letter)
             grid = self.grids.sums[place] if self.grids.sums else None
-            z = round_to_storage(
-                g, g.Add(z, g.Mul(c, dequantize_weights(self.x, gate.peephole))), grid
-            )
+            seen = g.Mul(c, dequantize_weights(self.x, gate.peephole))
+            z = round_to_storage(g, g.Add(z, seen), grid)
         if gate.normalization:
             factors = dequantize_weights(self.x, gate.normalization)
             b = bias(gate.bias, scale_of(gate.normalization), 2**-10)
@@ -375,49 +370,39 @@ class Cell:
             scale = 1 if grid is None else float(grid.scale[0])
             b = bias(self.projection_bias, scale, scale_of(self.projection))
         projected = g.Gemm(hidden, weights.projection, b)
-        return clip_to_limits(
-            g, round_to_storage(g, projected, self.grids.output), self.output_limits
-        )
+        rounded = round_to_storage(g, projected, self.grids.output)
+        return clip_to_limits(g, rounded, self.output_limits)
 
 
 def grids(
     intermediates: Sequence[Tensor],
-    gates: str,
+    gates: Mapping[str, Gate],
     c: Tensor,
     h: Tensor,
     y: Tensor,
     *,
-    normalized: bool,
     projected: bool,
 ) -> Grids:
-    """Return the scales; `gates` are letters of "ifco", in the order of `Grids.sums`.
-
-    Raises:
-        OperatorError: the kernel does not support the tensors.
-    """
+    """Return the scales; OperatorError if the kernel does not support the tensors."""
     if len(intermediates) != _INTERMEDIATES:
         # 12 select another kernel (8 x 8 -> 8), which reads past the end of its tables.
         raise OperatorError(
             f"it must have {_INTERMEDIATES} intermediate tensors, got {len(intermediates)}"
         )
-    for tensor in (c, h, y, intermediates[_HIDDEN]):
-        _read_quantization(tensor)
+    cell, state, output, hidden = map(_read_quantization, (c, h, y, intermediates[_HIDDEN]))
     if c.dtype is not DType.INT16 or h.dtype is not DType.INT8 or y.dtype is not DType.INT8:
         raise OperatorError(
             f"h, c and output must be int8, int16 and int8, got {h.dtype.label}, {c.dtype.label} "
             f"and {y.dtype.label}"
         )
-    _check_cell_scale(c)
-    hidden = _read_quantization(intermediates[_HIDDEN])
-    if not _read_quantization(h).same_as(y.quantization) or not (
-        projected or hidden.same_as(y.quantization)
-    ):
-        raise OperatorError(
-            f"{y.name}, {h.name} and, without a projection, {intermediates[_HIDDEN].name} must "
-            f"have the same scale"
-        )
+    exponent = np.log2(cell.scale[0])  # by which the kernel shifts
+    if cell.zero_point.any() or abs(exponent - np.rint(exponent)) > _EXPONENT_ERROR:
+        raise OperatorError(f"{c.name} must have a power of two as its scale, and the zero point 0")
+    if not state.same_as(output) or not (projected or hidden.same_as(output)):
+        names = f"{y.name}, {h.name} and, without a projection, {intermediates[_HIDDEN].name}"
+        raise OperatorError(f"{names} must have the same scale")
     scales = [2.0**-12] * len(gates)
-    if normalized:
+    if gates["o"].normalization:
         scales = [_read_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
     step, zero = float(hidden.scale[0]), int(hidden.zero_point[0])
     low, high = integer_range(DType.INT8)
@@ -427,23 +412,13 @@ def grids(
         sums=tuple(storage_of_scale(DType.INT16, scale) for scale in scales),
         normalized=storage_of_scale(DType.INT16, 2.0**-12),
         functions=storage_of_scale(DType.INT16, 2.0**-15),
-        cell=storage_of_scale(DType.INT16, _read_quantization(c).scale),
+        cell=storage_of_scale(DType.INT16, cell.scale),
         hidden=storage_of_scale(DType.INT8, step, opposite)
         if fits
         else storage_of_scale(DType.INT16, step),
         hidden_limits=None if fits else ((low - opposite) * step, (high - opposite) * step),
-        output=Storage(DType.INT8, _read_quantization(y)),
+        output=Storage(DType.INT8, output),
     )
-
-
-def _check_cell_scale(c: Tensor) -> None:
-    """Raise OperatorError unless the kernel, which shifts by the logarithm, reads the scale."""
-    exponent = np.log2(_read_quantization(c).scale[0])
-    if (
-        _read_quantization(c).zero_point.any()
-        or abs(exponent - np.rint(exponent)) > _EXPONENT_ERROR
-    ):
-        raise OperatorError(f"{c.name} must have a power of two as its scale, and the zero point 0")
 
 
 def _read_quantization(tensor: Tensor) -> Quantization:
@@ -461,8 +436,8 @@ def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
         return None
     if not is_quantized(tensor):
         return -limit, limit
-    scale = _read_quantization(tensor).scale[0]
-    zero = int(_read_quantization(tensor).zero_point[0])
+    quantization = _read_quantization(tensor)
+    scale, zero = quantization.scale[0], int(quantization.zero_point[0])
     most = int(min(np.float32(limit) / scale, integer_range(tensor.dtype)[1]))
     if most <= 0:
         return None

@@ -49,7 +49,6 @@ class UnidirectionalRnn(Recurrent):
     ranks: ClassVar[tuple[int, ...]] = (3,)
 
     def check(self) -> None:
-        """Raise OperatorError unless the kernels support the operator."""
         x, other = self.input(0), self.optional(self.auxiliary)
         expect_type(x, (DType.FLOAT32,))
         self.expect_sequences(self.ranks)
@@ -65,18 +64,15 @@ class UnidirectionalRnn(Recurrent):
 
     @property
     def units(self) -> list[int]:
-        """The number of output features of each direction."""
         return [self.input(slots.weights).shape[0] for slots in self.slots]
 
     @property
     def adds_auxiliary(self) -> bool:
-        """Whether the auxiliary sequence has weights."""
         return self.optional(self.slots[0].auxiliary) is not None
 
     def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
     ) -> tuple[Value, tuple[Value, ...]]:
-        """Return the outputs of ONNX's RNN, or of the steps."""
         slots = self.slots[direction]
         w, r, b = (self.input(slots.weights + i) for i in range(3))
         auxiliary_weights = [self.input(slots.auxiliary)] if auxiliary and slots.auxiliary else []
@@ -106,9 +102,8 @@ class UnidirectionalRnn(Recurrent):
 
         sums = g.Add(g.MatMul(x, stack_matrices(g, data, [w], np.transpose)), bias(b))
         if auxiliary and auxiliary_weights:
-            sums = g.Add(
-                sums, g.MatMul(auxiliary, stack_matrices(g, data, auxiliary_weights, np.transpose))
-            )
+            matrix = stack_matrices(g, data, auxiliary_weights, np.transpose)
+            sums = g.Add(sums, g.MatMul(auxiliary, matrix))
         before = (states[0].reshape((self.batch, units)),)
         if x.rank < _SEQUENCE:
             states_after = step(g, sums, before)
@@ -137,14 +132,12 @@ class BidirectionalRnn(UnidirectionalRnn):
     auxiliary = 9
 
     def check(self) -> None:
-        """Raise OperatorError unless the kernel supports the operator."""
         super().check()
         x, other, major = self.input(0), self.optional(self.auxiliary), self.options.time_major
         hybrid = is_hybrid(x, self.input(self.slots[0].weights))
         if hybrid and major:
-            raise OperatorError(
-                "time-major sequences must not have integer weights: LiteRT's result is wrong"
-            )
+            reason = "time-major sequences must not have integer weights: LiteRT's result is wrong"
+            raise OperatorError(reason)
         if other is not None and other.shape != x.shape and (hybrid or major):
             raise OperatorError(
                 f"{other.name} must have the shape of {x.name}, as LiteRT assumes, got "
@@ -152,7 +145,6 @@ class BidirectionalRnn(UnidirectionalRnn):
             )
 
     def sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
-        """Return the sequences that a direction reads; batch-major both read the first sequence."""
         if self.adds_auxiliary or self.options.time_major:
             return super().sources(direction, views)
-        return views[0], None
+        return views[0], None  # batch-major, both directions read the first sequence

@@ -13,7 +13,6 @@ from tflite2onnx.op.common.checks import expect, expect_symmetric, expect_type
 from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
     bias,
-    constant_elements,
     expect_bias,
     expect_constant,
     on_axis_1,
@@ -47,7 +46,6 @@ class Svdf(DynamicShape):
     quantization = Real(multiplies=(1, 2), bias=(_BIAS, _STATE), moves=(_STATE, ~1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        """Return the outputs' shapes, which kernels compute and some files lack."""
         x, weights = self.input(0), self.input(1)
         count = weights.shape[-1]
         require_number(x.shape[-1], count, f"{x.name} must have {count} features")
@@ -58,25 +56,20 @@ class Svdf(DynamicShape):
         return shapes[: len(self.op.outputs)]
 
     def check(self) -> None:
-        """Raise OperatorError unless the kernels support the operator."""
         x, features, times, state = (self.input(i) for i in (0, 1, 2, _STATE))
         expect_type(x, (DType.FLOAT32, DType.INT8))
         if {x.rank, features.rank, times.rank} != {2} or self.options.rank < 1:
+            shapes = ", ".join(str(list(t.shape)) for t in (x, features, times))
             raise OperatorError(
-                f"input and weights must have 2 axes, and rank must be positive, got "
-                f"{list(x.shape)}, {list(features.shape)}, {list(times.shape)} and "
-                f"{self.options.rank}"
+                "input and weights must have 2 axes, and rank must be positive,"
+                f" got {shapes} and {self.options.rank}"
             )
         for weights in (features, times):
             expect_constant(weights, weights.shape)
         filters = features.shape[0]
         units, rest = divmod(filters, self.options.rank)
-        if (
-            rest
-            or x.shape[1] != features.shape[1]
-            or times.shape[0] != filters
-            or (constant_elements(features).size * constant_elements(times).size == 0)
-        ):
+        empty = not (features.elements and times.elements)
+        if rest or empty or x.shape[1] != features.shape[1] or times.shape[0] != filters:
             raise OperatorError(
                 f"weights must be [filters, features] and [filters, times], with a multiple of "
                 f"{self.options.rank} filters, got {list(features.shape)} and {list(times.shape)} "
@@ -87,14 +80,12 @@ class Svdf(DynamicShape):
         expect_bias(x, self.op.inputs[_BIAS], units)
         if x.dtype is DType.FLOAT32:
             expect_type(state, (DType.FLOAT32,))
-        if x.dtype is DType.INT8 and not all(
-            is_quantized(t) for t in (x, features, times, state, self.output)
-        ):
+            return
+        if not all(map(is_quantized, (x, features, times, state, self.output))):
             raise OperatorError("int8 input, weights, state and output must all be quantized")
-        if x.dtype is DType.INT8:
-            expect_type(state, (DType.INT8, DType.INT16))
-            for tensor in (features, times, *([state] if state.dtype is DType.INT16 else ())):
-                expect_symmetric(tensor)
+        expect_type(state, (DType.INT8, DType.INT16))
+        for tensor in (features, times, *([state] if state.dtype is DType.INT16 else ())):
+            expect_symmetric(tensor)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0 and operand in (0, _STATE, ~0, ~1)
@@ -115,7 +106,6 @@ class Svdf(DynamicShape):
         _: View | None,
         state: View,
     ) -> tuple[Value | NeedsReshape, Value]:
-        """Return the output, and the next state as stored."""
         shape = x.sizes[0], *times.tensor.shape
         storage, last = state.storage, g.ints([2])
         now = g.MatMul(x, stack_matrices(g, x.tensor, [features.tensor], np.transpose))

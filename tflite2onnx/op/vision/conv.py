@@ -285,10 +285,8 @@ class DepthwiseConv2D(Conv2D):
     tflite = "NHWC, IHWO, O -> NHWC"
 
     def check(self) -> None:
-        if self.sizes(1)["I"] != 1:
-            raise OperatorError(
-                f"the first axis of its weights must be 1, got {list(self.input(1).shape)}"
-            )
+        if (first := self.sizes(1)["I"]) != 1:
+            raise OperatorError(f"the first axis of its weights must be 1, got {first}")
         super().check()
 
 
@@ -364,21 +362,15 @@ class TransposedConvolution(Convolution):
     ) -> Value:
         window, image = self.window(), tuple(y.shape[2:])
         if not y.tensor.symbols.keys() - {0}:
-            excess = [
-                full - n for full, n in zip(window.full(x.tensor.shape[1:-1]), image, strict=True)
-            ]
+            whole = window.full(x.tensor.shape[1:-1])
+            excess = [full - n for full, n in zip(whole, image, strict=True)]
         elif "excess" in self.options:
             excess = self.options["excess"]
         else:
             return self._crop_to_shape(g, shape, x, w, b)
+        cropping = window.list_cropping_attributes(excess)
         rest = [max(-n, 0) for n in excess]
-        return g.ConvTranspose(
-            self.round_data(g, x),
-            w,
-            b,
-            output_padding=rest,
-            **window.list_cropping_attributes(excess),
-        )
+        return g.ConvTranspose(self.round_data(g, x), w, b, output_padding=rest, **cropping)
 
     def _crop_to_shape(self, g: Builder, shape: View, x: View, w: View, b: View | None) -> Value:
         """Return the output where its padding is known at run time only.
@@ -386,9 +378,8 @@ class TransposedConvolution(Convolution):
         Rows that no window reaches have the value of the bias.
         """
         count, zeros = x.rank - 2, g.ints([0] * (x.rank + 2))
-        whole = g.ConvTranspose(
-            self.round_data(g, x), w, None, **self.window().list_cropping_attributes([0] * count)
-        )
+        uncropped = self.window().list_cropping_attributes([0] * count)
+        whole = g.ConvTranspose(self.round_data(g, x), w, None, **uncropped)
         size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
         excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)
         none, two = (g.scalar(number, DType.INT64) for number in (0, 2))

@@ -112,20 +112,16 @@ class DetectionPostProcess(DynamicShape):
             raise OperatorError(
                 f"nms_iou_threshold must be greater than 0 and at most 1, got {threshold}"
             )
-        if self._classwise and self._most_per_class < 1:
-            raise OperatorError(
-                f"detections_per_class must be positive, got {self._most_per_class}"
-            )
+        if self._classwise and (most := self._most_per_class) < 1:
+            raise OperatorError(f"detections_per_class must be positive, got {most}")
 
     def _check_operands(self) -> None:
         boxes, scores, anchors = (self.input(i) for i in range(3))
         for tensor in (boxes, scores, anchors):
-            if tensor.dtype is not DType.FLOAT32 and not (
-                tensor.dtype is DType.UINT8 and is_quantized(tensor)
-            ):
-                raise OperatorError(
-                    f"{tensor.name} must be float32 or quantized uint8, got {tensor.dtype.label}"
-                )
+            name, dtype = tensor.name, tensor.dtype
+            is_byte = dtype is DType.UINT8 and is_quantized(tensor)
+            if dtype is not DType.FLOAT32 and not is_byte:
+                raise OperatorError(f"{name} must be float32 or quantized uint8, got {dtype.label}")
         number = anchors.sizes[0] if anchors.rank else 0
         shapes_match = (
             boxes.rank == scores.rank == 3
@@ -164,12 +160,9 @@ class DetectionPostProcess(DynamicShape):
         detections = detect(g, corners, class_scores)
         is_valid = g.Less(detections.slots, detections.number)
         zero = g.scalar(0, DType.FLOAT32)
+        is_box = g.Unsqueeze(is_valid, g.ints([2]))
         values = (
-            g.Where(
-                g.Unsqueeze(is_valid, g.ints([2])),
-                g.Gather(corners, detections.boxes, axis=1),
-                zero,
-            ),
+            g.Where(is_box, g.Gather(corners, detections.boxes, axis=1), zero),
             g.Where(is_valid, g.cast(detections.classes, DType.FLOAT32), zero),
             g.Where(is_valid, detections.scores, zero),
         )
@@ -190,9 +183,8 @@ class DetectionPostProcess(DynamicShape):
         )
         centers = g.Add(g.Mul(g.Div(offsets, offset_scales), extents), origins)
         half_sizes = g.Mul(g.scalar(0.5, DType.FLOAT64), g.Exp(g.Div(sizes, size_scales)))
-        centers, half_extents = (
-            g.cast(v, DType.FLOAT32) for v in (centers, g.Mul(half_sizes, extents))
-        )
+        exact = centers, g.Mul(half_sizes, extents)
+        centers, half_extents = (g.cast(v, DType.FLOAT32) for v in exact)
         return g.Concat(g.Sub(centers, half_extents), g.Add(centers, half_extents), axis=2)
 
     @staticmethod
@@ -239,12 +231,10 @@ class DetectionPostProcess(DynamicShape):
         count = g.Slice(g.Shape(boxes), g.ints([0]), g.ints([1]))
         boxes = g.Slice(g.Pad(boxes, g.ints([0, 0, most, 0])), g.ints([0]), g.ints([most]))
         box_scores = g.reshape(g.Gather(scores, boxes, axis=2), [self._classes, most])
-        top_classes = g.node_outputs(
-            "TopK", 2, g.Transpose(box_scores, perm=[1, 0]), g.ints([classes]), axis=1
-        )
+        rows = g.Transpose(box_scores, perm=[1, 0])
+        top_classes = g.node_outputs("TopK", 2, rows, g.ints([classes]), axis=1)
         if reported > classes:
-            top_classes = tuple(
-                g.Pad(v, g.ints([0, 0, 0, reported - classes])) for v in top_classes
-            )
+            pads = g.ints([0, 0, 0, reported - classes])
+            top_classes = tuple(g.Pad(v, pads) for v in top_classes)
         slots = np.where(np.arange(reported) < classes, np.arange(most).reshape(most, 1), most)
         return _Detections(boxes, top_classes[1], top_classes[0], count, slots)

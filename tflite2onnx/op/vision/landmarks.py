@@ -95,9 +95,8 @@ class LandmarksToMatrix(Operator):
         if self._first:
             height, width = (int(n) for n in self.options[f"{name}_hw"])
         else:
-            height, width = (
-                int(self._read_option(f"{name}_{axis}")) for axis in ("height", "width")
-            )
+            sides = f"{name}_height", f"{name}_width"
+            height, width = (int(self._read_option(side)) for side in sides)
         if min(height, width) < 1:
             raise OperatorError(f"the size of its {name} must be positive, got {height, width}")
         return np.array([width, height], np.float32)
@@ -122,10 +121,8 @@ class LandmarksToMatrix(Operator):
                 f"landmarks must have 3 coordinates, and 4 axes in version 1 or 3 axes in version "
                 f"2, got {list(x.shape)} in version {self.op.version}"
             )
-        if self._first and self.options.get("dimensions", 0) != 3:
-            raise OperatorError(
-                f"its dimensions must be 3, got {self.options.get('dimensions', 0)}"
-            )
+        if self._first and (count := self.options.get("dimensions", 0)) != 3:
+            raise OperatorError(f"its dimensions must be 3, got {count}")
         self._make_factors()
         _ = self._points
 
@@ -173,10 +170,7 @@ class LandmarksToMatrix(Operator):
         sine = g.Where(is_zero, zero, g.Div(down, length))
         target = float(self.options.get("target_rotation_radians", 0))
         c, s = (g.scalar(f(target), DType.FLOAT32) for f in (np.cos, np.sin))
-        return (
-            g.Add(g.Mul(cosine, c), g.Mul(sine, s)),
-            g.Sub(g.Mul(sine, c), g.Mul(cosine, s)),
-        )
+        return (g.Add(g.Mul(cosine, c), g.Mul(sine, s)), g.Sub(g.Mul(sine, c), g.Mul(cosine, s)))
 
     def _make_factors(self) -> tuple[Array, Array, Array, Array]:
         """Return the factors of rotation, box size and box centre, and the crop's origin.
@@ -188,9 +182,8 @@ class LandmarksToMatrix(Operator):
         output = self._read_size("output")
         one = np.ones(2, np.float32)
         if not self._first:
-            scale = np.array(
-                [self._read_option("scale_x"), self._read_option("scale_y")], np.float32
-            )
+            scales = [self._read_option(name) for name in ("scale_x", "scale_y")]
+            scale = np.array(scales, np.float32)
             return one, scale / output, one, -output / 2
         if min(output) < 2:
             raise OperatorError(

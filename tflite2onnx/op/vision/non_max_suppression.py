@@ -96,10 +96,8 @@ class NonMaxSuppression(AnySizes):
         sigma: View | None = None,
     ) -> tuple[Value, ...]:
         max_boxes = g.cast(most.reshape((1,)), DType.INT64)
-        threshold, soft = (
-            self._read_constant(_OVERLAP),
-            self._is_soft and self._read_constant(_SIGMA) != 0,
-        )
+        threshold = self._read_constant(_OVERLAP)
+        soft = self._is_soft and self._read_constant(_SIGMA) != 0
         if threshold is None or not 0 < threshold <= 1 or soft:
             limits = Thresholds(overlap, least, _make_scale(g, sigma))
             indices, values = _suppress_in_loop(g, boxes, scores, max_boxes, limits)
@@ -180,8 +178,7 @@ def _list_corners(g: Builder, boxes: View) -> Corners:
 
 
 def _compute_area(g: Builder, sizes: Value) -> Value:
-    sides = (g.Gather(sizes, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
-    return g.Mul(*sides)
+    return g.Mul(*(g.Gather(sizes, g.scalar(i, DType.INT64), axis=1) for i in (0, 1)))
 
 
 def _compute_overlap(g: Builder, all_boxes: Corners, index: Value) -> Value:
@@ -222,10 +219,5 @@ def _make_round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes
         best,
         score,
     )
-    return Body(
-        "suppress",
-        (number, condition, scores),
-        eliminate_dead_nodes(inner.nodes, outputs),
-        outputs,
-        (),
-    )
+    nodes = eliminate_dead_nodes(inner.nodes, outputs)
+    return Body("suppress", (number, condition, scores), nodes, outputs, ())

@@ -18,11 +18,7 @@ from tflite2onnx.quantization.storage import half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
-_MODES = {
-    (False, False): "asymmetric",
-    (True, False): "align_corners",
-    (False, True): "half_pixel",
-}
+_MODES = {(False, False): "asymmetric", (True, False): "align_corners", (False, True): "half_pixel"}
 # The types for which ONNX Runtime has a Resize kernel, of the types that TFLite resizes.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
 _BYTES = (DType.INT8, DType.UINT8)
@@ -160,9 +156,8 @@ class ResizeBilinear(Resize):
     def emit(self, g: Builder, y: View, x: View, size: View) -> Value:
         align, half = bool(self.options.align_corners), bool(self.options.half_pixel_centers)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        rounds = not self._has_dynamic_size and any(
-            _rounds_distances(*sizes[axis], align=align) for axis in sizes
-        )
+        known = () if self._has_dynamic_size else sizes.values()
+        rounds = any(_find_distance(*pair, align=align).denominator > 1 for pair in known)
         if not (rounds and self.counts_in_steps):
             if self._suits_rows(g, y, x):
                 return self._resize_rows(g, y, x)
@@ -214,11 +209,6 @@ def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
     """Return by how many elements the last one moves if their distance is rounded to 1 / 1024."""
     distance = _find_distance(size, output_size, align=align)
     return float((output_size - 1) * abs(floor(distance + _HALF) - distance) / 1024)
-
-
-def _rounds_distances(size: int, output_size: int, *, align: bool) -> bool:
-    """Return whether the distance of output elements is not a multiple of 1 / 1024."""
-    return _find_distance(size, output_size, align=align).denominator != 1
 
 
 def kernel_weights(
@@ -273,11 +263,10 @@ class ResizeNearest(Resize):
             for axis, indices in selected.items()
             if not np.array_equal(indices, np.arange(x.tensor.shape[axis]))
         }
-        return (
-            g.with_compute_type("Gather", x.dtype, partial(_gather_axes, g, indices_by_axis), x)
-            if indices_by_axis
-            else x.value
-        )
+        if not indices_by_axis:
+            return x.value
+        gather = partial(_gather_axes, g, indices_by_axis)
+        return g.with_compute_type("Gather", x.dtype, gather, x)
 
     def _emit_nearest(self, g: Builder, y: View, x: View, size: View, mode: str) -> Value:
         """Return a Resize, of 8-bit integers as one image for each channel.
@@ -337,10 +326,8 @@ def indices_in_onnx(size: int, output_size: int, mode: str) -> tuple[Array, Arra
     if mode == "asymmetric":
         exact, rounded = i * size // output_size, np.floor(x / scale)
     elif mode == "half_pixel":
-        exact, rounded = (
-            (2 * i + 1) * size // (2 * output_size),
-            _round_half_up((x + half) / scale - half),
-        )
+        exact = (2 * i + 1) * size // (2 * output_size)
+        rounded = _round_half_up((x + half) / scale - half)
     else:
         exact = (2 * i * (size - 1) + last) // (2 * last)
         rounded = _round_half_up(x * np.float32(size - 1) / np.float32(last))

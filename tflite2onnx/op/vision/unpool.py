@@ -66,9 +66,7 @@ class MaxPoolWithArgmax(_MaxPool):
 
     def check(self) -> None:
         if self.options.get("include_batch_in_index", False):
-            raise OperatorError(
-                "include_batch_in_index must be false: LiteRT does not support it either"
-            )
+            raise OperatorError("include_batch_in_index must be false, as in LiteRT")
         check_element_count(self.sizes(0)["C"])
         super().check()
 
@@ -172,9 +170,8 @@ def _find_origins(window: Window, image: Shape, pooled: Shape) -> tuple[Array, A
     """
     check_element_count(sum(pooled))
     origins = []
-    for size, count, kernel, stride in zip(
-        image, pooled, window.kernel, window.strides, strict=True
-    ):
+    axes = zip(image, pooled, window.kernel, window.strides, strict=True)
+    for size, count, kernel, stride in axes:
         before = max((count - 1) * stride + kernel - size, 0) // 2
         origins.append(np.arange(count) * stride - before)
     rows, columns = origins

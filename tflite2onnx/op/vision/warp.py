@@ -46,10 +46,8 @@ class DenseImageWarp(_Warp):
 
     def check(self) -> None:
         x = self.sizes(0)
-        if min(x["H"], x["W"]) < 2:
-            raise OperatorError(
-                f"its image must have at least 2 rows and 2 columns, got {x['H'], x['W']}"
-            )
+        if min(image := (x["H"], x["W"])) < 2:
+            raise OperatorError(f"its image must have at least 2 rows and 2 columns, got {image}")
         check_element_count(x["H"] * x["W"] * _XY)
 
     def emit(self, g: Builder, y: View, x: View, flow: View) -> Value:
@@ -91,14 +89,10 @@ class TransformTensor(_Warp):
         down = np.arange(height, dtype=np.float32).reshape(height, 1)
         xs, ys = (self._transform_coordinate(g, row, across, down) for row in rows[:2])
         last = [size - 1 for size in image_of(x)[::-1]]
-        bounds = [
-            bound
-            for coordinate, limit in zip((xs, ys), last, strict=True)
-            for bound in (
-                g.GreaterOrEqual(coordinate, g.scalar(0, DType.FLOAT32)),
-                g.LessOrEqual(coordinate, g.scalar(limit, DType.FLOAT32)),
-            )
-        ]
+        bounds: list[Value] = []
+        for coordinate, limit in zip((xs, ys), last, strict=True):
+            bounds.append(g.GreaterOrEqual(coordinate, g.scalar(0, DType.FLOAT32)))
+            bounds.append(g.LessOrEqual(coordinate, g.scalar(limit, DType.FLOAT32)))
         is_inside = g.And(g.And(bounds[0], bounds[1]), g.And(bounds[2], bounds[3]))
         positions = g.Concat(*(g.Unsqueeze(v, g.ints([0, 3])) for v in (xs, ys)), axis=3)
         sampled = _sample_pixels(g, x, positions, padding="border")

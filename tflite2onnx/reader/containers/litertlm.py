@@ -16,7 +16,7 @@ from typing import Any
 from tflite2onnx.errors import BundleError
 from tflite2onnx.reader.containers.litertlm_schema import SECTION_TYPES
 from tflite2onnx.reader.containers.protobuf import decode_message
-from tflite2onnx.reader.flatbuffer import Table, Vector, read_root
+from tflite2onnx.reader.flatbuffer import Table, TableReader, Vector, read_root
 from tflite2onnx.utils.constant_budget import SizeLimit
 
 MAGIC = b"LITERTLM"
@@ -24,7 +24,6 @@ _MAJOR = 1
 _START, _HEADER = struct.Struct("<8s3I4xQ"), 32
 # The exceptions that damaged bytes raise.
 GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, zlib.error)
-_TABLE = 8  # smallest table in bytes: the offset to it, and its offset to the list of slots
 _SIZE = struct.Struct("<Q")  # of a tokenizer, before its compressed bytes
 # A tokenizer is text, which is compressed to a third or less.
 _LIMIT = SizeLimit(times=64, more=1 << 20)
@@ -75,10 +74,10 @@ def read_container(data: memoryview) -> Container:
         if not _HEADER < end <= len(data):
             raise ValueError(f"the header must end at {_HEADER + 1} to {len(data)}, got {end}")
         root = read_root(data[_HEADER:end], "LiteRTLMMetaData")
-        reader = _Reader(end - _HEADER)
+        reader = _Reader(2 * (end - _HEADER))
         system, listed = root["system_metadata"], root["section_metadata"]
         metadata = reader.items(system["entries"]) if system else {}
-        tables = reader.tables(listed["objects"]) if listed else []
+        tables = reader.read_tables(listed["objects"]) if listed else []
         sections = tuple(_read_section(reader, data, table, end) for table in tables)
         _check_places(sections)
     except GARBAGE as error:
@@ -87,11 +86,7 @@ def read_container(data: memoryview) -> Container:
 
 
 def unpack_tokenizer(data: memoryview) -> bytes:
-    """Return the text of a tokenizer of Hugging Face.
-
-    Raises:
-        ValueError: the section is damaged, or would unpack to much more than its size.
-    """
+    """Return the text of a tokenizer of Hugging Face; ValueError if damaged, or far too large."""
     (size,) = _SIZE.unpack_from(data)
     limit = _LIMIT.compute(len(data))
     if size > limit:
@@ -104,42 +99,21 @@ def unpack_tokenizer(data: memoryview) -> bytes:
 
 
 def read_metadata(section: Section) -> dict[str, Any]:
-    """Return the content of a section of metadata.
-
-    Raises:
-        ValueError: the section is damaged.
-    """
+    """Return the content of a section of metadata; ValueError if the section is damaged."""
     return decode_message(bytes(section.data), section.kind.removesuffix("Proto"))
 
 
-class _Reader:
-    """Reads the tables of a header; parts can be shared, so their number is limited."""
-
-    def __init__(self, size: int) -> None:
-        self._left = 2 * size
-
-    def _use_budget(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise ValueError("the tables must have at most two elements per byte of the header")
-
-    def tables(self, vector: Vector) -> list[Table]:
-        self._use_budget(_TABLE * len(vector))
-        return [vector[i] for i in range(len(vector))]
+class _Reader(TableReader):
+    """Reads the tables of a header."""
 
     def items(self, vector: Vector) -> dict[str, Any]:
         found = {}
-        for pair in self.tables(vector):
+        for pair in self.read_tables(vector):
             value = pair["value"]
             content = None if value is None else value["value"]
-            found[self._read_text(pair["key"])] = (
-                self._read_text(content) if isinstance(content, bytes) else content
-            )
+            is_text = isinstance(content, bytes)
+            found[self.read_text(pair["key"])] = self.read_text(content) if is_text else content
         return found
-
-    def _read_text(self, raw: bytes | None) -> str:
-        self._use_budget(len(raw or b""))
-        return (raw or b"").decode("utf-8", "replace")
 
 
 def _read_section(reader: _Reader, data: memoryview, table: Table, header: int) -> Section:

@@ -8,29 +8,31 @@ https://github.com/google-ai-edge/LiteRT-LM, and the package litert-lm-builder 0
 
 from __future__ import annotations
 
-TABLES = {
-    "LiteRTLMMetaData": "system_metadata:SystemMetadata section_metadata:SectionMetadata",
-    "SystemMetadata": "entries:[KeyValuePair]",
-    "SectionMetadata": "objects:[SectionObject]",
-    "SectionObject": ("items:[KeyValuePair] begin_offset:uint64 end_offset:uint64 data_type:uint8"),
-    "KeyValuePair": "key:string value_type:uint8 value:VData",
-}
+from tflite2onnx.reader.schema import parse_tables
+
+TABLES = parse_tables("""
+LiteRTLMMetaData system_metadata:SystemMetadata section_metadata:SectionMetadata
+SystemMetadata entries:[KeyValuePair]
+SectionMetadata objects:[SectionObject]
+SectionObject items:[KeyValuePair] begin_offset:uint64 end_offset:uint64 data_type:uint8
+KeyValuePair key:string value_type:uint8 value:VData
+""")
 
 UNIONS = {
-    "VData": {
-        "UInt8": "value:uint8",
-        "Int8": "value:int8",
-        "UInt16": "value:uint16",
-        "Int16": "value:int16",
-        "UInt32": "value:uint32",
-        "Int32": "value:int32",
-        "Float32": "value:float32",
-        "Bool": "value:bool",
-        "StringValue": "value:string",
-        "UInt64": "value:uint64",
-        "Int64": "value:int64",
-        "Double": "value:float64",
-    },
+    "VData": parse_tables("""
+UInt8 value:uint8
+Int8 value:int8
+UInt16 value:uint16
+Int16 value:int16
+UInt32 value:uint32
+Int32 value:int32
+Float32 value:float32
+Bool value:bool
+StringValue value:string
+UInt64 value:uint64
+Int64 value:int64
+Double value:float64
+"""),
 }
 
 SECTION_TYPES = (
