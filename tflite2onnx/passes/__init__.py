@@ -83,6 +83,7 @@ def describe_bug(error: Exception) -> str:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals["__name__"]) for frame in frames]
     passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{__name__}.")]
+    passes.sort(key=lambda name: name == "rules")  # the driver of all rules says least
     values = [value for frame in frames for value in frame.f_locals.values()]
     places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
     return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])

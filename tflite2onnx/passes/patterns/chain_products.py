@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 
 _BIAS = 2  # the input
 _MATRIX = 2  # axes
@@ -28,11 +28,6 @@ _CHAINED = Activated(
         ("ADD", ("FULLY_CONNECTED", "a", "v#", "p#?"), _SECOND),
     )
 )
-
-
-def chain_products(graph: Graph) -> Graph:
-    """Return the graph with sums of dense layers computed by one of the layers."""
-    return apply_rules(RULES, graph)
 
 
 def _chain_layers(found: Match) -> tuple[Op, ...]:
@@ -58,4 +53,6 @@ def _chain_layers(found: Match) -> tuple[Op, ...]:
     return *made, last.with_activation(found.last.activation)
 
 
-RULES = (Rule("sums of dense layers of one row", "FULLY_CONNECTED", _CHAINED, _chain_layers),)
+chain_products = Rules(
+    Rule("sums of dense layers of one row", "FULLY_CONNECTED", _CHAINED, _chain_layers)
+)

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
@@ -27,11 +27,6 @@ _PARTS = 2
 # How many nodes an operator becomes depends on what `emit` adds for these operands.
 _RESHAPES = ("EXPAND_DIMS", "GRU", "RESHAPE", "SQUEEZE", "UNPACK", "PACK")
 _RECURRENT = "UNIDIRECTIONAL_SEQUENCE_"
-
-
-def flatten_packs(graph: Graph) -> Graph:
-    """Return the graph with CONCATENATION and SPLIT in place of PACK and UNPACK."""
-    return apply_rules(RULES, graph)
 
 
 def _flatten_pack(found: Match) -> list[Op]:
@@ -78,7 +73,7 @@ def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> 
     return [*rw.ops, split]
 
 
-RULES = (
+flatten_packs = Rules(
     Rule("PACK", "CONCATENATION, RESHAPE", ("PACK", ...), _flatten_pack, floats=False),
     Rule("UNPACK", "RESHAPE, SPLIT", ("UNPACK", "whole"), _flatten_unpack, floats=False),
 )

@@ -26,10 +26,10 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import ABSENT, Graph, Op
+from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.tensor import Array, Tensor
 
@@ -45,11 +45,6 @@ _PRODUCT = Named(
 )
 _CODES = ("ADD", "DIV", "MUL", "SUB")
 _FOLDED = Activated(OneOf(*((code, _PRODUCT, "constant#") for code in _CODES)))
-
-
-def fold_into_products(graph: Graph) -> Graph:
-    """Return the graph with constants folded into filters and biases."""
-    return apply_rules(RULES, graph)
 
 
 def _fold_constant(found: Match) -> tuple[Op, ...]:
@@ -123,7 +118,7 @@ def _combine_constants(
     return whole.with_activation(op.activation)
 
 
-RULES = (
+fold_into_products = Rules(
     Rule(
         "sums and products with constants behind convolutions and dense layers",
         "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED",

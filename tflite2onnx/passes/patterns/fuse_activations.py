@@ -25,16 +25,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import pi, sqrt
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin, new_tensor
-
-
-def fuse_activations(graph: Graph) -> Graph:
-    """Return the graph with one operator in place of a function that is spelled out."""
-    return apply_rules(RULES, graph)
 
 
 def _keeps_shape(found: Match) -> bool:
@@ -107,7 +102,7 @@ _TANH: Pattern = ("TANH", ("MUL", ("ADD", "x", ("MUL", _CUBE, 0.044715)), sqrt(2
 _ERF: Pattern = ("FlexErf", OneOf(("MUL", "x", sqrt(0.5)), ("DIV", "x", sqrt(2))))
 _GELU = _multiply("x", 0.5, ("ADD", OneOf(_TANH, _ERF), 1))
 
-RULES = (
+fuse_activations = Rules(
     Rule("Relu6", "RELU6", _RELU6, _make_relu6, _keeps_shape),
     Rule("HardSwish", "HARD_SWISH", _HARD_SWISH, _make_hard_swish, _keeps_shape),
     Rule("HardSigmoid", "HARD_SIGMOID", _HARD_SIGMOID, _make_hard_sigmoid, _keeps_shape),

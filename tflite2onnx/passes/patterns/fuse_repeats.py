@@ -27,7 +27,7 @@ from tflite2onnx.op import find_convolved
 from tflite2onnx.op.vision.resize import indices_in_kernel
 from tflite2onnx.passes.operands import RESHAPES, find_producer
 from tflite2onnx.passes.patterns.matching import Match, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Shape, Tensor
@@ -39,11 +39,6 @@ _KEEP_IMAGES = (
     *("ADD", "CONCATENATION", "EXPAND_DIMS", "LEAKY_RELU", "MIRROR_PAD", "MUL", "PAD", "RELU"),
     *("RELU6", "RESHAPE"),
 )
-
-
-def fuse_repeats(graph: Graph) -> Graph:
-    """Return the graph with RESIZE_NEAREST_NEIGHBOR in place of the operators that repeat."""
-    return apply_rules(RULES, graph)
 
 
 def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
@@ -131,7 +126,7 @@ def _resize(rewriter: Rewriter, x: Tensor, y: Tensor) -> None:
     rewriter.op(code, x, size, output=y, align_corners=False, half_pixel_centers=False)
 
 
-RULES = (
+fuse_repeats = Rules(
     Rule(
         "upsampling as Keras 3 has it, by TILE of rows and columns, between convolutions",
         "RESIZE_NEAREST_NEIGHBOR",

@@ -16,9 +16,9 @@ They are replaced by copies, which need no node, if
 
 from __future__ import annotations
 
-from tflite2onnx.graph import Graph, Op, copy_op
+from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.passes.patterns.matching import Match, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
@@ -32,11 +32,6 @@ _INVERSES = {
 }
 _JOINS = ("PACK", "CONCATENATION")  # the others split
 _AXIS = {"SPLIT": 0, "SPLIT_V": 2}  # the input that is the axis; an option elsewhere
-
-
-def join_parts(graph: Graph) -> Graph:
-    """Return the graph with copies in place of operators that undo each other."""
-    return apply_rules(RULES, graph)
 
 
 def _copy_parts(found: Match) -> list[Op]:
@@ -84,7 +79,7 @@ def _are_alike(x: Tensor, y: Tensor) -> bool:
     return same and same_quantization(x.quantization, y.quantization)
 
 
-RULES = (
+join_parts = Rules(
     Rule(
         "operators that split a tensor and join the parts again, and the reverse",
         "RESHAPE",

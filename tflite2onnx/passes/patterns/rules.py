@@ -52,21 +52,26 @@ class Rule:
         return frozenset(list_ends(self.pattern))
 
 
-def apply_rules(rules: Sequence[Rule], graph: Graph) -> Graph:
-    """Return the graph after all rules, in rounds until none matches.
+class Rules:
+    """A pass that applies rules, in rounds until none matches.
 
     In a round each match is one of the graph before the round. The first rule that matches an
     operator counts. No rule replaces an operator that a rule of the sequence has built, so that the
     rounds end.
     """
-    built: set[Op] = set()
-    while True:
-        # Most graphs have the operators of few patterns.
-        present = [rule for rule in rules if graph.codes.issuperset(rule.codes)]
-        changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
-        if changed is graph:
-            return graph
-        graph = eliminate_dead_operators(changed)
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
+
+    def __call__(self, graph: Graph) -> Graph:
+        built: set[Op] = set()
+        while True:
+            # Most graphs have the operators of few patterns.
+            present = [rule for rule in self.rules if graph.codes.issuperset(rule.codes)]
+            changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
+            if changed is graph:
+                return graph
+            graph = eliminate_dead_operators(changed)
 
 
 class _Round:

@@ -24,7 +24,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.patterns.matching import Match, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
@@ -39,11 +39,6 @@ class _Item(NamedTuple):
 
     axes: tuple[int, ...]
     number: int
-
-
-def split_slices(graph: Graph) -> Graph:
-    """Return the graph with SPLIT in place of slices; see above for the conditions."""
-    return apply_rules(RULES, graph)
 
 
 def list_slices(graph: Graph) -> dict[Tensor, list[Op]]:
@@ -108,7 +103,7 @@ def _find_item(x: Tensor, op: Op) -> _Item | None:
     return _Item(tuple(taken), int(np.ravel_multi_index(places, sizes)))
 
 
-RULES = (
+split_slices = Rules(
     Rule(
         "three or more slices that take a tensor apart along the last axis and others",
         "TRANSPOSE, SPLIT",

@@ -27,14 +27,9 @@ from operator import mul
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
-
-
-def swap_products(graph: Graph) -> Graph:
-    """Return the graph with products whose operands are swapped; see above for the conditions."""
-    return apply_rules(RULES, graph)
 
 
 def _has_moved_operands(found: Match) -> bool:
@@ -92,7 +87,7 @@ def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     return bool(moved) and start * rows in before and start <= before[moved[-1]] < start * rows
 
 
-RULES = (
+swap_products = Rules(
     Rule(
         "product of matrices between two TRANSPOSE that move the last axis",
         "BATCH_MATMUL, TRANSPOSE",

@@ -34,7 +34,7 @@ from typing import NamedTuple
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.passes.operands import find_order, find_producer, is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -56,11 +56,6 @@ class _Scores(NamedTuple):
     queries: Tensor
     keys: Tensor
     factor: float
-
-
-def fuse_attention(graph: Graph) -> Graph:
-    """Return the graph with attention in place of the operators that compute it; see above."""
-    return apply_rules(RULES, graph)
 
 
 def _find_attention(found: Match) -> Op | None:
@@ -214,4 +209,6 @@ def scale_elements(tensor: Tensor, graph: Graph) -> Matrices:
         matrices = scaled
 
 
-RULES = (Rule("attention", "ATTENTION", ("TRANSPOSE", "product", "order#"), _find_attention),)
+fuse_attention = Rules(
+    Rule("attention", "ATTENTION", ("TRANSPOSE", "product", "order#"), _find_attention)
+)

@@ -21,17 +21,12 @@ from tflite2onnx.op import operator_for
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 _AXES = 4
 _POSITIONS = (2, 1)  # the axes that may be positions; of two axes of size 1 the first counts
-
-
-def fuse_rotations(graph: Graph) -> Graph:
-    """Return the graph with ROTARY_EMBEDDING in place of the operators that compute it."""
-    return apply_rules(RULES, graph)
 
 
 def _rotate_halves(found: Match) -> list[Op]:
@@ -118,7 +113,7 @@ _SWAPPED = OneOf(
     ("CONCATENATION", ("MUL", "second", -1.0), "first"),
     ("CONCATENATION", ("NEG", "second"), "first"),
 )
-RULES = (
+fuse_rotations = Rules(
     Rule(
         "rotary embedding of one half after the other",
         "ROTARY_EMBEDDING",

@@ -38,7 +38,7 @@ from tflite2onnx.passes.patterns.attention.fuse_attention import (
     trace_matrices,
 )
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -52,11 +52,6 @@ class _Moved(NamedTuple):
     x: Tensor
     sizes: Shape
     order: tuple[int, ...]
-
-
-def share_heads(graph: Graph) -> Graph:
-    """Return the graph with products that read shared heads once; see above for the conditions."""
-    return apply_rules(RULES, graph)
 
 
 def _multiply_once(found: Match) -> list[Op]:
@@ -125,7 +120,7 @@ def _find_moved(tensor: Tensor, graph: Graph) -> _Moved | None:
     return _Moved(x, sizes, tuple(kept.index(axis) for axis in order if axis in kept))
 
 
-RULES = (
+share_heads = Rules(
     Rule(
         "product with heads that are repeated",
         "BATCH_MATMUL, RESHAPE",

@@ -24,7 +24,7 @@ from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.passes.patterns.matching import Match, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
 
@@ -35,11 +35,6 @@ class _Items(NamedTuple):
     transpose: Op
     axis: int
     indices: tuple[int, ...]
-
-
-def slice_before_transpose(graph: Graph) -> Graph:
-    """Return the graph with items taken before a TRANSPOSE; see above for the conditions."""
-    return apply_rules(RULES, graph) if "SOFTMAX" in graph.codes else graph
 
 
 def _find_all_items(graph: Graph) -> dict[Op, _Items]:
@@ -104,11 +99,12 @@ def _find_only_index(op: Op, x: Tensor) -> tuple[int, int] | None:
     return (axis, indices[0]) if len(indices) == indices.step == 1 else None
 
 
-RULES = (
+slice_before_transpose = Rules(
     Rule(
         "items of a TRANSPOSE, as vision transformers of PyTorch have them",
         "SLICE, RESHAPE, TRANSPOSE",
         OneOf(*((code, "whole", ...) for code in ("SLICE", "STRIDED_SLICE", "UNPACK"))),
         _slice,
+        lambda found: "SOFTMAX" in found.graph.codes,
     ),
 )

@@ -37,7 +37,7 @@ from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
 from tflite2onnx.passes.patterns.convolutions.pad_channels import Channels
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 
 _IMAGE = 4  # axes
@@ -47,7 +47,7 @@ _WITH_FILTERS = 2  # inputs
 
 def convolve_padded_channels(graph: Graph) -> Graph:
     """Return the graph with filters of zeros in place of PAD of channels."""
-    graph = apply_rules(RULES, graph)
+    graph = _convolve_all(graph)
     copies = [op.outputs[0] for op in graph.ops if _copies_channels(op)]
     copies.sort(key=lambda copy: -copy.elements)
     join_channels = lru_cache(maxsize=1)(Channels)
@@ -104,4 +104,4 @@ def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Gra
     return graph
 
 
-RULES = (Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _make_convolution),)
+_convolve_all = Rules(Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _make_convolution))

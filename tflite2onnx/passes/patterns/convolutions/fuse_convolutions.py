@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Op, Options
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
@@ -40,11 +40,6 @@ _SPREAD = Shared(("SPACE_TO_BATCH_ND", "x", "blocks#", "pads#"))
 _DILATED = Activated(OneOf(*((code, Named("images", _SPREAD), ...) for code in CONVOLUTIONS)))
 _PADDED = Named("padded", OneOf(("PAD", "x", "pads#"), ("PADV2", "x", "pads#", "value#")))
 _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
-
-
-def fuse_dilated_convolutions(graph: Graph) -> Graph:
-    """Return the graph with one convolution in place of the three operators."""
-    return apply_rules(DILATED_RULES, graph)
 
 
 def _dilate_convolution(found: Match) -> Op | None:
@@ -79,11 +74,6 @@ def may_be_dilated(op: Op) -> bool:
     steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
     is_hybrid = weights.quantization and not x.quantization
     return o.get("padding") == "VALID" and steps == {1} and not is_hybrid
-
-
-def fuse_pads_into_convolutions(graph: Graph) -> Graph:
-    """Return the graph with explicit pads in convolutions; PAD stays for other readers."""
-    return apply_rules(PADDED_RULES, graph)
 
 
 def _absorb_pad(found: Match) -> tuple[Op, ...]:
@@ -130,7 +120,7 @@ def _list_integers(tensor: Tensor) -> list[int]:
     return [int(n) for n in tensor.values.reshape(-1)]
 
 
-DILATED_RULES = (
+fuse_dilated_convolutions = Rules(
     Rule(
         "convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND",
         "CONV_2D, DEPTHWISE_CONV_2D",
@@ -139,7 +129,7 @@ DILATED_RULES = (
         floats=False,
     ),
 )
-PADDED_RULES = (
+fuse_pads_into_convolutions = Rules(
     Rule(
         "PAD before a convolution",
         "CONV_2D, DEPTHWISE_CONV_2D",

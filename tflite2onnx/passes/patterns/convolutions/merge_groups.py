@@ -22,19 +22,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import constant
 
 _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 _IMAGE = 4  # axes
-
-
-def merge_groups(graph: Graph) -> Graph:
-    """Return the graph with convolutions of groups that ONNX Runtime computes in blocks."""
-    return apply_rules(RULES, graph)
 
 
 def _merge(found: Match) -> Op | None:
@@ -53,7 +48,7 @@ def _merge(found: Match) -> Op | None:
     return replace(op, inputs=(x, constant(f"{w.name}/merged", filters, w), *op.inputs[2:]))
 
 
-RULES = (
+merge_groups = Rules(
     Rule(
         "convolution with groups of 4 channels",
         "CONV_2D with groups of 16",

@@ -23,17 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Array, Tensor
-
-
-def split_prelu(graph: Graph) -> Graph:
-    """Return the graph with depthwise convolutions in place of PRELU."""
-    return apply_rules(RULES, graph)
 
 
 def _is_image(found: Match) -> bool:
@@ -71,7 +66,7 @@ def _scale_channels(
     return rw.convolve("DEPTHWISE_CONV_2D", x, factors, like=y, name=name, activation=activation)
 
 
-RULES = (
+split_prelu = Rules(
     Rule(
         "PRELU behind convolutions",
         "DEPTHWISE_CONV_2D, ADD",

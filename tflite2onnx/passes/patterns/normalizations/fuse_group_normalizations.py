@@ -20,21 +20,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match, Named
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import NORMALIZED
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
 _IMAGE, _GROUPED = 4, 5  # axes
 _AXES = {1, 2, 4}
-
-
-def fuse_group_normalizations(graph: Graph) -> Graph:
-    """Return the graph with GROUP_NORMALIZATION in place of the operators that compute it."""
-    return apply_rules(RULES, graph)
 
 
 def _normalize_groups(found: Match) -> Op | None:
@@ -75,7 +70,7 @@ def _join_groups(tensor: Tensor, x: Tensor) -> Tensor | None:
     return Tensor(tensor.name, vector.shape, tensor.dtype, vector)
 
 
-RULES = (
+fuse_group_normalizations = Rules(
     Rule(
         "group normalization as Keras has it",
         "GROUP_NORMALIZATION",

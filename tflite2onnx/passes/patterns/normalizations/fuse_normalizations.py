@@ -23,10 +23,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern, maybe
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
@@ -83,11 +83,6 @@ NORMALIZED = Activated(
 )
 
 
-def fuse_normalizations(graph: Graph) -> Graph:
-    """Return the graph with NORMALIZATION in place of the operators that compute it."""
-    return apply_rules(RULES, graph)
-
-
 def _make_normalization(found: Match) -> Op | None:
     """Return NORMALIZATION, None unless the conditions 1 and 2 hold."""
     op, x, epsilon = found.last, found.tensors["x"], found.number("epsilon#")
@@ -138,6 +133,6 @@ def spread_along_last_axis(tensor: Tensor, x: Tensor) -> Tensor | None:
     return Tensor(tensor.name, (channels,), tensor.dtype, data)
 
 
-RULES = (
+fuse_normalizations = Rules(
     Rule("normalization by mean and variance", "NORMALIZATION", NORMALIZED, _make_normalization),
 )

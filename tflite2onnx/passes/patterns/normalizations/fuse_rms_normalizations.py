@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import (
     Activated,
@@ -32,7 +32,7 @@ from tflite2onnx.passes.patterns.matching import (
     through,
 )
 from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import spread_along_last_axis
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import DType, Tensor
 
@@ -49,11 +49,6 @@ _NORMALIZED = OneOf(
     maybe("MUL", OneOf(("MUL", "x", _INVERSE), _RATIO), "scale#"),
     ("MUL", "x", ("MUL", _INVERSE, "scale#")),
 )
-
-
-def fuse_rms_normalizations(graph: Graph) -> Graph:
-    """Return the graph with RMS_NORMALIZATION in place of the operators that compute it."""
-    return apply_rules(RULES, graph)
 
 
 def _make_normalization(found: Match) -> Op | None:
@@ -83,6 +78,6 @@ def _divides_by_size(found: Match, size: int) -> bool:
     return abs(share - 1 / size) <= _CLOSE / size
 
 
-RULES = (
+fuse_rms_normalizations = Rules(
     Rule("RMS normalization", "RMS_NORMALIZATION", Activated(_NORMALIZED), _make_normalization),
 )

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
 
 _LEAST = 2  # elements of the input for each of the pool
@@ -35,11 +35,6 @@ _FUNCTION = OneOf(
     ("ADD", "x", "offsets#"),
     _PRODUCT,
 )
-
-
-def pool_before_functions(graph: Graph) -> Graph:
-    """Return the graph with functions that never fall behind the pools that read them."""
-    return apply_rules(RULES, graph)
 
 
 def _pool_first(found: Match) -> list[Op]:
@@ -63,7 +58,7 @@ def _pool_first(found: Match) -> list[Op]:
     return ops
 
 
-RULES = (
+pool_before_functions = Rules(
     Rule(
         "functions that never fall, between a convolution and a pool",
         "MAX_POOL_2D, then the functions",

@@ -22,21 +22,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, find_integer_images
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Array
 
 _ALIGNMENT = 4  # channels
 _IMAGE = 4  # axes
-
-
-def scale_channels(graph: Graph) -> Graph:
-    """Return the graph with depthwise convolutions in place of products and sums with constants."""
-    return apply_rules(RULES, graph)
 
 
 def _make_convolution(found: Match) -> list[Op]:
@@ -72,7 +67,7 @@ def _read_vector(found: Match, name: str, default: float) -> Array:
 
 
 _PRODUCT: Pattern = ("MUL", "x", "factors#")
-RULES = (
+scale_channels = Rules(
     Rule(
         "products and sums with constants between convolutions",
         "DEPTHWISE_CONV_2D",
