@@ -131,25 +131,25 @@ REARRANGEMENTS = "patterns.fuse_rearrangements"
 ROWS: dict[str, Row] = {
     **{
         f"softmax, {shape}": Row(
-            f"{NORMALIZATIONS}.fuse_softmax",
+            f"{NORMALIZATIONS}.fuse_normalizations:fuse_softmax",
             lambda shape=shape: softmax.spell(softmax.softmax, [*shape]),
         )
         for shape in ((1, 1000), (64, 64))
     },
     "log-softmax, (1, 1000)": Row(
-        f"{NORMALIZATIONS}.fuse_softmax",
+        f"{NORMALIZATIONS}.fuse_normalizations:fuse_softmax",
         lambda: softmax.spell(softmax.log_softmax, [1, 1000]),
     ),
     **{
         f"RMS normalization, {shape}": Row(
-            f"{NORMALIZATIONS}.fuse_rms_normalizations",
+            f"{NORMALIZATIONS}.fuse_normalizations:fuse_rms_normalizations",
             lambda shape=shape: rms.spell(rms.reshape_sum, [*shape]),
         )
         for shape in ((1, 64), (64, 256), (128, 2048))
     },
     **{
         f"group normalization, {size}": Row(
-            f"{NORMALIZATIONS}.fuse_group_normalizations",
+            f"{NORMALIZATIONS}.fuse_normalizations:fuse_group_normalizations",
             lambda size=size: spell_groups(*size),
         )
         for size in ((8, 32, 8), (32, 64, 8))

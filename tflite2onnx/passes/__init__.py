@@ -35,6 +35,7 @@ ModelPass: TypeAlias = Callable[[Model], Model]
 GraphPass: TypeAlias = Callable[[Graph], Graph]
 
 _CONVOLUTIONS = "patterns.convolutions"
+_NORMALIZATIONS = "patterns.normalizations.fuse_normalizations"
 _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
 
 
@@ -181,11 +182,11 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
-    apply_pattern("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
+    apply_pattern("REDUCE_MAX", f"{_NORMALIZATIONS}:fuse_softmax"),
     # Before the normalizations between two RESHAPE.
-    apply_pattern("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
-    apply_pattern("MEAN", "patterns.normalizations.fuse_normalizations"),
-    apply_pattern("RSQRT SQRT POW", "patterns.normalizations.fuse_rms_normalizations"),
+    apply_pattern("RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
+    apply_pattern("MEAN", _NORMALIZATIONS),
+    apply_pattern("RSQRT SQRT POW", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
     # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
     # Convolutions of the rows of an image, in a batch of all rows.

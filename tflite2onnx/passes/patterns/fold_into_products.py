@@ -59,7 +59,7 @@ def _fold_constant(found: Match) -> tuple[Op, ...]:
     if found.tensors["x"].sizes != y.sizes or not all(map(is_float, operands)):
         return ()
     channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
-    vector = spread_over_channels(constant, y, channels)
+    vector = spread_over_channels(constant, y, channels).astype(np.float32)
     if not vector.size or (bias is not ABSENT and not bias.has_data):
         return ()
     flat = new_tensor(product.outputs[0], op.code.lower()) if between else y
@@ -78,7 +78,7 @@ def spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array:
     axes = next((i for i in range(1, y.rank + 1) if prod(y.shape[-i:]) == channels), 0)
     if constant.rank > y.rank or not axes:
         return np.empty(0)
-    data = constant.values.astype(np.float32).reshape(-1)
+    data = constant.values.reshape(-1)
     if constant.elements == 1:
         return np.ascontiguousarray(np.broadcast_to(data, (channels,)))
     fits = constant.elements == channels and constant.shape[-axes:] == y.shape[-axes:]

@@ -232,8 +232,10 @@ class Match(NamedTuple):
         """Return what a function finds in the graph; it is called once for each round."""
         return self.matcher.analyze(analysis)
 
-    def number(self, name: str) -> float | None:
+    def number(self, name: str, default: float | None = None) -> float | None:
         """Return the only element of a constant, None if there is another number of elements."""
+        if name not in self.tensors:
+            return default
         data = self.tensors[name].values
         return float(data.reshape(())) if data.size == 1 else None
 

@@ -16,6 +16,7 @@ from tflite2onnx.passes.patterns.matching import (
     list_codes,
     list_ends,
 )
+from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
 _logger = logging.getLogger(__name__)
@@ -50,6 +51,11 @@ class Rule:
     def ends(self) -> frozenset[tuple[str, bool]]:
         """The last operators of matches; see `list_ends`."""
         return frozenset(list_ends(self.pattern))
+
+
+def replace_by(code: str, **options: object) -> Callable[[Match], Op]:
+    """Return a `build` that makes one operator of x."""
+    return lambda found: as_builtin(found.last, code, found.x, **options)
 
 
 class Rules:

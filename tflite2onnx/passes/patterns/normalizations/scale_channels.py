@@ -63,7 +63,7 @@ def _read_vector(found: Match, name: str, default: float) -> Array:
     y = found.last.outputs[0]
     if name not in found.tensors:
         return np.full(y.shape[-1], default, np.float32)
-    return spread_over_channels(found.tensors[name], y, y.shape[-1])
+    return spread_over_channels(found.tensors[name], y, y.shape[-1]).astype(np.float32)
 
 
 _PRODUCT: Pattern = ("MUL", "x", "factors#")
