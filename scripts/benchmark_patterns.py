@@ -22,9 +22,9 @@ from tests.op.signal import test_rfft as rfft
 from tests.passes.patterns import test_flatten_packs as packs
 from tests.passes.patterns import test_fuse_rearrangements as rearrangements
 from tests.passes.patterns import test_fuse_repeats as repeats
+from tests.passes.patterns import test_slice_before_transpose as packed
 from tests.passes.patterns import test_split_slices as slices
 from tests.passes.patterns.attention import test_fuse_attention as attention
-from tests.passes.patterns.attention import test_slice_before_transpose as packed
 from tests.passes.patterns.convolutions import test_reshape_sequences as sequences
 from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
 from tests.passes.patterns.normalizations import test_fuse_normalizations as layers
@@ -177,7 +177,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"attention, packed, {rows} rows, {heads} heads of {depth}": Row(
-            "patterns.attention.slice_before_transpose",
+            "patterns.split_slices:slice_before_transpose",
             lambda size=(rows, heads, depth): packed.spell("SLICE", 1, *size).bytes(),
         )
         for rows, heads, depth in ATTENTIONS

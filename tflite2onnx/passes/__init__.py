@@ -223,7 +223,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Each slice of a state needs a Slice and a Reshape.
     apply_pattern("SLICE STRIDED_SLICE", "patterns.split_slices"),
     # Attention is recognised if each of its operands has a TRANSPOSE.
-    apply_pattern("BATCH_MATMUL", "patterns.attention.slice_before_transpose"),
+    apply_pattern("BATCH_MATMUL", "patterns.split_slices:slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.
     apply_pattern("BATCH_MATMUL", "patterns.attention.fuse_attention"),
     # ONNX Runtime has an operator for the embeddings of positions.
@@ -231,7 +231,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Caches of language models are long, and repeated for each token.
     apply_pattern("BROADCAST_TO", "patterns.attention.share_heads"),
     # Gemm adds its third input without another node.
-    apply_pattern("FULLY_CONNECTED", "patterns.chain_products"),
+    apply_pattern("FULLY_CONNECTED", "patterns.fold_into_products:chain_products"),
     eliminate_dead_operators,  # the layers that were chained
     # ONNX has no PACK and UNPACK.
     apply_pattern("PACK UNPACK", "patterns.flatten_packs"),

@@ -12,7 +12,6 @@ other form has two nodes for any number of parts. ONNX Runtime takes 0.9 of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Op
@@ -20,7 +19,6 @@ from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_quantization
-from tflite2onnx.tensor import Tensor
 
 _AXES = range(1, 4)
 _PARTS = 2
@@ -29,28 +27,17 @@ _RESHAPES = ("EXPAND_DIMS", "GRU", "RESHAPE", "SQUEEZE", "UNPACK", "PACK")
 _RECURRENT = "UNIDIRECTIONAL_SEQUENCE_"
 
 
-def _flatten_pack(found: Match) -> list[Op]:
-    """Return the operators that replace PACK."""
-    parts = [*found.last.present]
-    near = [found.graph.producers.find(t) for t in parts]
-    return _flatten(found.last, found.last.outputs[0], parts, near)
-
-
-def _flatten_unpack(found: Match) -> list[Op]:
-    """Return the operators that replace UNPACK."""
-    parts = [*found.last.outputs]
-    near = [found.graph.readers.find_only_reader(t) for t in parts]
-    return _flatten(found.last, found.tensors["whole"], parts, near)
-
-
 def _becomes_reshape(op: Op) -> bool:
     """Return whether an operator becomes a node besides a Reshape, or a Reshape only."""
     return op.is_builtin(*_RESHAPES) or op.code.startswith(_RECURRENT)
 
 
-def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> list[Op]:
+def _flatten(found: Match) -> list[Op]:
     """Return the operators that replace PACK or UNPACK; nothing unless the conditions hold."""
-    if any(map(_becomes_reshape, near)):
+    op, graph, joins = found.last, found.graph, found.last.code == "PACK"
+    whole, parts = (found.output, op.present) if joins else (op.operand(0), op.outputs)
+    find_neighbour = graph.producers.find if joins else graph.readers.find_only_reader
+    if any(_becomes_reshape(find_neighbour(t)) for t in parts):
         return []
     axis, first = int(op.options.get("axis", 0)), parts[0]
     axis += whole.rank if axis < 0 else 0
@@ -64,7 +51,7 @@ def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> 
     rw, shape = Rewriter(op), list(first.shape)
     shape[axis] *= len(parts)
     flat = replace(whole, name=f"{whole.name}/flat", shape=(*shape,), shape_signature=(), data=None)
-    if op.code == "PACK":
+    if joins:
         rw.op("CONCATENATION", *parts, output=flat, axis=axis, fused_activation_function="NONE")
         rw.reshape(flat, output=whole)
         return rw.ops
@@ -74,6 +61,6 @@ def _flatten(op: Op, whole: Tensor, parts: list[Tensor], near: Sequence[Op]) -> 
 
 
 flatten_packs = Rules(
-    Rule("PACK", "CONCATENATION, RESHAPE", ("PACK", ...), _flatten_pack, floats=False),
-    Rule("UNPACK", "RESHAPE, SPLIT", ("UNPACK", "whole"), _flatten_unpack, floats=False),
+    Rule("PACK", "CONCATENATION, RESHAPE", ("PACK", ...), _flatten, floats=False),
+    Rule("UNPACK", "RESHAPE, SPLIT", ("UNPACK", ...), _flatten, floats=False),
 )

@@ -1,4 +1,7 @@
-"""ADD, SUB, MUL and DIV by constants behind a convolution or a dense layer go into its constants.
+"""Products of convolutions and dense layers take over what is added and multiplied behind them.
+
+`fold_into_products`: ADD, SUB, MUL and DIV by constants behind a convolution or a dense layer go
+into its constants.
 
     (x W + b) * m = x (W m) + b m
     (x W + b) / d = x (W / d) + b / d
@@ -17,6 +20,16 @@ operator is folded if
    bytes. The reciprocals of divisors are finite.
 
 Products of filters are rounded once more, which changes a result by 1e-7 of the range.
+
+`chain_products`: of the sum of two dense layers of one row, the second adds the result of the first
+as its bias. Gemm adds any matrix of the shape of its result, so that the sum needs no node. A step
+of an LSTM that is spelled out has such a sum. ADD is replaced if
+
+1. its inputs are the outputs of FULLY_CONNECTED with constant float32 weights, of one row, and
+   nothing else reads them;
+2. neither applies an activation, and the second, which takes over the sum, has no bias.
+
+If neither has a bias, an ADD of a constant to the sum is the bias of the first.
 """
 
 from __future__ import annotations
@@ -28,7 +41,7 @@ import numpy as np
 
 from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.passes.operands import is_float
-from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf
+from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.tensor import Array, Tensor
@@ -36,6 +49,7 @@ from tflite2onnx.tensor import Array, Tensor
 # The axis of the output channels of the filters.
 _CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": -1, "FULLY_CONNECTED": 0}
 _BIAS = 2  # the input
+_MATRIX = 2  # axes
 _PRODUCT = Named(
     "x",
     OneOf(
@@ -45,6 +59,13 @@ _PRODUCT = Named(
 )
 _CODES = ("ADD", "DIV", "MUL", "SUB")
 _FOLDED = Activated(OneOf(*((code, _PRODUCT, "constant#") for code in _CODES)))
+_SECOND: Pattern = ("FULLY_CONNECTED", "b", "w#", None)
+_CHAINED = Activated(
+    OneOf(
+        ("ADD", ("ADD", ("FULLY_CONNECTED", "a", "v#", None), _SECOND), "bias#"),
+        ("ADD", ("FULLY_CONNECTED", "a", "v#", "p#?"), _SECOND),
+    )
+)
 
 
 def _fold_constant(found: Match) -> tuple[Op, ...]:
@@ -118,6 +139,29 @@ def _combine_constants(
     return whole.with_activation(op.activation)
 
 
+def _chain_layers(found: Match) -> tuple[Op, ...]:
+    """Return the layers; the second adds the result of the first. None if a layer does not fit."""
+    (*_, first, second), y, bias = found.ops, found.last.outputs[0], found.tensors.get("bias#")
+    layers = [op.outputs[0] for op in found.ops[1:]]
+    weights = [*first.present[1:], *second.present[1:], *([bias] if bias else [])]
+    if y.rank != _MATRIX or y.shape[0] != 1 or y.symbols or first is second:
+        return ()
+    if not all(map(is_float, weights)) or any(t.sizes != y.sizes for t in layers):
+        return ()
+    if not bias:
+        made: tuple[Op, ...] = ()
+    elif bias.elements == y.elements:
+        name = f"{y.name}/first"
+        outputs = (replace(first.outputs[0], name=name),)
+        first = replace(first, inputs=(*first.inputs[:_BIAS], bias), outputs=outputs)
+        made = (first,)
+    else:
+        return ()
+    inputs = (*second.inputs[:_BIAS], first.outputs[0])
+    last = replace(second, inputs=inputs, outputs=(y,))
+    return *made, last.with_activation(found.last.activation)
+
+
 fold_into_products = Rules(
     Rule(
         "sums and products with constants behind convolutions and dense layers",
@@ -125,4 +169,7 @@ fold_into_products = Rules(
         _FOLDED,
         _fold_constant,
     ),
+)
+chain_products = Rules(
+    Rule("sums of dense layers of one row", "FULLY_CONNECTED", _CHAINED, _chain_layers)
 )

@@ -219,7 +219,7 @@ class Match(NamedTuple):
         return self.tensors["x"]
 
     @property
-    def y(self) -> Tensor:
+    def output(self) -> Tensor:
         """The output of the last operator."""
         return self.last.outputs[0]
 
@@ -251,7 +251,7 @@ class Match(NamedTuple):
 
     def keeps_shape(self) -> bool:
         """Return whether x is float32 and has the shape of the result."""
-        return is_float(self.x) and self.x.sizes == self.y.sizes
+        return is_float(self.x) and self.x.sizes == self.output.sizes
 
 
 class GraphMatcher(PatternMatcher["Tensor | Op"]):

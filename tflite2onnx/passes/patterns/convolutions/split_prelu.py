@@ -42,7 +42,7 @@ def _make_convolutions(found: Match) -> list[Op]:
     rw = Rewriter(found.last)
     bend = _scale_channels(rw, x, -np.abs(1 - vector), "bend", "RELU")
     bend = _scale_channels(rw, bend, np.sign(1 - vector), "signed")
-    rw.op("ADD", bend, x, output=found.y, fused_activation_function="NONE")
+    rw.op("ADD", bend, x, output=found.output, fused_activation_function="NONE")
     return rw.ops
 
 

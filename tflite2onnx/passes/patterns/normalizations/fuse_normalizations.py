@@ -193,7 +193,7 @@ def _normalize_groups(found: Match) -> Op | None:
     image = split.operand(0)
     if not split.is_builtin("RESHAPE") or image.rank != _IMAGE or not is_float(image):
         return None
-    if epsilon is None or image.sizes != found.y.sizes or 0 in image.shape:
+    if epsilon is None or image.sizes != found.output.sizes or 0 in image.shape:
         return None
     if not (groups.rank == _GROUPED and x.sizes == groups.sizes and found.keeps_axes()):
         return None
