@@ -151,7 +151,6 @@ def _enlarge_sizes(
 
 
 def _set_sizes(graph: Graph, places: Collection[Place], size: int) -> Graph:
-    """Return the graph with one size for some axes of its inputs."""
     shapes = {
         t: tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
         for t in graph.inputs

@@ -76,7 +76,6 @@ def _order_graphs(model: Model) -> Iterator[Graph]:
 
 
 def _find_table_numbers(graph: Graph) -> Mapping[Tensor, int]:
-    """Return the table number of each handle in a graph."""
     return {
         op.outputs[0]: int(op.options.get("table_id", 0))
         for op in graph.ops

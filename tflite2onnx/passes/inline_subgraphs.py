@@ -304,7 +304,6 @@ def _find_input(op: Op, index: int, dtype: DType) -> Tensor:
 
 
 def _with_shape(tensor: Tensor, like: Tensor) -> Tensor:
-    """Return a tensor with the shape of another."""
     return replace(tensor, shape=like.shape, shape_signature=like.shape_signature)
 
 

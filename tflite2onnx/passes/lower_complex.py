@@ -246,7 +246,6 @@ def _expand_pairs(rw: _PairRewriter) -> None:
 
 
 def _read_shape(rw: _PairRewriter) -> None:
-    """Take SHAPE and RANK of the real part."""
     rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
 
 

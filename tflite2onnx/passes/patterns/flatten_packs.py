@@ -33,7 +33,6 @@ def _becomes_reshape(op: Op) -> bool:
 
 
 def _flatten(found: Match) -> list[Op]:
-    """Return the operators that replace PACK or UNPACK; nothing unless the conditions hold."""
     op, graph, joins = found.last, found.graph, found.last.code == "PACK"
     whole, parts = (found.output, op.present) if joins else (op.operand(0), op.outputs)
     find_neighbour = graph.producers.find if joins else graph.readers.find_only_reader

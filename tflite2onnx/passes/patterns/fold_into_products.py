@@ -69,10 +69,6 @@ _CHAINED = Activated(
 
 
 def _fold_constant(found: Match) -> tuple[Op, ...]:
-    """Return the product with the constant, and the RESHAPE between them if there is one.
-
-    Returns () unless the conditions hold.
-    """
     (op, *between, product), y = found.ops, found.last.outputs[0]
     weights, constant = found.tensors["weights#"], found.tensors["constant#"]
     bias = product.operand(_BIAS)
@@ -140,7 +136,6 @@ def _combine_constants(
 
 
 def _chain_layers(found: Match) -> tuple[Op, ...]:
-    """Return the layers; the second adds the result of the first. None if a layer does not fit."""
     (*_, first, second), y, bias = found.ops, found.last.outputs[0], found.tensors.get("bias#")
     layers = [op.outputs[0] for op in found.ops[1:]]
     weights = [*first.present[1:], *second.present[1:], *([bias] if bias else [])]

@@ -42,7 +42,6 @@ _KEEP_IMAGES = (
 
 
 def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
-    """Return the tensors of condition 2."""
     found: set[Tensor] = set()
     for op in reversed([*graph.every_op()]):
         data = find_convolved(op)
@@ -54,7 +53,6 @@ def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
 
 
 def _fuse_repeats(found: Match) -> list[Op]:
-    """Return the operators that replace the last RESHAPE; [] unless the conditions hold."""
     op, y = found.last, found.last.outputs[0]
     if y.dtype not in _TYPES or y not in found.analyze(_find_convolved_tensors):
         return []

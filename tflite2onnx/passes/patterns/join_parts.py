@@ -35,7 +35,6 @@ _AXIS = {"SPLIT": 0, "SPLIT_V": 2}  # the input that is the axis; an option else
 
 
 def _copy_parts(found: Match) -> list[Op]:
-    """Return the copies that replace an operator; empty unless the conditions hold."""
     op, graph = found.last, found.graph
     sources = _list_data(op)
     first = graph.producers.find(sources[0])

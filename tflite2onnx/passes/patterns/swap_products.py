@@ -33,7 +33,6 @@ from tflite2onnx.tensor import Tensor
 
 
 def _swap_operands(found: Match) -> list[Op]:
-    """Return the swapped product and a TRANSPOSE."""
     op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.output
     if not (is_float(a) and is_float(b)) or not y.symbols.keys() <= {0}:
         return []

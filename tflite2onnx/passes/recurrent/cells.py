@@ -99,7 +99,6 @@ def _make_rnn(change: Change, gate: _Gate) -> RecurrentCell:
 
 
 def _list_options(*activations: Activation) -> dict[str, object]:
-    """Return the options of TFLite's recurrent operators."""
     options = {"time_major": True, "cell_clip": 0.0, "proj_clip": 0.0}
     return {**options, "fused_activation_function": "TANH", "activations": activations}
 

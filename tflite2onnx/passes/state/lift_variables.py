@@ -418,7 +418,6 @@ class _Explicit:
         return {use.variable for use in uses if use.writes}
 
     def _find_variables_read_elsewhere(self) -> list[Variable]:
-        """Return the variables that other signatures read."""
         others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
         uses = (use for i in others for use in _find_variable_uses(self._model.graphs[i]))
         return list(dict.fromkeys(use.variable for use in uses if not use.writes))
@@ -441,7 +440,6 @@ def _name_variable(variable: Variable) -> str:
 
 
 def _drop_handles(graph: Graph) -> Graph:
-    """Return the graph without unused VAR_HANDLEs."""
     used = graph.read_tensors()
 
     def keep_used(op: Op) -> list[Op]:

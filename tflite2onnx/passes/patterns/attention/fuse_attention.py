@@ -59,7 +59,6 @@ class _Scores(NamedTuple):
 
 
 def _find_attention(found: Match) -> Op | None:
-    """Return the attention that ends in a TRANSPOSE, None unless the conditions hold."""
     last, graph = found.last, found.graph
     if find_order(last) != HEADS_FIRST:
         return None

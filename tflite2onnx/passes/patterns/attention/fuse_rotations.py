@@ -30,7 +30,6 @@ _POSITIONS = (2, 1)  # the axes that may be positions; of two axes of size 1 the
 
 
 def _rotate_halves(found: Match) -> list[Op]:
-    """Return the operators that rotate x whose halves are rotated one by one."""
     first, second, cosines, sines = (
         found.tensors[name] for name in ("first", "second", "cosines", "sines")
     )
@@ -43,7 +42,6 @@ def _rotate_halves(found: Match) -> list[Op]:
 
 
 def _rotate_whole(found: Match) -> list[Op]:
-    """Return the operators that rotate x, whose halves change places."""
     x, first, second = (found.tensors[name] for name in ("x", "first", "second"))
     halves = [
         _find_half(found.tensors[name], found.graph, code)

@@ -55,7 +55,6 @@ class _Moved(NamedTuple):
 
 
 def _multiply_once(found: Match) -> list[Op]:
-    """Return the operators that replace a product; nothing unless the conditions hold."""
     graph, op = found.graph, found.last
     x, y, output = found.tensors["x"], found.tensors["y"], op.outputs[0]
     matrices = trace_matrices(Matrices(y, bool(op.options.adj_y)), graph)

@@ -55,7 +55,6 @@ def convolve_padded_channels(graph: Graph) -> Graph:
 
 
 def _make_convolution(found: Match) -> list[Op]:
-    """Return the convolution, nothing unless the conditions hold."""
     x, pads, y = found.tensors["x"], found.tensors["pads#"].values, found.last.outputs[0]
     if x not in found.analyze(find_images) or not is_float(x) or y.rank != _IMAGE:
         return []

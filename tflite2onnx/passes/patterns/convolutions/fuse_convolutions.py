@@ -43,7 +43,6 @@ _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
 
 
 def _dilate_convolution(found: Match) -> Op | None:
-    """Return the dilated convolution, None unless the conditions hold."""
     (last, middle, *_), x = found.ops, found.tensors["x"]
     fixed = x.rank == _IMAGE and not {1, 2} & x.symbols.keys()
     alike = same_scale(x, found.tensors["images"])

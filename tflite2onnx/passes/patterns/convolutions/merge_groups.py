@@ -33,7 +33,6 @@ _IMAGE = 4  # axes
 
 
 def _merge(found: Match) -> Op | None:
-    """Return the convolution with merged groups, None unless the conditions hold."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     if not is_float(w) or not is_float(x) or (x.rank, w.rank) != (_IMAGE, _IMAGE):
         return None

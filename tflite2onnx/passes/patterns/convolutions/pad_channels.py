@@ -224,7 +224,6 @@ def _enough_for(root: Tensor) -> int:
 
 
 def _pad_tensor(tensor: Tensor, block: int) -> Tensor:
-    """Return an image with padded channels."""
     count = _round_up(tensor.shape[-1], block)
     return replace(tensor, shape=(*tensor.shape[:-1], count), shape_signature=())
 

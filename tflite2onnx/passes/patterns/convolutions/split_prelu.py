@@ -32,7 +32,6 @@ from tflite2onnx.tensor import Array, Tensor
 
 
 def _make_convolutions(found: Match) -> list[Op]:
-    """Return the convolutions and the sum, [] unless the conditions hold."""
     x, slopes = found.x, found.tensors["slope#"]
     if x not in found.analyze(find_images) or not found.keeps_shape() or not is_float(slopes):
         return []

@@ -129,13 +129,11 @@ _BY_MEAN_SQUARE = OneOf(
 
 
 def _is_along_last_axis(found: Match) -> bool:
-    """Return whether conditions 1 and 2 hold for a softmax."""
     last = found.find_axes("axes#", found.x.rank) == {found.x.rank - 1}
     return last and found.keeps_axes() and found.keeps_shape() and 0 not in found.x.shape
 
 
 def _make_normalization(found: Match) -> Op | None:
-    """Return NORMALIZATION, None unless the conditions 1 to 3 hold."""
     op, x, epsilon = found.last, found.x, found.number("epsilon#")
     reduced = found.find_axes("axes#", x.rank)
     if not found.keeps_shape() or 0 in x.shape or not reduced or epsilon is None:
@@ -187,7 +185,6 @@ def _spread_along_last_axis(tensor: Tensor, x: Tensor) -> Tensor | None:
 
 
 def _normalize_groups(found: Match) -> Op | None:
-    """Return GROUP_NORMALIZATION, None unless the conditions 1 to 3 hold."""
     op, x, groups, epsilon = found.last, found.x, found.tensors["groups"], found.number("epsilon#")
     split = found.graph.producers.find(x)
     image = split.operand(0)
@@ -226,7 +223,6 @@ def _join_groups(tensor: Tensor, x: Tensor) -> Tensor | None:
 
 
 def _make_rms(found: Match) -> Op | None:
-    """Return RMS_NORMALIZATION, None unless the conditions 1 to 3 hold."""
     x, epsilon = found.x, found.number("epsilon#")
     one = Tensor("one", (1,), DType.FLOAT32, np.ones(1, np.float32))
     scale = _spread_along_last_axis(found.tensors.get("scale#", one), x)

@@ -34,7 +34,6 @@ _LARGEST = 1 << 12  # height or width: a damaged file may claim any
 
 
 def _make_products(found: Match) -> list[Op]:
-    """Return the products, [] unless the conditions hold."""
     op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
     if not _is_image(found, x) or not is_float(x) or {*x.symbols, *y.symbols} - {0}:
         return []

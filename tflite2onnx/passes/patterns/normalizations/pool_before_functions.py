@@ -38,7 +38,6 @@ _FUNCTION = OneOf(
 
 
 def _pool_first(found: Match) -> list[Op]:
-    """Return the pool and the functions of its output, [] unless the conditions hold."""
     (pool, *functions), x, y = found.ops, found.tensors["x"], found.last.outputs[0]
     if x.elements < _LEAST * y.elements or any(f.outputs[0].sizes != x.sizes for f in functions):
         return []

@@ -35,7 +35,6 @@ _IMAGE = 4  # axes
 
 
 def _make_convolution(found: Match) -> list[Op]:
-    """Return the convolution, [] unless the conditions hold."""
     op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
     if x not in found.analyze(find_images) or y in found.graph.outputs or x.sizes != y.sizes:
         return []

@@ -77,7 +77,6 @@ def _raise(rw: Rewriter, x: Tensor, beta: float) -> Tensor:
 
 
 def _scalar(like: Tensor, number: float) -> Tensor:
-    """Return a constant of one element."""
     return constant(f"{like.name}/{number:g}", np.array(number, np.float32), like)
 
 

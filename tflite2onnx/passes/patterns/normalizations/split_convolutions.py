@@ -42,7 +42,6 @@ _RESULT: Pattern = OneOf(
 
 
 def _make_convolution(found: Match) -> list[Op]:
-    """Return the operators for the channels of a slice; none unless the conditions hold."""
     y, z, w = (found.tensors[name] for name in ("y", "z", "w#"))
     conv, readers = found.graph.producers[z], found.graph.readers
     between = list(_list_between(found.graph, z, y))
