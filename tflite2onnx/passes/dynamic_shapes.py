@@ -200,10 +200,7 @@ def _walk(
 
 
 def _walk_with_equal_sizes(
-    graph: Graph,
-    operator_of: OperatorOf,
-    names: Mapping[Place, str],
-    words: Mapping[str, str],
+    graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str], words: Mapping[str, str]
 ) -> ShapeWalk:
     """Return the walk in which sizes are equal that operators require to be equal."""
     opened, same = _make_dimensions(names), dict[Dimension, Dim]()

@@ -24,11 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite2onnx.errors import (
-    ModelFileError,
-    OperatorError,
-    collect_errors,
-)
+from tflite2onnx.errors import ModelFileError, OperatorError, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.common.checks import axis_of, expect_rank
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant, new_tensor

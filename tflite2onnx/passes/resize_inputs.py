@@ -17,8 +17,7 @@ Size = int | str  # a number, or the name of a dynamic size
 
 
 def resize_inputs(
-    graph: Graph,
-    shapes: Mapping[str, Sequence[Size]],
+    graph: Graph, shapes: Mapping[str, Sequence[Size]]
 ) -> tuple[Graph, dict[str, str]]:
     """Return the graph with inputs of these sizes, and the names of sizes by name of the axis.
 

@@ -32,13 +32,7 @@ import numpy as np
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import operator_for
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
-from tflite2onnx.passes.recurrent.formulas import (
-    Atom,
-    Formula,
-    Formulas,
-    evaluate_op,
-    has_number,
-)
+from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op, has_number
 from tflite2onnx.passes.recurrent.masked_loops import (
     Choice,
     MaskedSequence,

@@ -31,10 +31,7 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import ELEMENTWISE, RESHAPES, find_producer
-from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
-    CONVOLUTIONS,
-    may_be_dilated,
-)
+from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS, may_be_dilated
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor

@@ -255,16 +255,11 @@ fuse_group_normalizations = Rules(
         "GROUP_NORMALIZATION",
         ("RESHAPE", Named("groups", _NORMALIZED), ...),
         _normalize_groups,
-    ),
+    )
 )
 fuse_normalizations = Rules(
-    Rule("normalization by mean and variance", "NORMALIZATION", _NORMALIZED, _make_normalization),
+    Rule("normalization by mean and variance", "NORMALIZATION", _NORMALIZED, _make_normalization)
 )
 fuse_rms_normalizations = Rules(
-    Rule(
-        "RMS normalization",
-        "RMS_NORMALIZATION",
-        Activated(_BY_MEAN_SQUARE),
-        _make_rms,
-    ),
+    Rule("RMS normalization", "RMS_NORMALIZATION", Activated(_BY_MEAN_SQUARE), _make_rms)
 )
