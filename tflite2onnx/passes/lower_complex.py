@@ -296,12 +296,7 @@ _RULES: dict[str, Callable[[_PairRewriter], None]] = {
 _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
     **dict.fromkeys(
         (
-            "IRFFT2D",
-            "FlexAdd",
-            "FlexAddV2",
-            "FlexIdentity",
-            "FlexNeg",
-            "FlexSub",
+            *("IRFFT2D", "FlexAdd", "FlexAddV2", "FlexIdentity", "FlexNeg", "FlexSub"),
             *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")),
         ),
         _PairRewriter.keep_operator,

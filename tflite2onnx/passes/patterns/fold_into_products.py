@@ -143,18 +143,15 @@ def _chain_layers(found: Match) -> tuple[Op, ...]:
         return ()
     if not all(map(is_float, weights)) or any(t.sizes != y.sizes for t in layers):
         return ()
-    if not bias:
-        made: tuple[Op, ...] = ()
-    elif bias.elements == y.elements:
-        name = f"{y.name}/first"
-        outputs = (replace(first.outputs[0], name=name),)
+    if bias:
+        if bias.elements != y.elements:
+            return ()
+        outputs = (replace(first.outputs[0], name=f"{y.name}/first"),)
         first = replace(first, inputs=(*first.inputs[:_BIAS], bias), outputs=outputs)
-        made = (first,)
-    else:
-        return ()
     inputs = (*second.inputs[:_BIAS], first.outputs[0])
     last = replace(second, inputs=inputs, outputs=(y,))
-    return *made, last.with_activation(found.last.activation)
+    whole = last.with_activation(found.last.activation)
+    return (first, whole) if bias else (whole,)
 
 
 fold_into_products = Rules(

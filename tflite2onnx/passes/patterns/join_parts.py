@@ -35,25 +35,17 @@ _AXIS = {"SPLIT": 0, "SPLIT_V": 2}  # the input that is the axis; an option else
 
 
 def _copy_parts(found: Match) -> list[Op]:
-    op, graph = found.last, found.graph
-    sources = _list_data(op)
-    first = graph.producers.find(sources[0])
-    if not first.is_builtin(*_INVERSES[op.code]):
+    op, data = found.last, _list_data(found.last)
+    first = found.graph.producers.find(data[0])
+    if not first.is_builtin(*_INVERSES[op.code]) or data != first.outputs:
         return []
-    joins = op.code in _JOINS
-    whole, parts = (
-        (_list_data(first), first.outputs) if joins else (first.outputs, _list_data(first))
-    )
-    if (sources if joins else (sources[0],)) != (tuple(parts) if joins else whole):
+    sources, axes = _list_data(first), {_find_axis(op), _find_axis(first)}
+    if len(sources) != len(op.outputs) or len(axes) != 1 or None in axes:
         return []
-    pairs = list(zip(whole if joins else parts, op.outputs, strict=False))
-    fits = len(pairs) == len(op.outputs) == (1 if joins else len(parts))
-    axes = {_find_axis(op), _find_axis(first)}
-    if not fits or len(axes) != 1 or None in axes or {op.activation, first.activation} != {"NONE"}:
+    pairs = list(zip(sources, op.outputs, strict=True))
+    if {op.activation, first.activation} != {"NONE"} or not all(_are_alike(*p) for p in pairs):
         return []
-    if not all(_are_alike(x, y) for x, y in pairs):
-        return []
-    return [copy_op(op, x, y) for x, y in pairs]
+    return [copy_op(op, *pair) for pair in pairs]
 
 
 def _list_data(op: Op) -> tuple[Tensor, ...]:

@@ -46,16 +46,9 @@ from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
 
 # The builtin operators that write to their variable inputs; other builtin operators read them.
-_WRITERS = frozenset(
-    (
-        "BIDIRECTIONAL_SEQUENCE_LSTM",
-        "BIDIRECTIONAL_SEQUENCE_RNN",
-        "LSTM",
-        "RNN",
-        "SVDF",
-        "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        "UNIDIRECTIONAL_SEQUENCE_RNN",
-    )
+_WRITERS = (
+    *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF"),
+    *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
 )
 # The limit for all initial values that are not in the file.
 _MOST_BYTES = 1 << 30

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Op, Options
+from tflite2onnx.passes.operands import has_unit_steps
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
@@ -66,13 +67,10 @@ def _dilate_convolution(found: Match) -> Op | None:
 
 def may_be_dilated(op: Op) -> bool:
     """Return whether an operator is a convolution that may get a dilation: condition 1."""
-    o, x, weights = op.options, op.operand(0), op.operand(1)
-    if not op.is_builtin(*CONVOLUTIONS):
-        return False
-    steps = {o.get("stride_h"), o.get("stride_w")}
-    steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
+    x, weights = op.operand(0), op.operand(1)
     is_hybrid = weights.quantization and not x.quantization
-    return o.get("padding") == "VALID" and steps == {1} and not is_hybrid
+    plain = op.is_builtin(*CONVOLUTIONS) and has_unit_steps(op)
+    return plain and op.options.get("padding") == "VALID" and not is_hybrid
 
 
 def _absorb_pad(found: Match) -> tuple[Op, ...]:
