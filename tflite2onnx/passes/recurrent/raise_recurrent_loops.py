@@ -175,11 +175,7 @@ class _Loop:
         before, after = self.formulas.formula_of(variable.now), self.formula_of(variable)
         return before is change.before and after is change.after
 
-    def find_sequence(self, item: Formula) -> Tensor | None:
-        """Return the sequence outside the loop whose next item a formula is, None if it is not."""
-        return self.find_sequence_of(item.tensor) if isinstance(item, Atom) else None
-
-    def find_sequence_of(self, item: Tensor) -> Tensor | None:
+    def find_sequence(self, item: Tensor) -> Tensor | None:
         """Return the sequence outside the loop whose next item a tensor is, None if it is not."""
         op = self.producers.find(item)
         if not op.is_builtin("GATHER") or op.options.get("batch_dims"):
@@ -258,7 +254,9 @@ def _find_layer_sequence(
     `sequences` are those of values that the loop computes.
     """
     item = layer.cell.item
-    sequence = sequences.get(item) or loop.find_sequence(item)
+    sequence = sequences.get(item)
+    if not sequence and isinstance(item, Atom):
+        sequence = loop.find_sequence(item.tensor)
     states = [each.now.sizes for each in layer.states]
     fits = sequence and layer.cell.fits(sequence.sizes[1:], states)
     return sequence if fits else None
@@ -295,18 +293,14 @@ def _replace_masked_loop(loop: _Loop, graph: Graph) -> list[Op]:
     others = [v for v in loop.variables if v.now not in loop.counters]
     found = [(v, find_choice(loop.producers, v.next)) for v in others]
     choices = {v: choice for v, choice in found if choice}
-    masks = {loop.find_sequence_of(choice.item) for choice in choices.values()}
+    masks = {loop.find_sequence(choice.item) for choice in choices.values()}
     mask = masks.pop() if masks else None
     if masks or not mask or len(choices) < len(others) or isinstance(loop.rounds, str):
         return []
     body = remove_choices(loop.body, choices.values())
     plain = _Loop(replace(loop.op, graphs=(body,)), graph)
-    layers = (
-        layer
-        for v in plain.variables
-        if v.now not in plain.counters
-        for layer in _find_layers(plain, v)
-    )
+    states = (v for v in plain.variables if v.now not in plain.counters)
+    layers = (layer for state in states for layer in _find_layers(plain, state))
     by_now = {v.now: choice for v, choice in choices.items()}
     built = (_build_masked_layer(plain, layer, mask, by_now, graph) for layer in layers)
     return next(filter(None, built), [])

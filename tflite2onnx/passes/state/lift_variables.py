@@ -244,9 +244,8 @@ class _Walk:
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
                 old = before[variable] if variable in before else self._start(variable)
-                new, selected = (
-                    self._new_tensor_like(variable, old, what) for what in ("new", "held")
-                )
+                new = self._new_tensor_like(variable, old, "new")
+                selected = self._new_tensor_like(variable, old, "held")
                 self.ops.append(copy_op(op, value, new, resizes=False))
                 self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (selected,)))
                 self.now[variable] = selected
@@ -272,20 +271,14 @@ class _Walk:
 
     def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph with the variables as outputs, and for a loop also as inputs."""
-        before_values = {}
-        if op.is_builtin("WHILE"):
-            before_values = {
-                v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()
-            }
+        first = before if op.is_builtin("WHILE") else {}
+        before_values = {v: self._new_tensor_like(v, t, "before") for v, t in first.items()}
         inner = _Walk(graph, self.find_value, self._names, self, before_values)
         outputs = [inner.current_tensor(t) for t in graph.outputs]
         for variable, tensor in before.items():
-            source, target = (
-                inner.find_value(variable),
-                self._new_tensor_like(variable, tensor, "made"),
-            )
-            inner.ops.append(copy_op(op, source, target, resizes=False))
-            outputs.append(target)
+            source = inner.find_value(variable)
+            outputs.append(self._new_tensor_like(variable, tensor, "made"))
+            inner.ops.append(copy_op(op, source, outputs[-1], resizes=False))
         inputs = (*graph.inputs, *before_values.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
