@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Model, Op, Options
+from tflite2onnx.graph import Model, Op
 
 # The option with the index of the sub-graph.
 _REGIONS = {
@@ -38,4 +38,4 @@ def _add_computation(op: Op, model: Model) -> Op:
     if op.custom or not isinstance(index, int) or not 0 <= index < len(model.graphs):
         return op
     codes = " ".join(inner.code for inner in model.graphs[index].ops)
-    return replace(op, options=Options({**op.options, "computation": codes}))
+    return op.with_options(computation=codes)

@@ -40,12 +40,8 @@ def multiply_pixels(graph: Graph) -> Graph:
     changed = {op: _multiply_pixels(op, near) for op in graph.every_op()} if near else {}
     found = {op: new for op, new in changed.items() if new is not op}
     if all(find_convolved(op) is ABSENT for op in changed.values()):
-        found = {op: replace(new, options=_set_matrix(new)) for op, new in found.items()}
+        found = {op: new.with_options(as_matrix=True) for op, new in found.items()}
     return graph.rewrite(lambda op: (found.get(op, op),)) if found else graph
-
-
-def _set_matrix(op: Op) -> Options:
-    return Options({**op.options, "as_matrix": True})
 
 
 def _find_tensors_near_transpose(ops: Sequence[Op]) -> set[Tensor]:

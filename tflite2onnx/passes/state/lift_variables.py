@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
-from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
+from tflite2onnx.graph import Graph, Model, Op, copy_op
 from tflite2onnx.op.control_flow.variables import RESOURCES
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
@@ -222,7 +222,7 @@ class _Walk:
         if _writes_to_inputs(op):
             outputs += [self._make_written_tensor(t, op) for t in variables]
             if len({*variables}) < len(variables):
-                op = replace(op, options=Options({**op.options, "shared_state": True}))
+                op = op.with_options(shared_state=True)
         op = replace(op, inputs=changed.inputs, outputs=tuple(outputs))
         self.ops.append(self._rewrite_control_flow(op) if op.graphs else op)
 

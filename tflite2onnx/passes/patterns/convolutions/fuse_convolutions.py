@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tflite2onnx.graph import Op, Options
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import has_unit_steps
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
@@ -54,15 +54,13 @@ def _dilate_convolution(found: Match) -> Op | None:
     top, bottom, left, right = (a - b for a, b in zip(pads, crops, strict=True))
     if min(top, bottom, left, right) < 0:
         return None
-    options = {
-        **middle.options,
-        "padding": "EXPLICIT",
-        "pads": (top, left, bottom, right),
-        "dilation_h_factor": blocks[0],
-        "dilation_w_factor": blocks[1],
-    }
-    inputs = (x, *middle.inputs[1:])
-    return replace(middle, inputs=inputs, outputs=last.outputs, options=Options(options))
+    whole = replace(middle, inputs=(x, *middle.inputs[1:]), outputs=last.outputs)
+    return whole.with_options(
+        padding="EXPLICIT",
+        pads=(top, left, bottom, right),
+        dilation_h_factor=blocks[0],
+        dilation_w_factor=blocks[1],
+    )
 
 
 def may_be_dilated(op: Op) -> bool:
@@ -90,11 +88,12 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
         return ()
     own = op.options.get("pads", (0, 0, 0, 0))
     added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
-    options = Options({**op.options, "padding": "EXPLICIT", "pads": added})
     y = _transpose_tensor(x, order) if turned else x
     turn = found.graph.producers[wide]
     moves = (replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)),) if turned else ()
-    return *moves, replace(op, inputs=(y, *op.inputs[1:]), options=options)
+    return *moves, replace(op, inputs=(y, *op.inputs[1:])).with_options(
+        padding="EXPLICIT", pads=added
+    )
 
 
 def _pads_zeros(found: Match) -> bool:
