@@ -202,17 +202,13 @@ def _walk_with_equal_sizes(
         except ClashError as clash:
             replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
             if replaced.keys() <= same.keys():  # nothing new: no end either
-                axes = _list_axes(clash.dims, names)
+                symbols = {symbol.name for dim in clash.dims for symbol in symbols_of(dim)}
+                own = (place for place, name in names.items() if not symbols or name in symbols)
+                axes = [axis_name(*place) for place in own]
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
             same |= replaced
         else:
             return walk
-
-
-def _list_axes(dims: Sequence[Dim], names: Mapping[Place, str]) -> list[str]:
-    """Return the names of the axes on which dimensions depend; all axes if there are none."""
-    symbols = {symbol.name for dim in dims for symbol in symbols_of(dim)}
-    return [axis_name(*place) for place, name in names.items() if not symbols or name in symbols]
 
 
 def find_equal_sizes(

@@ -84,8 +84,10 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
     aligned = dict(around or {})
     for op in graph.ops:
         inputs = list(op.inputs)
-        for i, shape in _broadcast_shapes(op).items():
-            tensor = op.operand(i)
+        pairs = zip(op.inputs, operator_for(op).broadcast_shapes(), strict=True)
+        for i, (tensor, shape) in enumerate(pairs):
+            if not tensor or not shape or shape == tensor.shape:
+                continue
             key = (tensor, shape)
             if key not in aligned:
                 aligned[key] = _with_shape(tensor, shape)
@@ -96,12 +98,6 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
         same = (*inputs,) == op.inputs and not graphs
         ops.append(op if same else replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
-
-
-def _broadcast_shapes(op: Op) -> dict[int, Shape]:
-    """Return the shapes to which inputs of an operator are reshaped."""
-    pairs = zip(op.inputs, operator_for(op).broadcast_shapes(), strict=True)
-    return {i: s for i, (t, s) in enumerate(pairs) if t and s and s != t.shape}
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:

@@ -106,11 +106,12 @@ class _Loop:
         op = self.producers.find(variable.next)
         if not op.is_builtin("ADD") or not variable.first.has_data:
             return False
-        if op.activation != "NONE":  # an activation would bound the counter
+        # An activation would bound the counter.
+        if op.activation != "NONE" or variable.next.dtype is not DType.INT32:
             return False
         constants = [t.values for t in op.present if t.values.size]
         by_one = len(constants) == 1 and bool((constants[0] == 1).all())
-        return variable.now in op.inputs and by_one and _is_number(variable.next)
+        return variable.now in op.inputs and by_one and variable.next.elements == 1
 
     def _count_rounds(self) -> int | str:
         """Return the number of iterations, 0 if it is unknown."""
@@ -217,10 +218,6 @@ class _Loop:
         if first not in self.counters or not zeros.has_data or zeros.values.any():
             return False
         return _read_start(self.counters[first]) == 0
-
-
-def _is_number(tensor: Tensor) -> bool:
-    return tensor.elements == 1 and tensor.dtype is DType.INT32
 
 
 def _read_start(counter: _Variable) -> int:

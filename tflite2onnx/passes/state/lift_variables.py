@@ -84,15 +84,13 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
         UnsupportedOperators: a variable is unknown, or a value has another dtype or size.
     """
     graph, memory, goes_on = lift_kernel_memory(graph)
-    if not any(op.is_builtin(*RESOURCES) or _list_variables(op) for op in graph.every_op()):
+    ops = list(graph.every_op())
+    variables = (t for op in ops for t in (*op.present, *op.outputs) if t.is_variable)
+    if not any(variables) and not any(op.is_builtin(*RESOURCES) for op in ops):
         return graph
     lasting = memory.union(model.graphs[index].tensors)
     graph = unmark_computed_variables(graph, lasting)
     return _Explicit(model, graph, index, lasting).make_graph(goes_on)
-
-
-def _list_variables(op: Op) -> list[Tensor]:
-    return [t for t in (*op.present, *op.outputs) if t.is_variable]
 
 
 def _writes_to_inputs(op: Op) -> bool:

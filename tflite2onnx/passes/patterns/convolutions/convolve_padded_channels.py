@@ -78,12 +78,8 @@ def _copies_channels(op: Op) -> bool:
     if not op.is_builtin("CONV_2D") or len(op.present) != _WITH_FILTERS or op.activation != "NONE":
         return False
     w, steps = op.operand(1), (op.options.get("stride_h"), op.options.get("stride_w"))
-    return (
-        steps == w.shape[1:3] == (1, 1)
-        and is_float(w)
-        and w.has_data
-        and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
-    )
+    single = steps == w.shape[1:3] == (1, 1) and is_float(w) and w.has_data
+    return single and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
 
 
 def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Graph) -> Graph:
