@@ -202,7 +202,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"PACK of {count}": Row(
-            "patterns.flatten_packs",
+            "patterns.join_parts:flatten_packs",
             lambda count=count: packs.pack_negated([1, 64], 1, count),
         )
         for count in (2, 16)

@@ -234,7 +234,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("FULLY_CONNECTED", "patterns.fold_into_products:chain_products"),
     eliminate_dead_operators,  # the layers that were chained
     # ONNX has no PACK and UNPACK.
-    apply_pattern("PACK UNPACK", "patterns.flatten_packs"),
+    apply_pattern("PACK UNPACK", "patterns.join_parts:flatten_packs"),
     # The planner may save Transposes.
     apply_pattern("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.
