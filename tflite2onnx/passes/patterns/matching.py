@@ -115,13 +115,18 @@ class PatternMatcher(ABC, Generic[V]):
 
     def find_matches(
         self, pattern: Pattern, value: V, found: Found[V] = _NOTHING
+    ) -> Iterable[Found[V]]:
+        """Return the matches of a pattern with a value, which extend a match."""
+        if isinstance(pattern, str):
+            return _bind_name(pattern.removesuffix("?"), value, found)
+        if isinstance(pattern, tuple):
+            return self._match_step(pattern, value, found)
+        return self._match_composite(pattern, value, found)
+
+    def _match_composite(
+        self, pattern: float | OneOf | Named | Shared | Activated, value: V, found: Found[V]
     ) -> Iterator[Found[V]]:
-        """Yield the matches of a pattern with a value, which extend a match."""
         match pattern:
-            case str():
-                yield from _bind_name(pattern.removesuffix("?"), value, found)
-            case tuple():
-                yield from self._match_step(pattern, value, found)
             case OneOf():
                 for each in pattern.patterns:
                     yield from self.find_matches(each, value, found)
