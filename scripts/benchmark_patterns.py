@@ -22,9 +22,9 @@ from tests.op.signal import test_rfft as rfft
 from tests.passes.patterns import test_flatten_packs as packs
 from tests.passes.patterns import test_fuse_rearrangements as rearrangements
 from tests.passes.patterns import test_fuse_repeats as repeats
+from tests.passes.patterns import test_slice_before_transpose as packed
 from tests.passes.patterns import test_split_slices as slices
 from tests.passes.patterns.attention import test_fuse_attention as attention
-from tests.passes.patterns.attention import test_slice_before_transpose as packed
 from tests.passes.patterns.convolutions import test_reshape_sequences as sequences
 from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
 from tests.passes.patterns.normalizations import test_fuse_normalizations as layers
@@ -131,25 +131,25 @@ REARRANGEMENTS = "patterns.fuse_rearrangements"
 ROWS: dict[str, Row] = {
     **{
         f"softmax, {shape}": Row(
-            f"{NORMALIZATIONS}.fuse_softmax",
+            f"{NORMALIZATIONS}.fuse_normalizations:fuse_softmax",
             lambda shape=shape: softmax.spell(softmax.softmax, [*shape]),
         )
         for shape in ((1, 1000), (64, 64))
     },
     "log-softmax, (1, 1000)": Row(
-        f"{NORMALIZATIONS}.fuse_softmax",
+        f"{NORMALIZATIONS}.fuse_normalizations:fuse_softmax",
         lambda: softmax.spell(softmax.log_softmax, [1, 1000]),
     ),
     **{
         f"RMS normalization, {shape}": Row(
-            f"{NORMALIZATIONS}.fuse_rms_normalizations",
+            f"{NORMALIZATIONS}.fuse_normalizations:fuse_rms_normalizations",
             lambda shape=shape: rms.spell(rms.reshape_sum, [*shape]),
         )
         for shape in ((1, 64), (64, 256), (128, 2048))
     },
     **{
         f"group normalization, {size}": Row(
-            f"{NORMALIZATIONS}.fuse_group_normalizations",
+            f"{NORMALIZATIONS}.fuse_normalizations:fuse_group_normalizations",
             lambda size=size: spell_groups(*size),
         )
         for size in ((8, 32, 8), (32, 64, 8))
@@ -177,7 +177,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"attention, packed, {rows} rows, {heads} heads of {depth}": Row(
-            "patterns.attention.slice_before_transpose",
+            "patterns.split_slices:slice_before_transpose",
             lambda size=(rows, heads, depth): packed.spell("SLICE", 1, *size).bytes(),
         )
         for rows, heads, depth in ATTENTIONS
@@ -202,7 +202,7 @@ ROWS: dict[str, Row] = {
     },
     **{
         f"PACK of {count}": Row(
-            "patterns.flatten_packs",
+            "patterns.join_parts:flatten_packs",
             lambda count=count: packs.pack_negated([1, 64], 1, count),
         )
         for count in (2, 16)

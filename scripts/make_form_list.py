@@ -8,7 +8,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 from tflite2onnx import passes
-from tflite2onnx.passes.patterns.rules import Rule
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 
 TARGET = Path(__file__).parents[1] / "docs" / "performance.md"
 START, END = "<!-- made by scripts/make_form_list.py -->\n", "<!-- end -->\n"
@@ -19,8 +19,8 @@ def list_rules() -> Iterator[tuple[str, Rule]]:
     for module in walk_packages(passes.__path__, f"{passes.__name__}."):
         path = module.name.removeprefix(f"{passes.__name__}.")
         for value in vars(import_module(module.name)).values():
-            if isinstance(value, tuple):
-                yield from ((path, rule) for rule in value if isinstance(rule, Rule))
+            if isinstance(value, Rules):
+                yield from ((path, rule) for rule in value.rules)
 
 
 def document() -> str:

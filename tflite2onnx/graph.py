@@ -111,8 +111,11 @@ class Op:
 
     def with_activation(self, activation: str) -> Op:
         """Return the operator with another fused activation function."""
-        options = Options({**self.options, "fused_activation_function": activation})
-        return replace(self, options=options)
+        return self.with_options(fused_activation_function=activation)
+
+    def with_options(self, **changes: object) -> Op:
+        """Return the operator with some other options."""
+        return replace(self, options=Options({**self.options, **changes}))
 
     def with_inputs(self, replacements: Mapping[Tensor, Tensor]) -> Op:
         """Return the operator with some of its inputs replaced."""

@@ -11,10 +11,10 @@ from tests.passes.patterns import test_flatten_packs as packs
 from tests.passes.patterns import test_fuse_rearrangements as rearrangements
 from tests.passes.patterns import test_fuse_repeats as repeats
 from tests.passes.patterns import test_join_parts as parts
+from tests.passes.patterns import test_slice_before_transpose as packed
 from tests.passes.patterns import test_split_slices as slices
 from tests.passes.patterns import test_swap_products as products
 from tests.passes.patterns.attention import test_fuse_attention as attention
-from tests.passes.patterns.attention import test_slice_before_transpose as packed
 from tests.passes.patterns.convolutions import test_fuse_convolutions as convolutions
 from tests.passes.patterns.convolutions import test_reshape_sequences as sequences
 from tests.passes.patterns.convolutions import test_split_prelu as prelus

@@ -35,6 +35,7 @@ ModelPass: TypeAlias = Callable[[Model], Model]
 GraphPass: TypeAlias = Callable[[Graph], Graph]
 
 _CONVOLUTIONS = "patterns.convolutions"
+_NORMALIZATIONS = "patterns.normalizations.fuse_normalizations"
 _FUSE_CONVOLUTIONS = f"{_CONVOLUTIONS}.fuse_convolutions"
 
 
@@ -83,6 +84,7 @@ def describe_bug(error: Exception) -> str:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals["__name__"]) for frame in frames]
     passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{__name__}.")]
+    passes.sort(key=lambda name: name == "rules")  # the driver of all rules says least
     values = [value for frame in frames for value in frame.f_locals.values()]
     places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
     return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
@@ -180,11 +182,11 @@ NORMALISING_PASSES: tuple[GraphPass, ...] = (
     apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
-    apply_pattern("REDUCE_MAX", "patterns.normalizations.fuse_softmax"),
+    apply_pattern("REDUCE_MAX", f"{_NORMALIZATIONS}:fuse_softmax"),
     # Before the normalizations between two RESHAPE.
-    apply_pattern("RSQRT SQRT", "patterns.normalizations.fuse_group_normalizations"),
-    apply_pattern("MEAN", "patterns.normalizations.fuse_normalizations"),
-    apply_pattern("RSQRT SQRT POW", "patterns.normalizations.fuse_rms_normalizations"),
+    apply_pattern("RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
+    apply_pattern("MEAN", _NORMALIZATIONS),
+    apply_pattern("RSQRT SQRT POW", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
     # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
     # Convolutions of the rows of an image, in a batch of all rows.
@@ -221,7 +223,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Each slice of a state needs a Slice and a Reshape.
     apply_pattern("SLICE STRIDED_SLICE", "patterns.split_slices"),
     # Attention is recognised if each of its operands has a TRANSPOSE.
-    apply_pattern("BATCH_MATMUL", "patterns.attention.slice_before_transpose"),
+    apply_pattern("BATCH_MATMUL", "patterns.split_slices:slice_before_transpose"),
     # ONNX Runtime joins Transposes that leave the batch out with MatMul.
     apply_pattern("BATCH_MATMUL", "patterns.attention.fuse_attention"),
     # ONNX Runtime has an operator for the embeddings of positions.
@@ -229,10 +231,10 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Caches of language models are long, and repeated for each token.
     apply_pattern("BROADCAST_TO", "patterns.attention.share_heads"),
     # Gemm adds its third input without another node.
-    apply_pattern("FULLY_CONNECTED", "patterns.chain_products"),
+    apply_pattern("FULLY_CONNECTED", "patterns.fold_into_products:chain_products"),
     eliminate_dead_operators,  # the layers that were chained
     # ONNX has no PACK and UNPACK.
-    apply_pattern("PACK UNPACK", "patterns.flatten_packs"),
+    apply_pattern("PACK UNPACK", "patterns.join_parts:flatten_packs"),
     # The planner may save Transposes.
     apply_pattern("TRANSPOSE", "patterns.multiply_pixels"),
     # Transpose is slow if the last axis and another one move.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -115,12 +116,10 @@ def name_dynamic_axes(
 
 def _has_unknown_size(operator: Operator) -> bool:
     """Return whether a size of an output is known at run time only."""
-    try:
-        with as_operator_error():
-            sizes = (size for shape in operator.output_shapes for size in shape)
-            return any(isinstance(size, Unknown) for size in sizes)
-    except OperatorError:  # the conversion of the operator raises it again
-        return False
+    with suppress(OperatorError), as_operator_error():  # its conversion raises it again
+        sizes = (size for shape in operator.output_shapes for size in shape)
+        return any(isinstance(size, Unknown) for size in sizes)
+    return False
 
 
 def _list_dynamic_axes(graph: Graph) -> list[Place]:
@@ -140,23 +139,16 @@ def _enlarge_sizes(
     if not (every or unknown) or all(is_valid(operator_of(op)) for op in graph.every_op()):
         return graph
     for places, size in (*((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])):
-        each = _set_sizes(graph, places, size)
+        shapes = {
+            t: tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
+            for t in graph.inputs
+        }
+        each = graph.replace_tensors({t: replace(t, shape=s) for t, s in shapes.items()})
         walk = ShapeWalk(each, operator_of, strict=True, example=size)
-        try:
+        with suppress(OperatorError):
             walk.walk()
-        except OperatorError:
-            continue
-        return each.replace_tensors(walk.shapes)
+            return each.replace_tensors(walk.shapes)
     return graph
-
-
-def _set_sizes(graph: Graph, places: Collection[Place], size: int) -> Graph:
-    """Return the graph with one size for some axes of its inputs."""
-    shapes = {
-        t: tuple(size if (t, i) in places else n for i, n in enumerate(t.shape))
-        for t in graph.inputs
-    }
-    return graph.replace_tensors({t: replace(t, shape=shape) for t, shape in shapes.items()})
 
 
 def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
@@ -178,11 +170,8 @@ def _walk(
     batches = [place for place in places if place[1] == 0 and axis_name(*place) not in words]
     if len(batches) > 1:
         walk = ShapeWalk(graph, operator_of, _make_dimensions(own), strict=True)
-        try:
+        with suppress(ClashError):
             walk.walk()
-        except ClashError:
-            pass
-        else:
             return own, walk
     names = own | dict.fromkeys(batches, BATCH)
     try:
@@ -201,10 +190,7 @@ def _walk(
 
 
 def _walk_with_equal_sizes(
-    graph: Graph,
-    operator_of: OperatorOf,
-    names: Mapping[Place, str],
-    words: Mapping[str, str],
+    graph: Graph, operator_of: OperatorOf, names: Mapping[Place, str], words: Mapping[str, str]
 ) -> ShapeWalk:
     """Return the walk in which sizes are equal that operators require to be equal."""
     opened, same = _make_dimensions(names), dict[Dimension, Dim]()
@@ -216,17 +202,13 @@ def _walk_with_equal_sizes(
         except ClashError as clash:
             replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
             if replaced.keys() <= same.keys():  # nothing new: no end either
-                axes = _list_axes(clash.dims, names)
+                symbols = {symbol.name for dim in clash.dims for symbol in symbols_of(dim)}
+                own = (place for place, name in names.items() if not symbols or name in symbols)
+                axes = [axis_name(*place) for place in own]
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
             same |= replaced
         else:
             return walk
-
-
-def _list_axes(dims: Sequence[Dim], names: Mapping[Place, str]) -> list[str]:
-    """Return the names of the axes on which dimensions depend; all axes if there are none."""
-    symbols = {symbol.name for dim in dims for symbol in symbols_of(dim)}
-    return [axis_name(*place) for place, name in names.items() if not symbols or name in symbols]
 
 
 def find_equal_sizes(
@@ -258,9 +240,8 @@ def _find_replacement(
     """
     for old, new in ((one, other), (other, one)):
         symbol = old.symbol if isinstance(old, Dimension) else None
-        if symbol is None or old in order or symbol in symbols_of(new):
-            continue
-        return {old: new}  # type: ignore[dict-item]
+        if symbol is not None and old not in order and symbol not in symbols_of(new):
+            return {old: new}  # type: ignore[dict-item]
     if not isinstance(one, Dimension) or not isinstance(other, Dimension):
         # The file declares 1 for a dynamic size: another number is what the operator requires.
         old, new = (one, other) if isinstance(one, Dimension) else (other, one)

@@ -18,26 +18,22 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
+from tflite2onnx.passes.patterns.matching import Match
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
 _FEW = 1024  # elements
 
 
-def expand_output_sigmoid(graph: Graph) -> Graph:
-    """Return the graph with MUL, EXP, ADD and DIV in place of LOGISTIC at small outputs."""
+def _find_scores(graph: Graph) -> set[Tensor]:
+    """Return small outputs, and the tensors that reach them through operators that only move."""
     results = {t for t in graph.own_outputs if t.elements <= _FEW}
     _add_sources(graph, results)
-
-    def change(op: Op) -> list[Op]:
-        is_score = op.is_builtin("LOGISTIC") and not results.isdisjoint(op.outputs)
-        return _expand_sigmoid(op) if is_score else [op]
-
-    return graph.rewrite(change)
+    return results
 
 
 def _add_sources(graph: Graph, results: set[Tensor]) -> None:
-    """Add to `results` the tensors that reach one of them through operators that only move."""
     for op in reversed(graph.ops):
         if results.isdisjoint(op.outputs):
             continue
@@ -48,17 +44,17 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
             results.update(op.present)
 
 
-def _expand_sigmoid(op: Op) -> list[Op]:
-    """Return the operators that replace LOGISTIC; LOGISTIC itself unless condition 3 holds."""
-    match op.inputs, op.outputs:
-        case [[Tensor(dtype=DType.FLOAT32) as x], [Tensor(dtype=DType.FLOAT32) as y]] if (
-            x.shape == y.shape and y.elements <= _FEW
-        ):
-            pass
-        case _:
-            return [op]
-    rw = Rewriter(op)
+def _expand_sigmoid(found: Match) -> list[Op]:
+    x, y = found.x, found.output
+    if y not in found.analyze(_find_scores) or y.elements > _FEW or not found.keeps_shape():
+        return []
+    rw = Rewriter(found.last)
     one, minus = (Tensor(f"{n}", (), DType.FLOAT32, np.asarray(np.float32(n))) for n in (1, -1))
     power = rw.op("EXP", rw.op("MUL", x, minus, like=y, name="negative"), like=y, name="power")
     rw.op("DIV", one, rw.op("ADD", power, one, like=y, name="total"), output=y)
     return rw.ops
+
+
+expand_output_sigmoid = Rules(
+    Rule("LOGISTIC of scores", "MUL, EXP, ADD, DIV", ("LOGISTIC", "x"), _expand_sigmoid),
+)

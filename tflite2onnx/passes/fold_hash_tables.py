@@ -63,20 +63,15 @@ def _find_element_budget(model: Model) -> int:
     return _MORE + count_memory([t.values for t in constants if t.has_data])
 
 
-def _order_graphs(model: Model) -> Iterator[Graph]:
-    """Yield the graphs in order of execution: first the graphs that CALL_ONCE runs."""
-    called = {
-        op.options.get("init_subgraph_index")
-        for graph in model.graphs
-        for op in graph.ops
-        if op.is_builtin("CALL_ONCE")
-    }
-    yield from (graph for i, graph in enumerate(model.graphs) if i in called)
-    yield from (graph for i, graph in enumerate(model.graphs) if i not in called)
+def _order_graphs(model: Model) -> list[Graph]:
+    """Return the graphs in order of execution: first the graphs that CALL_ONCE runs."""
+    calls = [op for graph in model.graphs for op in graph.ops if op.is_builtin("CALL_ONCE")]
+    called = {op.options.get("init_subgraph_index") for op in calls}
+    numbers = sorted(range(len(model.graphs)), key=lambda i: i not in called)
+    return [model.graphs[i] for i in numbers]
 
 
 def _find_table_numbers(graph: Graph) -> Mapping[Tensor, int]:
-    """Return the table number of each handle in a graph."""
     return {
         op.outputs[0]: int(op.options.get("table_id", 0))
         for op in graph.ops

@@ -100,24 +100,24 @@ class _Inliner:
         return self._inline_call(op, callee, op.inputs, op.outputs, place)
 
     def if_(self, op: Op, place: _Place) -> list[Op]:
-        options = op.options
-        branches = [int(options.then_subgraph_index), int(options.else_subgraph_index)]
         condition = _find_input(op, 0, DType.BOOL)
-        return self._build_if(op, condition, branches, op.outputs, place)
+        graphs = []
+        for branch in (int(op.options.then_subgraph_index), int(op.options.else_subgraph_index)):
+            results = self._copy_results(self._size_outputs(op.outputs, branch))
+            ops = self._inline_call(op, branch, op.inputs[1:], results, place.nested_in(1))
+            graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
+        return [_make_control(op, "IF", (condition,), op.outputs, graphs)]
 
     def case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
             raise OperatorError("it must have branches, got none")
         rw, index = Rewriter(op), _find_input(op, 0, DType.INT32)
-        negative, last = (
-            self._new_tensor("negative", DType.BOOL),
-            self._new_tensor("branch", DType.INT32),
-        )
+        negative = self._new_tensor("negative", DType.BOOL)
+        last = self._new_tensor("branch", DType.INT32)
         rw.op("LESS", index, int32_constant("number", 0), output=negative)
-        rw.op(
-            "SELECT_V2", negative, int32_constant("number", len(branches) - 1), index, output=last
-        )
+        highest = int32_constant("number", len(branches) - 1)
+        rw.op("SELECT_V2", negative, highest, index, output=last)
         every = range(len(branches))
         return [*rw.ops, *self._select_branch(op, last, every, branches, op.outputs, place)]
 
@@ -142,21 +142,6 @@ class _Inliner:
             ops = self._select_branch(op, index, half, branches, results, place.nested_in(1))
             graphs.append(Graph(f"{op.code} {half[0]} to {half[-1]}", (), results, tuple(ops)))
         return [*rw.ops, _make_control(op, "IF", (lower,), outputs, graphs)]
-
-    def _build_if(
-        self,
-        op: Op,
-        condition: Tensor,
-        branches: Sequence[int],
-        outputs: Sequence[Tensor],
-        place: _Place,
-    ) -> list[Op]:
-        graphs = []
-        for branch in branches:
-            results = self._copy_results(self._size_outputs(outputs, branch))
-            ops = self._inline_call(op, branch, op.inputs[1:], results, place.nested_in(1))
-            graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
-        return [_make_control(op, "IF", (condition,), outputs, graphs)]
 
     def _size_outputs(self, outputs: Sequence[Tensor], branch: int) -> Sequence[Tensor]:
         """Return outputs with the sizes that they have in a branch; branches may differ."""
@@ -304,7 +289,6 @@ def _find_input(op: Op, index: int, dtype: DType) -> Tensor:
 
 
 def _with_shape(tensor: Tensor, like: Tensor) -> Tensor:
-    """Return a tensor with the shape of another."""
     return replace(tensor, shape=like.shape, shape_signature=like.shape_signature)
 
 

@@ -18,17 +18,13 @@ reads ranks, but no sizes of computed tensors, which may be dynamic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tflite2onnx.errors import (
-    ModelFileError,
-    OperatorError,
-    collect_errors,
-)
+from tflite2onnx.errors import ModelFileError, OperatorError, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.common.checks import axis_of, expect_rank
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant, new_tensor
@@ -50,7 +46,9 @@ def lower_complex(graph: Graph) -> Graph:
         UnsupportedOperators: operators on complex tensors have no rule.
         ModelFileError: the complex constants are far larger than their bytes in the file.
     """
-    numbers = dict.fromkeys(t for t in _list_tensors(graph) if t.dtype in PARTS)
+    operands = (t for op in graph.ops for t in (*op.present, *op.outputs))
+    tensors = (*graph.tensors, *graph.inputs, *graph.outputs, *operands)
+    numbers = dict.fromkeys(t for t in tensors if t.dtype in PARTS)
     if not numbers:
         return graph
     _check_room([t.values for t in numbers if t.has_data] + [*graph.initial])
@@ -62,10 +60,10 @@ def lower_complex(graph: Graph) -> Graph:
                 ops += _rewrite_op(op, pairs)
     ends = ([pairs.get(t, t) for t in tensors] for tensors in (graph.inputs, graph.outputs))
     inputs, outputs = map(tuple, ends)
-    tensors = tuple(pairs.get(t, t) for t in graph.tensors)
+    listed = tuple(pairs.get(t, t) for t in graph.tensors)
     initial = tuple(_split_complex(a) if np.iscomplexobj(a) else a for a in graph.initial)
     return replace(
-        graph, inputs=inputs, outputs=outputs, ops=tuple(ops), tensors=tensors, initial=initial
+        graph, inputs=inputs, outputs=outputs, ops=tuple(ops), tensors=listed, initial=initial
     )
 
 
@@ -78,13 +76,6 @@ def _check_room(arrays: Sequence[Array]) -> None:
 
 def _split_complex(data: Array) -> Array:
     return np.stack([data.real, data.imag], -1)
-
-
-def _list_tensors(graph: Graph) -> Iterator[Tensor]:
-    yield from graph.tensors
-    yield from (*graph.inputs, *graph.outputs)
-    for op in graph.ops:
-        yield from (*op.present, *op.outputs)
 
 
 def _pair(tensor: Tensor) -> Tensor:
@@ -245,11 +236,6 @@ def _expand_pairs(rw: _PairRewriter) -> None:
     rw.op("EXPAND_DIMS", pairs, number, output=rw.output)
 
 
-def _read_shape(rw: _PairRewriter) -> None:
-    """Take SHAPE and RANK of the real part."""
-    rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
-
-
 def _slice_pairs(rw: _PairRewriter) -> None:
     """Keep the whole axis of the pairs; its bits in the masks stay 0."""
     o, rank, count = rw.source.options, rw.inputs[0].rank - 1, rw.inputs[1].elements
@@ -287,7 +273,9 @@ _RULES: dict[str, Callable[[_PairRewriter], None]] = {
     "RESHAPE": _reshape_pairs,
     "SQUEEZE": _squeeze_pairs,
     "EXPAND_DIMS": _expand_pairs,
-    **dict.fromkeys(("SHAPE", "RANK"), _read_shape),
+    **dict.fromkeys(
+        ("SHAPE", "RANK"), lambda rw: rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
+    ),
     "CAST": _cast_pairs,
     "MUL": _multiply_pairs,
     "SELECT_V2": _select_pairs,
@@ -301,12 +289,7 @@ _RULES: dict[str, Callable[[_PairRewriter], None]] = {
 _CUSTOM_RULES: dict[str, Callable[[_PairRewriter], None]] = {
     **dict.fromkeys(
         (
-            "IRFFT2D",
-            "FlexAdd",
-            "FlexAddV2",
-            "FlexIdentity",
-            "FlexNeg",
-            "FlexSub",
+            *("IRFFT2D", "FlexAdd", "FlexAddV2", "FlexIdentity", "FlexNeg", "FlexSub"),
             *(f"Flex{kind}FFT{axes}" for kind in ("", "I", "R", "IR") for axes in ("", "2D", "3D")),
         ),
         _PairRewriter.keep_operator,

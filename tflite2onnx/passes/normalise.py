@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
+from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.common.checks import features_from
 from tflite2onnx.passes.fold_constants import is_replacement
@@ -84,8 +84,10 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
     aligned = dict(around or {})
     for op in graph.ops:
         inputs = list(op.inputs)
-        for i, shape in _broadcast_shapes(op).items():
-            tensor = op.operand(i)
+        pairs = zip(op.inputs, operator_for(op).broadcast_shapes(), strict=True)
+        for i, (tensor, shape) in enumerate(pairs):
+            if not tensor or not shape or shape == tensor.shape:
+                continue
             key = (tensor, shape)
             if key not in aligned:
                 aligned[key] = _with_shape(tensor, shape)
@@ -96,12 +98,6 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
         same = (*inputs,) == op.inputs and not graphs
         ops.append(op if same else replace(op, inputs=tuple(inputs), graphs=graphs))
     return replace(graph, ops=tuple(ops))
-
-
-def _broadcast_shapes(op: Op) -> dict[int, Shape]:
-    """Return the shapes to which inputs of an operator are reshaped."""
-    pairs = zip(op.inputs, operator_for(op).broadcast_shapes(), strict=True)
-    return {i: s for i, (t, s) in enumerate(pairs) if t and s and s != t.shape}
 
 
 def _with_shape(tensor: Tensor, shape: Shape) -> Tensor:
@@ -148,9 +144,8 @@ def _keep_axes_of(op: Op, sources: Mapping[Tensor, Tensor], after: Op) -> dict[O
         return {}
     if source.shape[-1] != weights.shape[1] or not _same_numbers(op.outputs[0], image):
         return {}
-    options = Options({**op.options, "keep_num_dims": True})
-    inputs = (source, *op.inputs[1:])
-    return {op: replace(op, inputs=inputs, outputs=(image,), options=options)}
+    changed = replace(op, inputs=(source, *op.inputs[1:]), outputs=(image,))
+    return {op: changed.with_options(keep_num_dims=True)}
 
 
 def _keep_reduced_axes(op: Op, after: Op) -> dict[Op, Op]:
@@ -161,8 +156,7 @@ def _keep_reduced_axes(op: Op, after: Op) -> dict[Op, Op]:
         return {}
     if not _same_numbers(op.outputs[0], after.outputs[0]):
         return {}
-    options = Options({**op.options, "keep_dims": True})
-    return {op: replace(op, outputs=after.outputs, options=options)}
+    return {op: replace(op, outputs=after.outputs).with_options(keep_dims=True)}
 
 
 def absorb_flatten(graph: Graph) -> Graph:
@@ -220,7 +214,7 @@ def trust_indices(graph: Graph) -> Graph:
             reader = graph.readers.find_only_reader(op.outputs[0])
             place = places[reader.code] if reader.is_builtin(*places) else -1
             if op.outputs[0] in reader.inputs[place : place + 1]:
-                return [replace(op, options=Options({**op.options, "saturates": False}))]
+                return [op.with_options(saturates=False)]
         return [op]
 
     return graph.rewrite(trust)

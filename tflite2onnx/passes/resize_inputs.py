@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from dataclasses import replace
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
 from tflite2onnx.tensor import Shape, Tensor, axis_name
+from tflite2onnx.utils.suggestions import suggest_names
 
 _logger = logging.getLogger(__name__)
 
@@ -17,8 +17,7 @@ Size = int | str  # a number, or the name of a dynamic size
 
 
 def resize_inputs(
-    graph: Graph,
-    shapes: Mapping[str, Sequence[Size]],
+    graph: Graph, shapes: Mapping[str, Sequence[Size]]
 ) -> tuple[Graph, dict[str, str]]:
     """Return the graph with inputs of these sizes, and the names of sizes by name of the axis.
 
@@ -31,17 +30,15 @@ def resize_inputs(
     """
     names = [tensor.name for tensor in graph.inputs]
     for name in shapes:
-        _check_name(names, name)
+        if name not in names:
+            hint = suggest_names(name, names)
+            raise OptionError(f"shape of {name}: the model has no such input{hint}")
     resized, words = {}, dict[str, str]()
     for tensor in graph.inputs:
         sizes = shapes.get(tensor.name)
         if sizes is not None:
             resized[tensor] = _resize_input(tensor, sizes)
-            words |= {
-                axis_name(tensor, axis): size
-                for axis, size in enumerate(sizes)
-                if isinstance(size, str)
-            }
+            words |= {axis_name(tensor, i): s for i, s in enumerate(sizes) if isinstance(s, str)}
     return graph.replace_tensors(resized) if resized else graph, words
 
 
@@ -55,13 +52,6 @@ def report_unknown_ranks(inputs: Sequence[Tensor]) -> None:
                 tensor.name,
                 tensor.name,
             )
-
-
-def _check_name(names: Sequence[str], name: str) -> None:
-    if name not in names:
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise OptionError(f"shape of {name}: the model has no such input{hint}")
 
 
 def _resize_input(tensor: Tensor, sizes: Sequence[Size]) -> Tensor:

@@ -7,9 +7,7 @@ means that the second element is taken.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tflite2onnx.graph import Model, Op, Options
+from tflite2onnx.graph import Model, Op
 
 # The option with the index of the sub-graph.
 _REGIONS = {
@@ -24,13 +22,8 @@ def resolve_computations(model: Model) -> Model:
     The option has the codes of the sub-graph's operators, separated by spaces. It is absent if the
     file has no such sub-graph.
     """
-    graphs = tuple(
-        replace(graph, ops=tuple(_add_computation(op, model) for op in graph.ops))
-        if any(op.code in _REGIONS for op in graph.ops)
-        else graph
-        for graph in model.graphs
-    )
-    return model._replace(graphs=graphs)
+    graphs = (graph.rewrite(lambda op: [_add_computation(op, model)]) for graph in model.graphs)
+    return model._replace(graphs=tuple(graphs))
 
 
 def _add_computation(op: Op, model: Model) -> Op:
@@ -38,4 +31,4 @@ def _add_computation(op: Op, model: Model) -> Op:
     if op.custom or not isinstance(index, int) or not 0 <= index < len(model.graphs):
         return op
     codes = " ".join(inner.code for inner in model.graphs[index].ops)
-    return replace(op, options=Options({**op.options, "computation": codes}))
+    return op.with_options(computation=codes)

@@ -9,6 +9,7 @@ walk finds how each size depends on the dynamic sizes. Integer tensors that are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -125,7 +126,8 @@ class ShapeWalk:
                 here = replace(here, outputs=outputs)
                 operator = self._operator_of(here)
             if self._is_open and isinstance(operator, DynamicShape):
-                self._add_facts(op, operator)
+                with suppress(OperatorError), as_operator_error():  # its conversion raises it again
+                    self.facts[op] = operator.dimension_options()
             if self._strict and not self._is_open:
                 self._check_op(op, operator)
             constants = self._evaluate_op(here, operator)
@@ -140,13 +142,6 @@ class ShapeWalk:
                 operator.verify()
         except OperatorError as error:
             raise ClashError(error, op) from error
-
-    def _add_facts(self, op: Op, operator: DynamicShape) -> None:
-        try:
-            with as_operator_error():
-                self.facts[op] = operator.dimension_options()
-        except OperatorError:  # the conversion of the operator raises it again
-            return
 
     # Shapes
 

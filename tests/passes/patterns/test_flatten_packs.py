@@ -1,4 +1,4 @@
-"""passes/patterns/flatten_packs.py: PACK and UNPACK without a node for each part."""
+"""passes/patterns/join_parts.py: PACK and UNPACK without a node for each part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.passes.patterns.test_join_parts import pack, unpack
 from tests.support import Build, Tensor, check
 from tests.support.graph_text import check_pass, check_unchanged
-from tflite2onnx.passes.patterns.flatten_packs import flatten_packs
+from tflite2onnx.passes.patterns.join_parts import flatten_packs
 from tflite2onnx.reader.model import read_model
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.graph_text import assert_rewritten, parse_graph
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, as_builtin
 
 NEGATIONS = """
@@ -37,7 +37,7 @@ def test_each_match_of_a_round_is_one_of_the_graph_before() -> None:
         d: float32[2] = ABS(b)
         return d
     """
-    assert_rewritten(lambda graph: apply_rules([DOUBLE], graph), NEGATIONS, after)
+    assert_rewritten(Rules(DOUBLE), NEGATIONS, after)
 
 
 def test_rules_run_until_none_matches() -> None:
@@ -47,7 +47,7 @@ def test_rules_run_until_none_matches() -> None:
         d: float32[2] = ABS(x)
         return d
     """
-    assert_rewritten(lambda graph: apply_rules([OF_ABSOLUTE], graph), before, after)
+    assert_rewritten(Rules(OF_ABSOLUTE), before, after)
 
 
 def test_rule_without_its_operators_or_condition_changes_nothing() -> None:
@@ -55,7 +55,7 @@ def test_rule_without_its_operators_or_condition_changes_nothing() -> None:
     refused = Rule("refused", "ABS", ("NEG", "x"), make_absolute, lambda _: False)
     empty = Rule("empty", "ABS", ("NEG", "x"), lambda _: [])
     for rule in (OF_ABSOLUTE, refused, empty):
-        assert apply_rules([rule], graph) is graph
+        assert Rules(rule)(graph) is graph
 
 
 def test_rule_does_not_replace_what_rules_have_built() -> None:
@@ -68,7 +68,7 @@ def test_rule_does_not_replace_what_rules_have_built() -> None:
     before = "inputs x: float32[2]\na: float32[2] = NEG(x)\nreturn a"
     after = "inputs x: float32[2]\nb: float32[2] = SQRT(x)\na: float32[2] = NEG(b)\nreturn a"
     rule = Rule("root", "NEG", ("NEG", "x"), negate_again)
-    assert_rewritten(lambda graph: apply_rules([rule], graph), before, after)
+    assert_rewritten(Rules(rule), before, after)
 
 
 def test_operators_may_replace_several() -> None:
@@ -84,7 +84,7 @@ def test_operators_may_replace_several() -> None:
     """
     after = "inputs x: float32[2]\na: float32[1], b: float32[1] = SPLIT(none, x)\nreturn a, b"
     rule = Rule("slices", "SPLIT", ("SLICE", "x", ...), split)
-    assert_rewritten(lambda graph: apply_rules([rule], graph), before, after)
+    assert_rewritten(Rules(rule), before, after)
 
 
 def test_rules_apply_in_sub_graphs() -> None:
@@ -98,13 +98,13 @@ def test_rules_apply_in_sub_graphs() -> None:
         return y
     """
     after = before.replace("            a: float32[2] = NEG(x)\n", "").replace("NEG(a)", "ABS(x)")
-    assert_rewritten(lambda graph: apply_rules([DOUBLE], graph), before, after)
+    assert_rewritten(Rules(DOUBLE), before, after)
 
 
 def test_name_of_a_rule_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     graph: Graph = parse_graph(NEGATIONS)
     with caplog.at_level(logging.DEBUG, "tflite2onnx"):
-        apply_rules([DOUBLE], graph)
+        Rules(DOUBLE)(graph)
     assert [record.getMessage() for record in caplog.records] == [
         "NEG (operator 1, b): double negation",
         "NEG (operator 2, c): double negation",

@@ -74,10 +74,7 @@ class _UnalignedError(Exception):
 
 
 def add_batch(
-    graph: Graph,
-    operator_of: OperatorOf,
-    words: Mapping[str, str],
-    same: Mapping[Dimension, Dim],
+    graph: Graph, operator_of: OperatorOf, words: Mapping[str, str], same: Mapping[Dimension, Dim]
 ) -> Graph:
     """Return the graph for a batch, whose size is the first size of all inputs and outputs.
 

@@ -55,11 +55,7 @@ class _Tokens(Batching):
     """A walk over a decoder of one token."""
 
     def __init__(
-        self,
-        graph: Graph,
-        operator_of: OperatorOf,
-        caches: Mapping[Tensor, Tensor],
-        scores: Tensor,
+        self, graph: Graph, operator_of: OperatorOf, caches: Mapping[Tensor, Tensor], scores: Tensor
     ) -> None:
         super().__init__(graph, operator_of, {}, {}, caches)
         self._following = {*caches.values(), scores}

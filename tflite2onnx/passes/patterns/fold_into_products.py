@@ -1,4 +1,7 @@
-"""ADD, SUB, MUL and DIV by constants behind a convolution or a dense layer go into its constants.
+"""Products of convolutions and dense layers take over what is added and multiplied behind them.
+
+`fold_into_products`: ADD, SUB, MUL and DIV by constants behind a convolution or a dense layer go
+into its constants.
 
     (x W + b) * m = x (W m) + b m
     (x W + b) / d = x (W / d) + b / d
@@ -17,6 +20,16 @@ operator is folded if
    bytes. The reciprocals of divisors are finite.
 
 Products of filters are rounded once more, which changes a result by 1e-7 of the range.
+
+`chain_products`: of the sum of two dense layers of one row, the second adds the result of the first
+as its bias. Gemm adds any matrix of the shape of its result, so that the sum needs no node. A step
+of an LSTM that is spelled out has such a sum. ADD is replaced if
+
+1. its inputs are the outputs of FULLY_CONNECTED with constant float32 weights, of one row, and
+   nothing else reads them;
+2. neither applies an activation, and the second, which takes over the sum, has no bias.
+
+If neither has a bias, an ADD of a constant to the sum is the bias of the first.
 """
 
 from __future__ import annotations
@@ -26,16 +39,17 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import ABSENT, Graph, Op
+from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.passes.operands import is_float
-from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.tensor import Array, Tensor
 
 # The axis of the output channels of the filters.
 _CHANNELS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": -1, "FULLY_CONNECTED": 0}
 _BIAS = 2  # the input
+_MATRIX = 2  # axes
 _PRODUCT = Named(
     "x",
     OneOf(
@@ -45,18 +59,16 @@ _PRODUCT = Named(
 )
 _CODES = ("ADD", "DIV", "MUL", "SUB")
 _FOLDED = Activated(OneOf(*((code, _PRODUCT, "constant#") for code in _CODES)))
-
-
-def fold_into_products(graph: Graph) -> Graph:
-    """Return the graph with constants folded into filters and biases."""
-    return apply_rules(RULES, graph)
+_SECOND: Pattern = ("FULLY_CONNECTED", "b", "w#", None)
+_CHAINED = Activated(
+    OneOf(
+        ("ADD", ("ADD", ("FULLY_CONNECTED", "a", "v#", None), _SECOND), "bias#"),
+        ("ADD", ("FULLY_CONNECTED", "a", "v#", "p#?"), _SECOND),
+    )
+)
 
 
 def _fold_constant(found: Match) -> tuple[Op, ...]:
-    """Return the product with the constant, and the RESHAPE between them if there is one.
-
-    Returns () unless the conditions hold.
-    """
     (op, *between, product), y = found.ops, found.last.outputs[0]
     weights, constant = found.tensors["weights#"], found.tensors["constant#"]
     bias = product.operand(_BIAS)
@@ -64,7 +76,7 @@ def _fold_constant(found: Match) -> tuple[Op, ...]:
     if found.tensors["x"].sizes != y.sizes or not all(map(is_float, operands)):
         return ()
     channels = weights.shape[_CHANNELS[product.code]] if weights.shape else 0
-    vector = spread_over_channels(constant, y, channels)
+    vector = spread_over_channels(constant, y, channels).astype(np.float32)
     if not vector.size or (bias is not ABSENT and not bias.has_data):
         return ()
     flat = new_tensor(product.outputs[0], op.code.lower()) if between else y
@@ -83,7 +95,7 @@ def spread_over_channels(constant: Tensor, y: Tensor, channels: int) -> Array:
     axes = next((i for i in range(1, y.rank + 1) if prod(y.shape[-i:]) == channels), 0)
     if constant.rank > y.rank or not axes:
         return np.empty(0)
-    data = constant.values.astype(np.float32).reshape(-1)
+    data = constant.values.reshape(-1)
     if constant.elements == 1:
         return np.ascontiguousarray(np.broadcast_to(data, (channels,)))
     fits = constant.elements == channels and constant.shape[-axes:] == y.shape[-axes:]
@@ -123,11 +135,33 @@ def _combine_constants(
     return whole.with_activation(op.activation)
 
 
-RULES = (
+def _chain_layers(found: Match) -> tuple[Op, ...]:
+    (*_, first, second), y, bias = found.ops, found.last.outputs[0], found.tensors.get("bias#")
+    layers = [op.outputs[0] for op in found.ops[1:]]
+    weights = [*first.present[1:], *second.present[1:], *([bias] if bias else [])]
+    if y.rank != _MATRIX or y.shape[0] != 1 or y.symbols or first is second:
+        return ()
+    if not all(map(is_float, weights)) or any(t.sizes != y.sizes for t in layers):
+        return ()
+    if bias:
+        if bias.elements != y.elements:
+            return ()
+        outputs = (replace(first.outputs[0], name=f"{y.name}/first"),)
+        first = replace(first, inputs=(*first.inputs[:_BIAS], bias), outputs=outputs)
+    inputs = (*second.inputs[:_BIAS], first.outputs[0])
+    last = replace(second, inputs=inputs, outputs=(y,))
+    whole = last.with_activation(found.last.activation)
+    return (first, whole) if bias else (whole,)
+
+
+fold_into_products = Rules(
     Rule(
         "sums and products with constants behind convolutions and dense layers",
         "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED",
         _FOLDED,
         _fold_constant,
     ),
+)
+chain_products = Rules(
+    Rule("sums of dense layers of one row", "FULLY_CONNECTED", _CHAINED, _chain_layers)
 )

@@ -25,40 +25,17 @@ from __future__ import annotations
 from dataclasses import replace
 from math import pi, sqrt
 
-from tflite2onnx.graph import Graph, Op
-from tflite2onnx.passes.operands import is_float
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
 from tflite2onnx.passes.rewriter import as_builtin, new_tensor
 
 
-def fuse_activations(graph: Graph) -> Graph:
-    """Return the graph with one operator in place of a function that is spelled out."""
-    return apply_rules(RULES, graph)
-
-
-def _keeps_shape(found: Match) -> bool:
-    """Return whether x is float32 and has the shape of the result."""
-    x = found.tensors["x"]
-    return is_float(x) and x.sizes == found.last.outputs[0].sizes
-
-
-def _make_relu6(found: Match) -> Op:
-    return as_builtin(found.last, "RELU6", found.tensors["x"])
-
-
-def _make_hard_swish(found: Match) -> Op:
-    return as_builtin(found.last, "HARD_SWISH", found.tensors["x"])
-
-
 def _make_hard_sigmoid(found: Match) -> Op | None:
-    alpha, beta = 1 / 6, 0.5
-    if "alpha#" in found.tensors:
-        slope, offset = found.number("alpha#"), found.number("beta#")
-        if slope is None or offset is None:
-            return None
-        alpha, beta = slope, offset
-    return as_builtin(found.last, "HARD_SIGMOID", found.tensors["x"], alpha=alpha, beta=beta)
+    alpha, beta = found.number("alpha#", 1 / 6), found.number("beta#", 0.5)
+    if alpha is None or beta is None:
+        return None
+    return as_builtin(found.last, "HARD_SIGMOID", found.x, alpha=alpha, beta=beta)
 
 
 def _bound_product(found: Match) -> list[Op]:
@@ -71,7 +48,7 @@ def _bound_product(found: Match) -> list[Op]:
 
 def _make_gelu(found: Match) -> Op:
     approximate = any("TANH" in (op.code, op.activation) for op in found.ops)
-    return as_builtin(found.last, "GELU", found.tensors["x"], approximate=approximate)
+    return as_builtin(found.last, "GELU", found.x, approximate=approximate)
 
 
 def _multiply(a: Pattern, b: Pattern, c: Pattern) -> OneOf:
@@ -107,15 +84,15 @@ _TANH: Pattern = ("TANH", ("MUL", ("ADD", "x", ("MUL", _CUBE, 0.044715)), sqrt(2
 _ERF: Pattern = ("FlexErf", OneOf(("MUL", "x", sqrt(0.5)), ("DIV", "x", sqrt(2))))
 _GELU = _multiply("x", 0.5, ("ADD", OneOf(_TANH, _ERF), 1))
 
-RULES = (
-    Rule("Relu6", "RELU6", _RELU6, _make_relu6, _keeps_shape),
-    Rule("HardSwish", "HARD_SWISH", _HARD_SWISH, _make_hard_swish, _keeps_shape),
-    Rule("HardSigmoid", "HARD_SIGMOID", _HARD_SIGMOID, _make_hard_sigmoid, _keeps_shape),
+fuse_activations = Rules(
+    Rule("Relu6", "RELU6", _RELU6, replace_by("RELU6"), Match.keeps_shape),
+    Rule("HardSwish", "HARD_SWISH", _HARD_SWISH, replace_by("HARD_SWISH"), Match.keeps_shape),
+    Rule("HardSigmoid", "HARD_SIGMOID", _HARD_SIGMOID, _make_hard_sigmoid, Match.keeps_shape),
     Rule(
         "sixth of the Relu6 of a convolution or dense layer",
         "the same without Relu6, HARD_SIGMOID",
         OneOf(("MUL", _BOUNDED, 1 / 6), ("DIV", _BOUNDED, 6)),
         _bound_product,
     ),
-    Rule("Gelu", "GELU", _GELU, _make_gelu, _keeps_shape),
+    Rule("Gelu", "GELU", _GELU, _make_gelu, Match.keeps_shape),
 )

@@ -97,7 +97,8 @@ class _Mover:
         codes = {each.code for each in chain}
         if x not in self._images or not codes.issuperset(_ENDS):
             return op
-        if not _keeps_batch(x, chain):
+        # No size is dynamic but the batch, which is the first axis of all tensors.
+        if {*x.symbols} - {0} or any(t.symbols != x.symbols for op in chain for t in op.outputs):
             return op
         self._budget -= x.elements * len(chain)
         if not 0 < x.elements <= _MOST or self._budget < 0 or x.dtype is not y.dtype:
@@ -114,12 +115,6 @@ class _Mover:
             if not before.is_builtin(*_MOVES):
                 return
             yield before
-
-
-def _keeps_batch(x: Tensor, chain: Sequence[Op]) -> bool:
-    """Return whether no size is dynamic but the batch, which is the first axis of all tensors."""
-    tensors = (x, *(t for op in chain for t in op.outputs))
-    return x.symbols.keys() <= {0} and all(t.symbols == x.symbols for t in tensors)
 
 
 def _find_data_input(op: Op) -> int:

@@ -116,35 +116,27 @@ def _find_functions(
     op: Op, functions: Mapping[Tensor, Mapping[Tensor, _Homogeneous]]
 ) -> dict[Tensor, _Homogeneous]:
     """Return the functions that an operator computes, by the tensor that each depends on."""
-    choices = [
-        {**functions.get(t, {}), **({t: _make_identity()} if is_float(t) else {})}
+    choices = {
+        t: {**functions.get(t, {}), **({t: _make_identity()} if is_float(t) else {})}
         for t in op.present
         if not t.has_data
-    ]
+    }
     if not choices or not all(map(_is_known, (*op.present, *op.outputs))):
         return {}
-    if (op.is_builtin(*_CONSTANT_SECOND) and len(choices) > 1) or _casts_to_bool(op):
+    data = sum(t in choices for t in op.present)
+    casts_to_bool = op.is_builtin("CAST") and not is_float(op.outputs[0])
+    if (op.is_builtin(*_CONSTANT_SECOND) and data > 1) or casts_to_bool:
         return {}
     found = {}
-    for x in choices[0]:
-        if all(x in each for each in choices):
+    for x in next(iter(choices.values())):
+        if all(x in each for each in choices.values()):
             operands = [
-                _Homogeneous(0, t.values, t.values) if t.has_data else _get(functions, t, x)
+                choices[t][x] if t in choices else _Homogeneous(0, t.values, t.values)
                 for t in op.present
             ]
             if function := _evaluate_operator(op, operands):
                 found[x] = function
     return found
-
-
-def _casts_to_bool(op: Op) -> bool:
-    return op.is_builtin("CAST") and not is_float(op.outputs[0])
-
-
-def _get(
-    functions: Mapping[Tensor, Mapping[Tensor, _Homogeneous]], t: Tensor, x: Tensor
-) -> _Homogeneous:
-    return _make_identity() if t is x else functions[t][x]
 
 
 def _is_known(tensor: Tensor) -> bool:

@@ -27,7 +27,7 @@ from tflite2onnx.op import find_convolved
 from tflite2onnx.op.vision.resize import indices_in_kernel
 from tflite2onnx.passes.operands import RESHAPES, find_producer
 from tflite2onnx.passes.patterns.matching import Match, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Shape, Tensor
@@ -41,13 +41,7 @@ _KEEP_IMAGES = (
 )
 
 
-def fuse_repeats(graph: Graph) -> Graph:
-    """Return the graph with RESIZE_NEAREST_NEIGHBOR in place of the operators that repeat."""
-    return apply_rules(RULES, graph)
-
-
 def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
-    """Return the tensors of condition 2."""
     found: set[Tensor] = set()
     for op in reversed([*graph.every_op()]):
         data = find_convolved(op)
@@ -59,7 +53,6 @@ def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
 
 
 def _fuse_repeats(found: Match) -> list[Op]:
-    """Return the operators that replace the last RESHAPE; [] unless the conditions hold."""
     op, y = found.last, found.last.outputs[0]
     if y.dtype not in _TYPES or y not in found.analyze(_find_convolved_tensors):
         return []
@@ -131,7 +124,7 @@ def _resize(rewriter: Rewriter, x: Tensor, y: Tensor) -> None:
     rewriter.op(code, x, size, output=y, align_corners=False, half_pixel_centers=False)
 
 
-RULES = (
+fuse_repeats = Rules(
     Rule(
         "upsampling as Keras 3 has it, by TILE of rows and columns, between convolutions",
         "RESIZE_NEAREST_NEIGHBOR",

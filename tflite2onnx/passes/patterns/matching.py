@@ -39,78 +39,39 @@ from tflite2onnx.tensor import Tensor
 
 T = TypeVar("T")
 V = TypeVar("V")
-Pattern: TypeAlias = "str | float | Composite | tuple[Any, ...]"
+Pattern: TypeAlias = "str | float | OneOf | Named | Shared | Activated | tuple[Any, ...]"
 _REDUCTIONS = ("MEAN", "REDUCE_MAX", "SUM")  # the operators with `keep_dims` that patterns have
 _CLOSE = 1e-6  # relative difference of numbers
 _PAIR = 2  # inputs
 
 
-class Composite:
-    """A pattern that is made of other patterns."""
-
-    def find_matches(
-        self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterable[Found[V]]:
-        """Return the matches with a value, which extend a match."""
-        raise NotImplementedError
-
-
-class OneOf(Composite):
+class OneOf:
     """What one of several patterns matches."""
 
     def __init__(self, *patterns: Pattern) -> None:
         self.patterns = patterns
 
-    def find_matches(
-        self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterable[Found[V]]:
-        """Return the matches of each pattern."""
-        return chain.from_iterable(
-            matcher.find_matches(pattern, value, found) for pattern in self.patterns
-        )
-
 
 @dataclass(frozen=True)
-class Named(Composite):
+class Named:
     """What a pattern matches, with a name."""
 
     name: str
     pattern: Pattern
 
-    def find_matches(
-        self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterator[Found[V]]:
-        """Yield the matches of the pattern, with the name of the value."""
-        for match in matcher.find_matches(self.pattern, value, found):
-            yield from matcher.bind_name(self.name, value, match)
-
 
 @dataclass(frozen=True)
-class Shared(Composite):
+class Shared:
     """What a pattern matches, also if operators outside of the match read it."""
 
     pattern: Pattern
 
-    def find_matches(
-        self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterator[Found[V]]:
-        """Yield the matches of the pattern, without its operators."""
-        values, ops, shared = found
-        for match in matcher.find_matches(self.pattern, value, Found(values, ops, shared=True)):
-            yield match._replace(shared=shared)
-
 
 @dataclass(frozen=True)
-class Activated(Composite):
+class Activated:
     """What a pattern matches, also if its last operator applies an activation to its result."""
 
     pattern: Pattern
-
-    def find_matches(
-        self, matcher: PatternMatcher[V], value: V, found: Found[V]
-    ) -> Iterable[Found[V]]:
-        """Return the matches of the pattern with the value before an activation."""
-        return matcher.find_matches(self.pattern, matcher.ignore_activation(value), found)
 
 
 def through(pattern: Pattern, *codes: str) -> OneOf:
@@ -152,40 +113,33 @@ class PatternMatcher(ABC, Generic[V]):
         """Return the value before an activation that the operator that computes it applies."""
         return value
 
-    @staticmethod
-    def is_constant(value: V) -> bool:  # noqa: ARG004 - of other kinds of values
-        """Return whether a value is known before the model runs."""
-        return False
-
-    @staticmethod
-    def is_number(value: V, number: float) -> bool:  # noqa: ARG004 - as above
-        """Return whether all elements of a value are a number."""
-        return False
-
-    @staticmethod
-    def is_same(a: V, b: V) -> bool:
-        """Return whether two values are equal."""
-        return a is b
-
     def find_matches(
         self, pattern: Pattern, value: V, found: Found[V] = _NOTHING
     ) -> Iterable[Found[V]]:
         """Return the matches of a pattern with a value, which extend a match."""
         if isinstance(pattern, str):
-            return self.bind_name(pattern.removesuffix("?"), value, found)
-        if isinstance(pattern, Composite):
-            return pattern.find_matches(self, value, found)
+            return _bind_name(pattern.removesuffix("?"), value, found)
         if isinstance(pattern, tuple):
             return self._match_step(pattern, value, found)
-        return [found] if self.is_number(value, pattern) else []
+        return self._match_composite(pattern, value, found)
 
-    def bind_name(self, name: str, value: V, found: Found[V]) -> Sequence[Found[V]]:
-        """Return the match with a name of a value, none if it is the name of another value."""
-        values, ops, shared = found
-        if name in values:
-            return [found] if self.is_same(values[name], value) else []
-        fits = not name.endswith("#") or self.is_constant(value)
-        return [Found({**values, name: value}, ops, shared)] if fits else []
+    def _match_composite(
+        self, pattern: float | OneOf | Named | Shared | Activated, value: V, found: Found[V]
+    ) -> Iterator[Found[V]]:
+        match pattern:
+            case OneOf():
+                for each in pattern.patterns:
+                    yield from self.find_matches(each, value, found)
+            case Named(name, inner):
+                for match in self.find_matches(inner, value, found):
+                    yield from _bind_name(name, value, match)
+            case Shared(inner):
+                for match in self.find_matches(inner, value, found._replace(shared=True)):
+                    yield match._replace(shared=found.shared)
+            case Activated(inner):
+                yield from self.find_matches(inner, self.ignore_activation(value), found)
+            case _:
+                yield from [found] if _is_number(value, pattern) else []
 
     def _match_step(
         self, pattern: tuple[Any, ...], value: V, found: Found[V]
@@ -226,6 +180,36 @@ class PatternMatcher(ABC, Generic[V]):
         yield found
 
 
+def _bind_name(name: str, value: V, found: Found[V]) -> Sequence[Found[V]]:
+    """Return the match with a name of a value, none if it is the name of another value."""
+    values, ops, shared = found
+    if isinstance(value, Op):
+        return []
+    if name in values:
+        return [found] if _are_equal(values[name], value) else []
+    fits = not name.endswith("#") or (isinstance(value, Tensor) and value.has_data)
+    return [Found({**values, name: value}, ops, shared)] if fits else []
+
+
+def _is_number(value: object, number: float) -> bool:
+    """Return whether all elements of a constant are a number, up to rounding to float32."""
+    if not isinstance(value, Tensor) or not value.has_data or value.quantization:
+        return False
+    if not 0 < value.values.size <= value.elements or value.values.dtype.kind not in "fiu":
+        return False
+    error = np.abs(value.values.astype(np.float64) - number)
+    return bool(np.all(error <= _CLOSE * abs(number)))
+
+
+def _are_equal(a: object, b: object) -> bool:
+    """Return whether two values are the same, or constants with equal elements."""
+    if a is b or not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return a is b
+    if not a.has_data or not b.has_data or a.dtype is not b.dtype:
+        return False
+    return np.array_equal(a.values, b.values)
+
+
 class Match(NamedTuple):
     """A match of a pattern: its last operator, its tensors by their names, and its operators."""
 
@@ -233,6 +217,16 @@ class Match(NamedTuple):
     tensors: Mapping[str, Tensor]
     ops: tuple[Op, ...]
     matcher: GraphMatcher
+
+    @property
+    def x(self) -> Tensor:
+        """The tensor of this name."""
+        return self.tensors["x"]
+
+    @property
+    def output(self) -> Tensor:
+        """The output of the last operator."""
+        return self.last.outputs[0]
 
     @property
     def graph(self) -> Graph:
@@ -243,8 +237,10 @@ class Match(NamedTuple):
         """Return what a function finds in the graph; it is called once for each round."""
         return self.matcher.analyze(analysis)
 
-    def number(self, name: str) -> float | None:
+    def number(self, name: str, default: float | None = None) -> float | None:
         """Return the only element of a constant, None if there is another number of elements."""
+        if name not in self.tensors:
+            return default
         data = self.tensors[name].values
         return float(data.reshape(())) if data.size == 1 else None
 
@@ -257,6 +253,10 @@ class Match(NamedTuple):
         """Return whether all reductions keep the axes along which they reduce, with the size 1."""
         reductions = (op for op in self.ops if op.code in _REDUCTIONS)
         return all(op.options.get("keep_dims") for op in reductions)
+
+    def keeps_shape(self) -> bool:
+        """Return whether x is float32 and has the shape of the result."""
+        return is_float(self.x) and self.x.sizes == self.output.sizes
 
 
 class GraphMatcher(PatternMatcher["Tensor | Op"]):
@@ -298,36 +298,6 @@ class GraphMatcher(PatternMatcher["Tensor | Op"]):
         """Return the operator of whose outputs a tensor is the first."""
         op = value if isinstance(value, Op) else self.graph.producers.find(value)
         return op if value in op.outputs[:1] else value
-
-    def bind_name(
-        self, name: str, value: Tensor | Op, found: Found[Tensor | Op]
-    ) -> Sequence[Found[Tensor | Op]]:
-        """Return the match with the name of a tensor."""
-        return super().bind_name(name, value, found) if isinstance(value, Tensor) else []
-
-    @staticmethod
-    def is_constant(value: Tensor | Op) -> bool:
-        """Return whether a tensor has data."""
-        return isinstance(value, Tensor) and value.has_data
-
-    @staticmethod
-    def is_number(value: Tensor | Op, number: float) -> bool:
-        """Return whether all elements of a constant are a number, up to rounding to float32."""
-        if not isinstance(value, Tensor) or not value.has_data or value.quantization:
-            return False
-        if not 0 < value.values.size <= value.elements or value.values.dtype.kind not in "fiu":
-            return False
-        error = np.abs(value.values.astype(np.float64) - number)
-        return bool(np.all(error <= _CLOSE * abs(number)))
-
-    @staticmethod
-    def is_same(a: Tensor | Op, b: Tensor | Op) -> bool:
-        """Return whether two tensors are the same, or constants with equal elements."""
-        if a is b or not isinstance(a, Tensor) or not isinstance(b, Tensor):
-            return a is b
-        if not a.has_data or not b.has_data or a.dtype is not b.dtype:
-            return False
-        return np.array_equal(a.values, b.values)
 
 
 def list_ends(pattern: Pattern, *, activated: bool = False) -> set[tuple[str, bool]]:

@@ -22,13 +22,14 @@ This is no rule (`rules.py`): what a convolution becomes depends on all other co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import ABSENT, Graph, Op, Options
 from tflite2onnx.op import find_convolved
 from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.tensor import Tensor
+from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _IMAGE = 4  # axes
 
@@ -39,31 +40,19 @@ def multiply_pixels(graph: Graph) -> Graph:
     changed = {op: _multiply_pixels(op, near) for op in graph.every_op()} if near else {}
     found = {op: new for op, new in changed.items() if new is not op}
     if all(find_convolved(op) is ABSENT for op in changed.values()):
-        found = {op: replace(new, options=_set_matrix(new)) for op, new in found.items()}
+        found = {op: new.with_options(as_matrix=True) for op, new in found.items()}
     return graph.rewrite(lambda op: (found.get(op, op),)) if found else graph
 
 
-def _set_matrix(op: Op) -> Options:
-    return Options({**op.options, "as_matrix": True})
-
-
-def _find_tensors_near_transpose(ops: Iterable[Op]) -> set[Tensor]:
+def _find_tensors_near_transpose(ops: Sequence[Op]) -> set[Tensor]:
     """Return the images that operators other than convolutions connect with a TRANSPOSE."""
-    neighbours: dict[Tensor, list[Op]] = {}
-    waiting: list[Op] = []
+    connected = DisjointSets[Tensor]()
     for op in ops:
-        if find_convolved(op) is ABSENT:
-            for tensor in _list_images(op):
-                neighbours.setdefault(tensor, []).append(op)
-        if op.is_builtin("TRANSPOSE") and _list_images(op):
-            waiting.append(op)
-    found: set[Tensor] = set()
-    while waiting:
-        for tensor in _list_images(waiting.pop()):
-            if tensor not in found:
-                found.add(tensor)
-                waiting += neighbours.get(tensor, [])
-    return found
+        if find_convolved(op) is ABSENT and (images := _list_images(op)):
+            connected.join(images)
+    turned = [_list_images(op) for op in ops if op.is_builtin("TRANSPOSE")]
+    found = {connected.find(t) for images in turned for t in images}
+    return {t for op in ops for t in _list_images(op) if connected.find(t) in found}
 
 
 def _list_images(op: Op) -> list[Tensor]:

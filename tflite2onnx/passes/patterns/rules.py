@@ -9,13 +9,8 @@ from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
-from tflite2onnx.passes.patterns.matching import (
-    GraphMatcher,
-    Match,
-    Pattern,
-    list_codes,
-    list_ends,
-)
+from tflite2onnx.passes.patterns.matching import GraphMatcher, Match, Pattern, list_codes, list_ends
+from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Tensor
 
 _logger = logging.getLogger(__name__)
@@ -52,21 +47,31 @@ class Rule:
         return frozenset(list_ends(self.pattern))
 
 
-def apply_rules(rules: Sequence[Rule], graph: Graph) -> Graph:
-    """Return the graph after all rules, in rounds until none matches.
+def replace_by(code: str, **options: object) -> Callable[[Match], Op]:
+    """Return a `build` that makes one operator of x."""
+    return lambda found: as_builtin(found.last, code, found.x, **options)
+
+
+class Rules:
+    """A pass that applies rules, in rounds until none matches.
 
     In a round each match is one of the graph before the round. The first rule that matches an
     operator counts. No rule replaces an operator that a rule of the sequence has built, so that the
     rounds end.
     """
-    built: set[Op] = set()
-    while True:
-        # Most graphs have the operators of few patterns.
-        present = [rule for rule in rules if graph.codes.issuperset(rule.codes)]
-        changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
-        if changed is graph:
-            return graph
-        graph = eliminate_dead_operators(changed)
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
+
+    def __call__(self, graph: Graph) -> Graph:
+        built: set[Op] = set()
+        while True:
+            # Most graphs have the operators of few patterns.
+            present = [rule for rule in self.rules if graph.codes.issuperset(rule.codes)]
+            changed = graph.rewrite(_Round(present, graph, built).change) if present else graph
+            if changed is graph:
+                return graph
+            graph = eliminate_dead_operators(changed)
 
 
 class _Round:

@@ -26,29 +26,18 @@ from operator import mul
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_order, is_float
-from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Shared, through
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Tensor
 
 
-def swap_products(graph: Graph) -> Graph:
-    """Return the graph with products whose operands are swapped; see above for the conditions."""
-    return apply_rules(RULES, graph)
-
-
-def _has_moved_operands(found: Match) -> bool:
-    """Return whether the conditions hold."""
-    a, b, y = found.tensors["a"], found.tensors["b"], found.last.outputs[0]
-    if not (is_float(a) and is_float(b)) or b.has_data or not y.symbols.keys() <= {0}:
-        return False
-    graph = found.graph
-    return _is_moved(a, graph) and _is_moved(b, graph) and _has_rows_last(y, graph)
-
-
 def _swap_operands(found: Match) -> list[Op]:
-    """Return the swapped product and a TRANSPOSE."""
-    op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.last.outputs[0]
+    op, a, b, y = found.last, found.tensors["a"], found.tensors["b"], found.output
+    if not (is_float(a) and is_float(b)) or not y.symbols.keys() <= {0}:
+        return []
+    if not _has_rows_last(y, found.graph):
+        return []
     rewriter, (*batch, rows, columns) = Rewriter(op), y.shape
     swapped = rewriter.op(
         "BATCH_MATMUL",
@@ -64,14 +53,6 @@ def _swap_operands(found: Match) -> list[Op]:
     order = int32_constant(f"{y.name}/order", [*range(len(batch)), y.rank - 1, y.rank - 2])
     rewriter.op("TRANSPOSE", swapped, order, output=y)
     return rewriter.ops
-
-
-def _is_moved(tensor: Tensor, graph: Graph) -> bool:
-    """Return whether a tensor is constant, or a TRANSPOSE computes its elements."""
-    op = graph.producers.find(tensor)
-    if op.is_builtin("RESHAPE"):
-        op = graph.producers.find(op.operand(0))
-    return tensor.has_data or op.is_builtin("TRANSPOSE")
 
 
 def _has_rows_last(product: Tensor, graph: Graph) -> bool:
@@ -92,12 +73,12 @@ def _has_rows_last(product: Tensor, graph: Graph) -> bool:
     return bool(moved) and start * rows in before and start <= before[moved[-1]] < start * rows
 
 
-RULES = (
+_MOVED = Shared(through(("TRANSPOSE", ...)))
+swap_products = Rules(
     Rule(
         "product of matrices between two TRANSPOSE that move the last axis",
         "BATCH_MATMUL, TRANSPOSE",
-        ("BATCH_MATMUL", "a", "b"),
+        ("BATCH_MATMUL", Named("a", OneOf("constant#", _MOVED)), Named("b", _MOVED)),
         _swap_operands,
-        _has_moved_operands,
     ),
 )

@@ -31,12 +31,7 @@ import numpy as np
 from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.op import rules_for
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
-from tflite2onnx.passes.rewriter import (
-    Rewriter,
-    constant,
-    new_tensor,
-    repeat_channels,
-)
+from tflite2onnx.passes.rewriter import Rewriter, constant, new_tensor, repeat_channels
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _LEAST_PER_NUMBER = 40  # half of other convolutions: ConvTranspose is slower than Conv

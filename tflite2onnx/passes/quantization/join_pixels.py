@@ -41,10 +41,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.op.common.windows import window_of
 from tflite2onnx.passes.patterns.matching import Activated, Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
@@ -96,11 +96,6 @@ class _Pieces(NamedTuple):
     def blocks(self) -> int:
         """How many blocks of pixels a row of the output has."""
         return self.width + sum(self.pads) - self.read + 1
-
-
-def join_pixels(graph: Graph) -> Graph:
-    """Return the graph in which 8-bit convolutions of few channels read pieces of pixels."""
-    return apply_rules(RULES, graph)
 
 
 def _meets_conditions(found: Match) -> bool:
@@ -221,7 +216,7 @@ def _arrange_filters(w: Tensor, pieces: _Pieces, stride: int) -> Tensor:
     return repeat_channels(made, w, pieces.made)
 
 
-RULES = (
+join_pixels = Rules(
     Rule(
         "convolution of few channels of 8 bits",
         "CONV_2D of pieces of several pixels, between two RESHAPEs",

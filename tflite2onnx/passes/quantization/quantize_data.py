@@ -99,7 +99,7 @@ class _Quantizer:
         """Return the operators that replace an operator, the operator itself if none."""
         converter = self._converters.get(op)
         if not self._redundant_relus.isdisjoint(op.outputs):
-            op = replace(op, options=Options({**op.options, "fused_activation_function": "NONE"}))
+            op = op.with_activation("NONE")
         if converter is None or "quantizes_data" in op.options:
             return [op]
         if isinstance(converter, TransposeConv) and self._fastest:
@@ -112,7 +112,7 @@ class _Quantizer:
         if not gains and self._reads_real_pixels:
             return [op]
         choice = "integers" if gains else "images"
-        return [replace(op, options=Options({**op.options, "quantizes_data": choice}))]
+        return [op.with_options(quantizes_data=choice)]
 
     def _multiply_pixels(self, op: Op) -> Op:
         product = make_pixel_product(op)

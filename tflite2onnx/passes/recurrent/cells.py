@@ -89,17 +89,15 @@ def find_cells(result: Formula, h: Formula) -> Iterator[RecurrentCell]:
         yield from _find_gru(result, parts)
     gate = _find_gate(result, h)
     if gate and gate.activation.name != "NONE":
-        yield _make_rnn(Change(h, result), gate)
-
-
-def _make_rnn(change: Change, gate: _Gate) -> RecurrentCell:
-    options = _list_options(gate.activation)
-    parameters = (gate.weights, gate.recurrent, gate.bias)
-    return RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [change], options)
+        parameters, options = (
+            (gate.weights, gate.recurrent, gate.bias),
+            _list_options(gate.activation),
+        )
+        change = Change(h, result)
+        yield RecurrentCell("UNIDIRECTIONAL_SEQUENCE_RNN", gate.x, parameters, [change], options)
 
 
 def _list_options(*activations: Activation) -> dict[str, object]:
-    """Return the options of TFLite's recurrent operators."""
     options = {"time_major": True, "cell_clip": 0.0, "proj_clip": 0.0}
     return {**options, "fused_activation_function": "TANH", "activations": activations}
 

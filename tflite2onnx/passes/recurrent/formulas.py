@@ -315,7 +315,6 @@ def _as_sum(formula: Formula) -> Formula:
 
 
 def _add_sums(a: Formula, b: Formula) -> Formula | None:
-    """Return the sum of two sums of different products."""
     a, b = _as_sum(a), _as_sum(b)
     if not isinstance(a, Sum) or not isinstance(b, Sum) or a.bias.shape != b.bias.shape:
         return None

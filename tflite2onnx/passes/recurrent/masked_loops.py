@@ -122,9 +122,7 @@ class MaskedSequence:
         start = self.rw.op("EXPAND_DIMS", first, int32_constant("axis", 1), output=start)
         rows = outputs.shape[1] + 1
         whole = replace(
-            outputs,
-            name=f"{self._name}/states",
-            shape=(outputs.shape[0], rows, outputs.shape[2]),
+            outputs, name=f"{self._name}/states", shape=(outputs.shape[0], rows, outputs.shape[2])
         )
         self.rw.op("CONCATENATION", start, outputs, output=whole, axis=1)
         return self._gather(whole, self._counts, "every")

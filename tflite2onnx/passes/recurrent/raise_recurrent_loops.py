@@ -32,13 +32,7 @@ import numpy as np
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
 from tflite2onnx.op import operator_for
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
-from tflite2onnx.passes.recurrent.formulas import (
-    Atom,
-    Formula,
-    Formulas,
-    evaluate_op,
-    has_number,
-)
+from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op, has_number
 from tflite2onnx.passes.recurrent.masked_loops import (
     Choice,
     MaskedSequence,
@@ -112,11 +106,12 @@ class _Loop:
         op = self.producers.find(variable.next)
         if not op.is_builtin("ADD") or not variable.first.has_data:
             return False
-        if op.activation != "NONE":  # an activation would bound the counter
+        # An activation would bound the counter.
+        if op.activation != "NONE" or variable.next.dtype is not DType.INT32:
             return False
         constants = [t.values for t in op.present if t.values.size]
         by_one = len(constants) == 1 and bool((constants[0] == 1).all())
-        return variable.now in op.inputs and by_one and _is_number(variable.next)
+        return variable.now in op.inputs and by_one and variable.next.elements == 1
 
     def _count_rounds(self) -> int | str:
         """Return the number of iterations, 0 if it is unknown."""
@@ -181,11 +176,7 @@ class _Loop:
         before, after = self.formulas.formula_of(variable.now), self.formula_of(variable)
         return before is change.before and after is change.after
 
-    def find_sequence(self, item: Formula) -> Tensor | None:
-        """Return the sequence outside the loop whose next item a formula is, None if it is not."""
-        return self.find_sequence_of(item.tensor) if isinstance(item, Atom) else None
-
-    def find_sequence_of(self, item: Tensor) -> Tensor | None:
+    def find_sequence(self, item: Tensor) -> Tensor | None:
         """Return the sequence outside the loop whose next item a tensor is, None if it is not."""
         op = self.producers.find(item)
         if not op.is_builtin("GATHER") or op.options.get("batch_dims"):
@@ -229,10 +220,6 @@ class _Loop:
         return _read_start(self.counters[first]) == 0
 
 
-def _is_number(tensor: Tensor) -> bool:
-    return tensor.elements == 1 and tensor.dtype is DType.INT32
-
-
 def _read_start(counter: _Variable) -> int:
     return int(counter.first.values.max()) if counter.first.values.size else 0
 
@@ -264,7 +251,9 @@ def _find_layer_sequence(
     `sequences` are those of values that the loop computes.
     """
     item = layer.cell.item
-    sequence = sequences.get(item) or loop.find_sequence(item)
+    sequence = sequences.get(item)
+    if not sequence and isinstance(item, Atom):
+        sequence = loop.find_sequence(item.tensor)
     states = [each.now.sizes for each in layer.states]
     fits = sequence and layer.cell.fits(sequence.sizes[1:], states)
     return sequence if fits else None
@@ -301,18 +290,14 @@ def _replace_masked_loop(loop: _Loop, graph: Graph) -> list[Op]:
     others = [v for v in loop.variables if v.now not in loop.counters]
     found = [(v, find_choice(loop.producers, v.next)) for v in others]
     choices = {v: choice for v, choice in found if choice}
-    masks = {loop.find_sequence_of(choice.item) for choice in choices.values()}
+    masks = {loop.find_sequence(choice.item) for choice in choices.values()}
     mask = masks.pop() if masks else None
     if masks or not mask or len(choices) < len(others) or isinstance(loop.rounds, str):
         return []
     body = remove_choices(loop.body, choices.values())
     plain = _Loop(replace(loop.op, graphs=(body,)), graph)
-    layers = (
-        layer
-        for v in plain.variables
-        if v.now not in plain.counters
-        for layer in _find_layers(plain, v)
-    )
+    states = (v for v in plain.variables if v.now not in plain.counters)
+    layers = (layer for state in states for layer in _find_layers(plain, state))
     by_now = {v.now: choice for v, choice in choices.items()}
     built = (_build_masked_layer(plain, layer, mask, by_now, graph) for layer in layers)
     return next(filter(None, built), [])

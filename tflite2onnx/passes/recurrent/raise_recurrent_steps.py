@@ -169,11 +169,16 @@ class _Replacement:
             and cells[0].fits(item.sizes, [h.sizes for _ in starts])
             and not self._depends_on(found, {*every, *outputs})
         )
-        if fits:
-            sequence = self._join_items(found[: len(items)], item, before)
-            inputs = (sequence, *cells[0].make_parameters(h.name), *found[len(items) :])
-            self._replace_chain(chain[-1].op, cells[0], inputs, before, every, outputs)
-        return fits
+        if not fits:
+            return False
+        sequence = self._join_items(found[: len(items)], item, before)
+        inputs = (sequence, *cells[0].make_parameters(h.name), *found[len(items) :])
+        states = _make_sequence_tensor(every[0], len(every), f"{outputs[0].name}/sequence")
+        made = (states, *(replace(t, name=f"{t.name}/end") for t in outputs))
+        op = Op(cells[0].code, chain[-1].op.index, inputs, made, Options(cells[0].options))
+        self.layers.append(_Layer(op, before, every, outputs))
+        self._producers |= dict.fromkeys((*every, *outputs, *made), op)
+        return True
 
     def _find_tensor(self, formula: Formula, like: Tensor, copies: list[Op]) -> Tensor | None:
         """Return a tensor that has a formula and the shape of `like`, None if no tensor has it.
@@ -223,21 +228,6 @@ class _Replacement:
             copies.append(Op("PACK", near.index, tuple(items), (target,), options))
         self._producers[target] = copies[-1]
         return target
-
-    def _replace_chain(
-        self,
-        last: Op,
-        cell: RecurrentCell,
-        inputs: tuple[Tensor | None, ...],
-        before: Sequence[Op],
-        every: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-    ) -> None:
-        sequence = _make_sequence_tensor(every[0], len(every), f"{outputs[0].name}/sequence")
-        ends = [replace(t, name=f"{t.name}/end") for t in outputs]
-        op = Op(cell.code, last.index, inputs, (sequence, *ends), Options(cell.options))
-        self.layers.append(_Layer(op, before, every, outputs))
-        self._producers |= dict.fromkeys((*every, *outputs, *op.outputs), op)
 
     def make_graph(self) -> Graph:
         """Return the graph with the layers.

@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
-from tflite2onnx.graph import Graph, Model, Op, Options, copy_op
+from tflite2onnx.graph import Graph, Model, Op, copy_op
 from tflite2onnx.op.control_flow.lowered import RESOURCES
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.fold_constants import fold_operators
@@ -46,16 +46,9 @@ from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
 
 # The builtin operators that write to their variable inputs; other builtin operators read them.
-_WRITERS = frozenset(
-    (
-        "BIDIRECTIONAL_SEQUENCE_LSTM",
-        "BIDIRECTIONAL_SEQUENCE_RNN",
-        "LSTM",
-        "RNN",
-        "SVDF",
-        "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        "UNIDIRECTIONAL_SEQUENCE_RNN",
-    )
+_WRITERS = (
+    *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF"),
+    *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
 )
 # The limit for all initial values that are not in the file.
 _MOST_BYTES = 1 << 30
@@ -91,15 +84,13 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
         UnsupportedOperators: a variable is unknown, or a value has another dtype or size.
     """
     graph, memory, goes_on = lift_kernel_memory(graph)
-    if not any(op.is_builtin(*RESOURCES) or _list_variables(op) for op in graph.every_op()):
+    ops = list(graph.every_op())
+    variables = (t for op in ops for t in (*op.present, *op.outputs) if t.is_variable)
+    if not any(variables) and not any(op.is_builtin(*RESOURCES) for op in ops):
         return graph
     lasting = memory.union(model.graphs[index].tensors)
     graph = unmark_computed_variables(graph, lasting)
     return _Explicit(model, graph, index, lasting).make_graph(goes_on)
-
-
-def _list_variables(op: Op) -> list[Tensor]:
-    return [t for t in (*op.present, *op.outputs) if t.is_variable]
 
 
 def _writes_to_inputs(op: Op) -> bool:
@@ -229,7 +220,7 @@ class _Walk:
         if _writes_to_inputs(op):
             outputs += [self._make_written_tensor(t, op) for t in variables]
             if len({*variables}) < len(variables):
-                op = replace(op, options=Options({**op.options, "shared_state": True}))
+                op = op.with_options(shared_state=True)
         op = replace(op, inputs=changed.inputs, outputs=tuple(outputs))
         self.ops.append(self._rewrite_control_flow(op) if op.graphs else op)
 
@@ -251,9 +242,8 @@ class _Walk:
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
                 old = before[variable] if variable in before else self._start(variable)
-                new, selected = (
-                    self._new_tensor_like(variable, old, what) for what in ("new", "held")
-                )
+                new = self._new_tensor_like(variable, old, "new")
+                selected = self._new_tensor_like(variable, old, "held")
                 self.ops.append(copy_op(op, value, new, resizes=False))
                 self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (selected,)))
                 self.now[variable] = selected
@@ -279,20 +269,14 @@ class _Walk:
 
     def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph with the variables as outputs, and for a loop also as inputs."""
-        before_values = {}
-        if op.is_builtin("WHILE"):
-            before_values = {
-                v: self._new_tensor_like(v, tensor, "before") for v, tensor in before.items()
-            }
+        first = before if op.is_builtin("WHILE") else {}
+        before_values = {v: self._new_tensor_like(v, t, "before") for v, t in first.items()}
         inner = _Walk(graph, self.find_value, self._names, self, before_values)
         outputs = [inner.current_tensor(t) for t in graph.outputs]
         for variable, tensor in before.items():
-            source, target = (
-                inner.find_value(variable),
-                self._new_tensor_like(variable, tensor, "made"),
-            )
-            inner.ops.append(copy_op(op, source, target, resizes=False))
-            outputs.append(target)
+            source = inner.find_value(variable)
+            outputs.append(self._new_tensor_like(variable, tensor, "made"))
+            inner.ops.append(copy_op(op, source, outputs[-1], resizes=False))
         inputs = (*graph.inputs, *before_values.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
@@ -418,7 +402,6 @@ class _Explicit:
         return {use.variable for use in uses if use.writes}
 
     def _find_variables_read_elsewhere(self) -> list[Variable]:
-        """Return the variables that other signatures read."""
         others = sorted({s.subgraph for s in self._model.signatures} - {self._index})
         uses = (use for i in others for use in _find_variable_uses(self._model.graphs[i]))
         return list(dict.fromkeys(use.variable for use in uses if not use.writes))
@@ -441,7 +424,6 @@ def _name_variable(variable: Variable) -> str:
 
 
 def _drop_handles(graph: Graph) -> Graph:
-    """Return the graph without unused VAR_HANDLEs."""
     used = graph.read_tensors()
 
     def keep_used(op: Op) -> list[Op]:

@@ -31,7 +31,7 @@ from tflite2onnx.op import rules_for
 from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.fold_constants import fold_operator
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, through
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
@@ -49,7 +49,7 @@ def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
     if not any(_joins_rows(op) for op in graph.every_op()):
         return graph
-    return apply_rules(RULES, _fold_lists_of_axes(_fix_known_rows(graph)))
+    return _assign_lists(_fold_lists_of_axes(_fix_known_rows(graph)))
 
 
 def _fold_lists_of_axes(graph: Graph) -> Graph:
@@ -108,4 +108,4 @@ def _set_item(found: Match) -> list[Op]:
 
 _ASSIGNMENT: Pattern = ("CONCATENATION", *_PARTS)
 _NAME = "assignment of a list item"
-RULES = (Rule(_NAME, "DYNAMIC_UPDATE_SLICE", _ASSIGNMENT, _set_item, floats=False),)
+_assign_lists = Rules(Rule(_NAME, "DYNAMIC_UPDATE_SLICE", _ASSIGNMENT, _set_item, floats=False))

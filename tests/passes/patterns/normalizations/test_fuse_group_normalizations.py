@@ -1,4 +1,4 @@
-"""normalizations/fuse_group_normalizations.py: normalizations of groups of channels."""
+"""normalizations/fuse_normalizations.py: normalizations of groups of channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.passes.patterns.normalizations.test_fuse_normalizations import (
 from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
-from tflite2onnx.passes.patterns.normalizations.fuse_group_normalizations import (
+from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import (
     fuse_group_normalizations,
 )
 from tflite2onnx.reader.model import read_model

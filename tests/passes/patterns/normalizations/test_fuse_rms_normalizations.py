@@ -1,4 +1,4 @@
-"""normalizations/fuse_rms_normalizations.py: normalizations by the root of the mean square."""
+"""normalizations/fuse_normalizations.py: normalizations by the root of the mean square."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import Tensor, check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
-from tflite2onnx.passes.patterns.normalizations.fuse_rms_normalizations import (
+from tflite2onnx.passes.patterns.normalizations.fuse_normalizations import (
     fuse_rms_normalizations,
 )
 from tflite2onnx.reader.model import read_model

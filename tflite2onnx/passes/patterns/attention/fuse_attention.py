@@ -34,7 +34,7 @@ from typing import NamedTuple
 from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.passes.operands import find_order, find_producer, is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import as_builtin
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -50,21 +50,7 @@ class Matrices(NamedTuple):
     factor: float = 1.0
 
 
-class _Scores(NamedTuple):
-    """The product of queries and keys, [batch, rows, heads, depth], and of a factor."""
-
-    queries: Tensor
-    keys: Tensor
-    factor: float
-
-
-def fuse_attention(graph: Graph) -> Graph:
-    """Return the graph with attention in place of the operators that compute it; see above."""
-    return apply_rules(RULES, graph)
-
-
 def _find_attention(found: Match) -> Op | None:
-    """Return the attention that ends in a TRANSPOSE, None unless the conditions hold."""
     last, graph = found.last, found.graph
     if find_order(last) != HEADS_FIRST:
         return None
@@ -81,17 +67,14 @@ def _find_attention(found: Match) -> Op | None:
         return None
     for summand, masks in _list_sums(op.operand(0), graph):
         if scores := _find_scores(summand, graph):
-            return _make_attention(last, scores, values.tensor, masks)
+            *operands, factor = scores
+            return _make_attention(last, (*operands, values.tensor, *masks), factor)
     return None
 
 
-def _make_attention(
-    last: Op, scores: _Scores, values: Tensor, masks: tuple[Tensor, ...]
-) -> Op | None:
+def _make_attention(last: Op, operands: tuple[Tensor, ...], factor: float) -> Op | None:
     """Return the operator if the shapes of its operands fit together, else None."""
-    queries, keys, _ = scores
-    y = last.outputs[0]
-    operands = (queries, keys, values, *masks)
+    (queries, keys, values, *masks), y = operands, last.outputs[0]
     if any(t.symbols or not is_float(t) or t.rank != y.rank for t in (*operands, y)):
         return None
     (batch, times, heads, depth), count = queries.shape, keys.shape[1]
@@ -102,13 +85,13 @@ def _make_attention(
     if groups != heads and (groups in (0, 1) or heads % groups):
         return None
     pairs = [pair for mask in masks for pair in zip(mask.shape, sizes, strict=True)]
-    if scores.factor <= 0 or 0 in (*sizes, depth) or any(n not in (1, size) for n, size in pairs):
+    if factor <= 0 or 0 in (*sizes, depth) or any(n not in (1, size) for n, size in pairs):
         return None
-    return as_builtin(last, "ATTENTION", *operands, scale=scores.factor)
+    return as_builtin(last, "ATTENTION", *operands, scale=factor)
 
 
-def _find_scores(tensor: Tensor, graph: Graph) -> _Scores | None:
-    """Return the operands of scores, None if the tensor has other elements.
+def _find_scores(tensor: Tensor, graph: Graph) -> tuple[Tensor, Tensor, float] | None:
+    """Return the queries and keys of scores, and a factor; None if the tensor has other elements.
 
     The product of keys and queries is a product of queries and keys that is transposed.
     """
@@ -119,8 +102,7 @@ def _find_scores(tensor: Tensor, graph: Graph) -> _Scores | None:
     if not left or not right:
         return None
     queries, keys = (right, left) if scores.transposed else (left, right)
-    factor = scores.factor * queries.factor * keys.factor
-    return _Scores(queries.tensor, keys.tensor, factor)
+    return queries.tensor, keys.tensor, scores.factor * queries.factor * keys.factor
 
 
 def _list_sums(tensor: Tensor, graph: Graph) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
@@ -214,4 +196,6 @@ def scale_elements(tensor: Tensor, graph: Graph) -> Matrices:
         matrices = scaled
 
 
-RULES = (Rule("attention", "ATTENTION", ("TRANSPOSE", "product", "order#"), _find_attention),)
+fuse_attention = Rules(
+    Rule("attention", "ATTENTION", ("TRANSPOSE", "product", "order#"), _find_attention)
+)

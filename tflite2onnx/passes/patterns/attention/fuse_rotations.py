@@ -21,7 +21,7 @@ from tflite2onnx.op import operator_for
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
@@ -29,13 +29,7 @@ _AXES = 4
 _POSITIONS = (2, 1)  # the axes that may be positions; of two axes of size 1 the first counts
 
 
-def fuse_rotations(graph: Graph) -> Graph:
-    """Return the graph with ROTARY_EMBEDDING in place of the operators that compute it."""
-    return apply_rules(RULES, graph)
-
-
 def _rotate_halves(found: Match) -> list[Op]:
-    """Return the operators that rotate x whose halves are rotated one by one."""
     first, second, cosines, sines = (
         found.tensors[name] for name in ("first", "second", "cosines", "sines")
     )
@@ -48,7 +42,6 @@ def _rotate_halves(found: Match) -> list[Op]:
 
 
 def _rotate_whole(found: Match) -> list[Op]:
-    """Return the operators that rotate x, whose halves change places."""
     x, first, second = (found.tensors[name] for name in ("x", "first", "second"))
     halves = [
         _find_half(found.tensors[name], found.graph, code)
@@ -118,7 +111,7 @@ _SWAPPED = OneOf(
     ("CONCATENATION", ("MUL", "second", -1.0), "first"),
     ("CONCATENATION", ("NEG", "second"), "first"),
 )
-RULES = (
+fuse_rotations = Rules(
     Rule(
         "rotary embedding of one half after the other",
         "ROTARY_EMBEDDING",

@@ -38,7 +38,7 @@ from tflite2onnx.passes.patterns.attention.fuse_attention import (
     trace_matrices,
 )
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -54,13 +54,7 @@ class _Moved(NamedTuple):
     order: tuple[int, ...]
 
 
-def share_heads(graph: Graph) -> Graph:
-    """Return the graph with products that read shared heads once; see above for the conditions."""
-    return apply_rules(RULES, graph)
-
-
 def _multiply_once(found: Match) -> list[Op]:
-    """Return the operators that replace a product; nothing unless the conditions hold."""
     graph, op = found.graph, found.last
     x, y, output = found.tensors["x"], found.tensors["y"], op.outputs[0]
     matrices = trace_matrices(Matrices(y, bool(op.options.adj_y)), graph)
@@ -125,7 +119,7 @@ def _find_moved(tensor: Tensor, graph: Graph) -> _Moved | None:
     return _Moved(x, sizes, tuple(kept.index(axis) for axis in order if axis in kept))
 
 
-RULES = (
+share_heads = Rules(
     Rule(
         "product with heads that are repeated",
         "BATCH_MATMUL, RESHAPE",

@@ -37,7 +37,7 @@ from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
 from tflite2onnx.passes.patterns.convolutions.pad_channels import Channels
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 
 _IMAGE = 4  # axes
@@ -47,7 +47,7 @@ _WITH_FILTERS = 2  # inputs
 
 def convolve_padded_channels(graph: Graph) -> Graph:
     """Return the graph with filters of zeros in place of PAD of channels."""
-    graph = apply_rules(RULES, graph)
+    graph = _convolve_all(graph)
     copies = [op.outputs[0] for op in graph.ops if _copies_channels(op)]
     copies.sort(key=lambda copy: -copy.elements)
     join_channels = lru_cache(maxsize=1)(Channels)
@@ -55,7 +55,6 @@ def convolve_padded_channels(graph: Graph) -> Graph:
 
 
 def _make_convolution(found: Match) -> list[Op]:
-    """Return the convolution, nothing unless the conditions hold."""
     x, pads, y = found.tensors["x"], found.tensors["pads#"].values, found.last.outputs[0]
     if x not in found.analyze(find_images) or not is_float(x) or y.rank != _IMAGE:
         return []
@@ -79,12 +78,8 @@ def _copies_channels(op: Op) -> bool:
     if not op.is_builtin("CONV_2D") or len(op.present) != _WITH_FILTERS or op.activation != "NONE":
         return False
     w, steps = op.operand(1), (op.options.get("stride_h"), op.options.get("stride_w"))
-    return (
-        steps == w.shape[1:3] == (1, 1)
-        and is_float(w)
-        and w.has_data
-        and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
-    )
+    single = steps == w.shape[1:3] == (1, 1) and is_float(w) and w.has_data
+    return single and np.array_equal(w.values[:, 0, 0, :], np.eye(w.shape[0], w.shape[-1]))
 
 
 def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Graph) -> Graph:
@@ -104,4 +99,4 @@ def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Gra
     return graph
 
 
-RULES = (Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _make_convolution),)
+_convolve_all = Rules(Rule("PAD of channels", "CONV_2D", ("PAD", "x", "pads#"), _make_convolution))

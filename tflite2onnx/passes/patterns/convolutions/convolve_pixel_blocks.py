@@ -27,12 +27,12 @@ from __future__ import annotations
 
 from itertools import product
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.op.common.windows import window_of
 from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import Times, estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
@@ -47,11 +47,6 @@ from tflite2onnx.tensor import DType, Tensor
 _SIZES = (2, 4)  # of a block, in pixels
 _MOST = 1 << 16  # bytes of the filters: the file must not grow much
 _IMAGE = 4  # axes
-
-
-def convolve_pixel_blocks(graph: Graph) -> Graph:
-    """Return the graph in which convolutions of few filters compute several pixels at once."""
-    return apply_rules(RULES, graph)
 
 
 def _meets_conditions(found: Match) -> bool:
@@ -129,7 +124,7 @@ def _repeat_filters(w: Tensor, size: int) -> Tensor:
     return repeat_channels(assemble_constant(f"{w.name}/blocks", filters, w), w, size**2)
 
 
-RULES = (
+convolve_pixel_blocks = Rules(
     Rule(
         "convolution of few filters",
         "CONV_2D of blocks of pixels, DEPTH_TO_SPACE",

@@ -26,9 +26,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Op
+from tflite2onnx.passes.operands import has_unit_steps
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
@@ -42,13 +43,7 @@ _PADDED = Named("padded", OneOf(("PAD", "x", "pads#"), ("PADV2", "x", "pads#", "
 _WIDE = Named("wide", Shared(OneOf(_PADDED, ("TRANSPOSE", _PADDED, "order#"))))
 
 
-def fuse_dilated_convolutions(graph: Graph) -> Graph:
-    """Return the graph with one convolution in place of the three operators."""
-    return apply_rules(DILATED_RULES, graph)
-
-
 def _dilate_convolution(found: Match) -> Op | None:
-    """Return the dilated convolution, None unless the conditions hold."""
     (last, middle, *_), x = found.ops, found.tensors["x"]
     fixed = x.rank == _IMAGE and not {1, 2} & x.symbols.keys()
     alike = same_scale(x, found.tensors["images"])
@@ -59,31 +54,21 @@ def _dilate_convolution(found: Match) -> Op | None:
     top, bottom, left, right = (a - b for a, b in zip(pads, crops, strict=True))
     if min(top, bottom, left, right) < 0:
         return None
-    options = {
-        **middle.options,
-        "padding": "EXPLICIT",
-        "pads": (top, left, bottom, right),
-        "dilation_h_factor": blocks[0],
-        "dilation_w_factor": blocks[1],
-    }
-    inputs = (x, *middle.inputs[1:])
-    return replace(middle, inputs=inputs, outputs=last.outputs, options=Options(options))
+    whole = replace(middle, inputs=(x, *middle.inputs[1:]), outputs=last.outputs)
+    return whole.with_options(
+        padding="EXPLICIT",
+        pads=(top, left, bottom, right),
+        dilation_h_factor=blocks[0],
+        dilation_w_factor=blocks[1],
+    )
 
 
 def may_be_dilated(op: Op) -> bool:
     """Return whether an operator is a convolution that may get a dilation: condition 1."""
-    o, x, weights = op.options, op.operand(0), op.operand(1)
-    if not op.is_builtin(*CONVOLUTIONS):
-        return False
-    steps = {o.get("stride_h"), o.get("stride_w")}
-    steps |= {o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1)}
+    x, weights = op.operand(0), op.operand(1)
     is_hybrid = weights.quantization and not x.quantization
-    return o.get("padding") == "VALID" and steps == {1} and not is_hybrid
-
-
-def fuse_pads_into_convolutions(graph: Graph) -> Graph:
-    """Return the graph with explicit pads in convolutions; PAD stays for other readers."""
-    return apply_rules(PADDED_RULES, graph)
+    plain = op.is_builtin(*CONVOLUTIONS) and has_unit_steps(op)
+    return plain and op.options.get("padding") == "VALID" and not is_hybrid
 
 
 def _absorb_pad(found: Match) -> tuple[Op, ...]:
@@ -103,11 +88,12 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
         return ()
     own = op.options.get("pads", (0, 0, 0, 0))
     added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
-    options = Options({**op.options, "padding": "EXPLICIT", "pads": added})
     y = _transpose_tensor(x, order) if turned else x
     turn = found.graph.producers[wide]
     moves = (replace(turn, inputs=(x, turn.inputs[1]), outputs=(y,)),) if turned else ()
-    return *moves, replace(op, inputs=(y, *op.inputs[1:]), options=options)
+    return *moves, replace(op, inputs=(y, *op.inputs[1:])).with_options(
+        padding="EXPLICIT", pads=added
+    )
 
 
 def _pads_zeros(found: Match) -> bool:
@@ -130,7 +116,7 @@ def _list_integers(tensor: Tensor) -> list[int]:
     return [int(n) for n in tensor.values.reshape(-1)]
 
 
-DILATED_RULES = (
+fuse_dilated_convolutions = Rules(
     Rule(
         "convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND",
         "CONV_2D, DEPTHWISE_CONV_2D",
@@ -139,7 +125,7 @@ DILATED_RULES = (
         floats=False,
     ),
 )
-PADDED_RULES = (
+fuse_pads_into_convolutions = Rules(
     Rule(
         "PAD before a convolution",
         "CONV_2D, DEPTHWISE_CONV_2D",

@@ -22,23 +22,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import constant
 
 _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 _IMAGE = 4  # axes
 
 
-def merge_groups(graph: Graph) -> Graph:
-    """Return the graph with convolutions of groups that ONNX Runtime computes in blocks."""
-    return apply_rules(RULES, graph)
-
-
 def _merge(found: Match) -> Op | None:
-    """Return the convolution with merged groups, None unless the conditions hold."""
     op, x, w = found.last, found.tensors["x"], found.tensors["filters#"]
     if not is_float(w) or not is_float(x) or (x.rank, w.rank) != (_IMAGE, _IMAGE):
         return None
@@ -53,7 +47,7 @@ def _merge(found: Match) -> Op | None:
     return replace(op, inputs=(x, constant(f"{w.name}/merged", filters, w), *op.inputs[2:]))
 
 
-RULES = (
+merge_groups = Rules(
     Rule(
         "convolution with groups of 4 channels",
         "CONV_2D with groups of 16",

@@ -125,14 +125,20 @@ class Channels(DisjointSets[Tensor]):
         return [
             root
             for root, count in ops.items()
-            if _needs_padding(root) and count >= _enough_for(root) and root not in self.fixed
+            if _needs_padding(root)
+            and count >= (_ENOUGH if root.shape[-1] % _ALIGNMENT else 1)
+            and root not in self.fixed
             if root in depthwise or (is_float(root) and _fills_blocks(root.shape[-1]))
         ]
 
     def pad(self, blocks: Mapping[Tensor, int], graph: Graph) -> Graph:
         """Return the graph with padded channels: multiples of the blocks of groups."""
         roots = {t: self.find(t) for op in graph.ops for t in op.outputs}
-        known = {t: _pad_tensor(t, blocks[root]) for t, root in roots.items() if root in blocks}
+        sizes = {t: _round_up(t.shape[-1], blocks[r]) for t, r in roots.items() if r in blocks}
+        known = {
+            t: replace(t, shape=(*t.shape[:-1], size), shape_signature=())
+            for t, size in sizes.items()
+        }
         return graph.rewrite(lambda op: [_pad_operator(op, known)])
 
 
@@ -168,25 +174,17 @@ def _computes_by_channel(op: Op) -> bool:
     count = y.shape[-1] if y.rank else 0
     images = [t for t in op.present if _is_image(t)]
     others = [t for t in op.present if not _is_image(t)]
-    return (
-        bool(images)
-        and all(t.shape[-1] == count for t in (*images, y))
-        and all(_is_parameter(op, t, count) for t in others)
-        and (not op.is_builtin("DEPTHWISE_CONV_2D") or images == [x])
-        and (not op.is_builtin("PRELU") or images == [x])
-    )
+    alike = images and all(t.shape[-1] == count for t in (*images, y))
+    only_data = images == [x] or not op.is_builtin("DEPTHWISE_CONV_2D", "PRELU")
+    return bool(alike) and only_data and all(_is_parameter(op, t, count) for t in others)
 
 
 def _averages_pixels(op: Op) -> bool:
     """Return whether the operator is MEAN over height and width, which stay axes."""
-    if not op.is_builtin("MEAN") or not op.options.get("keep_dims"):
-        return False
     axes = op.operand(1).values
-    return (
-        op.outputs[0].rank == _IMAGE
-        and axes.dtype.kind == "i"
-        and normalize_axes(axes, _IMAGE) == {1, 2}
-    )
+    averages = op.is_builtin("MEAN") and op.options.get("keep_dims") and axes.dtype.kind == "i"
+    is_image = op.outputs[0].rank == _IMAGE
+    return bool(averages) and is_image and normalize_axes(axes, _IMAGE) == {1, 2}
 
 
 def _is_parameter(op: Op, tensor: Tensor, channels: int) -> bool:
@@ -217,16 +215,6 @@ def _fills_blocks(channels: int) -> bool:
 
 def _round_up(channels: int, block: int) -> int:
     return -(-channels // block) * block
-
-
-def _enough_for(root: Tensor) -> int:
-    return _ENOUGH if root.shape[-1] % _ALIGNMENT else 1
-
-
-def _pad_tensor(tensor: Tensor, block: int) -> Tensor:
-    """Return an image with padded channels."""
-    count = _round_up(tensor.shape[-1], block)
-    return replace(tensor, shape=(*tensor.shape[:-1], count), shape_signature=())
 
 
 def _pad_operator(op: Op, known: dict[Tensor, Tensor]) -> Op:

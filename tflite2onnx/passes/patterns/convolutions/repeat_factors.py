@@ -17,18 +17,13 @@ from __future__ import annotations
 
 from math import prod
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, find_integer_images
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 
 _MOST = 1 << 19  # elements of an image
-
-
-def repeat_factors(graph: Graph) -> Graph:
-    """Return the graph with images of one shape in products and sums."""
-    return apply_rules(RULES, graph)
 
 
 def _resize_pixel(found: Match) -> list[Op]:
@@ -58,7 +53,7 @@ def _resize_pixel(found: Match) -> list[Op]:
     return rw.ops
 
 
-RULES = (
+repeat_factors = Rules(
     Rule(
         "product or sum of an image and one computed pixel, between convolutions",
         "RESIZE_NEAREST_NEIGHBOR, MUL or ADD",

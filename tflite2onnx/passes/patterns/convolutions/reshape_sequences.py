@@ -31,10 +31,7 @@ import numpy as np
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import ELEMENTWISE, RESHAPES, find_producer
-from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import (
-    CONVOLUTIONS,
-    may_be_dilated,
-)
+from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS, may_be_dilated
 from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
@@ -82,8 +79,7 @@ class _Mover:
         x, before = op.operand(0), [op]
         while True:
             producer = find_producer(x, self._graph, *_INPUTS)
-            known = x in self._images and self._images[x][1] == axis
-            if not _pads(producer) or known:
+            if not _pads(producer) or self._find_image(x, axis):
                 break
             spreads = producer.is_builtin("SPACE_TO_BATCH_ND")
             if spreads and not self._graph.readers.are_among(self._dilatable, op.outputs[0]):
@@ -92,10 +88,9 @@ class _Mover:
             x = producer.operand(0)
         if axis is None or len(before) == 1:
             return []
-        rewriter = Rewriter(op)
-        if x in self._images and self._images[x][1] == axis:
-            image = self._images[x][0]
-        else:
+        rewriter, known = Rewriter(op), self._find_image(x, axis)
+        image = known or x
+        if not known:
             image = rewriter.reshape(x, _insert_axis(x.shape, axis), like=x, name="image")
             if op in self._outer:
                 self._images[x] = (image, axis)
@@ -103,6 +98,10 @@ class _Mover:
             output = op.outputs[0] if each is before[1] else None
             image = _apply_to_image(rewriter, each, (image,), axis, output)
         return rewriter.ops
+
+    def _find_image(self, sequence: Tensor, axis: int | None) -> Tensor | None:
+        image, added = self._images.get(sequence, (None, None))
+        return image if added == axis else None
 
     def _move_ahead(self, op: Op) -> list[Op]:
         """Return an operator on images, and RESHAPE of its output."""

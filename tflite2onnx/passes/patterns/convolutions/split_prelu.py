@@ -23,44 +23,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Array, Tensor
 
 
-def split_prelu(graph: Graph) -> Graph:
-    """Return the graph with depthwise convolutions in place of PRELU."""
-    return apply_rules(RULES, graph)
-
-
-def _is_image(found: Match) -> bool:
-    """Return whether conditions 1 and 2 hold."""
-    x = found.tensors["x"]
-    return (
-        x in found.analyze(find_images) and is_float(x) and x.sizes == found.last.outputs[0].sizes
-    )
-
-
 def _make_convolutions(found: Match) -> list[Op]:
-    x, y = found.tensors["x"], found.last.outputs[0]
-    slopes = _read_slopes(x, found.tensors["slope#"])
-    if not slopes.size:
+    x, slopes = found.x, found.tensors["slope#"]
+    if x not in found.analyze(find_images) or not found.keeps_shape() or not is_float(slopes):
         return []
+    if slopes.shape[-1:] != x.shape[-1:] or slopes.elements != x.shape[-1]:
+        return []
+    vector = slopes.values.astype(np.float32).reshape(1, 1, 1, -1)
     rw = Rewriter(found.last)
-    bend = _scale_channels(rw, x, -np.abs(1 - slopes), "bend", "RELU")
-    bend = _scale_channels(rw, bend, np.sign(1 - slopes), "signed")
-    rw.op("ADD", bend, x, output=y, fused_activation_function="NONE")
+    bend = _scale_channels(rw, x, -np.abs(1 - vector), "bend", "RELU")
+    bend = _scale_channels(rw, bend, np.sign(1 - vector), "signed")
+    rw.op("ADD", bend, x, output=found.output, fused_activation_function="NONE")
     return rw.ops
-
-
-def _read_slopes(x: Tensor, alpha: Tensor) -> Array:
-    """Return one slope for each channel, none if condition 3 does not hold."""
-    channels = x.shape[-1]
-    fits = is_float(alpha) and alpha.shape[-1:] == (channels,) and alpha.elements == channels
-    return alpha.values.astype(np.float32).reshape(1, 1, 1, -1) if fits else np.empty(0)
 
 
 def _scale_channels(
@@ -71,12 +53,11 @@ def _scale_channels(
     return rw.convolve("DEPTHWISE_CONV_2D", x, factors, like=y, name=name, activation=activation)
 
 
-RULES = (
+split_prelu = Rules(
     Rule(
         "PRELU behind convolutions",
         "DEPTHWISE_CONV_2D, ADD",
         ("PRELU", "x", "slope#"),
         _make_convolutions,
-        _is_image,
     ),
 )

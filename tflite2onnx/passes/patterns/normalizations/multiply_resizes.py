@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
 from tflite2onnx.tensor import Array, Shape, Tensor
 
@@ -33,13 +33,7 @@ _BLOCK = 8  # channels
 _LARGEST = 1 << 12  # height or width: a damaged file may claim any
 
 
-def multiply_resizes(graph: Graph) -> Graph:
-    """Return the graph with products in place of RESIZE_BILINEAR."""
-    return apply_rules(RULES, graph)
-
-
 def _make_products(found: Match) -> list[Op]:
-    """Return the products, [] unless the conditions hold."""
     op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
     if not _is_image(found, x) or not is_float(x) or {*x.symbols, *y.symbols} - {0}:
         return []
@@ -97,7 +91,7 @@ def _make_weights(size: int, new: int, *, align: bool, half: bool) -> Array:
     return weights
 
 
-RULES = (
+multiply_resizes = Rules(
     Rule(
         "RESIZE_BILINEAR of small images behind convolutions",
         "TRANSPOSE, two BATCH_MATMUL, TRANSPOSE",

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
 
 _LEAST = 2  # elements of the input for each of the pool
@@ -37,13 +37,7 @@ _FUNCTION = OneOf(
 )
 
 
-def pool_before_functions(graph: Graph) -> Graph:
-    """Return the graph with functions that never fall behind the pools that read them."""
-    return apply_rules(RULES, graph)
-
-
 def _pool_first(found: Match) -> list[Op]:
-    """Return the pool and the functions of its output, [] unless the conditions hold."""
     (pool, *functions), x, y = found.ops, found.tensors["x"], found.last.outputs[0]
     if x.elements < _LEAST * y.elements or any(f.outputs[0].sizes != x.sizes for f in functions):
         return []
@@ -63,7 +57,7 @@ def _pool_first(found: Match) -> list[Op]:
     return ops
 
 
-RULES = (
+pool_before_functions = Rules(
     Rule(
         "functions that never fall, between a convolution and a pool",
         "MAX_POOL_2D, then the functions",

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, find_integer_images
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf, Pattern
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Array
 
@@ -34,13 +34,7 @@ _ALIGNMENT = 4  # channels
 _IMAGE = 4  # axes
 
 
-def scale_channels(graph: Graph) -> Graph:
-    """Return the graph with depthwise convolutions in place of products and sums with constants."""
-    return apply_rules(RULES, graph)
-
-
 def _make_convolution(found: Match) -> list[Op]:
-    """Return the convolution, [] unless the conditions hold."""
     op, x, y = found.last, found.tensors["x"], found.last.outputs[0]
     if x not in found.analyze(find_images) or y in found.graph.outputs or x.sizes != y.sizes:
         return []
@@ -68,11 +62,11 @@ def _read_vector(found: Match, name: str, default: float) -> Array:
     y = found.last.outputs[0]
     if name not in found.tensors:
         return np.full(y.shape[-1], default, np.float32)
-    return spread_over_channels(found.tensors[name], y, y.shape[-1])
+    return spread_over_channels(found.tensors[name], y, y.shape[-1]).astype(np.float32)
 
 
 _PRODUCT: Pattern = ("MUL", "x", "factors#")
-RULES = (
+scale_channels = Rules(
     Rule(
         "products and sums with constants between convolutions",
         "DEPTHWISE_CONV_2D",

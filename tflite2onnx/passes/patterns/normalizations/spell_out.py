@@ -24,21 +24,16 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.graph import Graph, Op
+from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter, constant
 from tflite2onnx.tensor import Tensor
 
 _ENOUGH = 1024  # elements of an ELU
 _MOST = 512  # channels: the filters have their square
 _IMAGE = 4  # axes
-
-
-def spell_out(graph: Graph) -> Graph:
-    """Return the graph without operators that ONNX Runtime computes slowly."""
-    return apply_rules(RULES, graph)
 
 
 def _spell_elu(found: Match) -> list[Op]:
@@ -82,11 +77,10 @@ def _raise(rw: Rewriter, x: Tensor, beta: float) -> Tensor:
 
 
 def _scalar(like: Tensor, number: float) -> Tensor:
-    """Return a constant of one element."""
     return constant(f"{like.name}/{number:g}", np.array(number, np.float32), like)
 
 
-RULES = (
+spell_out = Rules(
     Rule("ELU", "MINIMUM, EXP, SUB, MAXIMUM", ("ELU", "x"), _spell_elu),
     Rule(
         "LOCAL_RESPONSE_NORMALIZATION",

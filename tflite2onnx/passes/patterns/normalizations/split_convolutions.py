@@ -25,7 +25,7 @@ from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, Shared
-from tflite2onnx.passes.patterns.rules import Rule, apply_rules
+from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.patterns.split_slices import SLICES, list_slices
 from tflite2onnx.passes.rewriter import constant, new_tensor
 from tflite2onnx.solver.convolution_times import FACTORS
@@ -41,13 +41,7 @@ _RESULT: Pattern = OneOf(
 )
 
 
-def split_convolutions(graph: Graph) -> Graph:
-    """Return the graph with convolutions in place of slices of their channels."""
-    return apply_rules(RULES, graph)
-
-
 def _make_convolution(found: Match) -> list[Op]:
-    """Return the operators for the channels of a slice; none unless the conditions hold."""
     y, z, w = (found.tensors[name] for name in ("y", "z", "w#"))
     conv, readers = found.graph.producers[z], found.graph.readers
     between = list(_list_between(found.graph, z, y))
@@ -111,7 +105,7 @@ def _copy_for_channels(conv: Op, between: Sequence[Op], channels: range, last: O
         yield replace(op.with_inputs(known), outputs=(known[y],))
 
 
-RULES = (
+split_convolutions = Rules(
     Rule(
         "slices of the channels of a convolution",
         "CONV_2D",

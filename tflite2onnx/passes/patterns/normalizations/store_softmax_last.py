@@ -10,9 +10,7 @@ This is no rule (`rules.py`): nothing is recognised.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tflite2onnx.graph import Graph, Op, Options
+from tflite2onnx.graph import Graph, Op
 
 
 def store_softmax_last(graph: Graph) -> Graph:
@@ -21,6 +19,6 @@ def store_softmax_last(graph: Graph) -> Graph:
     def change(op: Op) -> list[Op]:
         if not op.is_builtin("LOG_SOFTMAX", "SOFTMAX") or op.operand(0).rank < 3:
             return [op]
-        return [replace(op, options=Options({**op.options, "stored_last": True}))]
+        return [op.with_options(stored_last=True)]
 
     return graph.rewrite(change)

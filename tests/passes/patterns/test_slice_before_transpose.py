@@ -1,4 +1,4 @@
-"""attention/slice_before_transpose.py: items of a TRANSPOSE."""
+"""passes/patterns/split_slices.py: items of a TRANSPOSE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import check_pass, check_unchanged, eliminate_dead_after
 from tflite2onnx import convert
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.passes.patterns.attention.slice_before_transpose import slice_before_transpose
+from tflite2onnx.passes.patterns.split_slices import slice_before_transpose
 from tflite2onnx.reader.model import read_model
 
 ITEMS_FIRST = (2, 0, 3, 1, 4)
