@@ -92,9 +92,7 @@ def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32N
 
 def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Float32Node]:
     """Yield the nodes in float32; the tensor is known only for the last node of an operator."""
-    bodies = (b for node in every_node(emitted.nodes) for b in bodies_of(node).values())
-    ports = (*emitted.tensors, *emitted.outputs, *(p for body in bodies for p in body.tensors))
-    names = {port.value: port.tensor.name for port in ports}
+    names = {p.value: p.tensor.name for p in (*emitted.every_tensor(), *emitted.outputs)}
     found, name = [], ""
     for node in reversed([*every_node(emitted.nodes)]):
         name = next((names[v] for v in node.outputs if v in names), name)

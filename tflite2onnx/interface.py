@@ -48,12 +48,16 @@ class Endpoint:
     name: str
     dtype: str
     tflite_shape: Shape
-    onnx_shape: Shape
     order: Order
     symbols: Mapping[int, str] = field(default_factory=dict)
     letters: str = ""
     scale: float | None = None
     zero_point: int | None = None
+
+    @property
+    def onnx_shape(self) -> Shape:
+        """The ONNX shape, with the file's values of dynamic sizes."""
+        return tuple(self.tflite_shape[i] for i in self.order)
 
     @property
     def sizes(self) -> Sizes:
@@ -112,7 +116,6 @@ class Endpoint:
             entry["name"],
             entry["dtype"],
             tuple(entry["tflite_shape"]),
-            tuple(entry["onnx_shape"]),
             order,
             {axis: size for axis, size in sizes if isinstance(size, str)},
             "" if letters == numbers else letters,
@@ -154,10 +157,9 @@ def _list_elements(array: Array) -> Any:  # noqa: ANN401 - a number, or a list o
 
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:
     """Describe a tensor that is stored in an order; `dtype` may be float32 for its real numbers."""
-    stored = tuple(tensor.shape[i] for i in order)
     own = tensor.quantization if dtype is tensor.dtype and is_quantized(tensor) else None
     one = (None, None) if own is None or own.per_axis else (own.scale.item(), own.zero_point.item())
-    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols, letters, *one)
+    return Endpoint(name, dtype.label, tensor.shape, order, tensor.symbols, letters, *one)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:

@@ -196,6 +196,17 @@ def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield from _every_graph(attribute.g)
 
 
+def list_reads(node: onnx.NodeProto) -> list[str]:
+    """Return the values that a node reads, and the outer values that its nested graphs read."""
+    names = [name for name in node.input if name]
+    for graph in (graph for a in node.attribute for graph in (a.g, *a.graphs)):
+        own = {each.name for each in (*graph.initializer, *graph.input)}
+        own |= {name for inner in graph.node for name in inner.output}
+        read = [name for inner in graph.node for name in list_reads(inner)]
+        names += [name for name in (*read, *(o.name for o in graph.output)) if name not in own]
+    return names
+
+
 def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int:
     """Return the bytes of a tensor; `dynamic_sizes` has the values of dynamic sizes, by name."""
     elements = math.prod(dynamic_sizes.get(d.dim_param, d.dim_value) for d in kind.shape.dim)

@@ -42,11 +42,7 @@ from tflite2onnx.cli.places import (
     split_files,
     stem_of,
 )
-from tflite2onnx.cli.standard_streams import (
-    hide_information,
-    read_standard_input,
-    write_standard_output,
-)
+from tflite2onnx.cli.standard_streams import hide_information, write_standard_output
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
@@ -90,7 +86,9 @@ def run_command(options: argparse.Namespace) -> int:
     if len(models) > 1 or is_folder(models[0]):
         return _convert_several_models(options, models, output)
     if models[0] == STANDARD:
-        job = place_standard_input(output, read_standard_input(), folder=options.output is not None)
+        job = place_standard_input(
+            output, sys.stdin.buffer.read(), folder=options.output is not None
+        )
     else:
         job = place_one(models[0], output, folder=options.output is not None)
     _check_standard_output(options, job)

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from logging import WARNING, LogRecord
 from shutil import get_terminal_size
+from tempfile import TemporaryFile
 from textwrap import wrap
 from typing import TextIO
 
 _NARROW = 10  # a first column of at most so many characters has nothing below it
+_STDERR = 2
 _INDENT = 4  # of the second line of a row, and of a line that is broken
+
+
+@contextmanager
+def filter_stderr(is_shown: Callable[[bytes], bool]) -> Iterator[None]:
+    """Hold what is written on file descriptor 2, by libraries too; at the end print some lines."""
+    try:
+        stderr = os.dup(_STDERR)
+    except OSError:  # it is closed
+        yield
+        return
+    with TemporaryFile() as kept:
+        os.dup2(kept.fileno(), _STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, _STDERR)
+            os.close(stderr)
+            kept.seek(0)
+            os.write(_STDERR, b"".join(line for line in kept if is_shown(line)))
 
 
 def count(number: int, noun: str) -> str:

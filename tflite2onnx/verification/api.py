@@ -148,10 +148,10 @@ def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
         index, _ = find_signature(source, key)
         if index not in known:
             known.add(index)
-            sizes = [t.shape for t in source.graphs[index].inputs]
+            tensors = source.graphs[index].inputs
             inputs = [
-                replace(end, tflite_shape=size, onnx_shape=tuple(size[axis] for axis in end.order))
-                for end, size in zip(ends.inputs, sizes, strict=True)
+                replace(end, tflite_shape=tensor.shape)
+                for end, tensor in zip(ends.inputs, tensors, strict=True)
             ]
             found.append(ends._replace(signatures={key: names}, inputs=inputs))
     return found if len(found) > 1 else [ends]

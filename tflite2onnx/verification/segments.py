@@ -18,7 +18,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from tflite2onnx.interface import CACHES
 from tflite2onnx.tensor import Array
-from tflite2onnx.writer import Skeleton, nbytes
+from tflite2onnx.writer import Skeleton, list_reads, nbytes
 
 MOST_BYTES = 1 << 27  # limit of the total size of the outputs of a piece
 _MOST_WEIGHTS = 1 << 30  # bytes in one piece, which must fit into a protobuf
@@ -77,7 +77,7 @@ class _Cutter:
         made = {name for node in self._nodes for name in node.output}
         # Inputs of a piece must have a known type.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
-        self._reads = [_list_input_names(node) for node in self._nodes]
+        self._reads = [{*list_reads(node)} for node in self._nodes]
         # The indices of the nodes that decode constants, and the names of constants and outputs.
         known = (self._small.keys() | self._large.keys()) - self._inputs
         self._decoders = []
@@ -115,7 +115,7 @@ class _Cutter:
         """Return the piece with these nodes."""
         nodes = [*self._find_decoders(start, end), *self._nodes[start:end]]
         made = dict.fromkeys(name for node in nodes for name in node.output if name)
-        read = dict.fromkeys(name for node in nodes for name in _list_input_names(node))
+        read = dict.fromkeys(name for node in nodes for name in list_reads(node))
         constants = [n for n in read if n in self._small or n in self._large]
         seen = [name for name in made if name in self._seen]
         renamed = {name: name + _COMPUTED for name in seen} if self._alone else {}
@@ -155,7 +155,7 @@ class _Cutter:
         for i in reversed([i for i in self._decoders if i < start]):
             if not read.isdisjoint(self._nodes[i].output):
                 found.append(_keep_outputs(self._nodes[i], read))
-                read |= _list_input_names(found[-1])
+                read.update(list_reads(found[-1]))
         return found[::-1]
 
     def _make_output(self, name: str, like: str) -> ValueInfoProto:
@@ -190,24 +190,8 @@ def _keep_outputs(node: NodeProto, names: AbstractSet[str]) -> NodeProto:
         for inner in reversed(branch.node):
             if not read.isdisjoint(inner.output):
                 nodes.append(inner)
-                read |= _list_input_names(inner)
+                read.update(list_reads(inner))
         body = GraphProto(name=branch.name, node=nodes[::-1], output=outputs)
         body.initializer.extend(each for each in branch.initializer if each.name in read)
         branch.CopyFrom(body)
     return copy
-
-
-def _list_input_names(node: NodeProto) -> set[str]:
-    """Return the values that a node reads, including outer values that its sub-graphs read."""
-    names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            names |= _list_outer_names(graph)
-    return names
-
-
-def _list_outer_names(graph: GraphProto) -> set[str]:
-    own = {each.name for each in (*graph.initializer, *graph.input)}
-    own |= {name for node in graph.node for name in node.output}
-    read = {name for node in graph.node for name in _list_input_names(node)}
-    return (read | {each.name for each in graph.output}) - own
