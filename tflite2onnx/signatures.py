@@ -111,15 +111,6 @@ def move_heads_first(options: ConversionOptions, signature: Signature | None) ->
     return replace(options, layouts={**layouts, **options.layouts})
 
 
-def has_signature(model: Model, key: str | None) -> bool:
-    """Return whether the sub-graph to convert has a signature.
-
-    Raises:
-        OptionError: the model has no signature of that name.
-    """
-    return find_signature(model, key)[1] is not None
-
-
 def warn_unconverted(model: Model, key: str | None) -> None:
     """Warn about the signatures that are not converted if none is requested."""
     _, chosen = find_signature(model, key)
@@ -128,13 +119,9 @@ def warn_unconverted(model: Model, key: str | None) -> None:
         _logger.warning(
             'the model has the signatures %s; %s converted: choose one with signature="NAME"'
             " (--signature NAME on the command line, or all with --signature all -o FOLDER)",
-            _keys(model),
+            ", ".join(each.key for each in model.signatures),
             what,
         )
-
-
-def _keys(model: Model) -> str:
-    return ", ".join(s.key for s in model.signatures)
 
 
 def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emitted:

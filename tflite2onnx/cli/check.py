@@ -38,7 +38,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.json:
         print_lines(sys.stdout, [json.dumps([each._asdict() for each in broken], indent=2)])
     elif broken:
-        print_lines(sys.stdout, (f"{b.operator} {b.place}: {b.rule}; {b.advice}" for b in broken))
+        print_lines(sys.stdout, map(str, broken))
     elif not options.quiet:
         print_lines(sys.stdout, [f"{options.model} breaks no rule of {options.target}"])
     return 1 if broken else 0
