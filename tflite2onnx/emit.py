@@ -109,13 +109,13 @@ def find_shared_caches(emitted: Emitted) -> dict[str, str]:
     behind the position of the token are undefined.
     """
     names = {port.value: port.name for port in (*emitted.inputs, *emitted.outputs)}
-    pairs = [
-        pair
+    return {
+        names[new]: names[old]
         for node in emitted.nodes
         if node.op_type == "GroupQueryAttention"
-        for pair in zip(node.outputs[1:], node.inputs[3:5], strict=True)
-    ]
-    return {names[new]: names[old] for new, old in pairs if new in names and old in names}
+        for new, old in zip(node.outputs[1:], node.inputs[3:5], strict=True)
+        if new in names and old in names
+    }
 
 
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
@@ -213,10 +213,9 @@ def _bodies(
 def _body(
     g: Builder, graph: Graph, before: Sequence[Order], after: Sequence[Order], planned: _Planned
 ) -> Body:
-    inputs = []
-    for tensor, order in zip(graph.inputs, before, strict=True):
-        inputs.append(Value(dtype=g.storage(tensor).dtype))
-        g.define(tensor, inputs[-1], order)
+    inputs = [Value(dtype=g.storage(tensor).dtype) for tensor in graph.inputs]
+    for tensor, value, order in zip(graph.inputs, inputs, before, strict=True):
+        g.define(tensor, value, order)
     _emit_operators(g, graph, planned)
     views = [
         g.view(tensor, order, planned=g.plan.result(tensor))
@@ -229,8 +228,8 @@ def _body(
         if value not in own:
             outputs[i] = g.annotate(g.identity(value, view.dtype), view.dtype, view.sizes)
         own.discard(value)
-    nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
     ports = _list_ports(g)
+    nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
     nodes = _join_products(g, graph, nodes, outputs, ports)
     return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), ports)
 
@@ -262,8 +261,7 @@ def _emit_outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Po
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
     names = Names((*used, *(t.name for t in graph.outputs)))
-    input_tensors = {*graph.inputs}
-    values = {value for t, value, _ in g.stored_tensors() if t in input_tensors}
+    values = {value for t, value, _ in g.stored_tensors() if t in graph.inputs}
     for tensor, order in zip(graph.outputs, orders, strict=True):
         if tensor.dtype.is_handle:
             raise OperatorError(

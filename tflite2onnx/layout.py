@@ -143,14 +143,18 @@ def labels_of(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
     present = tuple(dict.fromkeys(axes[axis] for axis in order))
     if order_of(axes, present) != order:
         return ()
-    after, before = list(present), list(present)
+    after = _insert_missing(present, names)
+    before = _insert_missing(present[::-1], names[::-1])[::-1]
+    return tuple(dict.fromkeys((after, before)))
+
+
+def _insert_missing(present: Axes, names: Axes) -> Axes:
+    """Return names with each missing one behind the name that it follows, else in front."""
+    found = list(present)
     for name, previous in zip(names, (None, *names), strict=False):
-        if name not in after:
-            after.insert(after.index(previous) + 1 if previous is not None else 0, name)
-    for name, following in zip(names[::-1], (None, *names[::-1]), strict=False):
-        if name not in before:
-            before.insert(before.index(following) if following is not None else len(before), name)
-    return tuple(dict.fromkeys((tuple(after), tuple(before))))
+        if name not in found:
+            found.insert(0 if previous is None else found.index(previous) + 1, name)
+    return tuple(found)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -300,16 +304,15 @@ class _Flood:
 
     def proposals(self) -> list[dict[int, int]]:
         """Return each colour as choices by frame; the colours closest to TFLite come last."""
-        proposals = []
-        for colour in self._colours:
-            numbered = {
+        proposals = [
+            {
                 frame: self.choices[frame].index(label)
                 for frame, label in colour.labels.items()
                 if len(self.choices[frame]) > 1
             }
-            if numbered:
-                proposals.append(numbered)
-        return sorted(proposals, key=lambda labels: sum(not label for label in labels.values()))
+            for colour in self._colours
+        ]
+        return sorted(filter(None, proposals), key=lambda labels: [*labels.values()].count(0))
 
     def _spread_colour(
         self, frame: int, label: Axes, colour: _Colour
@@ -337,14 +340,10 @@ class _Flood:
         f = self._frames[frame]
         if f.label is not None:
             return None
-        for label in labels_of(axes, order, f.names):
-            if label == f.names or (
-                f.allows(label)
-                and (semantic or f.choice is Choice.FREE)
-                and len(self._known[frame]) < _MOST_LABELS
-            ):
-                return label
-        return None
+        spreads = semantic or f.choice is Choice.FREE
+        takes_more = spreads and len(self._known[frame]) < _MOST_LABELS
+        labels = labels_of(axes, order, f.names)
+        return next((x for x in labels if x == f.names or (takes_more and f.allows(x))), None)
 
     def _take(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[_Edges, Order]] | None:
         """Give a frame the colour; return the tensors that get a new order, None on a conflict."""

@@ -307,8 +307,7 @@ def _computes_real_numbers(operator: Declared, *, every: bool) -> bool:
         return not reads_integers(operator)
     if isinstance(declared, Integers) and declared.in_file_types:
         return False
-    keeps_scales = isinstance(declared, (Integers, Moves)) and declared.keeps_scales
-    return every and (keeps_scales or has_one_scale(operator.op))
+    return every and (declared.keeps_scales or has_one_scale(operator.op))
 
 
 def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:

@@ -53,7 +53,7 @@ from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import check_distinct_files, target_path
 from tflite2onnx.utils.console import columns, count, print_lines
 from tflite2onnx.utils.contradictions import COMMAND_LINE, check_contradictions
-from tflite2onnx.writer import has_external_data
+from tflite2onnx.writer import list_external_weights
 
 if TYPE_CHECKING:
     from tflite2onnx.reader.source import ModelSource
@@ -195,8 +195,8 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
         options.say_on = sys.stderr
     _print_unless_quiet(options, _result_lines(options, result))
     status = _print_verification(options, job.model, report)
-    has_data = has_external_data(result.skeleton, options.external_data)
-    files = f"{job.output} and {job.output}.data" if has_data else job.output
+    external = list_external_weights(result.skeleton, options.external_data)
+    files = f"{job.output} and {job.output}.data" if external else job.output
     wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
     parts = [f"wrote {path}" for path in _list_parts(options, job, result)]
     _print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
@@ -352,11 +352,9 @@ def _write_report_on_success(
 
 
 def _result_lines(options: argparse.Namespace, result: Result) -> list[str]:
-    ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
-    ends += [("state", s.input) for s in result.states]
     rows = [
         (kind, e.name, e.dtype, *_describe_shapes(e, result), _describe_scale(e))
-        for kind, e in ends
+        for kind, e in result.ends
     ]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
