@@ -192,8 +192,10 @@ def convert_model(
         check(emitted, graph)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
+    pictures = options.preprocess or options.postprocess
+    emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
     properties: dict[str, object] = {
-        "signatures": None,
+        "signatures": signature_io_names(model, index, emitted),
         "metadata": notes,
         "rename": options.rename,
         "io_type": options.io_type,
@@ -209,9 +211,6 @@ def convert_model(
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
     )
-    pictures = options.preprocess or options.postprocess
-    emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
-    properties["signatures"] = signature_io_names(model, index, emitted)
     if pictures:
         return _assemble_with_pictures(emitted, model.graphs[index], options, properties, assemble)
     return assemble(emitted, metadata=properties)
