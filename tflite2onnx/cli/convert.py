@@ -38,7 +38,6 @@ from tflite2onnx.cli.places import (
     names_folder,
     place_all,
     place_one,
-    place_standard_input,
     split_files,
     stem_of,
 )
@@ -80,17 +79,14 @@ def run_command(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
-    _check_options_together(options)
+    read_verification_options(options)  # which raises OptionError
+    check_contradictions(COMMAND_LINE, options, spell_option)
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
         return _convert_several_models(options, models, output)
-    if models[0] == STANDARD:
-        job = place_standard_input(
-            output, sys.stdin.buffer.read(), folder=options.output is not None
-        )
-    else:
-        job = place_one(models[0], output, folder=options.output is not None)
+    data = sys.stdin.buffer.read() if models[0] == STANDARD else None
+    job = place_one(models[0], output, folder=options.output is not None, data=data)
     _check_standard_output(options, job)
     each = options.signature == ALL_SIGNATURES or options.target == GENAI
     if each and not job.is_bundle:
@@ -118,12 +114,6 @@ def _convert_several_models(
             for job in jobs
         ]
     return _run_jobs(options, jobs)
-
-
-def _check_options_together(options: argparse.Namespace) -> None:
-    """Raise OptionError for an option that contradicts another one, or is wrong."""
-    read_verification_options(options)
-    check_contradictions(COMMAND_LINE, options, spell_option)
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:

@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from tflite2onnx.utils.console import (
     count,
     describe_bug,
     describe_record,
+    handle_records,
     print_error,
     print_lines,
 )
@@ -102,7 +103,7 @@ def _attempt(work: Work, job: Job) -> Outcome:
     messages: list[str] = []
     start = perf_counter()
     facts: Mapping[str, Any]
-    with _collect_messages(messages):
+    with handle_records(lambda record: messages.append(describe_record(record))):
         try:
             status, facts = work(job)
         except ConversionError as error:
@@ -117,29 +118,6 @@ def _attempt(work: Work, job: Job) -> Outcome:
 def _describe_crash(job: Job, exit_status: int) -> Outcome:
     error = f"its process ended with exit status {exit_status}: LiteRT or ONNX Runtime crashed"
     return Outcome(_FAILED, {"model": job.model, "error": error})
-
-
-class _Collector(logging.Handler):
-    """Stores log messages in a list."""
-
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__()
-        self._messages = messages
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Store a message."""
-        self._messages.append(describe_record(record))
-
-
-@contextmanager
-def _collect_messages(messages: list[str]) -> Iterator[None]:
-    """Collect log messages instead of printing them, so that each is printed with its model."""
-    logger = logging.getLogger("tflite2onnx")
-    handlers, logger.handlers = logger.handlers, [_Collector(messages)]
-    try:
-        yield
-    finally:
-        logger.handlers = handlers
 
 
 def _print_messages(job: Job, outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tflite2onnx.utils.console import columns, count, print_error
 from tflite2onnx.utils.processor import describe_sets
-from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
+from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.language.decoding import Decoding
 
 OK, DIFFERENT = 0, 2
@@ -28,10 +28,8 @@ def print_verdict(model: str, report: Report) -> int:
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
-        print_error(
-            model,
-            f"the first tensor that differs is that of {place}{_describe_alone(report, first)}",
-        )
+        alone = f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
+        print_error(model, f"the first tensor that differs is that of {place}{alone}")
         if report.storage.get(first.name):
             print_error(model, f"storage of its operands: {report.storage[first.name]}")
     if report.cause:
@@ -55,10 +53,6 @@ def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[l
             print_error(name or model, f"the tokens of the steps {steps} are not LiteRT's")
     lines = [f"{name}: {each}" if name else str(each) for name, each in decodings.items()]
     return lines, OK if all(each.ok for each in decodings.values()) else DIFFERENT
-
-
-def _describe_alone(report: Report, first: TensorComparison) -> str:
-    return f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
 
 
 def outputs(report: Report) -> list[str]:

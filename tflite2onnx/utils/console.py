@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from logging import WARNING, LogRecord
+from logging import WARNING, Handler, Logger, LogRecord, getLogger
 from shutil import get_terminal_size
 from tempfile import TemporaryFile
 from textwrap import wrap
@@ -34,6 +34,30 @@ def filter_stderr(is_shown: Callable[[bytes], bool]) -> Iterator[None]:
             os.close(stderr)
             kept.seek(0)
             os.write(_STDERR, b"".join(line for line in kept if is_shown(line)))
+
+
+class _Handler(Handler):
+    """Passes log records to a function."""
+
+    def __init__(self, handle: Callable[[LogRecord], None]) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def emit(self, record: LogRecord) -> None:
+        self._handle(record)
+
+
+@contextmanager
+def handle_records(handle: Callable[[LogRecord], None]) -> Iterator[Logger]:
+    """Pass the log records of the package to a function, and to no other handler of its logger."""
+    logger = getLogger("tflite2onnx")
+    handlers, level = logger.handlers, logger.level
+    logger.handlers = [_Handler(handle)]
+    try:
+        yield logger
+    finally:
+        logger.handlers = handlers
+        logger.setLevel(level)
 
 
 def count(number: int, noun: str) -> str:
