@@ -15,9 +15,12 @@ from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
-from tflite2onnx.passes import apply_passes, list_normalising_passes
-from tflite2onnx.passes import fold_constants as folding
-from tflite2onnx.passes import normalise as normalising
+from tflite2onnx.passes import (
+    apply_passes,
+    fold_constants as folding,
+    list_normalising_passes,
+    normalise as normalising,
+)
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.normalise import (
     absorb_flatten,

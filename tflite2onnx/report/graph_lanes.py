@@ -91,11 +91,11 @@ def _steps(
         reads = [same.get(name, name) for name in list_reads(node)]
         if node.op_type == "Constant" or (reads and known.issuperset(reads)):
             known.update(node.output)
-            continue
-        if node.op_type in _PAIRS:
+        elif node.op_type in _PAIRS:
             same[node.output[0]] = reads[0]
-            continue
-        yield _Step(node.op_type, tuple(dict.fromkeys(reads)), tuple(n for n in node.output if n))
+        else:
+            made = tuple(name for name in node.output if name)
+            yield _Step(node.op_type, tuple(dict.fromkeys(reads)), made)
 
 
 def _place_nodes(
@@ -152,9 +152,8 @@ def _row(
     name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
     if port is None:
         return GraphRow(step.kind, name, shape, "", "", lane)
-    layout = endpoint(port.tensor, port.order, "", port.dtype, port.letters).layout[1]
-    stored = tuple(port.tensor.shape[i] for i in port.order)
-    return GraphRow(step.kind, name, stored, region(port.order), layout, lane)
+    end = endpoint(port.tensor, port.order, "", port.dtype, port.letters)
+    return GraphRow(step.kind, name, end.onnx_shape, region(port.order), end.layout[1], lane)
 
 
 def region(order: tuple[int, ...]) -> str:

@@ -33,7 +33,6 @@ from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature
-from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_ends
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
@@ -44,7 +43,7 @@ from tflite2onnx.verification.entry_point import (
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import find_image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
-from tflite2onnx.verification.inputs import Detail, Kind, Samples, sample
+from tflite2onnx.verification.inputs import Detail, Kind, Samples, random_inputs
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
@@ -238,7 +237,8 @@ class _Both:
 
     def check_same(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
-        shapes = _list_input_shapes(self._interpreter)
+        details = self._interpreter.get_input_details()
+        shapes = [tuple(map(int, detail["shape"])) for detail in details]
         count, ends = len(self._interpreter.get_output_details()), self._ends
         if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
             raise VerifyError(
@@ -276,9 +276,9 @@ class _Both:
     def samples(
         self, seed: int, count: int, given: GivenInputs, kind: Kind = Kind.NORMAL
     ) -> Samples:
-        """Return the inputs of `count` runs; see `sample`."""
+        """Return the inputs of `count` runs; see `random_inputs`."""
         return Samples(
-            lambda i: sample(self._interpreter, seed + i, given.read_arrays(i), kind), count
+            lambda i: random_inputs(self._interpreter, seed + i, given.read_arrays(i), kind), count
         )
 
     def report_what_shows(
@@ -388,8 +388,9 @@ class _Both:
         # A tensor that is the same for all samples may have this size, too.
         computed = (t for op in self._sample_graph.ops for t in op.outputs)
         names = {t.name for t in computed if t.shape[:1] == (1,)}
-        found = [p for p in places if p.tensor.name in names and _is_batch(p)]
-        return [p for p in found if p.port.tensor.sizes[:1] == (batch,)]
+        found = [p for p in places if p.tensor.name in names]
+        same = [p for p in found if p.port.tensor.shape == p.tensor.shape]
+        return [p for p in same if p.port.tensor.sizes[:1] == (batch,)]
 
 
 def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:
@@ -397,12 +398,3 @@ def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:
     size = batch if isinstance(batch, int) else 1
     computed = (t for op in graph.ops for t in op.outputs if t.shape[:1] == (1,))
     return graph.replace_tensors({t: replace(t, shape=(size, *t.shape[1:])) for t in computed})
-
-
-def _is_batch(place: Place) -> bool:
-    """Return whether the samples are along the first axis of a tensor in both models."""
-    return place.port.tensor.shape == place.tensor.shape
-
-
-def _list_input_shapes(interpreter: Any) -> list[Shape]:
-    return [tuple(map(int, detail["shape"])) for detail in interpreter.get_input_details()]

@@ -10,8 +10,7 @@ that decode a constant are in every piece that reads it: fusions need them besid
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from typing import NamedTuple
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
