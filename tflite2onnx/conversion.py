@@ -358,9 +358,7 @@ def _metadata_or_empty(
     try:
         notes = describe_model(source, model)
         if options.preprocess or options.postprocess:
-            from tflite2onnx.pictures.yolo import (  # noqa: PLC0415 - slow to import
-                read_ultralytics,
-            )
+            from tflite2onnx.pictures.yolo import read_ultralytics  # noqa: PLC0415 - slow
 
             notes["ultralytics"] = read_ultralytics(associated_files(model))
             notes["face_detector"] = describe_face_detector(source)

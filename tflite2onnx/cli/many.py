@@ -75,10 +75,15 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
     if options.json:
         writes_model = any(job.output == STANDARD for job in jobs)
         stream = sys.stderr if writes_model else sys.stdout
-        print_lines(stream, [json.dumps(_summarize(done), indent=2)])
+        failed = sum(outcome.status == _FAILED for outcome in done.values())
+        models = [{**each.facts, "messages": list(each.messages)} for each in done.values()]
+        summary = {"converted": len(done) - failed, "failed": failed, "models": models}
+        print_lines(stream, [json.dumps(summary, indent=2)])
     elif not options.quiet:
         total = f"{_total(done, len(jobs))}, {perf_counter() - start:.1f} s"
-        print_lines(sys.stdout, [*_tabulate(done), total])
+        rows = [(job.model, *_row(job, outcome)) for job, outcome in done.items()]
+        head = ("model", "written", "bytes", "nodes", "")
+        print_lines(sys.stdout, [*columns([head, *rows]), total])
     if interrupted:
         print_error("interrupted", _total(done, len(jobs)))
         return _INTERRUPTED
@@ -127,18 +132,6 @@ def _print_messages(job: Job, outcome: Outcome) -> None:
     if "error" in outcome.facts:
         head, *rest = (line.strip() for line in outcome.facts["error"].splitlines())
         print_error(job.model, f"{head} {'; '.join(rest)}" if rest else head)
-
-
-def _summarize(done: Mapping[Job, Outcome]) -> dict[str, Any]:
-    """Return the content of the JSON output."""
-    failed = sum(outcome.status == _FAILED for outcome in done.values())
-    models = [{**outcome.facts, "messages": list(outcome.messages)} for outcome in done.values()]
-    return {"converted": len(done) - failed, "failed": failed, "models": models}
-
-
-def _tabulate(done: Mapping[Job, Outcome]) -> list[str]:
-    rows = [(job.model, *_row(job, outcome)) for job, outcome in done.items()]
-    return columns([("model", "written", "bytes", "nodes", ""), *rows])
 
 
 def _row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:

@@ -154,21 +154,16 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
 def _every_place(models: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each model, and its output relative to the output folder."""
     for model in models:
-        if not is_folder(model):
-            yield model, _relative_output(model, Path(model).name)
-            continue
-        for place in find_models(model):
-            path = str(Path(model) / place)
-            yield path, _relative_output(path, place)
+        places = [(model, Path(model).name)]
+        if is_folder(model):
+            places = [(str(Path(model) / place), place) for place in find_models(model)]
+        for path, place in places:
+            yield path, stem_of(place) if is_bundle(path) else name_beside(place)
 
 
 def is_folder(path: str) -> bool:
     """Return whether a path is a folder; an empty path is not, although pathlib reads it as "."."""
     return bool(path) and Path(path).is_dir()
-
-
-def _relative_output(model: str, place: str) -> str:
-    return stem_of(place) if is_bundle(model) else name_beside(place)
 
 
 def find_models(folder: str) -> list[str]:

@@ -114,7 +114,7 @@ def _describe_tensors(report: Report) -> list[str]:
             f"{each.operator} ({each.index})",
             each.name,
             *_format_difference(each.difference),
-            _format_alone(alone.get(each.name)),
+            _format_alone(alone[each.name]) if each.name in alone else "",
             verdicts[each.name].value,
         )
         for each in listed[:_MOST]
@@ -133,8 +133,7 @@ def _format_difference(difference: Difference) -> tuple[str, str]:
     return largest, f"{difference.decibels:.0f} dB"
 
 
-def _format_alone(alone: Difference | None) -> str:
-    """Return the largest difference of an operator on LiteRT's own inputs, empty if not run."""
-    if alone is None or alone.reason:
-        return ""
-    return f"{alone.largest:.3g} on LiteRT's own inputs ({alone.allowed:.3g} is allowed)"
+def _format_alone(alone: Difference) -> str:
+    """Return the largest difference of an operator on LiteRT's own inputs."""
+    allowed = f"{alone.largest:.3g} on LiteRT's own inputs ({alone.allowed:.3g} is allowed)"
+    return "" if alone.reason else allowed

@@ -88,10 +88,7 @@ def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) 
     """Measure an inference of both models, on one thread and on random inputs.
 
     LiteRT runs its fastest kernels (XNNPACK). This takes about a second, or four inferences of each
-    model if they take longer.
-
-    Returns:
-        The latency; None if a runtime cannot run its model.
+    model if they take longer. The result is None if a runtime cannot run its model.
     """
     for kind in (Kind.NORMAL, Kind.UNIT):
         with suppress(ConversionError):
@@ -181,7 +178,9 @@ def measure_turns(
     number of inferences in each further turn. It counts only if no time is left for a second turn.
     `clock` is by default the time of the process, which does not count that of other processes.
     """
-    now = clock or _process_clock()
+    # The clock of the process may be too coarse.
+    is_fine = time.get_clock_info("process_time").resolution <= _TURN / 100
+    now = clock or (time.process_time if is_fine else time.perf_counter)
     times: list[list[float]] = [[] for _ in runs]
     pairs, order = list(zip(runs, times, strict=True)), Random(0)  # noqa: S311 - no secret
     start = time.perf_counter()
@@ -191,12 +190,6 @@ def measure_turns(
         for run, each in order.sample(pairs, len(pairs)):
             each.append(_measure_mean(run, round(_TURN / max(each[0], 1e-9)) if turn else 1, now))
     return [each[1:] or each for each in times]
-
-
-def _process_clock() -> Callable[[], float]:
-    """Return the clock of the process, or the wall clock if that of the process is too coarse."""
-    fine = time.get_clock_info("process_time").resolution <= _TURN / 100
-    return time.process_time if fine else time.perf_counter
 
 
 def _measure_mean(run: Inference, count: int, clock: Callable[[], float]) -> float:

@@ -30,14 +30,13 @@ class Segment(NamedTuple):
     """A piece of a model: it reads `feeds` and computes `fetches`, both names of values.
 
     `tensors` are the fetches that store tensors of the TFLite model, as pairs (name in this piece,
-    name in the model). `live` are the fetches that later pieces read.
+    name in the model).
     """
 
     model: bytes
     feeds: tuple[str, ...]
     fetches: tuple[str, ...]
     tensors: tuple[tuple[str, str], ...]
-    live: frozenset[str]
 
 
 def cut_segments(
@@ -90,6 +89,8 @@ class _Cutter:
     def find_segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
         live: set[str] = set()
+        sizes = {name: len(each.raw_data) for name, each in self._small.items()}
+        sizes |= {name: data.nbytes for name, (_, data) in self._large.items()}
         room, weights = most, _MOST_WEIGHTS
         for i, node in enumerate(self._nodes):
             if i and (room < 0 or weights < 0) and live <= self._infos.keys():
@@ -97,18 +98,10 @@ class _Cutter:
                 room, weights = most, _MOST_WEIGHTS
             live |= {name for name in node.output if self._last.get(name, -1) > i}
             live -= {name for name in self._reads[i] if self._last.get(name) == i}
-            room -= sum(self._count_value_bytes(name) for name in node.output if name in self._seen)
-            weights -= sum(self._count_weight_bytes(name) for name in self._reads[i])
+            seen = (self._infos[n] for n in node.output if n in self._seen and n in self._infos)
+            room -= sum(nbytes(info.type.tensor_type, self._dynamic_sizes) for info in seen)
+            weights -= sum(sizes.get(name, 0) for name in self._reads[i])
         yield len(self._nodes)
-
-    def _count_value_bytes(self, name: str) -> int:
-        info = self._infos.get(name)
-        return 0 if info is None else nbytes(info.type.tensor_type, self._dynamic_sizes)
-
-    def _count_weight_bytes(self, name: str) -> int:
-        if name in self._large:
-            return self._large[name][1].nbytes
-        return len(self._small[name].raw_data) if name in self._small else 0
 
     def make_segment(self, start: int, end: int) -> Segment:
         """Return the piece with these nodes."""
@@ -145,7 +138,7 @@ class _Cutter:
         model.metadata_props.add(key=CACHES, value=json.dumps(caches))
         weights = tuple(self._large[n] for n in constants if n in self._large)
         data = Skeleton(model, weights).serialize()
-        return Segment(data, tuple(fed), fetches, tensors, frozenset(live))
+        return Segment(data, tuple(fed), fetches, tensors)
 
     def _find_decoders(self, start: int, end: int) -> list[NodeProto]:
         """Return the nodes before a piece that decode what the piece reads."""
