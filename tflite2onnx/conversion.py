@@ -127,7 +127,7 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
         raise ModelFileError(OUT_OF_MEMORY) from error
     except ConversionError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever a bug raises: the message tells where
         raise InternalError(describe_bug(error)) from error
     return result
 
