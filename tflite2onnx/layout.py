@@ -1,25 +1,9 @@
 """The layout plan: the axis order of each stored tensor, chosen so that the fewest bytes move.
 
-Terms:
-
-- An **order** is a tensor's TFLite axes in the sequence in which ONNX stores them:
-  (0, 3, 1, 2) is NCHW for an NHWC tensor.
-- A **frame** is a set of named axes that move together. Its slots map each operand of an
-  operator to the names of the operand's axes. A **label**, a sequence of the names, fixes the
-  order of every operand in the frame. Axes that share a name stay together in TFLite order.
-- A **site** has operands: it is an operator, or the inputs and outputs of the graph.
-
-Every label gives the same numbers; only the cost differs. A tensor is moved once for each distinct
-order that its readers request and its producer does not give. Bytes move only if the orders
-differ in more than the positions of axes of size 1. `plan` works in three steps:
-
-1. *Flood.* Pinned frames propagate their orders to their neighbours, and these to theirs, so that
-   each frame gets the labels that may save something; its TFLite order is always one of them. A
-   TRANSPOSE propagates names, not positions. Labels that agree with each other along the way are
-   one **colour**.
-2. *Choose* a label for each frame at the least cost: fewest bytes, then fewest moves, then closest
-   to TFLite. Each colour is a proposal to `labelling`; a minimum cut decides which frames take it.
-3. *Derive* the order of every operand from the labels.
+docs/layout.md describes orders, frames, labels and colours. A **site** has operands: it is an
+operator, or the inputs and outputs of the graph. `plan` floods labels along the tensors between
+sites (`_Flood`), chooses one for each frame (`labelling`), and derives the orders (`_Problem`).
+Axes that share a name stay together in TFLite order. A TRANSPOSE propagates names, not positions.
 
 Guarantees: among the labels that the flood finds, the plan is the optimum wherever no more than two
 colours meet (TFLite's order and one other, as in nearly every network), and wherever more colours

@@ -1,18 +1,11 @@
 """Compare a converted model with its original: ONNX Runtime and LiteRT run on the same inputs.
 
-LiteRT runs its plain kernels, which define the semantics of the operators, without delegates. ONNX
-Runtime runs the unchanged model, then the model with the tensors between the operators as outputs.
-If an element exceeds the limit of a single element, ONNX Runtime also runs each operator on
-LiteRT's own inputs. If the verification fails, ONNX Runtime runs the model again without
-optimizations, to distinguish errors of its kernels from errors of the conversion. tolerance.py
-defines the limits, with one exception:
-
-LiteRT's kernels differ from each other. Its plain kernels round a product of integers twice, its
-reference kernels and XNNPACK once, and all of them round the activations of a "dynamic range"
-network at run time, each in its own way: the ONNX model rounds them as XNNPACK does. A tensor of
-the network that exceeds its limit is accepted if its difference is comparable to the difference
-between these kernels on the same inputs: at most twice as large or, in a quantized network, with at
-most 3 dB more noise.
+docs/verification.md says what is run and compared. LiteRT runs its plain kernels, which define the
+semantics of the operators. LiteRT's kernels differ from each other: its plain kernels round a
+product of integers twice, its reference kernels and XNNPACK once, and all of them round the
+activations of a "dynamic range" network at run time, each in its own way: the ONNX model rounds
+them as XNNPACK does. A tensor of the network that exceeds its limit is accepted if its difference
+is comparable to that between these kernels on the same inputs (`Difference.allow_kernel_noise`).
 """
 
 from __future__ import annotations
