@@ -146,8 +146,7 @@ def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
     """Run all jobs and print a summary."""
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
-    how = many.RunOptions(options.jobs, options.verify, options.quiet, options.json)
-    return many.run_jobs(jobs, partial(_attempt, options), how)
+    return many.run_jobs(jobs, partial(_attempt, options), options)
 
 
 def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:

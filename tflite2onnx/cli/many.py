@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import argparse
 import logging
 import sys
 import traceback
@@ -24,6 +24,7 @@ from tflite2onnx.utils.console import (
     describe_record,
     handle_records,
     print_error,
+    print_json,
     print_lines,
 )
 
@@ -42,20 +43,7 @@ class Outcome(NamedTuple):
     messages: tuple[str, ...] = ()
 
 
-class RunOptions(NamedTuple):
-    """How jobs are run, and which output is printed.
-
-    `number` processes run at once. With `isolated` a job runs in its own process even if `number`
-    is 1, because the job may crash.
-    """
-
-    number: int = 1
-    isolated: bool = False
-    quiet: bool = False
-    json: bool = False
-
-
-def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
+def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> int:
     """Run all jobs even if some fail; print the errors and a summary; return the exit status."""
     outcomes: dict[int, Outcome] = {}
     start = perf_counter()
@@ -78,7 +66,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
         failed = sum(outcome.status == _FAILED for outcome in done.values())
         models = [{**each.facts, "messages": list(each.messages)} for each in done.values()]
         summary = {"converted": len(done) - failed, "failed": failed, "models": models}
-        print_lines(stream, [json.dumps(summary, indent=2)])
+        print_json(summary, stream)
     elif not options.quiet:
         total = f"{_total(done, len(jobs))}, {perf_counter() - start:.1f} s"
         rows = [(job.model, *_row(job, outcome)) for job, outcome in done.items()]
@@ -92,12 +80,12 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
 
 
 def _yield_outcomes(
-    jobs: Sequence[Job], work: Work, options: RunOptions
+    jobs: Sequence[Job], work: Work, options: argparse.Namespace
 ) -> Generator[tuple[int, Outcome], None, None]:
     """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt, work)
-    number = min(options.number, len(jobs))
-    if number > 1 or (options.isolated and CAN_FORK):
+    number = min(options.jobs, len(jobs))
+    if number > 1 or (options.verify and CAN_FORK):  # LiteRT may crash
         yield from run_in_processes(do, jobs, number, _describe_crash)
     else:
         yield from enumerate(map(do, jobs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -131,6 +132,11 @@ def _wrap(line: str, limit: int, indent: int) -> list[str]:
 def _width_of(stream: TextIO) -> int:
     """Return the number of columns of a terminal; other streams have no limit."""
     return get_terminal_size().columns if stream.isatty() else sys.maxsize
+
+
+def print_json(value: object, stream: TextIO | None = None) -> None:
+    """Print a value as JSON, on stdout unless another stream is given."""
+    print_lines(stream or sys.stdout, [json.dumps(value, indent=2)])
 
 
 def print_error(model: str, message: str) -> None:

@@ -122,12 +122,13 @@ class _Cutter:
         # State has an initial value, and is also an input.
         graph.input.extend(self._infos[n] for n in constants if n in self._inputs)
         back = {new: old for old, new in renamed.items()}
-        graph.output.extend(self._make_output(name, back.get(name, name)) for name in fetches)
-        model = ModelProto()
-        model.ir_version = self._proto.ir_version
-        model.opset_import.extend(self._proto.opset_import)
-        model.functions.extend(self._proto.functions)
-        model.graph.CopyFrom(graph)
+        for name in fetches:
+            graph.output.add().CopyFrom(self._infos.get(back.get(name, name), ValueInfoProto()))
+            graph.output[-1].name = name
+        whole = self._proto
+        model = ModelProto(ir_version=whole.ir_version, graph=graph)
+        model.opset_import.extend(whole.opset_import)
+        model.functions.extend(whole.functions)
         caches = {
             output: name
             for node in graph.node
@@ -149,13 +150,6 @@ class _Cutter:
                 found.append(_keep_outputs(self._nodes[i], read))
                 read.update(list_reads(found[-1]))
         return found[::-1]
-
-    def _make_output(self, name: str, like: str) -> ValueInfoProto:
-        info = ValueInfoProto()
-        if like in self._infos:
-            info.CopyFrom(self._infos[like])
-        info.name = name
-        return info
 
 
 def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
