@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +43,6 @@ from tflite2onnx.graph import Graph, Model
 from tflite2onnx.interface import interface, name_axes, order_ends, pin_orders
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalisation import (
-    check_sizes,
     has_axes,
     keep_file_sizes,
     normalise,
@@ -51,9 +50,7 @@ from tflite2onnx.normalisation import (
     remember_operators,
 )
 from tflite2onnx.op.base import Operator
-from tflite2onnx.options import (
-    ConversionOptions,
-)
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import (
     MODEL_PASSES,
     apply_passes,
@@ -85,7 +82,6 @@ from tflite2onnx.signatures import (
     signature_io_names,
 )
 from tflite2onnx.targets import rules_of
-from tflite2onnx.tensor import Tensor, axis_name
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check
@@ -131,7 +127,7 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
         raise ModelFileError(OUT_OF_MEMORY) from error
     except ConversionError:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever a bug raises: the message tells where
         raise InternalError(describe_bug(error)) from error
     return result
 
@@ -149,16 +145,8 @@ def _warn_of_broken_rules(result: Result, target: str) -> None:
 
     broken = check_model(result.skeleton.proto, target, result.skeleton.weights)
     if broken:
-        first = broken[0]
-        _logger.warning(
-            "%s of the target %s: %s %s: %s; %s (tflite2onnx check lists all)",
-            count(len(broken), "broken rule"),
-            target,
-            first.operator,
-            first.place,
-            first.rule,
-            first.advice,
-        )
+        message = "%s of the target %s: %s (tflite2onnx check lists all)"
+        _logger.warning(message, count(len(broken), "broken rule"), target, broken[0])
 
 
 @prepare_process()
@@ -198,11 +186,16 @@ def convert_model(
     if not graph.outputs:
         raise ModelFileError("the model must have an output, got none")
     emitted = _convert_with_dynamic_axes(graph, words, options, operator_of, planner)
-    emitted, float32_nodes = _lower_precision(emitted, graph, options)
+    float32_nodes: tuple[Float32Node, ...] = ()
+    if options.float16:
+        emitted, float32_nodes = to_float16(emitted, ends=options.float16_io)
+        check(emitted, graph)
     if options.names == "signature":
         emitted = rename_endpoints(emitted, model.graphs[index], signature)
+    pictures = options.preprocess or options.postprocess
+    emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
     properties: dict[str, object] = {
-        "signatures": None,
+        "signatures": signature_io_names(model, index, emitted),
         "metadata": notes,
         "rename": options.rename,
         "io_type": options.io_type,
@@ -218,23 +211,9 @@ def convert_model(
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
     )
-    pictures = options.preprocess or options.postprocess
-    emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
-    properties["signatures"] = signature_io_names(model, index, emitted)
     if pictures:
         return _assemble_with_pictures(emitted, model.graphs[index], options, properties, assemble)
     return assemble(emitted, metadata=properties)
-
-
-def _lower_precision(
-    emitted: Emitted, graph: Graph, options: ConversionOptions
-) -> tuple[Emitted, tuple[Float32Node, ...]]:
-    """Return the graph in half precision if asked for, and the nodes that stay in float32."""
-    if not options.float16:
-        return emitted, ()
-    half, float32_nodes = to_float16(emitted, ends=options.float16_io)
-    check(half, graph)
-    return half, float32_nodes
 
 
 def _assemble_with_pictures(
@@ -329,49 +308,6 @@ def _convert_with_dynamic_axes(
     return emitted
 
 
-class InputAxis(NamedTuple):
-    """An axis of an input, and why it cannot be dynamic; `reason` is empty if it can."""
-
-    tensor: Tensor
-    axis: int
-    reason: str
-
-
-@prepare_process()
-def find_dynamic_axes(model: Model, options: ConversionOptions = _DEFAULT) -> list[InputAxis]:
-    """Return the axes of the main entry point's inputs, each tried alone."""
-    index, _ = find_signature(model, options.signature)
-    model = apply_passes(MODEL_PASSES, model)
-    graph = inline_subgraphs(model, index)
-    operator_of = remember_operators(options)
-    passes = list_entry_point_passes(model, index, operator_of)
-    return [
-        InputAxis(tensor, axis, _find_fixing_reason(graph, passes, tensor, axis, operator_of))
-        for tensor in graph.inputs
-        for axis in range(tensor.rank)
-    ]
-
-
-def _find_fixing_reason(
-    graph: Graph,
-    passes: Sequence[Callable[[Graph], Graph]],
-    tensor: Tensor,
-    axis: int,
-    operator_of: OperatorOf,
-) -> str:
-    """Return why an axis of an input cannot be dynamic, empty if it can."""
-    sizes: list[int | str] = [*tensor.shape]
-    sizes[axis] = "size"
-    try:
-        resized, words = resize_inputs(graph, {tensor.name: sizes})
-        check_sizes(apply_passes(passes, resized), words, operator_of)
-    except FixedSizeError as error:
-        return str(error) if axis_name(tensor, axis) in error.axes else ""
-    except UnsupportedOperators as error:
-        return str(error.problems[0])
-    return ""
-
-
 def _normalise_plan_emit(
     opened: OpenGraph, options: ConversionOptions, operator_of: OperatorOf, planner: Planner
 ) -> Emitted:
@@ -399,19 +335,16 @@ def _with_opset(
     graph: Graph, operators: Sequence[Operator], chosen: Plan, options: ConversionOptions
 ) -> Emitted:
     """Emit for the requested opset, else for the smallest opset that has all nodes."""
-    builder = partial(
-        Builder,
-        opset_is_fixed=options.opset is not None,
-        plan=quantize.plan(operators, options),
-    )
+    storage, is_fixed = quantize.plan(operators, options), options.opset is not None
     version, stored = options.opset or DEFAULT_OPSET, count_stored_bytes(graph)
     while True:
         try:
-            g = builder(version, budget=ConstantBudget(stored))
+            budget = ConstantBudget(stored)
+            g = Builder(version, opset_is_fixed=is_fixed, plan=storage, budget=budget)
             emitted = emit(graph, operators, chosen, g)
             check(emitted, graph)
         except NeedsOpset as need:
-            if options.opset is not None:
+            if is_fixed:
                 raise OptionError(str(need)) from need
             version = need.version
         else:
@@ -425,9 +358,7 @@ def _metadata_or_empty(
     try:
         notes = describe_model(source, model)
         if options.preprocess or options.postprocess:
-            from tflite2onnx.pictures.yolo import (  # noqa: PLC0415 - slow to import
-                read_ultralytics,
-            )
+            from tflite2onnx.pictures.yolo import read_ultralytics  # noqa: PLC0415 - slow
 
             notes["ultralytics"] = read_ultralytics(associated_files(model))
             notes["face_detector"] = describe_face_detector(source)

@@ -161,7 +161,12 @@ def convert(  # noqa: PLR0913 - options, all of them keywords
     for name in ("layouts", "shapes", "rename"):
         given[name] = {} if given[name] is None else given[name]
     options = ConversionOptions(**given)
-    result = _read_and_convert(model, options)
+    try:
+        source = read_model(model)
+    except MemoryError as error:
+        raise ModelFileError(OUT_OF_MEMORY) from error
+    warn_unconverted(source, options.signature)
+    result = convert_read_model(source, model, options)
     if output is not None:
         result.save(output, external_data)
     return result
@@ -181,13 +186,3 @@ def _check_arguments(model: object, output: object) -> None:
     if output is not None and isinstance(model, (str, os.PathLike)):
         check_distinct_files(output, model)
         check_distinct_files(f"{os.fspath(output)}.data", model)
-
-
-def _read_and_convert(model: AnySource, options: ConversionOptions) -> Result:
-    """Read and convert a model."""
-    try:
-        source = read_model(model)
-    except MemoryError as error:
-        raise ModelFileError(OUT_OF_MEMORY) from error
-    warn_unconverted(source, options.signature)
-    return convert_read_model(source, model, options)

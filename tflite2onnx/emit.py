@@ -6,7 +6,7 @@ activation, stores outputs in the planned order, and names the operator in an er
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,7 +19,9 @@ from tflite2onnx.builder.builder import (
     Port,
     Value,
     View,
+    bodies_of,
     eliminate_dead_nodes,
+    every_node,
 )
 from tflite2onnx.builder.join_reshapes import join_reshapes
 from tflite2onnx.builder.keep_softmax_rows import keep_softmax_rows
@@ -29,12 +31,7 @@ from tflite2onnx.builder.older_opsets import lower_nodes
 from tflite2onnx.builder.omit_zero_states import omit_zero_states
 from tflite2onnx.builder.qoperators import find_pairs, join_products
 from tflite2onnx.builder.store_once import assemble_constants, share_transposed
-from tflite2onnx.errors import (
-    OperatorError,
-    UnsupportedOperators,
-    as_operator_error,
-    collect_errors,
-)
+from tflite2onnx.errors import OperatorError, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.layout import Order, Plan, Site
 from tflite2onnx.op.base import Operator
@@ -53,21 +50,15 @@ def sites(operators: Sequence[Operator]) -> list[Site]:
     Raises:
         UnsupportedOperators: operators cannot be converted; the error lists all of them.
     """
-    operator_sites, problems = [], []
-    for operator in operators:
-        try:
-            with as_operator_error():
-                operator_sites.append(_make_site(operator))
-        except OperatorError as error:
-            problems.append(error.with_place(operator.op.place))
-    if problems:
-        raise UnsupportedOperators(problems)
+    operator_sites = []
+    with collect_errors() as errors:
+        for operator in operators:
+            op = operator.op
+            with errors.at(op.place):
+                operator.verify()
+                site = Site(op.plan_inputs, op.plan_outputs, tuple(operator.frames()))
+                operator_sites.append(site)
     return operator_sites
-
-
-def _make_site(operator: Operator) -> Site:
-    operator.verify()
-    return Site(operator.op.plan_inputs, operator.op.plan_outputs, tuple(operator.frames()))
 
 
 class Emitted(NamedTuple):
@@ -89,6 +80,12 @@ class Emitted(NamedTuple):
     variables: tuple[str, ...] = ()
     dynamic_sizes: Mapping[str, int] = MappingProxyType({})
     plan: StoragePlan = StoragePlan()
+
+    def every_tensor(self) -> Iterator[Port]:
+        """Yield the tensors of the graph and of all nested graphs."""
+        yield from self.tensors
+        for body in (b for node in every_node(self.nodes) for b in bodies_of(node).values()):
+            yield from body.tensors
 
     def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
         """Return the same with the letters of axes, by tensor."""
@@ -112,13 +109,13 @@ def find_shared_caches(emitted: Emitted) -> dict[str, str]:
     behind the position of the token are undefined.
     """
     names = {port.value: port.name for port in (*emitted.inputs, *emitted.outputs)}
-    pairs = [
-        pair
+    return {
+        names[new]: names[old]
         for node in emitted.nodes
         if node.op_type == "GroupQueryAttention"
-        for pair in zip(node.outputs[1:], node.inputs[3:5], strict=True)
-    ]
-    return {names[new]: names[old] for new, old in pairs if new in names and old in names}
+        for new, old in zip(node.outputs[1:], node.inputs[3:5], strict=True)
+        if new in names and old in names
+    }
 
 
 _Planned = Mapping[Op, tuple[Operator, Mapping[int, Order]]]
@@ -194,10 +191,8 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
         operator, orders = planned[op]
         bodies = _bodies(g, operator, orders, planned)
         try:
-            with as_operator_error():
+            with as_unsupported(op.place):
                 _emit_operator(g, operator, orders, bodies)
-        except OperatorError as error:
-            raise UnsupportedOperators([error.with_place(op.place)]) from error
         except NeedsOpset as need:
             raise NeedsOpset(need.version, f"{need.node}, for {op.place},") from None
 
@@ -218,10 +213,9 @@ def _bodies(
 def _body(
     g: Builder, graph: Graph, before: Sequence[Order], after: Sequence[Order], planned: _Planned
 ) -> Body:
-    inputs = []
-    for tensor, order in zip(graph.inputs, before, strict=True):
-        inputs.append(Value(dtype=g.storage(tensor).dtype))
-        g.define(tensor, inputs[-1], order)
+    inputs = [Value(dtype=g.storage(tensor).dtype) for tensor in graph.inputs]
+    for tensor, value, order in zip(graph.inputs, inputs, before, strict=True):
+        g.define(tensor, value, order)
     _emit_operators(g, graph, planned)
     views = [
         g.view(tensor, order, planned=g.plan.result(tensor))
@@ -234,8 +228,8 @@ def _body(
         if value not in own:
             outputs[i] = g.annotate(g.identity(value, view.dtype), view.dtype, view.sizes)
         own.discard(value)
-    nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
     ports = _list_ports(g)
+    nodes = add_adaptive_weights(g, eliminate_dead_nodes(g.nodes, outputs))
     nodes = _join_products(g, graph, nodes, outputs, ports)
     return Body(graph.name or "body", tuple(inputs), nodes, tuple(outputs), ports)
 
@@ -267,8 +261,7 @@ def _emit_outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Po
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
     names = Names((*used, *(t.name for t in graph.outputs)))
-    input_tensors = {*graph.inputs}
-    values = {value for t, value, _ in g.stored_tensors() if t in input_tensors}
+    values = {value for t, value, _ in g.stored_tensors() if t in graph.inputs}
     for tensor, order in zip(graph.outputs, orders, strict=True):
         if tensor.dtype.is_handle:
             raise OperatorError(

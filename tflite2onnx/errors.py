@@ -104,45 +104,14 @@ class FixedSizeError(OperatorError):
 
 
 # The exceptions that Python and numpy raise for contradictory operands.
-_CONTRADICTIONS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+_CLASHES = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 
 
 def _as_operator_error(error: BaseException | None) -> OperatorError | None:
     """Return an OperatorError, also for contradictory operands; None for other exceptions."""
-    if error is None:
-        return None
-    if isinstance(error, _CONTRADICTIONS):
+    if isinstance(error, _CLASHES):
         return OperatorError(f"its options, shapes or constants contradict each other ({error})")
     return error if isinstance(error, OperatorError) else None
-
-
-class _ContradictionsAsOperatorErrors:
-    """The context manager `as_operator_error`; as a generator it would take twice the time."""
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        found = _as_operator_error(error)
-        if found and found is not error:
-            raise found from error
-
-
-def as_operator_error() -> AbstractContextManager[None]:
-    """Turn the errors that Python and numpy raise for contradictory operands into OperatorError.
-
-    Operators check what valid files may contain. They need not check for the contents of a damaged
-    file (an options table of another operator, sizes that overflow, a shape that contradicts the
-    inputs): these raise an error that this context catches.
-    """
-    return _ContradictionsAsOperatorErrors()
 
 
 class UnsupportedOperators(ConversionError):  # noqa: N818 - reads better where it is raised
@@ -175,31 +144,55 @@ def _group_problems(problems: Sequence[OperatorError]) -> Iterator[str]:
             yield f"{code}: {rest:,} more operators, for other reasons"
 
 
-class ErrorCollector:
-    """Collects what is wrong with each of several operators: see `collect_errors`."""
+class _OperatorErrors:
+    """A context for the errors of one operator; as a generator it would take twice the time.
 
-    def __init__(self) -> None:
-        self.problems: list[OperatorError] = []
+    They are appended to `problems`, else raised: of a `place` as UnsupportedOperators.
+    """
 
-    def at(self, place: str) -> AbstractContextManager[bool | None]:
-        """Collect an error of one operator, whose place in the model the message names."""
-        return _Place(self.problems, place)
-
-
-class _Place:
-    """The context manager `ErrorCollector.at`; see `_ContradictionsAsOperatorErrors`."""
-
-    def __init__(self, problems: list[OperatorError], place: str) -> None:
-        self._problems, self._place = problems, place
+    def __init__(self, place: str = "", problems: list[OperatorError] | None = None) -> None:
+        self._place, self._problems = place, problems
 
     def __enter__(self) -> None:
         """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         found = _as_operator_error(error)
-        if found:
+        if found is None:
+            return False
+        if self._problems is not None:
             self._problems.append(found.with_place(self._place))
-        return found is not None
+        elif self._place:
+            raise UnsupportedOperators([found.with_place(self._place)]) from error
+        elif found is not error:
+            raise found from error
+        return self._problems is not None
+
+
+def as_operator_error() -> AbstractContextManager[None]:
+    """Turn the errors that Python and numpy raise for contradictory operands into OperatorError.
+
+    Operators check what valid files may contain. They need not check for the contents of a damaged
+    file (an options table of another operator, sizes that overflow, a shape that contradicts the
+    inputs): these raise an error that this context catches.
+    """
+    return _OperatorErrors()
+
+
+def as_unsupported(place: str) -> AbstractContextManager[None]:
+    """Raise an error of one operator, whose place in the model the message names, at once."""
+    return _OperatorErrors(place)
+
+
+class ErrorCollector:
+    """Collects what is wrong with each of several operators: see `collect_errors`."""
+
+    def __init__(self) -> None:
+        self.problems: list[OperatorError] = []
+
+    def at(self, place: str) -> AbstractContextManager[None]:
+        """Collect an error of one operator, whose place in the model the message names."""
+        return _OperatorErrors(place, self.problems)
 
 
 @contextmanager
@@ -213,13 +206,3 @@ def collect_errors() -> Iterator[ErrorCollector]:
     yield collector
     if collector.problems:
         raise UnsupportedOperators(collector.problems)
-
-
-@contextmanager
-def as_unsupported(place: str) -> Iterator[None]:
-    """Raise an error of one operator at once, as UnsupportedOperators."""
-    try:
-        with as_operator_error():
-            yield
-    except OperatorError as error:
-        raise UnsupportedOperators([error.with_place(place)]) from error

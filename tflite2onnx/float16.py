@@ -17,8 +17,8 @@ import numpy as np
 from tflite2onnx.builder.builder import Body, Port, bodies_of, eliminate_dead_nodes, every_node
 from tflite2onnx.builder.nodes import Node, Value, onnx_type
 from tflite2onnx.emit import Emitted
-from tflite2onnx.tensor import Array, DType, Sizes
-from tflite2onnx.validity import Parameter, infer_types, operand_parameters
+from tflite2onnx.tensor import Array, DType
+from tflite2onnx.validity import infer_types, operand_parameters
 
 _FLOAT, _HALF = DType.FLOAT32.label, DType.FLOAT16.label
 _LARGE = 1024  # bytes of a constant that is stored in float16 although nodes read it in float32
@@ -92,9 +92,7 @@ def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32N
 
 def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Float32Node]:
     """Yield the nodes in float32; the tensor is known only for the last node of an operator."""
-    bodies = (b for node in every_node(emitted.nodes) for b in bodies_of(node).values())
-    ports = (*emitted.tensors, *emitted.outputs, *(p for body in bodies for p in body.tensors))
-    names = {port.value: port.tensor.name for port in ports}
+    names = {p.value: p.tensor.name for p in (*emitted.every_tensor(), *emitted.outputs)}
     found, name = [], ""
     for node in reversed([*every_node(emitted.nodes)]):
         name = next((names[v] for v in node.outputs if v in names), name)
@@ -110,11 +108,11 @@ class _Choice:
     """
 
     def __init__(self, emitted: Emitted) -> None:
-        self.types = infer_types(emitted)
+        self._types = infer_types(emitted)
         self.reasons: dict[Value, str] = {}
         self._wide: set[Value] = set()
         self._weights: set[Value] = set()  # constants that the file has in float16
-        self._opset, self._sizes = emitted.opset, emitted.types
+        self.opset, self._sizes = emitted.opset, emitted.types
         nodes = [*every_node(emitted.nodes)]
         self._quantized = {v for n in nodes if n.op_type == "QuantizeLinear" for v in n.inputs}
         self._quantized |= {v for n in nodes if n.op_type == "DequantizeLinear" for v in n.outputs}
@@ -132,16 +130,13 @@ class _Choice:
             if reason in _WIDE_REASONS and node.op_type not in _BOUNDED:
                 self._wide.update(v for v in node.outputs if self.is_float(v))
 
+    def label_of(self, value: Value) -> str:
+        """Return the type of a value, "" if it is unknown."""
+        return self._types.get(value, "") if value.dtype is None else value.dtype.label
+
     def is_float(self, value: Value | None) -> bool:
         """Return whether a value is of type float32."""
-        if value is None:
-            return False
-        label = self.types.get(value, "") if value.dtype is None else value.dtype.label
-        return label == _FLOAT
-
-    def parameters(self, node: Node) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
-        """Return the parameters of the inputs and of the outputs of a node."""
-        return operand_parameters(node, self._opset)
+        return value is not None and self.label_of(value) == _FLOAT
 
     def _reason(self, node: Node) -> str:
         """Return why a node must stay in float32, "" if it need not, or has no floats."""
@@ -151,13 +146,13 @@ class _Choice:
         if node.op_type == "Cast":
             return self._cast_reason(node)
         operands = [v for v in node.present if self.is_float(v)]
-        constants = [v.data for v in operands if v.data is not None]
+        reduces = node.attributes.get("reduction", "none") != "none"
         reasons = (
             (SCAN, self.has_scan),
             (QUANTIZED, node.op_type in _QDQ or not self._quantized.isdisjoint(floats)),
-            (NO_KERNEL, _is_without_kernel(node)),
+            (NO_KERNEL, bool(node.domain) or (node.op_type in _SCATTERING and reduces)),
             (NO_FORM, not self._has_form(node)),
-            (CONSTANT, not all(map(_fits, constants))),
+            (CONSTANT, not all(_fits(v.data) for v in operands if v.data is not None)),
             (OVERFLOW, self._may_overflow(node)),
             (FOLLOWS, self._follows(node, operands)),
         )
@@ -174,21 +169,17 @@ class _Choice:
         (source,), (target,) = node.inputs, node.outputs
         if source is None or not self.is_float(target) or self.is_float(source):
             return ""
-        label = self.types.get(source, "") if source.dtype is None else source.dtype.label
+        label = self.label_of(source)
         if source.data is not None and label == _HALF:
             self._weights.add(target)
         return "" if label in _NARROW | {_HALF} else OVERFLOW
 
     def _has_form(self, node: Node) -> bool:
         """Return whether ONNX has the operator for float16 in place of float32."""
-        if node.op_type == "BitCast":
-            return False
-        inputs, outputs = self.parameters(node)
-        operands = [
-            *zip(node.inputs, inputs, strict=False),
-            *zip(node.outputs, outputs, strict=False),
-        ]
-        return any(self.is_float(v) and _HALF in each.types for v, each in operands)
+        inputs, outputs = operand_parameters(node, self.opset)
+        operands = zip((*node.inputs, *node.outputs), (*inputs, *outputs), strict=False)
+        has_form = any(self.is_float(v) and _HALF in each.types for v, each in operands)
+        return has_form and node.op_type != "BitCast"
 
     def _may_overflow(self, node: Node) -> bool:
         if node.op_type == "Mul":
@@ -205,24 +196,18 @@ class _Choice:
         """Return how many elements a sum or a mean adds, None if this is unknown."""
         if node.op_type == "AveragePool":
             return int(math.prod(node.attributes["kernel_shape"]))
-        value, *others = node.inputs
-        given = [each.data for each in others if each is not None]
-        if value is None or value not in self._sizes or any(data is None for data in given):
+        value, *given = node.present
+        constants = [each.data for each in given if each.data is not None]
+        if value not in self._sizes or len(constants) < len(given):
             return None
-        sizes: Sizes = self._sizes[value][1]
-        axes = [int(axis) for data in given if data is not None for axis in np.ravel(data)]
+        sizes = self._sizes[value][1]
+        axes = [int(axis) for data in constants for axis in np.ravel(data)]
         axes = axes or [*node.attributes.get("axes", ())]
         if node.op_type == "GlobalAveragePool":
             axes = [*range(2, len(sizes))]
         added = [sizes[axis] for axis in axes or range(len(sizes))]
         numbers = [size for size in added if isinstance(size, int)]
         return math.prod(numbers) if len(numbers) == len(added) else None
-
-
-def _is_without_kernel(node: Node) -> bool:
-    reduces = node.attributes.get("reduction", "none") != "none"
-    scatters = node.op_type in _SCATTERING and reduces
-    return bool(node.domain) or scatters
 
 
 def _fits(data: Array) -> bool:
@@ -261,8 +246,7 @@ class _Rewriter:
         for port in emitted.outputs:
             outputs.append(self._output(port, [*inputs, *outputs], ends=ends))
         initial = tuple(
-            array.astype(np.float16) if ends and array.dtype == np.float32 else array
-            for array in emitted.initial
+            a.astype(np.float16) if ends and a.dtype == np.float32 else a for a in emitted.initial
         )
         return emitted._replace(
             nodes=eliminate_dead_nodes(self._nodes, [port.value for port in outputs]),
@@ -298,13 +282,10 @@ class _Rewriter:
         """Return the value that stores a tensor."""
         value = port.value
         half = self._half.get(value, self._constants.get(value))
-        if half is None or value in self._read or self._is_single(value):
+        is_single = value.data is None and self._single.get(value) is value
+        if half is None or value in self._read or is_single:
             return port
         return port._replace(value=half, dtype=DType.FLOAT16)
-
-    def _is_single(self, value: Value) -> bool:
-        """Return whether a value, which is not a constant, is computed in float32."""
-        return value.data is None and self._single.get(value) is value
 
     # Nodes
 
@@ -335,7 +316,7 @@ class _Rewriter:
 
     def _halve_node(self, node: Node) -> None:
         """Add a node that computes in float16, except operands that ONNX has in float32 only."""
-        parameters, made = self._choice.parameters(node)
+        parameters, made = operand_parameters(node, self._choice.opset)
         inputs, halved = [], set()
         for value, parameter in zip(node.inputs, parameters, strict=False):
             inputs.append(value)
@@ -357,7 +338,7 @@ class _Rewriter:
             self._nodes.append(node._replace(inputs=(self._as_computed(source),)))
         elif target in self._choice.reasons or source is None or self._choice.is_float(source):
             self._keep_node(node)
-        elif self._choice.types.get(source, source.dtype and source.dtype.label) == _HALF:
+        elif self._choice.label_of(source) == _HALF:
             self._half[target] = source  # float16 weights of the file
         else:
             self._half[target] = self._add("Cast", source, target, DType.FLOAT16)

@@ -13,7 +13,6 @@ Tensors are numbered in order of appearance. Quantized elements have a scale and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import count
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.tensor import DType, Tensor
@@ -28,7 +27,7 @@ class _Writer:
 
     def __init__(self, shown: Collection[str] | None) -> None:
         self._names: dict[Tensor, str] = {}
-        self._shown, self._numbers = shown, count()
+        self._shown = shown
 
     def write_graph(self, graph: Graph) -> Iterator[str]:
         """Yield the lines of a graph; those of its sub-graphs are indented."""
@@ -52,9 +51,7 @@ class _Writer:
         return f"{self._name(tensor)}: {_type(tensor)}"
 
     def _name(self, tensor: Tensor) -> str:
-        if tensor not in self._names:
-            self._names[tensor] = f"%{next(self._numbers)}"
-        return self._names[tensor]
+        return self._names.setdefault(tensor, f"%{len(self._names)}")
 
     def _operand(self, tensor: Tensor | None) -> str:
         if tensor is None:

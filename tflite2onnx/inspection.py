@@ -7,20 +7,22 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tflite2onnx.conversion import convert_model, find_dynamic_axes
-from tflite2onnx.errors import ConversionError, UnsupportedOperators
+from tflite2onnx.conversion import convert_model, prepare_process
+from tflite2onnx.errors import ConversionError, FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
+from tflite2onnx.normalisation import check_sizes, open_graph, remember_operators
 from tflite2onnx.op import operator_for
+from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
 from tflite2onnx.passes.batch.resize_batch import find_batch_problem
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
+from tflite2onnx.passes.resize_inputs import resize_inputs
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
-from tflite2onnx.signatures import find_signature
-from tflite2onnx.tensor import Array, DType, Shape, Tensor
+from tflite2onnx.tensor import DType, Shape, Tensor, axis_name
 from tflite2onnx.utils.mapped_files import find_address
 
 # Operators that only change the storage of a tensor, and so are not evidence of a scheme.
@@ -132,7 +134,7 @@ def inspect(model: AnySource) -> Inspection:
     """
     opened = open_source(model)
     source = read_model(opened)
-    whole = _convert_whole(source)
+    whole = _try_conversion(source)
     return Inspection(
         source.description,
         source.version,
@@ -153,23 +155,37 @@ def inspect(model: AnySource) -> Inspection:
         whole.opset,
         whole.problem,
         whole.storage,
-        _axes(source) if whole.opset is not None else (),
-        _explain_missing_batch(source) if whole.opset is not None else "",
+        _list_axes(source) if whole.opset is not None else (),
+        find_batch_problem(open_graph(source, 0, operator_for), operator_for)
+        if whole.opset is not None
+        else "",
     )
 
 
-def _explain_missing_batch(model: Model) -> str:
-    """Return why the main entry point has no batch of independent samples, empty if it has one."""
-    index, _ = find_signature(model, None)
+@prepare_process()
+def _list_axes(model: Model) -> tuple[AxisInfo, ...]:
+    """Return the axes of the main entry point's inputs, each tried alone."""
     model = apply_passes(MODEL_PASSES, model)
-    graph = apply_passes(list_entry_point_passes(model, index), inline_subgraphs(model, index))
-    return find_batch_problem(graph, operator_for)
+    graph = inline_subgraphs(model, 0)
+    operator_of = remember_operators(ConversionOptions())
+    passes = list_entry_point_passes(model, 0, operator_of)
 
+    def find_problem(tensor: Tensor, axis: int) -> str:
+        sizes: list[int | str] = [*tensor.shape]
+        sizes[axis] = "size"
+        try:
+            resized, words = resize_inputs(graph, {tensor.name: sizes})
+            check_sizes(apply_passes(passes, resized), words, operator_of)
+        except FixedSizeError as error:
+            return str(error) if axis_name(tensor, axis) in error.axes else ""
+        except UnsupportedOperators as error:
+            return str(error.problems[0])
+        return ""
 
-def _axes(model: Model) -> tuple[AxisInfo, ...]:
     return tuple(
-        AxisInfo(tensor.name, axis, tensor.shape[axis], reason)
-        for tensor, axis, reason in find_dynamic_axes(model)
+        AxisInfo(tensor.name, axis, size, find_problem(tensor, axis))
+        for tensor in graph.inputs
+        for axis, size in enumerate(tensor.shape)
     )
 
 
@@ -177,18 +193,8 @@ def scheme(graphs: Iterable[Graph]) -> str:
     """Return the quantization of a model in words: the types of its activations and weights."""
     ops = [op for graph in graphs for op in graph.ops if op.code not in _CONVERSIONS]
     computed = {_real_type(t) for op in ops for t in op.outputs if _real_type(t)}
-    weights = {
-        _real_type(t)
-        for op in ops
-        for t in op.inputs[1:2]
-        if t is not None and _counts_as_weight(t)
-    }
-    axes = any(
-        t.quantization.per_axis
-        for op in ops
-        for t in op.inputs[1:2]
-        if t is not None and t.quantization is not None
-    )
+    second = [t for op in ops for t in op.inputs[1:2] if t is not None]
+    weights = {_real_type(t) for t in second if t.has_data and t.rank > 1} - {""}
     narrow = {_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None}
     if not computed:
         return "no real numbers"
@@ -200,7 +206,7 @@ def scheme(graphs: Iterable[Graph]) -> str:
     name = " and ".join(sorted(computed))
     if "float32" in computed:
         return f"mixed: {name}"
-    by = ", weights by channel" if axes else ""
+    by = ", weights by channel" if any(t.per_axis for t in second) else ""
     others = sorted(weights - computed - {"float32"})
     return f"{name}{f' with {others[0]} weights' if others else ''}{by}"
 
@@ -211,12 +217,8 @@ def _real_type(tensor: Tensor) -> str:
     return tensor.dtype.label if real else ""
 
 
-def _counts_as_weight(tensor: Tensor) -> bool:
-    return tensor.data is not None and tensor.rank > 1 and bool(_real_type(tensor))
-
-
-class _Whole(NamedTuple):
-    """The conversion of the whole model; `reasons` has the problems of operators by their places.
+class _Trial(NamedTuple):
+    """The conversion of a model; `reasons` has the problems of operators by their places.
 
     `reasons` is None if the conversion fails for a reason that no operator has.
     """
@@ -227,17 +229,17 @@ class _Whole(NamedTuple):
     storage: tuple[StorageInfo, ...] = ()
 
 
-def _convert_whole(model: Model) -> _Whole:
+def _try_conversion(model: Model) -> _Trial:
     try:
         result = convert_model(model)
-        return _Whole(result.opset, storage=tuple(result.skeleton.storage))
+        return _Trial(result.opset, storage=tuple(result.skeleton.storage))
     except UnsupportedOperators as error:
-        return _Whole(None, str(error), {each.place: each.reason for each in error.problems})
+        return _Trial(None, str(error), {each.place: each.reason for each in error.problems})
     except ConversionError as error:
-        return _Whole(None, str(error), None)
+        return _Trial(None, str(error), None)
 
 
-def _subgraph(model: Model, graph: Graph, whole: _Whole) -> SubgraphInfo:
+def _subgraph(model: Model, graph: Graph, whole: _Trial) -> SubgraphInfo:
     kinds: dict[tuple[str, bool], list[Op]] = {}
     for op in graph.ops:
         kinds.setdefault((op.code, op.custom), []).append(op)
@@ -263,46 +265,35 @@ def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
     read_bytes: dict[Op, int] = {}
     for op in ops:
         read_bytes[op] = 0
-        for tensor in op.inputs:
-            if (
-                tensor is not None
-                and tensor.data is not None
-                and _buffer_address(tensor.data) not in seen
-            ):
-                seen.add(_buffer_address(tensor.data))
-                read_bytes[op] += -(-tensor.data.size * tensor.dtype.bits // 8)
+        for tensor in (each for each in op.present if each.has_data):
+            data = tensor.values
+            address = find_address(data) if data.size else id(data)
+            if address not in seen:
+                seen.add(address)
+                read_bytes[op] += -(-data.size * tensor.dtype.bits // 8)
     return read_bytes
 
 
-def _buffer_address(data: Array) -> Any:  # noqa: ANN401 - an address, or the array that has none
-    return find_address(data) if data.size else id(data)
-
-
-def _converts(model: Model, ops: Sequence[Op], whole: _Whole) -> tuple[int | None, tuple[str, ...]]:
+def _converts(model: Model, ops: Sequence[Op], whole: _Trial) -> tuple[int | None, tuple[str, ...]]:
     """Return the opset that operators need, and the reasons why some cannot be converted.
 
     Each operator is also converted alone. The problems of the whole model take precedence, because
     state and control flow cannot be converted alone.
     """
     alone = [_convert_alone(model, op) for op in _distinct_ops(ops)]
-    opsets = [opset or whole.opset for opset, _ in alone]
-    if whole.reasons is None:
-        problems = dict.fromkeys(reason for _, reasons in alone for reason in reasons)
-    else:
+    opsets = [each.opset or whole.opset for each in alone]
+    found = (each.reasons.values() if each.reasons else [each.problem] for each in alone)
+    problems = dict.fromkeys(reason for reasons in found for reason in reasons if reason)
+    if whole.reasons is not None:
         problems = dict.fromkeys(whole.reasons[o.place] for o in ops if o.place in whole.reasons)
     known = [opset for opset in opsets if opset is not None]
     return (None if problems else max(known, default=None)), tuple(problems)
 
 
-def _convert_alone(model: Model, op: Op) -> tuple[int | None, list[str]]:
+def _convert_alone(model: Model, op: Op) -> _Trial:
     reads = dict.fromkeys(t for t in op.present if t.data is None)
     graph = Graph("", tuple(reads), op.outputs, (op,), (*reads, *op.outputs))
-    try:
-        return convert_model(model._replace(graphs=(graph, *model.graphs[1:]))).opset, []
-    except UnsupportedOperators as error:
-        return None, [problem.reason for problem in error.problems]
-    except ConversionError as error:
-        return None, [str(error)]
+    return _try_conversion(model._replace(graphs=(graph, *model.graphs[1:])))
 
 
 def _distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:

@@ -48,12 +48,16 @@ class Endpoint:
     name: str
     dtype: str
     tflite_shape: Shape
-    onnx_shape: Shape
     order: Order
     symbols: Mapping[int, str] = field(default_factory=dict)
     letters: str = ""
     scale: float | None = None
     zero_point: int | None = None
+
+    @property
+    def onnx_shape(self) -> Shape:
+        """The ONNX shape, with the file's values of dynamic sizes."""
+        return tuple(self.tflite_shape[i] for i in self.order)
 
     @property
     def sizes(self) -> Sizes:
@@ -83,19 +87,19 @@ class Endpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description of the endpoint in the metadata of the ONNX model."""
-        tflite_layout, onnx_layout = self.layout
-        quantized = {"scale": self.scale, "zero_point": self.zero_point}
-        return {
+        described = {
             "name": self.name,
             "dtype": self.dtype,
-            **({} if self.scale is None else quantized),
+            "scale": self.scale,
+            "zero_point": self.zero_point,
             "tflite_shape": self.tflite_shape,
             "onnx_shape": self.onnx_shape,
-            **({"onnx_sizes": self.sizes} if self.symbols else {}),
+            "onnx_sizes": self.sizes if self.symbols else None,
             "order": self.order,
-            "tflite_layout": tflite_layout,
-            "onnx_layout": onnx_layout,
+            "tflite_layout": self.layout[0],
+            "onnx_layout": self.layout[1],
         }
+        return {key: value for key, value in described.items() if value is not None}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Endpoint:
@@ -104,18 +108,15 @@ class Endpoint:
         Raises:
             TypeError, KeyError: the entry was not written by `to_dict`.
         """
-        order = tuple(entry["order"])
-        letters = entry["tflite_layout"]
-        numbers = "".join(axis_names(len(order)))
+        order, letters = tuple(entry["order"]), entry["tflite_layout"]
         sizes = zip(order, entry.get("onnx_sizes", ()), strict=False)
         return cls(
             entry["name"],
             entry["dtype"],
             tuple(entry["tflite_shape"]),
-            tuple(entry["onnx_shape"]),
             order,
             {axis: size for axis, size in sizes if isinstance(size, str)},
-            "" if letters == numbers else letters,
+            "" if letters == "".join(axis_names(len(order))) else letters,
             entry.get("scale"),
             entry.get("zero_point"),
         )
@@ -154,10 +155,9 @@ def _list_elements(array: Array) -> Any:  # noqa: ANN401 - a number, or a list o
 
 def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:
     """Describe a tensor that is stored in an order; `dtype` may be float32 for its real numbers."""
-    stored = tuple(tensor.shape[i] for i in order)
     own = tensor.quantization if dtype is tensor.dtype and is_quantized(tensor) else None
     one = (None, None) if own is None or own.per_axis else (own.scale.item(), own.zero_point.item())
-    return Endpoint(name, dtype.label, tensor.shape, stored, order, tensor.symbols, letters, *one)
+    return Endpoint(name, dtype.label, tensor.shape, order, tensor.symbols, letters, *one)
 
 
 def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Tensor, Order]:
@@ -173,14 +173,11 @@ def read_layouts(layouts: Mapping[str, Sequence[str]], graph: Graph) -> dict[Ten
             f" got {type(layouts).__name__}"
         )
     tensors = {t.name: t for t in graph.tensors}
-    return {_find(tensors, name): _order(tensors[name], pair) for name, pair in layouts.items()}
-
-
-def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor:
-    if name not in tensors:
-        hint = suggest_names(name, tensors)
-        raise LayoutError(f"layout of {name}: the model has no such tensor{hint}")
-    return tensors[name]
+    for name in layouts:
+        if name not in tensors:
+            hint = suggest_names(name, tensors)
+            raise LayoutError(f"layout of {name}: the model has no such tensor{hint}")
+    return {tensors[name]: _order(tensors[name], pair) for name, pair in layouts.items()}
 
 
 def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
@@ -265,7 +262,7 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     Raises:
         LayoutError: no operator of the main graph computes a tensor.
     """
-    inner = wanted.keys() - set(graph.inputs) - set(graph.outputs)
+    inner = wanted.keys() - {*graph.inputs, *graph.outputs}
     if not inner:
         return graph
     computed = {t for op in graph.ops for t in op.outputs}
@@ -300,31 +297,26 @@ def name_axes(sites: Sequence[Site], given: Mapping[Tensor, str]) -> dict[Tensor
     left out: a guess from the number of axes would be wrong for most of them.
     """
     known = dict(given)
-    frames: list[_Members] = []
-    frames_of: dict[Tensor, list[int]] = {}
+    frames_of: dict[Tensor, list[_Members]] = {}
     for members, frame in ((_list_members(site, f), f) for site in sites for f in site.frames):
         for tensor, axes in members:
-            frames_of.setdefault(tensor, []).append(len(frames))
+            frames_of.setdefault(tensor, []).append(members)
             if frame.semantic and all(name.isalpha() and len(name) == 1 for name in axes):
                 known.setdefault(tensor, "".join(axes))
-        frames.append(members)
     waiting = deque(known)
     while waiting:
-        for index in frames_of.get(waiting.popleft(), ()):
-            for tensor, letters in _spread(frames[index], known).items():
-                known[tensor] = letters
-                waiting.append(tensor)
+        for members in frames_of.get(waiting.popleft(), ()):
+            found = _spread(members, known)
+            known |= found
+            waiting += found
     return known
 
 
 def _list_members(site: Site, frame: Frame) -> _Members:
     """Return the tensors of a frame, and the names of their axes."""
-    result = []
-    for operand, axes in frame.slots.items():
-        tensor = site.reads[operand] if operand >= 0 else site.writes[~operand]
-        if tensor is not None and len(axes) == tensor.rank:
-            result.append((tensor, axes))
-    return result
+    slots = frame.slots.items()
+    found = [(site.reads[i] if i >= 0 else site.writes[~i], axes) for i, axes in slots]
+    return [(tensor, axes) for tensor, axes in found if tensor and len(axes) == tensor.rank]
 
 
 def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]:
@@ -332,16 +324,13 @@ def _spread(members: _Members, known: Mapping[Tensor, str]) -> dict[Tensor, str]
 
     Axes that share a name, such as two axes that become one, get no letter.
     """
-    if all(tensor in known for tensor, _ in members):
+    unknown = [(tensor, axes) for tensor, axes in members if axes and tensor not in known]
+    if not unknown:
         return {}
     letters: dict[str, set[str]] = {}
     for tensor, axes in members:
         for name, letter in zip(axes, known.get(tensor, ""), strict=False):
             letters.setdefault(name, set()).add(letter)
     named = {name: min(each) for name, each in letters.items() if len(each) == 1}
-    result = {}
-    for tensor, axes in members:
-        spelled = "".join(named.get(name, "") for name in axes)
-        if tensor not in known and axes and len(set(spelled)) == len(axes):
-            result[tensor] = spelled
-    return result
+    spelled = {t: "".join(named.get(name, "") for name in axes) for t, axes in unknown}
+    return {t: spelled[t] for t, axes in unknown if len(set(spelled[t])) == len(axes)}

@@ -1,25 +1,9 @@
 """The layout plan: the axis order of each stored tensor, chosen so that the fewest bytes move.
 
-Terms:
-
-- An **order** is a tensor's TFLite axes in the sequence in which ONNX stores them:
-  (0, 3, 1, 2) is NCHW for an NHWC tensor.
-- A **frame** is a set of named axes that move together. Its slots map each operand of an
-  operator to the names of the operand's axes. A **label**, a sequence of the names, fixes the
-  order of every operand in the frame. Axes that share a name stay together in TFLite order.
-- A **site** has operands: it is an operator, or the inputs and outputs of the graph.
-
-Every label gives the same numbers; only the cost differs. A tensor is moved once for each distinct
-order that its readers request and its producer does not give. Bytes move only if the orders
-differ in more than the positions of axes of size 1. `plan` works in three steps:
-
-1. *Flood.* Pinned frames propagate their orders to their neighbours, and these to theirs, so that
-   each frame gets the labels that may save something; its TFLite order is always one of them. A
-   TRANSPOSE propagates names, not positions. Labels that agree with each other along the way are
-   one **colour**.
-2. *Choose* a label for each frame at the least cost: fewest bytes, then fewest moves, then closest
-   to TFLite. Each colour is a proposal to `labelling`; a minimum cut decides which frames take it.
-3. *Derive* the order of every operand from the labels.
+docs/layout.md describes orders, frames, labels and colours. A **site** has operands: it is an
+operator, or the inputs and outputs of the graph. `plan` floods labels along the tensors between
+sites (`_Flood`), chooses one for each frame (`labelling`), and derives the orders (`_Problem`).
+Axes that share a name stay together in TFLite order. A TRANSPOSE propagates names, not positions.
 
 Guarantees: among the labels that the flood finds, the plan is the optimum wherever no more than two
 colours meet (TFLite's order and one other, as in nearly every network), and wherever more colours
@@ -143,14 +127,18 @@ def labels_of(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
     present = tuple(dict.fromkeys(axes[axis] for axis in order))
     if order_of(axes, present) != order:
         return ()
-    after, before = list(present), list(present)
+    after = _insert_missing(present, names)
+    before = _insert_missing(present[::-1], names[::-1])[::-1]
+    return tuple(dict.fromkeys((after, before)))
+
+
+def _insert_missing(present: Axes, names: Axes) -> Axes:
+    """Return names with each missing one behind the name that it follows, else in front."""
+    found = list(present)
     for name, previous in zip(names, (None, *names), strict=False):
-        if name not in after:
-            after.insert(after.index(previous) + 1 if previous is not None else 0, name)
-    for name, following in zip(names[::-1], (None, *names[::-1]), strict=False):
-        if name not in before:
-            before.insert(before.index(following) if following is not None else len(before), name)
-    return tuple(dict.fromkeys((tuple(after), tuple(before))))
+        if name not in found:
+            found.insert(0 if previous is None else found.index(previous) + 1, name)
+    return tuple(found)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -300,16 +288,15 @@ class _Flood:
 
     def proposals(self) -> list[dict[int, int]]:
         """Return each colour as choices by frame; the colours closest to TFLite come last."""
-        proposals = []
-        for colour in self._colours:
-            numbered = {
+        proposals = [
+            {
                 frame: self.choices[frame].index(label)
                 for frame, label in colour.labels.items()
                 if len(self.choices[frame]) > 1
             }
-            if numbered:
-                proposals.append(numbered)
-        return sorted(proposals, key=lambda labels: sum(not label for label in labels.values()))
+            for colour in self._colours
+        ]
+        return sorted(filter(None, proposals), key=lambda labels: [*labels.values()].count(0))
 
     def _spread_colour(
         self, frame: int, label: Axes, colour: _Colour
@@ -337,14 +324,10 @@ class _Flood:
         f = self._frames[frame]
         if f.label is not None:
             return None
-        for label in labels_of(axes, order, f.names):
-            if label == f.names or (
-                f.allows(label)
-                and (semantic or f.choice is Choice.FREE)
-                and len(self._known[frame]) < _MOST_LABELS
-            ):
-                return label
-        return None
+        spreads = semantic or f.choice is Choice.FREE
+        takes_more = spreads and len(self._known[frame]) < _MOST_LABELS
+        labels = labels_of(axes, order, f.names)
+        return next((x for x in labels if x == f.names or (takes_more and f.allows(x))), None)
 
     def _take(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[_Edges, Order]] | None:
         """Give a frame the colour; return the tensors that get a new order, None on a conflict."""

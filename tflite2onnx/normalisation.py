@@ -27,7 +27,6 @@ from tflite2onnx.passes import (
     list_entry_point_passes,
     list_normalising_passes,
 )
-from tflite2onnx.passes.cut_graph import cut_model
 from tflite2onnx.passes.dynamic_shapes import OpenGraph, check_dynamic_axes, name_dynamic_axes
 from tflite2onnx.passes.flex import explain_untranslated
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
@@ -39,7 +38,7 @@ _AXES = 13  # the first opset whose QuantizeLinear has an axis
 
 def open_graph(model: Model, index: int, operator_of: OperatorOf) -> Graph:
     """Return the graph of an entry point in one piece, with the shapes of all tensors."""
-    whole = apply_passes(MODEL_PASSES, cut_model(model, index, None, None))
+    whole = apply_passes(MODEL_PASSES, model)
     graph = inline_subgraphs(whole, index)
     return apply_passes(list_entry_point_passes(whole, index, operator_of), graph)
 

@@ -7,88 +7,61 @@ A user-defined operator begins with
 ... class MyOperator(Operator): ...
 """
 
-from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.errors import OperatorError, RegistrationError
-from tflite2onnx.graph import Op, Options
-from tflite2onnx.layout import Axes, Frame, Order, axis_names, pin_operand
+from tflite2onnx.builder.builder import NeedsReshape as NeedsReshape
+from tflite2onnx.errors import (
+    OperatorError as OperatorError,
+    RegistrationError as RegistrationError,
+)
+from tflite2onnx.graph import Op as Op, Options as Options
+from tflite2onnx.layout import (
+    Axes as Axes,
+    Frame as Frame,
+    Order as Order,
+    axis_names as axis_names,
+    pin_operand as pin_operand,
+)
 from tflite2onnx.op.base import (
-    Builder,
-    Category,
-    Operator,
-    OutputShape,
-    Unknown,
-    Value,
-    View,
+    Builder as Builder,
+    Category as Category,
+    Operator as Operator,
+    OutputShape as OutputShape,
+    Unknown as Unknown,
+    Value as Value,
+    View as View,
 )
 from tflite2onnx.op.common.checks import (
-    axis_of,
-    check_element_count,
-    expect,
-    expect_type,
-    integer,
-    ints,
+    axis_of as axis_of,
+    check_element_count as check_element_count,
+    expect as expect,
+    expect_type as expect_type,
+    integer as integer,
+    ints as ints,
 )
-from tflite2onnx.op.registry import register, unregister
+from tflite2onnx.op.registry import register as register, unregister as unregister
 from tflite2onnx.op.traits import (
-    DynamicShape,
-    Foldable,
-    HasInternalState,
-    IndexesAxes,
-    RunsSubgraphs,
-    TakesRanges,
+    DynamicShape as DynamicShape,
+    Foldable as Foldable,
+    HasInternalState as HasInternalState,
+    IndexesAxes as IndexesAxes,
+    RunsSubgraphs as RunsSubgraphs,
+    TakesRanges as TakesRanges,
 )
-from tflite2onnx.quantization.declarations import Integers, Moves, Product, Real
-from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
-from tflite2onnx.utils.dimension import Dimension
+from tflite2onnx.quantization.declarations import (
+    Integers as Integers,
+    Moves as Moves,
+    Product as Product,
+    Real as Real,
+)
+from tflite2onnx.tensor import (
+    Array as Array,
+    DType as DType,
+    Quantization as Quantization,
+    Shape as Shape,
+    Tensor as Tensor,
+)
+from tflite2onnx.utils.dimension import Dimension as Dimension
 
 # Old names, for operators that were written for earlier versions.
 Unshaped = NeedsReshape
 affordable = check_element_count
 pinned = pin_operand
-
-__all__ = [
-    "Array",
-    "Axes",
-    "Builder",
-    "Category",
-    "DType",
-    "Dimension",
-    "DynamicShape",
-    "Foldable",
-    "Frame",
-    "HasInternalState",
-    "IndexesAxes",
-    "Integers",
-    "Moves",
-    "NeedsReshape",
-    "Op",
-    "Operator",
-    "OperatorError",
-    "Options",
-    "Order",
-    "OutputShape",
-    "Product",
-    "Quantization",
-    "Real",
-    "RegistrationError",
-    "RunsSubgraphs",
-    "Shape",
-    "TakesRanges",
-    "Tensor",
-    "Unknown",
-    "Unshaped",
-    "Value",
-    "View",
-    "affordable",
-    "axis_names",
-    "axis_of",
-    "check_element_count",
-    "expect",
-    "expect_type",
-    "integer",
-    "ints",
-    "pin_operand",
-    "pinned",
-    "register",
-    "unregister",
-]

@@ -156,7 +156,8 @@ class ConversionOptions:
         newest, opset = onnx.defs.onnx_opset_version(), self.opset
         if opset is not None and not (_is_integer(opset) and MIN_OPSET <= opset <= newest):
             raise OptionError(f"opset must be {MIN_OPSET} to {newest}, got {opset!r}")
-        _check_pictures(self)
+        read_settings("preprocess", self.preprocess, PREPROCESS_KEYS)
+        read_settings("postprocess", self.postprocess, POSTPROCESS_KEYS)
         _check_names("inputs", self.inputs)
         _check_names("outputs", self.outputs)
         _check_renaming(self.rename)
@@ -193,12 +194,6 @@ def _check_values(options: ConversionOptions) -> None:
     _check_io_type(options.io_type)
 
 
-def _check_pictures(options: ConversionOptions) -> None:
-    """Raise OptionError unless the settings of preprocessing and postprocessing are known."""
-    read_settings("preprocess", options.preprocess, PREPROCESS_KEYS)
-    read_settings("postprocess", options.postprocess, POSTPROCESS_KEYS)
-
-
 def _check_names(option: str, names: Sequence[str] | None) -> None:
     """Raise OptionError unless an option is None or a sequence of distinct names."""
     if names is None:
@@ -219,9 +214,11 @@ def _check_renaming(names: Mapping[str, str]) -> None:
 
 def _check_io_type(chosen: object) -> None:
     """Raise OptionError unless the types of inputs and outputs are known."""
-    types = [*chosen.values()] if isinstance(chosen, Mapping) else [chosen]
-    for each in types:
-        if each not in (*IO_TYPES, None) or (each is None and isinstance(chosen, Mapping)):
+    types = (
+        chosen if isinstance(chosen, Mapping) else {"": IO_TYPES[0] if chosen is None else chosen}
+    )
+    for each in types.values():
+        if each not in IO_TYPES:
             raise OptionError(f"io_type must be {join_alternatives(IO_TYPES)}, got {each!r}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from tflite2onnx.errors import OperatorError, UnsupportedOperators, as_operator_error
+from tflite2onnx.errors import as_unsupported
 from tflite2onnx.graph import Op
 from tflite2onnx.quantization.declarations import (
     Declaration,
@@ -167,11 +167,8 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         if not any(tensor.quantization for tensor in own.values()):
             operands[op] = {i: tensors[tensor] for i, tensor in own.items()}
             continue
-        try:
-            with as_operator_error():
-                operands[op] = _Planner(operator, chosen, is_nested=op in nested).plan_operands()
-        except OperatorError as error:
-            raise UnsupportedOperators([error.with_place(op.place)]) from error
+        with as_unsupported(op.place):
+            operands[op] = _Planner(operator, chosen, is_nested=op in nested).plan_operands()
     return replace(chosen, operands=operands)
 
 
@@ -310,8 +307,7 @@ def _computes_real_numbers(operator: Declared, *, every: bool) -> bool:
         return not reads_integers(operator)
     if isinstance(declared, Integers) and declared.in_file_types:
         return False
-    keeps_scales = isinstance(declared, (Integers, Moves)) and declared.keeps_scales
-    return every and (keeps_scales or has_one_scale(operator.op))
+    return every and (declared.keeps_scales or has_one_scale(operator.op))
 
 
 def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:

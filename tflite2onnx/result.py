@@ -50,13 +50,22 @@ class Result:
     float32_nodes: tuple[Float32Node, ...] = ()
     parts: Mapping[str, Result] = field(default_factory=dict)
 
+    @property
+    def ends(self) -> list[tuple[str, Endpoint]]:
+        """The inputs, the outputs and the inputs of states, each with its kind."""
+        ends = [("input", end) for end in self.inputs] + [("output", end) for end in self.outputs]
+        return ends + [("state", state.input) for state in self.states]
+
     @cached_property
     def model(self) -> onnx.ModelProto:
         """The ONNX model with all its weights, as a protobuf in memory."""
         return self.skeleton.model()
 
     def __repr__(self) -> str:
-        ends = (", ".join(map(_short, ends)) for ends in (self.inputs, self.outputs))
+        ends = (
+            ", ".join(f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]" for end in each)
+            for each in (self.inputs, self.outputs)
+        )
         size = f"{count(self.nodes, 'node')}, {self.size:,} bytes, opset {self.opset}"
         return shorten(f"<Result {' -> '.join(ends)}: {size}>", _WIDTH, placeholder=" ...>")
 
@@ -64,13 +73,10 @@ class Result:
         """Return a table of inputs and outputs, which notebooks show."""
         from html import escape  # noqa: PLC0415 - slow to import
 
-        ends = [("input", end) for end in self.inputs]
-        ends += [("output", end) for end in self.outputs]
-        ends += [("state", state.input) for state in self.states]
         rows = [
             (kind, end.name, end.dtype, f"{[*end.tflite_sizes]} {end.layout[0]}",
              f"{[*end.sizes]} {end.layout[1]}")
-            for kind, end in ends
+            for kind, end in self.ends
         ]  # fmt: skip
         cells = [[f"<td>{escape(cell)}</td>" for cell in row] for row in rows]
         table = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
@@ -112,10 +118,6 @@ class Result:
         return written
 
 
-def _short(end: Endpoint) -> str:
-    return f"{end.name} {end.dtype}[{','.join(map(str, end.sizes))}]"
-
-
 def result_of(
     emitted: Emitted, name: str, metadata: Mapping[str, object] | None,
     float32_nodes: tuple[Float32Node, ...] = (), *, required_states: bool = False,
@@ -128,7 +130,10 @@ def result_of(
     inputs, state_inputs = _split_endpoints(emitted.inputs, len(emitted.initial))
     outputs, state_outputs = _split_endpoints(emitted.outputs, len(emitted.initial))
     states = tuple(map(State, state_inputs, state_outputs, emitted.initial, emitted.variables))
-    properties = _properties(inputs, outputs)
+    properties = {
+        key: json.dumps([end.to_dict() for end in ends])
+        for key, ends in ((INPUTS, inputs), (OUTPUTS, outputs))
+    }
     if states:
         described = [state.to_dict(initial=required_states) for state in states]
         properties[STATES] = json.dumps(described)
@@ -159,11 +164,3 @@ def _split_endpoints(
     """Return the inputs or outputs without states, and the states."""
     ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
     return ends[: len(ends) - states], ends[len(ends) - states :]
-
-
-def _properties(inputs: Sequence[Endpoint], outputs: Sequence[Endpoint]) -> dict[str, str]:
-    """Return the metadata that describe the interface of the ONNX model."""
-    return {
-        INPUTS: json.dumps([end.to_dict() for end in inputs]),
-        OUTPUTS: json.dumps([end.to_dict() for end in outputs]),
-    }

@@ -11,7 +11,7 @@ from typing import TypeVar
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
-from tflite2onnx.graph import Graph, Model, Signature
+from tflite2onnx.graph import ABSENT, Graph, Model, Signature
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.suggestions import join_alternatives, suggest_names
@@ -76,13 +76,12 @@ def name_tensors(options: ConversionOptions, model: Model, index: int) -> Conver
     given = (options.layouts, options.shapes, options.io_type, options.inputs, options.outputs)
     if not any(given) or not isinstance(options.layouts, Mapping):
         return options
+    io_type = options.io_type
     return replace(
         options,
         layouts=find_keys("layouts", options.layouts),
         shapes=find_keys("shapes", options.shapes),
-        io_type=find_keys("io_type", options.io_type)
-        if isinstance(options.io_type, Mapping)
-        else options.io_type,
+        io_type=find_keys("io_type", io_type) if isinstance(io_type, Mapping) else io_type,
         inputs=options.inputs and [inputs.get(name, name) for name in options.inputs],
         outputs=options.outputs and [ends.get(name, name) for name in options.outputs],
     )
@@ -101,23 +100,12 @@ def move_heads_first(options: ConversionOptions, signature: Signature | None) ->
         return options
     layouts: dict[str, Sequence[str]] = {}
     for name, cache in signature.inputs.items():
-        after = signature.outputs.get(name)
-        if after is None or not CACHE.fullmatch(name) or cache.rank != _CACHE_AXES:
-            continue
-        if after.shape == cache.shape and cache.dtype is DType.FLOAT32 and cache.shape[0] == 1:
-            names = {cache.name, after.name}
-            if not names & options.layouts.keys():
-                layouts |= dict.fromkeys(names, _HEADS_FIRST)
+        after = signature.outputs.get(name, ABSENT)
+        is_cache = CACHE.fullmatch(name) and cache.rank == _CACHE_AXES and cache.shape[0] == 1
+        names = {cache.name, after.name}
+        if is_cache and after.shape == cache.shape and cache.dtype is DType.FLOAT32:
+            layouts |= {} if names & options.layouts.keys() else dict.fromkeys(names, _HEADS_FIRST)
     return replace(options, layouts={**layouts, **options.layouts})
-
-
-def has_signature(model: Model, key: str | None) -> bool:
-    """Return whether the sub-graph to convert has a signature.
-
-    Raises:
-        OptionError: the model has no signature of that name.
-    """
-    return find_signature(model, key)[1] is not None
 
 
 def warn_unconverted(model: Model, key: str | None) -> None:
@@ -128,13 +116,9 @@ def warn_unconverted(model: Model, key: str | None) -> None:
         _logger.warning(
             'the model has the signatures %s; %s converted: choose one with signature="NAME"'
             " (--signature NAME on the command line, or all with --signature all -o FOLDER)",
-            _keys(model),
+            ", ".join(each.key for each in model.signatures),
             what,
         )
-
-
-def _keys(model: Model) -> str:
-    return ", ".join(s.key for s in model.signatures)
 
 
 def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None) -> Emitted:

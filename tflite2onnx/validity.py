@@ -8,15 +8,14 @@ is not a bug: the caller chooses that opset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from onnx import defs
 
-from tflite2onnx.builder.builder import Body, Port, bodies_of
+from tflite2onnx.builder.builder import Port, bodies_of
 from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, find_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
@@ -31,6 +30,8 @@ _NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
 _NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
 # Nodes with nested graphs: the index of the graph's output that is the node's first output.
 _FIRST_OUTPUT = {"If": 0, "Loop": 1, "Scan": 0}
+_BUG = "this is a bug in the converter, please report it: "
+# ONNX has hardly any node for these types, and no operator is written for them.
 _UNKNOWN_TYPES = {DType.FLOAT8_E4M3FN.label, DType.FLOAT8_E5M2.label}
 _RENAMED = {"float32": "float", "float64": "double"}
 _LABELS = {
@@ -50,12 +51,27 @@ class Parameter(NamedTuple):
     required: bool
 
 
-class _Rule(NamedTuple):
-    """A schema; `repeated` is whether the last input, and the last output, may be repeated."""
+class _Parameters(NamedTuple):
+    """The inputs, or the outputs, of a schema; the last one may be repeated."""
 
-    inputs: Sequence[Parameter]
-    outputs: Sequence[Parameter]
-    repeated: tuple[bool, bool]
+    each: tuple[Parameter, ...]
+    is_repeated: bool
+
+    def take(self, node: Node, count: int) -> Sequence[Parameter]:
+        """Return a parameter for each of `count` inputs or outputs of a node."""
+        if any(parameter.required for parameter in self.each[count:]):
+            _refuse(node, f"has too few inputs or outputs: {count}")
+        more = count - len(self.each)
+        if more > 0 and not self.is_repeated:
+            _refuse(node, f"has too many inputs or outputs: {count}")
+        return self.each[:count] + self.each[-1:] * more
+
+
+class _Rule(NamedTuple):
+    """A schema."""
+
+    inputs: _Parameters
+    outputs: _Parameters
     attributes: Mapping[str, tuple[type, ...]]
     required: frozenset[str]
 
@@ -67,28 +83,28 @@ def _rule(op_type: str, opset: int, domain: str) -> _Rule | None:
         schema = defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
         return None
+    if schema.deprecated:
+        return None
     attributes = schema.attributes.items()
-    return (
-        None
-        if schema.deprecated
-        else _Rule(
-            [*map(_parameter, schema.inputs)],
-            [*map(_parameter, schema.outputs)],
-            (_is_variadic(schema.inputs), _is_variadic(schema.outputs)),
-            {name: _NUMBERS.get(each.type, (object,)) for name, each in attributes},
-            frozenset(name for name, each in attributes if each.required),
-        )
+    return _Rule(
+        _read_parameters(schema.inputs),
+        _read_parameters(schema.outputs),
+        {name: _NUMBERS.get(each.type, (object,)) for name, each in attributes},
+        frozenset(name for name, each in attributes if each.required),
     )
 
 
-def _parameter(formal: Any) -> Parameter:  # noqa: ANN401 - a class of ONNX without a type
-    types = frozenset(_LABELS[name] for name in formal.types if name in _LABELS)
-    constraint = formal.type_str if formal.is_homogeneous else ""
-    return Parameter(types, constraint, formal.option == _FORMAL.Single)
-
-
-def _is_variadic(formals: Sequence[Any]) -> bool:
-    return bool(formals) and formals[-1].option == _FORMAL.Variadic
+def _read_parameters(formals: Sequence[Any]) -> _Parameters:
+    """Return the inputs or outputs of a schema."""
+    parameters = tuple(
+        Parameter(
+            frozenset(_LABELS[name] for name in formal.types if name in _LABELS),
+            formal.type_str if formal.is_homogeneous else "",
+            formal.option == _FORMAL.Single,
+        )
+        for formal in formals
+    )
+    return _Parameters(parameters, any(each.option == _FORMAL.Variadic for each in formals))
 
 
 @lru_cache(maxsize=1)
@@ -113,11 +129,11 @@ def check(emitted: Emitted, graph: Graph) -> None:
     except _InvalidError as error:
         nodes, index = checker.at
         places = {tensor: op.place for op in graph.every_op() for tensor in op.outputs}
-        place_of = {port.value: places.get(port.tensor) for port in _every_port(emitted)}
+        place_of = {port.value: places.get(port.tensor) for port in emitted.every_tensor()}
         # The operator of the invalid node is the one whose output is the next tensor of the file.
         following = (place_of.get(value) for node in nodes[index:] for value in node.outputs)
         place = next((place for place in following if place), graph.name)
-        raise UnsupportedOperators([OperatorError(f"{error.blame}{error}", place)]) from error
+        raise UnsupportedOperators([OperatorError(str(error), place)]) from error
 
 
 def infer_types(emitted: Emitted) -> Mapping[Value, str]:
@@ -135,38 +151,12 @@ def operand_parameters(node: Node, opset: int) -> tuple[Sequence[Parameter], Seq
     rule = _rule(node.op_type, DOMAINS.get(node.domain, opset), node.domain)
     if rule is None:
         return (), ()
-    counts = len(node.inputs), len(node.outputs)
-    inputs, outputs = (
-        [*islice(_repeat_parameters(node, every, count, repeated=repeated), count)]
-        for every, count, repeated in zip(
-            (rule.inputs, rule.outputs), counts, rule.repeated, strict=True
-        )
-    )
-    return inputs, outputs
-
-
-def _every_port(emitted: Emitted) -> Iterator[Port]:
-    yield from emitted.tensors
-    for body in _every_body(emitted.nodes):
-        yield from body.tensors
-
-
-def _every_body(nodes: Iterable[Node]) -> Iterator[Body]:
-    for body in chain.from_iterable(bodies_of(node).values() for node in nodes):
-        yield body
-        yield from _every_body(body.nodes)
+    inputs = rule.inputs.take(node, len(node.inputs))
+    return inputs, rule.outputs.take(node, len(node.outputs))
 
 
 class _InvalidError(Exception):
     """A graph is not valid ONNX."""
-
-    blame = "this is a bug in the converter, please report it: "
-
-
-class _UnknownTypeError(_InvalidError):
-    """ONNX has a node for hardly any operator on a type, which no operator is written for."""
-
-    blame = ""
 
 
 class _Checker:
@@ -197,7 +187,7 @@ class _Checker:
         """Check that the outputs of the graph are computed, and their types."""
         for port in ports:
             if self.known.get(port.value, "nothing") not in (port.dtype.label, ""):
-                raise _InvalidError(f"{port.name} is not computed as {port.dtype.label}")
+                raise _InvalidError(f"{_BUG}{port.name} is not computed as {port.dtype.label}")
 
     def _node(self, node: Node) -> None:
         rule = self._find_rule(node)
@@ -205,10 +195,8 @@ class _Checker:
         if node.op_type == "Reshape" and not node.domain:
             _check_shape(node)
         bound = self._bound(node, rule)
-        parameters = _repeat_parameters(
-            node, rule.outputs, len(node.outputs), repeated=rule.repeated[1]
-        )
-        for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=False)):
+        parameters = rule.outputs.take(node, len(node.outputs))
+        for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=True)):
             actual = bound.get(parameter.constraint) or self._output_type(node, parameter, place)
             declared = self._declared_type(value)
             if actual and declared and actual != declared:
@@ -218,10 +206,8 @@ class _Checker:
     def _bound(self, node: Node, rule: _Rule) -> dict[str, str]:
         """Return the type that the inputs of a node give to each type constraint."""
         bound: dict[str, str] = {}
-        parameters = _repeat_parameters(
-            node, rule.inputs, len(node.inputs), repeated=rule.repeated[0]
-        )
-        for value, parameter in zip(node.inputs, parameters, strict=False):
+        parameters = rule.inputs.take(node, len(node.inputs))
+        for value, parameter in zip(node.inputs, parameters, strict=True):
             if value is None:
                 if parameter.required:
                     _refuse(node, "lacks an input")
@@ -230,7 +216,7 @@ class _Checker:
             if dtype and dtype not in parameter.types:
                 self._check_newer(node, dtype)
                 if dtype in _UNKNOWN_TYPES:
-                    raise _UnknownTypeError(f"ONNX's {node.op_type} does not take {dtype}")
+                    raise _InvalidError(f"ONNX's {node.op_type} does not take {dtype}")
                 _refuse(node, f"does not take {dtype}")
             if dtype and parameter.constraint:
                 first = bound.setdefault(parameter.constraint, dtype)
@@ -249,7 +235,7 @@ class _Checker:
         """Raise NeedsOpset if a newer opset has a node, and has it for the type that is given."""
         for opset in range(self._opset + 1, defs.onnx_opset_version() + 1):
             rule = None if node.domain else _rule(node.op_type, opset, "")
-            if rule is not None and any(given in {"", *each.types} for each in rule.inputs):
+            if rule is not None and any(given in {"", *each.types} for each in rule.inputs.each):
                 raise NeedsOpset(opset, f"{node.op_type} of {given}" if given else node.op_type)
 
     def _input_type(self, node: Node, value: Value) -> str:
@@ -275,19 +261,6 @@ class _Checker:
         return "" if dtype is None else dtype.label
 
 
-def _repeat_parameters(
-    node: Node, parameters: Sequence[Parameter], count: int, *, repeated: bool
-) -> Iterable[Parameter]:
-    """Return a parameter for each of `count` inputs or outputs."""
-    if count < len(parameters) and any(each.required for each in parameters[count:]):
-        _refuse(node, f"has too few inputs or outputs: {count}")
-    if count <= len(parameters):
-        return parameters
-    if not repeated:
-        _refuse(node, f"has too many inputs or outputs: {count}")
-    return chain(parameters, repeat(parameters[-1]))
-
-
 def _check_shape(node: Node) -> None:
     """Refuse Reshape that would have to infer several sizes."""
     shape = node.inputs[1] if node.inputs[1:] else None
@@ -304,4 +277,4 @@ def _check_attributes(node: Node, rule: _Rule) -> None:
 
 
 def _refuse(node: Node, reason: str) -> NoReturn:
-    raise _InvalidError(f"{node.op_type} {reason}")
+    raise _InvalidError(f"{_BUG}{node.op_type} {reason}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -107,14 +107,21 @@ class Skeleton:
                 size += sum(nbytes(info.type.tensor_type, self.dynamic_sizes) for info in infos)
         return count, size
 
-    def model(self) -> onnx.ModelProto:
-        """Return the whole model with copies of the weights."""
+    def model(
+        self, external: Collection[str] = (), file: _WeightFile | None = None
+    ) -> onnx.ModelProto:
+        """Return the whole model with copies of the weights; the external ones go to a file."""
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
         for header, data in self.weights:
             tensor = model.graph.initializer.add()
             tensor.CopyFrom(header)
-            tensor.raw_data = data.tobytes()
+            if file is not None and header.name in external:
+                tensor.data_location = TensorProto.EXTERNAL
+                for key, entry in file.store(data).items():
+                    tensor.external_data.add(key=key, value=str(entry))
+            else:
+                tensor.raw_data = data.tobytes()
         return model
 
 
@@ -165,12 +172,9 @@ def _initializers(
     emitted: Emitted, names: ValueNames, *, with_states: bool
 ) -> list[tuple[TensorProto, Array]]:
     """Return the headers and elements of all constants, and of the initial values of states."""
-    constants = dict.fromkeys(
-        v for n in every_node(emitted.nodes) for v in n.present if v.data is not None
-    )
     headers = [
         _initializer(names.name_of(v), v.dtype, v.data)
-        for v in constants
+        for v in dict.fromkeys(v for node in every_node(emitted.nodes) for v in node.present)
         if v.data is not None and v.dtype is not None
     ]
     if with_states:
@@ -194,6 +198,17 @@ def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     around = (node for node in graph.node if node.op_type in WITH_GRAPHS)
     for attribute in (a for node in around for a in node.attribute if a.HasField("g")):
         yield from _every_graph(attribute.g)
+
+
+def list_reads(node: onnx.NodeProto) -> list[str]:
+    """Return the values that a node reads, and the outer values that its nested graphs read."""
+    names = [name for name in node.input if name]
+    for graph in (graph for a in node.attribute for graph in (a.g, *a.graphs)):
+        own = {each.name for each in (*graph.initializer, *graph.input)}
+        own |= {name for inner in graph.node for name in inner.output}
+        read = [name for inner in graph.node for name in list_reads(inner)]
+        names += [name for name in (*read, *(o.name for o in graph.output)) if name not in own]
+    return names
 
 
 def nbytes(kind: onnx.TypeProto.Tensor, dynamic_sizes: Mapping[str, int]) -> int:
@@ -242,16 +257,13 @@ def _describe_values(
     """Yield descriptions of the values whose type and shape are known."""
     for value in values:
         if value in types:
-            dtype, shape = types[value]
-            yield _make_info(names.name_of(value), dtype, shape)
+            kind = _make_type(*types[value])
+            yield onnx.ValueInfoProto(name=names.name_of(value), type=kind)
 
 
 def _describe_port(port: Port) -> onnx.ValueInfoProto:
-    return _make_info(port.name, port.dtype, [port.tensor.sizes[i] for i in port.order])
-
-
-def _make_info(name: str, dtype: DType, sizes: Iterable[int | str]) -> onnx.ValueInfoProto:
-    return onnx.ValueInfoProto(name=name, type=_make_type(dtype, tuple(sizes)))
+    sizes = tuple(port.tensor.sizes[i] for i in port.order)
+    return onnx.ValueInfoProto(name=port.name, type=_make_type(port.dtype, sizes))
 
 
 @lru_cache(maxsize=1024)
@@ -314,12 +326,7 @@ def write(
         return write_to(skeleton, target, create, external_data)
 
 
-def has_external_data(skeleton: Skeleton, external_data: int | None) -> bool:
-    """Return whether there is a second file, with weights of at least so many bytes."""
-    return bool(_external_weights(skeleton, external_data))
-
-
-def _external_weights(skeleton: Skeleton, external_data: int | None) -> frozenset[str]:
+def list_external_weights(skeleton: Skeleton, external_data: int | None) -> frozenset[str]:
     """Return the names of the weights that go to a second file."""
     sizes = {header.name: data.nbytes for header, data in skeleton.weights}
     if external_data is not None:
@@ -333,16 +340,22 @@ def write_to(
     skeleton: Skeleton, target: Path, create: Create, external_data: int | None = None
 ) -> int:
     """Write the model to new files of `create`; return the number of bytes."""
-    external = _external_weights(skeleton, external_data)
+    external = list_external_weights(skeleton, external_data)
     if not external:
-        return _stream(skeleton, create(target))
+        file = create(target)
+        start, weights = skeleton.framed
+        file.write(start)
+        for head, data in weights:
+            file.write(head)
+            write_elements(file, data)
+        return skeleton.size
     if target.exists() and not target.is_file() and not target.is_dir():
         raise OSError(
             "it must be a regular file, because the weights go to a second file beside it"
         )
     # The file created last appears first, so the weights appear before the model.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
-    model = _externalize(skeleton, external, _WeightFile(f"{target.name}.data", file))
+    model = skeleton.model(external, _WeightFile(f"{target.name}.data", file))
     size = small.write(model.SerializeToString(deterministic=True))
     return size + file.tell()
 
@@ -368,7 +381,7 @@ def write_folder(
         for file, skeleton in zip(files, inside.values(), strict=True):
             sizes = {header.name: data.nbytes for header, data in skeleton.weights}
             external = frozenset(n for n, size in sizes.items() if size >= (external_data or 0))
-            model = _externalize(skeleton, external, weights)
+            model = skeleton.model(external, weights)
             file.write(model.SerializeToString(deterministic=True))
 
 
@@ -399,15 +412,6 @@ def _digest(data: Array) -> bytes:
     return digest.digest()
 
 
-def _stream(skeleton: Skeleton, file: BinaryIO) -> int:
-    start, weights = skeleton.framed
-    file.write(start)
-    for head, data in weights:
-        file.write(head)
-        write_elements(file, data)
-    return skeleton.size
-
-
 class _WeightFile:
     """A file of weights; those with equal `keys` are stored once."""
 
@@ -425,24 +429,6 @@ class _WeightFile:
             self._offsets[key] = self._file.tell()
             write_elements(self._file, data)
         return {"location": self._location, "offset": self._offsets[key], "length": data.nbytes}
-
-
-def _externalize(
-    skeleton: Skeleton, external: frozenset[str], weights: _WeightFile
-) -> onnx.ModelProto:
-    """Write the external weights to a file; return the model with all others."""
-    model = onnx.ModelProto()
-    model.CopyFrom(skeleton.proto)
-    for header, data in skeleton.weights:
-        tensor = model.graph.initializer.add()
-        tensor.CopyFrom(header)
-        if header.name not in external:
-            tensor.raw_data = data.tobytes()
-            continue
-        tensor.data_location = TensorProto.EXTERNAL
-        for key, entry in weights.store(data).items():
-            tensor.external_data.add(key=key, value=str(entry))
-    return model
 
 
 def _head(header: TensorProto, data: Array) -> bytes:

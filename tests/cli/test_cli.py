@@ -19,8 +19,7 @@ import pytest
 from tests.support import Build
 from tests.support.small import build_flattening, chain, network
 from tflite2onnx import __version__, convert, supported_operators
-from tflite2onnx.cli import convert as command
-from tflite2onnx.cli import main
+from tflite2onnx.cli import convert as command, main
 from tflite2onnx.op import OPERATORS
 from tflite2onnx.options import IoLayout
 from tflite2onnx.verification import Difference, Report

@@ -15,8 +15,7 @@ import pytest
 from tests.support.small import chain, network
 from tests.test_bundle import archive, unknown
 from tflite2onnx import convert
-from tflite2onnx.cli import convert as command
-from tflite2onnx.cli import main
+from tflite2onnx.cli import convert as command, main
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

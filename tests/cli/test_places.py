@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.small import network
-from tflite2onnx.cli.places import STANDARD, place_standard_input
+from tflite2onnx.cli.places import STANDARD, place_one
 from tflite2onnx.errors import ConversionError, OptionError
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def make_bundle() -> bytes:
     ],
 )
 def test_a_model(output: str | None, folder: bool, parts: Sequence[str]) -> None:  # noqa: FBT001 - a row of the table
-    job = place_standard_input(output, network(), folder=folder)
+    job = place_one(STANDARD, output, folder=folder, data=network())
     assert Path(job.output) == Path(*parts)
 
 
 def test_a_bundle_needs_a_folder() -> None:
     with pytest.raises(OptionError, match="must be given, as -o FOLDER"):
-        place_standard_input(None, make_bundle(), folder=False)
+        place_one(STANDARD, None, folder=False, data=make_bundle())
     with pytest.raises(ConversionError, match=r"out\.onnx"):
-        place_standard_input("out.onnx", make_bundle(), folder=True)
-    assert place_standard_input("out", make_bundle(), folder=True).output == "out"
+        place_one(STANDARD, "out.onnx", folder=True, data=make_bundle())
+    assert place_one(STANDARD, "out", folder=True, data=make_bundle()).output == "out"

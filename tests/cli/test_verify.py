@@ -214,8 +214,9 @@ def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
     Image.new("RGB", (31, 37), (255, 0, 51)).save(tmp_path / "one.png")
     target = find_image_input(data, open_interpreter(data).get_input_details())
     array = target.array(tmp_path / "one.png")
-    assert (array.shape, array.dtype.name) == (target.shape, "float32")
-    pixel = {1: [82], 3: [255, 0, 51], 4: [255, 0, 51, 255]}[target.shape[3]]
+    shape = (*map(int, target.detail["shape"]),)
+    assert (array.shape, array.dtype.name) == (shape, "float32")
+    pixel = {1: [82], 3: [255, 0, 51], 4: [255, 0, 51, 255]}[shape[3]]
     np.testing.assert_allclose(array[0, 2, 3] * scale + 127.5, pixel, atol=1)
     report = verify(data, images=[tmp_path / "one.png"] * 3)
     assert (report.ok, report.samples) == (True, 3)

@@ -24,8 +24,7 @@ from tests.conformance.rows.fixed import DECLARED, ENLARGED, KINDS, NO_SIZES, TO
 from tests.conformance.table import Case
 from tests.support import Tensor, pack
 from tests.support.compare import run_restored
-from tests.support.facts import OPERATORS as CODES
-from tests.support.facts import TENSOR_TYPES
+from tests.support.facts import OPERATORS as CODES, TENSOR_TYPES
 from tests.support.needs import missing_feature
 from tests.support.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, Result, convert

@@ -7,21 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.passes.patterns import test_flatten_packs as packs
-from tests.passes.patterns import test_fuse_rearrangements as rearrangements
-from tests.passes.patterns import test_fuse_repeats as repeats
-from tests.passes.patterns import test_join_parts as parts
-from tests.passes.patterns import test_slice_before_transpose as packed
-from tests.passes.patterns import test_split_slices as slices
-from tests.passes.patterns import test_swap_products as products
+from tests.passes.patterns import (
+    test_flatten_packs as packs,
+    test_fuse_rearrangements as rearrangements,
+    test_fuse_repeats as repeats,
+    test_join_parts as parts,
+    test_slice_before_transpose as packed,
+    test_split_slices as slices,
+    test_swap_products as products,
+)
 from tests.passes.patterns.attention import test_fuse_attention as attention
-from tests.passes.patterns.convolutions import test_fuse_convolutions as convolutions
-from tests.passes.patterns.convolutions import test_reshape_sequences as sequences
-from tests.passes.patterns.convolutions import test_split_prelu as prelus
-from tests.passes.patterns.normalizations import test_fuse_group_normalizations as groups
-from tests.passes.patterns.normalizations import test_fuse_normalizations as layers
-from tests.passes.patterns.normalizations import test_fuse_rms_normalizations as rms
-from tests.passes.patterns.normalizations import test_fuse_softmax as softmax
+from tests.passes.patterns.convolutions import (
+    test_fuse_convolutions as convolutions,
+    test_reshape_sequences as sequences,
+    test_split_prelu as prelus,
+)
+from tests.passes.patterns.normalizations import (
+    test_fuse_group_normalizations as groups,
+    test_fuse_normalizations as layers,
+    test_fuse_rms_normalizations as rms,
+    test_fuse_softmax as softmax,
+)
 from tests.support import Build
 
 

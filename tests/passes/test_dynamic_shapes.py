@@ -20,8 +20,7 @@ from tflite2onnx import Endpoint, convert
 from tflite2onnx.cli import main
 from tflite2onnx.errors import UnsupportedOperators
 from tflite2onnx.reader.model import read_model
-from tflite2onnx.tensor import DType, Shape
-from tflite2onnx.tensor import Tensor as FileTensor
+from tflite2onnx.tensor import DType, Shape, Tensor as FileTensor
 
 WINDOW: dict[str, Any] = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
 KEPT = np.random.default_rng(7).standard_normal

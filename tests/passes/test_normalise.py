@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from tests.support import Build, check, sparsify
+from tflite2onnx import passes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import apply_passes, list_normalising_passes
-from tflite2onnx.passes import fold_constants as folding
-from tflite2onnx.passes import normalise as normalising
 from tflite2onnx.passes.fold_constants import fold_operators
 from tflite2onnx.passes.normalise import (
     absorb_flatten,
@@ -62,8 +61,8 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
         cls = table.get(op.code)
         return None if cls is None else cls(op)
 
-    monkeypatch.setattr(folding, "rules_for", find_stub)
-    for module in (folding, normalising):
+    monkeypatch.setattr(passes.fold_constants, "rules_for", find_stub)
+    for module in (passes.fold_constants, passes.normalise):
         monkeypatch.setattr(module, "operator_for", lambda op: find_stub(op) or operator_for(op))
     return table
 
@@ -254,7 +253,7 @@ def test_a_small_model_does_not_become_large(
     monkeypatch: pytest.MonkeyPatch, classes: Classes
 ) -> None:
     """The total size of folded constants is bounded."""
-    monkeypatch.setattr(folding, "_LIMIT", SizeLimit(times=4, more=100))
+    monkeypatch.setattr(passes.fold_constants, "_LIMIT", SizeLimit(times=4, more=100))
     seed = tensor(np.ones(5, np.float32))
     classes["X"] = stub(lambda x: [np.repeat(x, 10)])
     growing = [op("X", [seed], tensor(shape=(50,))) for _ in range(4)]

@@ -111,7 +111,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "TFLite [many, 5, 7, 3]" in capsys.readouterr().out
     for words, reason in (
         (["--shape", "x"], "shape must be NAME=SIZE"),
-        (["--shape", "x=1", "--shape", "x=2"], "the shape of x is given twice"),
+        (["--shape", "x=1", "--shape", "x=2"], "once for each name, got x=2"),
     ):
         assert main([str(path), *words]) == 1
         assert reason in capsys.readouterr().err

@@ -7,8 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tflite2onnx.solver import labelling
 from tflite2onnx.solver.labelling import Hyperedge, minimize_cost

@@ -6,8 +6,7 @@ from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tflite2onnx.solver.min_cut import minimum_cut
 

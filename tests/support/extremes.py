@@ -19,8 +19,7 @@ from tests.golden.records import assets
 from tests.op.recurrent import cells
 from tests.op.recurrent.cells import Form
 from tests.quantized.layers import LIMITS, Layer, Shape
-from tests.quantized.test_hybrid import CASES as HYBRID
-from tests.quantized.test_hybrid import hybrid, takes
+from tests.quantized.test_hybrid import CASES as HYBRID, hybrid, takes
 from tests.quantized.test_products import CASES, SCHEMES, SHAPES, STEPS, WINDOW
 from tests.quantized.test_recurrent import HYBRID_TOLERANCE
 from tests.support import Build, random_inputs

@@ -32,8 +32,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tests.support.build import Build
-from tests.support.tensor import Tensor as Built
-from tests.support.tensor import TensorFields
+from tests.support.tensor import Tensor as Built, TensorFields
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.passes.normalise import eliminate_dead_operators

@@ -19,8 +19,7 @@ from tests.support.control import apply_operator, count_rounds, counter, loop
 from tests.support.small import chain, network
 from tests.support.streams import build_sum
 from tflite2onnx import convert
-from tflite2onnx.cli import latency as command
-from tflite2onnx.cli import main
+from tflite2onnx.cli import latency as command, main
 from tflite2onnx.utils.child_process import CAN_FORK
 from tflite2onnx.verification.latency import (
     Latency,

@@ -27,7 +27,7 @@ from tflite2onnx.reader.containers.bundle import Bundle, is_bundle, read_bundle
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.result import Result
-from tflite2onnx.signatures import find_signature, has_signature
+from tflite2onnx.signatures import find_signature
 from tflite2onnx.utils.atomic_files import replace_all_atomically, resolve_path
 from tflite2onnx.utils.mapped_files import release_memory, write_pieces
 from tflite2onnx.utils.unique_names import Names
@@ -176,7 +176,7 @@ def _convert_part(part: Part, model: Model, bundle: Bundle, options: ConversionO
 
 def keep_possible_names(name: str, model: Model, options: ConversionOptions) -> ConversionOptions:
     """Return the options of one of several models; without a signature it keeps tensor names."""
-    if options.names != "signature" or has_signature(model, options.signature):
+    if options.names != "signature" or find_signature(model, options.signature)[1]:
         return options
     _logger.warning(
         "%s has no signature: its inputs and outputs get the names of its tensors", name

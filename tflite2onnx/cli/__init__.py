@@ -19,7 +19,13 @@ from typing import NoReturn
 from tflite2onnx.cli.parsers import COMMANDS, parser_of
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
-from tflite2onnx.utils.console import describe_bug, describe_record, print_error, print_lines
+from tflite2onnx.utils.console import (
+    describe_bug,
+    describe_record,
+    handle_records,
+    print_error,
+    print_lines,
+)
 from tflite2onnx.utils.interrupts import raise_on_interrupt
 from tflite2onnx.utils.suggestions import suggest_names
 
@@ -127,29 +133,15 @@ def _check_command(word: str) -> None:
         raise SystemExit(_FAILED)
 
 
-class _Shown(logging.Handler):
-    """Prints log records on stderr, with the time if verbose."""
-
-    def __init__(self, *, verbose: bool) -> None:
-        super().__init__()
-        self._verbose = verbose
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a message; names from the file may have any characters."""
-        start = f"{record.relativeCreated:6.0f} ms " if self._verbose else "tflite2onnx:"
-        print_lines(sys.stderr, [f"{start} {describe_record(record)}"])
-
-
 @contextmanager
 def _log_to_stderr(options: argparse.Namespace) -> Iterator[None]:
     """Print log records on stderr: warnings, each stage if verbose, only errors if quiet."""
-    logger, handler = logging.getLogger("tflite2onnx"), _Shown(verbose=options.verbose)
-    level = logger.level
-    logger.addHandler(handler)
-    if options.verbose or options.quiet:
-        logger.setLevel(logging.DEBUG if options.verbose else logging.ERROR)
-    try:
+
+    def show(record: logging.LogRecord) -> None:  # names from the file may have any characters
+        start = f"{record.relativeCreated:6.0f} ms " if options.verbose else "tflite2onnx:"
+        print_lines(sys.stderr, [f"{start} {describe_record(record)}"])
+
+    with handle_records(show) as logger:
+        if options.verbose or options.quiet:
+            logger.setLevel(logging.DEBUG if options.verbose else logging.ERROR)
         yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

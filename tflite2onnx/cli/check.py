@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from tflite2onnx.targets import TABLES
 from tflite2onnx.targets.checker import check_file
-from tflite2onnx.utils.console import print_lines
+from tflite2onnx.utils.console import print_json, print_lines
 
 SUMMARY = "Apply the rules of a runtime to an ONNX model from anywhere, and list what breaks them."
 EPILOG = """\
@@ -36,9 +35,9 @@ def run_command(options: argparse.Namespace) -> int:
     """Print the broken rules; return 0 if there are none, 1 if there are some."""
     broken = check_file(options.model, options.target)
     if options.json:
-        print_lines(sys.stdout, [json.dumps([each._asdict() for each in broken], indent=2)])
+        print_json([each._asdict() for each in broken])
     elif broken:
-        print_lines(sys.stdout, (f"{b.operator} {b.place}: {b.rule}; {b.advice}" for b in broken))
+        print_lines(sys.stdout, map(str, broken))
     elif not options.quiet:
         print_lines(sys.stdout, [f"{options.model} breaks no rule of {options.target}"])
     return 1 if broken else 0

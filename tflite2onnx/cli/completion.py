@@ -60,13 +60,8 @@ def _parser(file: object) -> Parser:
     root = Parser("tflite2onnx", add_help=False)
     commands = root.add_subparsers()
     for name in COMMANDS:
-        made = commands.add_parser(
-            name,
-            parents=[parser_of(name)],
-            add_help=False,
-            help=name,
-        )
-        _mark_files(made, file)
+        parents = [parser_of(name)]
+        _mark_files(commands.add_parser(name, parents=parents, add_help=False, help=name), file)
     helping = commands.add_parser("help", add_help=False, help="help")
     helping.add_argument("command", nargs="?", choices=COMMANDS)
     for action in parser_of("convert")._actions:  # noqa: SLF001 - there is no other way

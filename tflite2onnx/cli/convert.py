@@ -38,15 +38,10 @@ from tflite2onnx.cli.places import (
     names_folder,
     place_all,
     place_one,
-    place_standard_input,
     split_files,
     stem_of,
 )
-from tflite2onnx.cli.standard_streams import (
-    hide_information,
-    read_standard_input,
-    write_standard_output,
-)
+from tflite2onnx.cli.standard_streams import hide_information, write_standard_output
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ModelFileError, OptionError
 from tflite2onnx.interface import Endpoint
@@ -57,7 +52,7 @@ from tflite2onnx.result import Result
 from tflite2onnx.utils.atomic_files import check_distinct_files, target_path
 from tflite2onnx.utils.console import columns, count, print_lines
 from tflite2onnx.utils.contradictions import COMMAND_LINE, check_contradictions
-from tflite2onnx.writer import has_external_data
+from tflite2onnx.writer import list_external_weights
 
 if TYPE_CHECKING:
     from tflite2onnx.reader.source import ModelSource
@@ -84,15 +79,14 @@ def run_command(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
-    _check_options_together(options)
+    read_verification_options(options)  # which raises OptionError
+    check_contradictions(COMMAND_LINE, options, spell_option)
     if options.report is not None:
         check_name(options.report, models[0], "report")
     if len(models) > 1 or is_folder(models[0]):
         return _convert_several_models(options, models, output)
-    if models[0] == STANDARD:
-        job = place_standard_input(output, read_standard_input(), folder=options.output is not None)
-    else:
-        job = place_one(models[0], output, folder=options.output is not None)
+    data = sys.stdin.buffer.read() if models[0] == STANDARD else None
+    job = place_one(models[0], output, folder=options.output is not None, data=data)
     _check_standard_output(options, job)
     each = options.signature == ALL_SIGNATURES or options.target == GENAI
     if each and not job.is_bundle:
@@ -120,12 +114,6 @@ def _convert_several_models(
             for job in jobs
         ]
     return _run_jobs(options, jobs)
-
-
-def _check_options_together(options: argparse.Namespace) -> None:
-    """Raise OptionError for an option that contradicts another one, or is wrong."""
-    read_verification_options(options)
-    check_contradictions(COMMAND_LINE, options, spell_option)
 
 
 def _check_standard_output(options: argparse.Namespace, job: Job) -> None:
@@ -158,8 +146,7 @@ def _run_jobs(options: argparse.Namespace, jobs: Sequence[Job]) -> int:
     """Run all jobs and print a summary."""
     from tflite2onnx.cli import many  # noqa: PLC0415 - slow to import
 
-    how = many.RunOptions(options.jobs, options.verify, options.quiet, options.json)
-    return many.run_jobs(jobs, partial(_attempt, options), how)
+    return many.run_jobs(jobs, partial(_attempt, options), options)
 
 
 def _attempt(options: argparse.Namespace, job: Job) -> tuple[int, dict[str, Any]]:
@@ -197,8 +184,8 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
         options.say_on = sys.stderr
     _print_unless_quiet(options, _result_lines(options, result))
     status = _print_verification(options, job.model, report)
-    has_data = has_external_data(result.skeleton, options.external_data)
-    files = f"{job.output} and {job.output}.data" if has_data else job.output
+    external = list_external_weights(result.skeleton, options.external_data)
+    files = f"{job.output} and {job.output}.data" if external else job.output
     wrote = "wrote to standard output" if job.output == STANDARD else f"wrote {files}"
     parts = [f"wrote {path}" for path in _list_parts(options, job, result)]
     _print_unless_quiet(options, [f"{wrote}, {size:,} bytes", *parts])
@@ -354,11 +341,9 @@ def _write_report_on_success(
 
 
 def _result_lines(options: argparse.Namespace, result: Result) -> list[str]:
-    ends = [("input", e) for e in result.inputs] + [("output", e) for e in result.outputs]
-    ends += [("state", s.input) for s in result.states]
     rows = [
         (kind, e.name, e.dtype, *_describe_shapes(e, result), _describe_scale(e))
-        for kind, e in ends
+        for kind, e in result.ends
     ]
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"

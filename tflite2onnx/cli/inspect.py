@@ -15,7 +15,7 @@ from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
 from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import open_source
-from tflite2onnx.utils.console import columns, count, print_lines, shorten
+from tflite2onnx.utils.console import columns, count, print_json, print_lines, shorten
 
 SUMMARY = "Show the contents of a model and which operators can be converted; write nothing."
 EPILOG = """\
@@ -53,7 +53,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.json:
         contents = {name: each.to_dict() for name, each in found.items()}
         described = {"container": bundle.description} if bundle.description else {}
-        print_lines(sys.stdout, [json.dumps(contents.get("", described | contents), indent=2)])
+        print_json(contents.get("", described | contents))
     elif not options.quiet:
         print_lines(sys.stdout, _container_lines(bundle.description))
         print_lines(sys.stdout, _inspection_lines(found, storage=options.storage))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import argparse
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -22,7 +22,9 @@ from tflite2onnx.utils.console import (
     count,
     describe_bug,
     describe_record,
+    handle_records,
     print_error,
+    print_json,
     print_lines,
 )
 
@@ -41,20 +43,7 @@ class Outcome(NamedTuple):
     messages: tuple[str, ...] = ()
 
 
-class RunOptions(NamedTuple):
-    """How jobs are run, and which output is printed.
-
-    `number` processes run at once. With `isolated` a job runs in its own process even if `number`
-    is 1, because the job may crash.
-    """
-
-    number: int = 1
-    isolated: bool = False
-    quiet: bool = False
-    json: bool = False
-
-
-def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
+def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> int:
     """Run all jobs even if some fail; print the errors and a summary; return the exit status."""
     outcomes: dict[int, Outcome] = {}
     start = perf_counter()
@@ -74,10 +63,15 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
     if options.json:
         writes_model = any(job.output == STANDARD for job in jobs)
         stream = sys.stderr if writes_model else sys.stdout
-        print_lines(stream, [json.dumps(_summarize(done), indent=2)])
+        failed = sum(outcome.status == _FAILED for outcome in done.values())
+        models = [{**each.facts, "messages": list(each.messages)} for each in done.values()]
+        summary = {"converted": len(done) - failed, "failed": failed, "models": models}
+        print_json(summary, stream)
     elif not options.quiet:
         total = f"{_total(done, len(jobs))}, {perf_counter() - start:.1f} s"
-        print_lines(sys.stdout, [*_tabulate(done), total])
+        rows = [(job.model, *_row(job, outcome)) for job, outcome in done.items()]
+        head = ("model", "written", "bytes", "nodes", "")
+        print_lines(sys.stdout, [*columns([head, *rows]), total])
     if interrupted:
         print_error("interrupted", _total(done, len(jobs)))
         return _INTERRUPTED
@@ -86,12 +80,12 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: RunOptions) -> int:
 
 
 def _yield_outcomes(
-    jobs: Sequence[Job], work: Work, options: RunOptions
+    jobs: Sequence[Job], work: Work, options: argparse.Namespace
 ) -> Generator[tuple[int, Outcome], None, None]:
     """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt, work)
-    number = min(options.number, len(jobs))
-    if number > 1 or (options.isolated and CAN_FORK):
+    number = min(options.jobs, len(jobs))
+    if number > 1 or (options.verify and CAN_FORK):  # LiteRT may crash
         yield from run_in_processes(do, jobs, number, _describe_crash)
     else:
         yield from enumerate(map(do, jobs))
@@ -102,7 +96,7 @@ def _attempt(work: Work, job: Job) -> Outcome:
     messages: list[str] = []
     start = perf_counter()
     facts: Mapping[str, Any]
-    with _collect_messages(messages):
+    with handle_records(lambda record: messages.append(describe_record(record))):
         try:
             status, facts = work(job)
         except ConversionError as error:
@@ -119,29 +113,6 @@ def _describe_crash(job: Job, exit_status: int) -> Outcome:
     return Outcome(_FAILED, {"model": job.model, "error": error})
 
 
-class _Collector(logging.Handler):
-    """Stores log messages in a list."""
-
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__()
-        self._messages = messages
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Store a message."""
-        self._messages.append(describe_record(record))
-
-
-@contextmanager
-def _collect_messages(messages: list[str]) -> Iterator[None]:
-    """Collect log messages instead of printing them, so that each is printed with its model."""
-    logger = logging.getLogger("tflite2onnx")
-    handlers, logger.handlers = logger.handlers, [_Collector(messages)]
-    try:
-        yield
-    finally:
-        logger.handlers = handlers
-
-
 def _print_messages(job: Job, outcome: Outcome) -> None:
     """Print the messages of a job on stderr, and its error in one line."""
     for message in outcome.messages:
@@ -149,18 +120,6 @@ def _print_messages(job: Job, outcome: Outcome) -> None:
     if "error" in outcome.facts:
         head, *rest = (line.strip() for line in outcome.facts["error"].splitlines())
         print_error(job.model, f"{head} {'; '.join(rest)}" if rest else head)
-
-
-def _summarize(done: Mapping[Job, Outcome]) -> dict[str, Any]:
-    """Return the content of the JSON output."""
-    failed = sum(outcome.status == _FAILED for outcome in done.values())
-    models = [{**outcome.facts, "messages": list(outcome.messages)} for outcome in done.values()]
-    return {"converted": len(done) - failed, "failed": failed, "models": models}
-
-
-def _tabulate(done: Mapping[Job, Outcome]) -> list[str]:
-    rows = [(job.model, *_row(job, outcome)) for job, outcome in done.items()]
-    return columns([("model", "written", "bytes", "nodes", ""), *rows])
 
 
 def _row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:

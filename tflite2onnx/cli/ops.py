@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from tflite2onnx.op import operators
-from tflite2onnx.utils.console import columns, print_lines
+from tflite2onnx.utils.console import columns, print_json, print_lines
 
 SUMMARY = "Print the operators that can be converted, and how each one treats the axes."
 EPILOG = "Write ./ops to convert a model file named ops."
@@ -22,9 +21,7 @@ def run_command(options: argparse.Namespace) -> int:
     """Print the operators as a table, or as JSON."""
     rows = [(code, cls.category.value) for code, cls in operators().items()]
     if options.json:
-        facts = [{"operator": code, "category": category} for code, category in rows]
-        lines = [json.dumps(facts, indent=2)]
+        print_json([{"operator": code, "category": category} for code, category in rows])
     else:
-        lines = columns([("operator", "category"), *rows])
-    print_lines(sys.stdout, lines)
+        print_lines(sys.stdout, columns([("operator", "category"), *rows]))
     return 0

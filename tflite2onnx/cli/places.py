@@ -88,59 +88,34 @@ def check_name(path: str, model: str, what: str = "output") -> None:
         )
 
 
-def place_standard_input(output: str | None, data: bytes, *, folder: bool) -> Job:
-    """Return the job of the model on standard input; the default is standard output.
+def place_one(model: str, output: str | None, *, folder: bool, data: bytes | None = None) -> Job:
+    """Return the job of one model or bundle; `data` are the bytes of standard input.
 
-    `folder` is whether the output may be a folder, in which the file is model.onnx.
+    Without an output it is beside the model, and of standard input standard output. `folder` is
+    whether the output may be a folder, in which the file of standard input is model.onnx.
 
     Raises:
-        OptionError: the model is a bundle, and no folder is given.
+        OptionError: the output of a bundle, a folder, is not given or is named like a file.
     """
-    job = Job(STANDARD, STANDARD if output is None else output, data)
-    if job.is_bundle and job.output == STANDARD:
+    job = Job(model, STANDARD, data)
+    if output is None and data is not None and job.is_bundle:
         raise OptionError("the output of a bundle on standard input must be given, as -o FOLDER")
-    if job.is_bundle:
-        _check_folder_name(job.output)
-    elif job.output != STANDARD and (ends_as_folder(job.output) or folder):
-        return replace(job, output=_place_in_folder(job.output, "model.tflite"))
-    return job
-
-
-def place_one(model: str, output: str | None, *, folder: bool) -> Job:
-    """Return the job of one model or bundle; `folder`: whether the output may be a folder.
-
-    Raises:
-        OptionError: the model is a bundle, whose several files cannot go to standard output.
-    """
-    if output == STANDARD and is_bundle(model):
-        raise OptionError("the output of a bundle must be a folder, got standard output")
-    if is_bundle(model):
-        output = stem_of(model) if output is None else output
-        _check_folder_name(output)
-        return Job(model, output)
     if output is None:
-        return Job(model, name_beside(model))
-    if output != STANDARD and (ends_as_folder(output) or folder):
-        return Job(model, _place_in_folder(output, model))
-    return Job(model, output)
+        beside = stem_of(model) if job.is_bundle else name_beside(model)
+        output = beside if data is None else STANDARD
+    if job.is_bundle:
+        if output == STANDARD or (output.lower().endswith(".onnx") and not is_folder(output)):
+            called = "standard output" if output == STANDARD else output
+            raise OptionError(f"the output of a bundle must be a folder, got {called}")
+    elif output != STANDARD and (ends_as_folder(output) or (folder and names_folder(output))):
+        name = name_beside(model if data is None else "model.tflite")
+        output = str(Path(output) / Path(name).name)
+    return replace(job, output=output)
 
 
 def ends_as_folder(path: str) -> bool:
     """Return whether a path is typed as a folder, with a slash at its end."""
     return path.endswith(("/", os.sep))
-
-
-def _place_in_folder(output: str, model: str) -> str:
-    """Return the path of a model's output if `output` is a folder, else `output` itself."""
-    if ends_as_folder(output) or names_folder(output):
-        return str(Path(output) / Path(name_beside(model)).name)
-    return output
-
-
-def _check_folder_name(output: str) -> None:
-    """Raise OptionError if the output of a bundle, which is a folder, is named like a file."""
-    if output.lower().endswith(".onnx") and not is_folder(output):
-        raise OptionError(f"the output of a bundle must be a folder, got {output}")
 
 
 def names_folder(output: str) -> bool:
@@ -179,21 +154,16 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
 def _every_place(models: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each model, and its output relative to the output folder."""
     for model in models:
-        if not is_folder(model):
-            yield model, _relative_output(model, Path(model).name)
-            continue
-        for place in find_models(model):
-            path = str(Path(model) / place)
-            yield path, _relative_output(path, place)
+        places = [(model, Path(model).name)]
+        if is_folder(model):
+            places = [(str(Path(model) / place), place) for place in find_models(model)]
+        for path, place in places:
+            yield path, stem_of(place) if is_bundle(path) else name_beside(place)
 
 
 def is_folder(path: str) -> bool:
     """Return whether a path is a folder; an empty path is not, although pathlib reads it as "."."""
     return bool(path) and Path(path).is_dir()
-
-
-def _relative_output(model: str, place: str) -> str:
-    return stem_of(place) if is_bundle(model) else name_beside(place)
 
 
 def find_models(folder: str) -> list[str]:

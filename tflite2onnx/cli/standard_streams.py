@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from tempfile import TemporaryFile
 
 from tflite2onnx.cli.places import STANDARD
 from tflite2onnx.errors import OutputError
 from tflite2onnx.result import Result
+from tflite2onnx.utils.console import filter_stderr
 from tflite2onnx.writer import LARGEST_FILE
-
-_STDERR = 2
-
-
-def read_standard_input() -> bytes:
-    """Return all of standard input."""
-    return sys.stdin.buffer.read()
 
 
 def source_of(path: str) -> str | bytes:
     """Return the path of a file, or the bytes of standard input if the path is -."""
-    return read_standard_input() if path == STANDARD else path
+    return sys.stdin.buffer.read() if path == STANDARD else path
 
 
 def write_standard_output(result: Result) -> int:
@@ -53,16 +45,8 @@ def hide_information(*, hidden: bool, everything: bool = False) -> Iterator[None
         yield
         return
     sys.stderr.flush()
-    with TemporaryFile() as kept:
-        stderr = os.dup(_STDERR)
-        os.dup2(kept.fileno(), _STDERR)
+    with filter_stderr(lambda line: not (everything or line.startswith(b"INFO: "))):
         try:
             yield
         finally:
             sys.stderr.flush()
-            os.dup2(stderr, _STDERR)
-            os.close(stderr)
-            kept.seek(0)
-            for line in kept:
-                if not (everything or line.startswith(b"INFO: ")):
-                    os.write(_STDERR, line)

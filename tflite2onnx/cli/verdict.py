@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tflite2onnx.utils.console import columns, count, print_error
 from tflite2onnx.utils.processor import describe_sets
-from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
+from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.language.decoding import Decoding
 
 OK, DIFFERENT = 0, 2
@@ -28,10 +28,8 @@ def print_verdict(model: str, report: Report) -> int:
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
-        print_error(
-            model,
-            f"the first tensor that differs is that of {place}{_describe_alone(report, first)}",
-        )
+        alone = f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
+        print_error(model, f"the first tensor that differs is that of {place}{alone}")
         if report.storage.get(first.name):
             print_error(model, f"storage of its operands: {report.storage[first.name]}")
     if report.cause:
@@ -55,10 +53,6 @@ def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[l
             print_error(name or model, f"the tokens of the steps {steps} are not LiteRT's")
     lines = [f"{name}: {each}" if name else str(each) for name, each in decodings.items()]
     return lines, OK if all(each.ok for each in decodings.values()) else DIFFERENT
-
-
-def _describe_alone(report: Report, first: TensorComparison) -> str:
-    return f": on LiteRT's own inputs {first.difference.complaint}" if report.operators else ""
 
 
 def outputs(report: Report) -> list[str]:
@@ -120,7 +114,7 @@ def _describe_tensors(report: Report) -> list[str]:
             f"{each.operator} ({each.index})",
             each.name,
             *_format_difference(each.difference),
-            _format_alone(alone.get(each.name)),
+            _format_alone(alone[each.name]) if each.name in alone else "",
             verdicts[each.name].value,
         )
         for each in listed[:_MOST]
@@ -139,8 +133,7 @@ def _format_difference(difference: Difference) -> tuple[str, str]:
     return largest, f"{difference.decibels:.0f} dB"
 
 
-def _format_alone(alone: Difference | None) -> str:
-    """Return the largest difference of an operator on LiteRT's own inputs, empty if not run."""
-    if alone is None or alone.reason:
-        return ""
-    return f"{alone.largest:.3g} on LiteRT's own inputs ({alone.allowed:.3g} is allowed)"
+def _format_alone(alone: Difference) -> str:
+    """Return the largest difference of an operator on LiteRT's own inputs."""
+    allowed = f"{alone.largest:.3g} on LiteRT's own inputs ({alone.allowed:.3g} is allowed)"
+    return "" if alone.reason else allowed

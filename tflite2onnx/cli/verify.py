@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tflite2onnx.bundle import bundle_of_signatures, is_bundle, list_parts, read_bundle
 from tflite2onnx.cli.arguments.verification import (
@@ -26,7 +24,7 @@ from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
 from tflite2onnx.report.pages import check_pages, write_page
 from tflite2onnx.utils.atomic_files import check_distinct_files
-from tflite2onnx.utils.console import print_error, print_lines
+from tflite2onnx.utils.console import print_error, print_json, print_lines
 from tflite2onnx.verification import Report, verify
 from tflite2onnx.verification.entry_point import embed_external_weights
 from tflite2onnx.verification.language.decoding import verify_decoders
@@ -122,7 +120,7 @@ def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
     if options.report is not None:
         write_report(options.report, source, converted, report)
     if options.json:
-        _print_json({"model": options.model, **report.to_dict()})
+        print_json({"model": options.model, **report.to_dict()})
     else:
         _print_findings(options, report)
     return print_verdict(options.model, report)
@@ -172,7 +170,7 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     statuses.add(status)
     if options.json:
         told = {name: each.to_dict() for name, each in decodings.items()}
-        _print_json({"model": options.model, "models": found, "decodings": told})
+        print_json({"model": options.model, "models": found, "decodings": told})
     elif not options.quiet:
         print_lines(sys.stdout, lines)
     return max(statuses)
@@ -195,7 +193,3 @@ def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedM
 def _print_findings(options: argparse.Namespace, report: Report) -> None:
     if not (options.quiet or options.json):
         print_lines(sys.stdout, [*outputs(report), *tensor_lines(report)])
-
-
-def _print_json(found: Mapping[str, Any]) -> None:
-    print_lines(sys.stdout, [json.dumps(found, indent=2)])

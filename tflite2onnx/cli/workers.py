@@ -39,11 +39,11 @@ def run_in_processes(
                 running[receiver] = index, process
             ready: Any = connection.wait(list(running))
             for receiver in ready:
-                index, process = running[receiver]
-                with receiver:
-                    found = _receive_outcome(receiver)
+                index, process = running.pop(receiver)
+                found: tuple[Outcome] | None = None
+                with receiver, suppress(EOFError):  # it ended without an outcome
+                    found = receiver.recv()
                 process.join()
-                del running[receiver]
                 yield index, found[0] if found else crashed(pieces[index], process.exitcode)
     finally:
         for _, process in running.values():
@@ -62,12 +62,3 @@ def _send(work: Callable[[Piece], Outcome], piece: Piece, sender: Any) -> None: 
     outcome = work(piece)
     with suppress(BrokenPipeError):  # the parent has ended
         sender.send((outcome,))
-
-
-def _receive_outcome(receiver: Any) -> tuple[Any] | None:  # noqa: ANN401 - as above
-    """Return the outcome that a process has sent, None if it ended without one."""
-    try:
-        found: tuple[Any] = receiver.recv()
-    except EOFError:
-        return None
-    return found

@@ -25,9 +25,9 @@ from tflite2onnx.quantization.declarations import (
     Moves,
     Real,
     check_scales,
+    operands_of as _operands,
     reads_integers,
 )
-from tflite2onnx.quantization.declarations import operands_of as _operands
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.utils.dimension import Dim

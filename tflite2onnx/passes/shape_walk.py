@@ -120,6 +120,7 @@ class ShapeWalk:
                     raise
                 if self._strict:
                     raise ClashError(error, op) from error
+                # The operators are not verified yet, and the verification reports this one.
                 operator, outputs = self._operator_of(here), here.outputs
             self.shapes.update(zip(op.outputs, outputs, strict=True))
             if outputs != here.outputs:

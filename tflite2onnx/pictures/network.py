@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.result import Result
 from tflite2onnx.stateful import STATES
 from tflite2onnx.tensor import DType
+from tflite2onnx.writer import list_reads
 
 _KEY = f"tflite2onnx.{NETWORK}"
 _Model = Result | onnx.ModelProto | str | bytes | os.PathLike[str]
@@ -59,7 +60,7 @@ def _cut_network(model: onnx.ModelProto, properties: dict[str, str]) -> onnx.Mod
     inputs = [end["value"] for end in ends["inputs"]] + [each["name"] for each in states]
     outputs = [end["value"] for end in ends["outputs"]] + [each["output"] for each in states]
     nodes = _list_needed(graph.node, inputs, outputs)
-    read = {name for node in nodes for name in _list_read(node)}
+    read = {name for node in nodes for name in list_reads(node)}
     result = onnx.ModelProto()
     result.CopyFrom(model)
     part = result.graph
@@ -93,17 +94,8 @@ def _list_needed(
     for node in reversed(nodes):
         if not (needed - given).isdisjoint(node.output):
             kept.append(node)
-            needed.update(_list_read(node))
+            needed.update(list_reads(node))
     return kept[::-1]
-
-
-def _list_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names of the values that a node and its nested graphs read."""
-    yield from node.input
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield from (name for inner in attribute.g.node for name in _list_read(inner))
-            yield from (output.name for output in attribute.g.output)
 
 
 def _rename_values(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ import onnx
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.interface import endpoint
 from tflite2onnx.layout import channels_first, identity
+from tflite2onnx.writer import list_reads
 
 # Nodes that only quantize or dequantize are left out: runtimes fuse them away.
 _PAIRS = {"DequantizeLinear", "QuantizeLinear"}
@@ -87,23 +88,14 @@ def _steps(
     """Yield the nodes; a node that reads only constants is a constant, because runtimes fold it."""
     known = set(constants)
     for node in nodes:
-        reads = [same.get(name, name) for name in node.input if name]
+        reads = [same.get(name, name) for name in list_reads(node)]
         if node.op_type == "Constant" or (reads and known.issuperset(reads)):
             known.update(node.output)
-            continue
-        if node.op_type in _PAIRS:
+        elif node.op_type in _PAIRS:
             same[node.output[0]] = reads[0]
-            continue
-        for attribute in node.attribute:
-            reads += [
-                same.get(n, n) for g in (attribute.g, *attribute.graphs) for n in _outer_names(g)
-            ]
-        yield _Step(node.op_type, tuple(dict.fromkeys(reads)), tuple(n for n in node.output if n))
-
-
-def _outer_names(graph: onnx.GraphProto) -> list[str]:
-    """Return the names that nodes of an inner graph read; inner names match no outer value."""
-    return [name for node in graph.node for name in node.input]
+        else:
+            made = tuple(name for name in node.output if name)
+            yield _Step(node.op_type, tuple(dict.fromkeys(reads)), made)
 
 
 def _place_nodes(
@@ -160,9 +152,8 @@ def _row(
     name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
     if port is None:
         return GraphRow(step.kind, name, shape, "", "", lane)
-    layout = endpoint(port.tensor, port.order, "", port.dtype, port.letters).layout[1]
-    stored = tuple(port.tensor.shape[i] for i in port.order)
-    return GraphRow(step.kind, name, stored, region(port.order), layout, lane)
+    end = endpoint(port.tensor, port.order, "", port.dtype, port.letters)
+    return GraphRow(step.kind, name, end.onnx_shape, region(port.order), end.layout[1], lane)
 
 
 def region(order: tuple[int, ...]) -> str:

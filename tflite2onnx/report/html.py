@@ -37,15 +37,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     names = [name.rstrip("*#~") for name in head]
 
     def row(tag: str, cells: Sequence[object]) -> str:
-        return (
-            "<tr>"
-            + "".join(
-                f"<{tag}{_class(kind, cell)}>"
-                f"{_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
-                for kind, cell in zip(kinds, cells, strict=True)
-            )
-            + "</tr>"
+        written = (
+            f"<{tag}{_class(kind, cell)}>{_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
+            for kind, cell in zip(kinds, cells, strict=True)
         )
+        return f"<tr>{''.join(written)}</tr>"
 
     body = "\n".join(row("td", cells) for cells in rows)
     return (
@@ -64,6 +60,11 @@ def _cell(cell: object) -> str:
         kind = "right" if cell.accepts else "wrong"
         return f'<span class="{kind}">{cell.value}</span>'
     return text(cell)
+
+
+def format_sizes(shape: Iterable[int | str]) -> str:
+    """Return the sizes of a tensor as text."""
+    return "\N{MULTIPLICATION SIGN}".join(map(str, shape)) or "scalar"
 
 
 def write_keys(entries: Iterable[tuple[str, str]]) -> str:

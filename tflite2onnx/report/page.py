@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from dataclasses import astuple
 from importlib.resources import files
 from string import Template
 
 from tflite2onnx.report import svg
 from tflite2onnx.report.facts import Facts
-from tflite2onnx.report.html import bars, paragraph, section, table, text
+from tflite2onnx.report.html import bars, format_sizes, paragraph, section, table, text
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
@@ -45,7 +46,7 @@ def page(facts: Facts) -> str:
             _kinds_section(facts),
             _storage_section(facts),
             _latency_section(facts.report.latency),
-            _footer(facts),
+            f"<footer>tflite2onnx {text(VERSION)}, seed {facts.report.seed}</footer>",
         )
         if part
     )
@@ -74,9 +75,10 @@ def _head(facts: Facts) -> str:
         *([] if report.latency is None else [("Time", report.latency)]),
     ]
     cells = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries)
+    verdict = f"{_summarize(report)} {report.cause}".strip()
     return (
         f'<header>\n<h1>{text(facts.name)} in ONNX</h1>\n<p><span class="verdict {kind}">{word}.'
-        f"</span> {text(_verdict(report))}</p>\n<dl>{cells}</dl>\n</header>"
+        f"</span> {text(verdict)}</p>\n<dl>{cells}</dl>\n</header>"
     )
 
 
@@ -98,11 +100,7 @@ def _describe_extent(report: Report) -> str:
     return f"{what}, on {count(report.samples, 'sample')}{worst}"
 
 
-def _verdict(report: Report) -> str:
-    return f"{_summary(report)} {report.cause}".strip()
-
-
-def _summary(report: Report) -> str:
+def _summarize(report: Report) -> str:
     first = report.diverging
     if first is not None:
         place = f"{first.operator} (operator {first.index}, {first.name})"
@@ -124,30 +122,24 @@ def _summary(report: Report) -> str:
 
 
 def _interface_section(facts: Facts) -> str:
-    found = {d.name: (d, verdict) for d, verdict in facts.report.judged_outputs}
+    empty = ("", "", "")
+    found = {
+        d.name: (*_format_numbers(d)[::2], verdict) for d, verdict in facts.report.judged_outputs
+    }
     kinds = [("input", e) for e in facts.inputs] + [("output", e) for e in facts.outputs]
     rows = [
         (
             kind,
             end.name,
             end.dtype,
-            f"{_sizes(end.tflite_shape)} {end.layout[0]}",
-            f"{_sizes(end.onnx_shape)} {end.layout[1]}",
-            *(_cells_of(*found[end.name]) if kind == "output" and end.name in found else [""] * 3),
+            f"{format_sizes(end.tflite_shape)} {end.layout[0]}",
+            f"{format_sizes(end.onnx_shape)} {end.layout[1]}",
+            *(found.get(end.name, empty) if kind == "output" else empty),
         )
         for kind, end in kinds
     ]
     head = ("", "Name*", "Type", "TFLite", "ONNX", "Difference#", "Signal to noise#", "")
     return section("Inputs and outputs", table(head, rows))
-
-
-def _cells_of(difference: Difference, verdict: Verdict) -> tuple[str, str, Verdict]:
-    largest, _, decibels = _format_numbers(difference)
-    return largest, decibels, verdict
-
-
-def _sizes(shape: Sequence[int]) -> str:
-    return "\N{MULTIPLICATION SIGN}".join(map(str, shape)) or "scalar"
 
 
 def _depth(report: Report) -> str:
@@ -181,21 +173,17 @@ def _steps(report: Report) -> str:
     if total:
         words = f"How many of the {total:,} elements of quantized tensors differ by how many steps."
         words += " The bars are logarithmic."
+        parts = [(i, number, number / total) for i, number in enumerate(counts) if number]
         rows = [
             (
                 f"{i}{' or more' * (i == MOST_STEPS)}",
-                _log(number / total),
-                _format_share(number, total),
+                _log(part),
+                f"{number:,} ({100 * part:.3g} %)",
             )
-            for i, number in enumerate(counts)
-            if number
+            for i, number, part in parts
         ]
         return section("Differences in steps", paragraph(words, "soft"), bars(rows))
-    decades: dict[int, int] = {}
-    for compared in found:
-        relative = compared.difference.relative
-        decade = _find_decade(relative) if relative else _EQUAL
-        decades[decade] = decades.get(decade, 0) + 1
+    decades = Counter(_find_decade(compared.difference.relative) for compared in found)
     words = "How many tensors have which largest difference, relative to their range."
     most = max(decades.values(), default=1)
     rows = [
@@ -206,6 +194,8 @@ def _steps(report: Report) -> str:
 
 
 def _find_decade(relative: float) -> int:
+    if not relative:
+        return _EQUAL
     return math.ceil(math.log10(min(1.0, max(1e-12, relative))))
 
 
@@ -218,10 +208,6 @@ def _decade_label(decade: int) -> str:
 def _log(part: float) -> float:
     """Return the length of a bar on a log scale: fractions differ by orders of magnitude."""
     return max(0.01, 1 - math.log(part) / math.log(_SMALLEST))
-
-
-def _format_share(number: int, total: int) -> str:
-    return f"{number:,} ({100 * number / total:.3g} %)"
 
 
 def _worst_section(report: Report) -> str:
@@ -293,10 +279,7 @@ def _kinds_section(facts: Facts) -> str:
 
 
 def _storage_section(facts: Facts) -> str:
-    rows = [
-        (each.tensor, each.operator, each.tflite, each.onnx, each.read, each.why)
-        for each in facts.storage
-    ]
+    rows = [astuple(each) for each in facts.storage]
     words = "What each quantized tensor is in both models, how it is read and written, and why."
     head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")
     if not rows:
@@ -315,10 +298,6 @@ def _latency_section(latency: Latency | None) -> str:
         " (XNNPACK)."
     )
     return section("Latency", paragraph(words, "soft"), bars(rows))
-
-
-def _footer(facts: Facts) -> str:
-    return f"<footer>tflite2onnx {text(VERSION)}, seed {facts.report.seed}</footer>"
 
 
 def _bytes(number: int) -> str:

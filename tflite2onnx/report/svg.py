@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from tflite2onnx.report.graph_lanes import Line, Strip
-from tflite2onnx.report.html import data, text, write_keys
+from tflite2onnx.report.html import data, format_sizes, text, write_keys
 from tflite2onnx.utils.console import shorten
 from tflite2onnx.verification import Difference, Report, TensorComparison
 
@@ -124,7 +124,7 @@ def graph(picture: Strip) -> str:
         f'<li class="{row.region or "none"}{" move" * (row.kind == "Transpose")}"'
         f' title="{text(row.name)}" style="padding-left:{gutter}px">'
         f'<span class="kind">{text(row.kind)}</span><span class="shape">'
-        f"{text(' '.join([_sizes(row.shape), row.layout if row.region else '']))}</span>"
+        f"{text(' '.join([format_sizes(row.shape), row.layout if row.region else '']))}</span>"
         f'<span class="name">{text(shorten(row.name, 70))}</span></li>'
         for row in picture.rows
     )
@@ -133,10 +133,6 @@ def graph(picture: Strip) -> str:
         f'<div class="strip" tabindex="0"><svg width="{gutter}" height="{height}">'
         f'<path class="value" d="{curves}"/>{marks}</svg><ol>{rows}</ol></div>'
     )
-
-
-def _sizes(shape: Sequence[int | str]) -> str:
-    return "\N{MULTIPLICATION SIGN}".join(map(str, shape)) or "scalar"
 
 
 def _x(lane: int) -> int:

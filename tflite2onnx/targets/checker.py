@@ -32,6 +32,9 @@ class BrokenRule(NamedTuple):
     advice: str
     source: str
 
+    def __str__(self) -> str:
+        return f"{self.operator} {self.place}: {self.rule}; {self.advice}"
+
 
 def check_file(path: str | os.PathLike[str], target: str) -> list[BrokenRule]:
     """Check an ONNX file: its functions are inlined, and external weights are not read.

@@ -2,15 +2,63 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
-from logging import WARNING, LogRecord
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from logging import WARNING, Handler, Logger, LogRecord, getLogger
 from shutil import get_terminal_size
+from tempfile import TemporaryFile
 from textwrap import wrap
 from typing import TextIO
 
 _NARROW = 10  # a first column of at most so many characters has nothing below it
+_STDERR = 2
 _INDENT = 4  # of the second line of a row, and of a line that is broken
+
+
+@contextmanager
+def filter_stderr(is_shown: Callable[[bytes], bool]) -> Iterator[None]:
+    """Hold what is written on file descriptor 2, by libraries too; at the end print some lines."""
+    try:
+        stderr = os.dup(_STDERR)
+    except OSError:  # it is closed
+        yield
+        return
+    with TemporaryFile() as kept:
+        os.dup2(kept.fileno(), _STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, _STDERR)
+            os.close(stderr)
+            kept.seek(0)
+            os.write(_STDERR, b"".join(line for line in kept if is_shown(line)))
+
+
+class _Handler(Handler):
+    """Passes log records to a function."""
+
+    def __init__(self, handle: Callable[[LogRecord], None]) -> None:
+        super().__init__()
+        self._handle = handle
+
+    def emit(self, record: LogRecord) -> None:
+        self._handle(record)
+
+
+@contextmanager
+def handle_records(handle: Callable[[LogRecord], None]) -> Iterator[Logger]:
+    """Pass the log records of the package to a function, and to no other handler of its logger."""
+    logger = getLogger("tflite2onnx")
+    handlers, level = logger.handlers, logger.level
+    logger.handlers = [_Handler(handle)]
+    try:
+        yield logger
+    finally:
+        logger.handlers = handlers
+        logger.setLevel(level)
 
 
 def count(number: int, noun: str) -> str:
@@ -84,6 +132,11 @@ def _wrap(line: str, limit: int, indent: int) -> list[str]:
 def _width_of(stream: TextIO) -> int:
     """Return the number of columns of a terminal; other streams have no limit."""
     return get_terminal_size().columns if stream.isatty() else sys.maxsize
+
+
+def print_json(value: object, stream: TextIO | None = None) -> None:
+    """Print a value as JSON, on stdout unless another stream is given."""
+    print_lines(stream or sys.stdout, [json.dumps(value, indent=2)])
 
 
 def print_error(model: str, message: str) -> None:

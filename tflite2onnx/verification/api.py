@@ -1,18 +1,11 @@
 """Compare a converted model with its original: ONNX Runtime and LiteRT run on the same inputs.
 
-LiteRT runs its plain kernels, which define the semantics of the operators, without delegates. ONNX
-Runtime runs the unchanged model, then the model with the tensors between the operators as outputs.
-If an element exceeds the limit of a single element, ONNX Runtime also runs each operator on
-LiteRT's own inputs. If the verification fails, ONNX Runtime runs the model again without
-optimizations, to distinguish errors of its kernels from errors of the conversion. tolerance.py
-defines the limits, with one exception:
-
-LiteRT's kernels differ from each other. Its plain kernels round a product of integers twice, its
-reference kernels and XNNPACK once, and all of them round the activations of a "dynamic range"
-network at run time, each in its own way: the ONNX model rounds them as XNNPACK does. A tensor of
-the network that exceeds its limit is accepted if its difference is comparable to the difference
-between these kernels on the same inputs: at most twice as large or, in a quantized network, with at
-most 3 dB more noise.
+docs/verification.md says what is run and compared. LiteRT runs its plain kernels, which define the
+semantics of the operators. LiteRT's kernels differ from each other: its plain kernels round a
+product of integers twice, its reference kernels and XNNPACK once, and all of them round the
+activations of a "dynamic range" network at run time, each in its own way: the ONNX model rounds
+them as XNNPACK does. A tensor of the network that exceeds its limit is accepted if its difference
+is comparable to that between these kernels on the same inputs (`Difference.allow_kernel_noise`).
 """
 
 from __future__ import annotations
@@ -33,7 +26,6 @@ from tflite2onnx.quantization.table import describe_operator
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource
 from tflite2onnx.signatures import find_signature
-from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.dynamic_sizes import list_other_sizes, resize_ends
 from tflite2onnx.verification.entry_point import (
     cut_entry_point,
@@ -44,7 +36,7 @@ from tflite2onnx.verification.entry_point import (
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import find_image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
-from tflite2onnx.verification.inputs import Detail, Kind, Samples, sample
+from tflite2onnx.verification.inputs import Detail, Kind, Samples, random_inputs
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
@@ -148,10 +140,10 @@ def _split_signatures(ends: OpenedModel, model: ModelFile) -> list[OpenedModel]:
         index, _ = find_signature(source, key)
         if index not in known:
             known.add(index)
-            sizes = [t.shape for t in source.graphs[index].inputs]
+            tensors = source.graphs[index].inputs
             inputs = [
-                replace(end, tflite_shape=size, onnx_shape=tuple(size[axis] for axis in end.order))
-                for end, size in zip(ends.inputs, sizes, strict=True)
+                replace(end, tflite_shape=tensor.shape)
+                for end, tensor in zip(ends.inputs, tensors, strict=True)
             ]
             found.append(ends._replace(signatures={key: names}, inputs=inputs))
     return found if len(found) > 1 else [ends]
@@ -238,7 +230,8 @@ class _Both:
 
     def check_same(self) -> None:
         """Raise VerifyError if the inputs or outputs of the two models do not match."""
-        shapes = _list_input_shapes(self._interpreter)
+        details = self._interpreter.get_input_details()
+        shapes = [tuple(map(int, detail["shape"])) for detail in details]
         count, ends = len(self._interpreter.get_output_details()), self._ends
         if shapes != [end.tflite_shape for end in ends.inputs] or count != len(ends.outputs):
             raise VerifyError(
@@ -276,9 +269,9 @@ class _Both:
     def samples(
         self, seed: int, count: int, given: GivenInputs, kind: Kind = Kind.NORMAL
     ) -> Samples:
-        """Return the inputs of `count` runs; see `sample`."""
+        """Return the inputs of `count` runs; see `random_inputs`."""
         return Samples(
-            lambda i: sample(self._interpreter, seed + i, given.read_arrays(i), kind), count
+            lambda i: random_inputs(self._interpreter, seed + i, given.read_arrays(i), kind), count
         )
 
     def report_what_shows(
@@ -388,8 +381,9 @@ class _Both:
         # A tensor that is the same for all samples may have this size, too.
         computed = (t for op in self._sample_graph.ops for t in op.outputs)
         names = {t.name for t in computed if t.shape[:1] == (1,)}
-        found = [p for p in places if p.tensor.name in names and _is_batch(p)]
-        return [p for p in found if p.port.tensor.sizes[:1] == (batch,)]
+        found = [p for p in places if p.tensor.name in names]
+        same = [p for p in found if p.port.tensor.shape == p.tensor.shape]
+        return [p for p in same if p.port.tensor.sizes[:1] == (batch,)]
 
 
 def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:
@@ -397,12 +391,3 @@ def _put_batch_first(graph: Graph, batch: int | str | None) -> Graph:
     size = batch if isinstance(batch, int) else 1
     computed = (t for op in graph.ops for t in op.outputs if t.shape[:1] == (1,))
     return graph.replace_tensors({t: replace(t, shape=(size, *t.shape[1:])) for t in computed})
-
-
-def _is_batch(place: Place) -> bool:
-    """Return whether the samples are along the first axis of a tensor in both models."""
-    return place.port.tensor.shape == place.tensor.shape
-
-
-def _list_input_shapes(interpreter: Any) -> list[Shape]:
-    return [tuple(map(int, detail["shape"])) for detail in interpreter.get_input_details()]

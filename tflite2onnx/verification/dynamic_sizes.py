@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tflite2onnx.interface import Endpoint
 from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.verification.onnx_model import OpenedModel
 
@@ -36,16 +35,17 @@ def list_other_sizes(ends: OpenedModel) -> Iterator[dict[str, int]]:
 
 def resize_ends(ends: OpenedModel, sizes: Mapping[str, int]) -> OpenedModel:
     """Return a model whose inputs have these sizes, by the names of dynamic axes."""
-    inputs = [_resize_end(end, sizes) for end in ends.inputs]
+    inputs = [
+        replace(
+            end,
+            tflite_shape=tuple(
+                sizes.get(end.symbols.get(axis, ""), size)
+                for axis, size in enumerate(end.tflite_shape)
+            ),
+        )
+        for end in ends.inputs
+    ]
     if ends.batch is None:
         return ends._replace(inputs=inputs)
     batch = Batch.from_text(ends.batch).size
     return ends._replace(inputs=inputs, batch=sizes.get(str(batch), batch))
-
-
-def _resize_end(end: Endpoint, sizes: Mapping[str, int]) -> Endpoint:
-    shape = tuple(
-        sizes[end.symbols[axis]] if axis in end.symbols else size
-        for axis, size in enumerate(end.tflite_shape)
-    )
-    return replace(end, tflite_shape=shape, onnx_shape=tuple(shape[axis] for axis in end.order))

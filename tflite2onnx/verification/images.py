@@ -6,9 +6,9 @@ Pillow decodes the pictures; it is imported only if there is a picture.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,18 +40,13 @@ class ImageInput(NamedTuple):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of the axes."""
-        return tuple(map(int, self.detail["shape"]))
-
     def array(self, path: str | os.PathLike[str]) -> Array:
         """Return a picture as an array for the input: resized, normalised, quantized if needed.
 
         Raises:
             VerifyError: the picture cannot be read.
         """
-        batch, height, width, channels = self.shape
+        batch, height, width, channels = map(int, self.detail["shape"])
         pixels = _decode_picture(path, _MODES[channels], (width, height))
         picture = pixels.reshape(height, width, channels)
         return np.repeat(self._normalize_pixels(picture)[np.newaxis], batch, axis=0)
@@ -83,7 +78,9 @@ def find_image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
     metadata = model_metadata(source)
     names = [tensor.name for tensor in source.graphs[0].inputs]
     by_name = dict(zip(names, metadata.inputs if metadata else (), strict=False))
-    found = [(d, by_name.get(d["name"])) for d in details if _takes_pictures(d)]
+    shaped = [(detail, detail["shape"]) for detail in details]
+    pictures = [d for d, shape in shaped if len(shape) == _IMAGE and int(shape[-1]) in _MODES]
+    found = [(detail, by_name.get(detail["name"])) for detail in pictures]
     if len(found) != 1:
         raise VerifyError(
             "the model must have one input for pictures, [batch, height, width, channels] with 1, 3"
@@ -98,11 +95,6 @@ def find_image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
             f" channels or for each, got {list(mean)} and {list(std)}"
         )
     return ImageInput(detail["name"], detail, mean, std)
-
-
-def _takes_pictures(detail: Mapping[str, Any]) -> bool:
-    shape = detail["shape"]
-    return len(shape) == _IMAGE and int(shape[-1]) in _MODES
 
 
 def _decode_picture(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> Array:

@@ -184,7 +184,10 @@ class InnerTensors:
                 yield place, feeds[name]
         for i, (segment, session) in enumerate(self._pieces):
             given = {
-                name: self._find_segment_input(interpreter, live, name) for name in segment.feeds
+                name: live[name]
+                if name in live  # the output of an earlier piece
+                else self._read_litert_as_stored(interpreter, self._places[name][0])
+                for name in segment.feeds
             }
             states = (each.name for each in session.get_overridable_initializers())
             given |= {name: feeds[name] for name in states if name in feeds}
@@ -202,14 +205,6 @@ class InnerTensors:
                     yield place, same
             later = {name for rest, _ in self._pieces[i + 1 :] for name in rest.feeds}
             live = {n: a for n, a in (*live.items(), *made.items()) if n in later}
-
-    def _find_segment_input(self, interpreter: Any, live: Mapping[str, Array], name: str) -> Array:
-        """Return an input of a piece: the output of an earlier piece, or LiteRT's tensor."""
-        return (
-            live[name]
-            if name in live
-            else self._read_litert_as_stored(interpreter, self._places[name][0])
-        )
 
     def _read_litert_as_stored(self, interpreter: Any, place: Place) -> Array:
         """Return LiteRT's tensor as the ONNX model stores it, zeros if LiteRT has not kept it."""
@@ -232,7 +227,7 @@ def compare_tensor(
         have = have.reshape(want.shape)  # the file has no shape, or another one
     want, step = _to_onnx_type(place, want)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
-    limits = (_widen_limits_alone if alone else _widen_limits_in_network)(place, limits, step)
+    limits = _widen_limits(place, limits, step, alone=alone)
     found = compare(tensor.name, want, have, limits, zero)
     counts: tuple[int, ...] = ()
     if not found.reason and (step or (want.dtype.name in QUANTIZED and tensor.quantization)):
@@ -242,24 +237,18 @@ def compare_tensor(
     )
 
 
-def _widen_limits_alone(place: Place, limits: Limits, step: float) -> Limits:
-    """Return the limits of an operator on LiteRT's own inputs."""
-    steps = sum(operator_for(op).allowed_steps for op in place.ops)
-    coarse = max(step * max(steps, 1), _find_coarse_step(place))
-    hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
-    part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
-    return Limits(part, limits.decibels_alone, coarse, steps)
-
-
-def _widen_limits_in_network(place: Place, limits: Limits, step: float) -> Limits:
+def _widen_limits(place: Place, limits: Limits, step: float, *, alone: bool) -> Limits:
+    """Return the limits of a tensor in a network, or of an operator on LiteRT's own inputs."""
+    coarse = max(step, _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0)
+    if alone:
+        steps = sum(operator_for(op).allowed_steps for op in place.ops)
+        hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
+        part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
+        return Limits(part, limits.decibels_alone, max(step * steps, coarse), steps)
     decibels = limits.decibels
     if place.port.dtype.is_float and _has_weights(place.op) and math.isfinite(decibels):
         decibels = min(decibels, _HYBRID)
-    return limits._replace(decibels=decibels, step=max(step, _find_coarse_step(place)))
-
-
-def _find_coarse_step(place: Place) -> float:
-    return _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0
+    return limits._replace(decibels=decibels, step=coarse)
 
 
 def _has_weights(op: Op) -> bool:

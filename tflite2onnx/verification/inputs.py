@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ Detail = Mapping[str, Any]  # LiteRT's description of an input or an output
 class Kind(Enum):
     """A kind of random numbers; the next one is for a model for which the one before shows nothing.
 
-    NORMAL: floats are normally distributed. UNIT: they are between 0 and 1, and unquantized
+    NORMAL: floats are normally distributed, integers of 8 and 16 bits uniformly over all their
+    values, others from 0 to 7. UNIT: they are between 0 and 1, and unquantized
     integers 0 or 1, which are valid indices into nearly any table. SMOOTH: likewise, and neighbours
     are equal as in a picture, quantized integers too. SMALL: floats are 0.001 times as large as
     normal, for models that overflow. BYTES: they are between 0 and 255, as in a picture.
@@ -38,17 +40,11 @@ class Kind(Enum):
     BYTES = "0 to 255"
 
 
-def random_inputs(interpreter: Any, seed: int) -> list[Array]:
-    """Return an array for each input of a LiteRT interpreter, with the shape and type of the input.
-
-    Floats are normally distributed, integers of 8 and 16 bits uniformly over all their values,
-    other integers from 0 to 7.
-    """
-    return sample(interpreter, seed, {})
-
-
-def sample(
-    interpreter: Any, seed: int, given: Mapping[str, Array], kind: Kind = Kind.NORMAL
+def random_inputs(
+    interpreter: Any,
+    seed: int,
+    given: Mapping[str, Array] = MappingProxyType({}),
+    kind: Kind = Kind.NORMAL,
 ) -> list[Array]:
     """Return an array for each input: the array in `given` under its name, else random numbers.
 
@@ -132,7 +128,8 @@ def store_inputs(
     """
     return {
         end.name: np.asarray(
-            as_half(end, as_text(convert_for_onnx(end, array, detail))).transpose(end.order),
+            as_text(convert_for_onnx(end, array, detail)).transpose(end.order),
+            np.float16 if end.dtype == "float16" else None,
             order="C",
         )
         for end, array, detail in zip(ends, arrays, details, strict=True)
@@ -148,11 +145,6 @@ def as_text(array: Array) -> Array:
         return array
     words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else str(w) for w in array.flat]
     return np.array([*words, None], object)[:-1].reshape(array.shape)
-
-
-def as_half(end: Endpoint, array: Array) -> Array:
-    """Return an array in float16 if the ONNX model has float16 in place of float32."""
-    return array.astype(np.float16) if end.dtype == "float16" else array
 
 
 def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:

@@ -19,7 +19,7 @@ from typing import Any
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import extract_entry_point
-from tflite2onnx.verification.inputs import Kind, sample, store_inputs
+from tflite2onnx.verification.inputs import Kind, random_inputs, store_inputs
 from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
@@ -88,10 +88,7 @@ def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) 
     """Measure an inference of both models, on one thread and on random inputs.
 
     LiteRT runs its fastest kernels (XNNPACK). This takes about a second, or four inferences of each
-    model if they take longer.
-
-    Returns:
-        The latency; None if a runtime cannot run its model.
+    model if they take longer. The result is None if a runtime cannot run its model.
     """
     for kind in (Kind.NORMAL, Kind.UNIT):
         with suppress(ConversionError):
@@ -100,7 +97,7 @@ def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) 
 
 
 def _measure_inputs(model: ModelFile, converted: ConvertedModel, seed: int, kind: Kind) -> Latency:
-    """Measure both models on one kind of random inputs; see `sample`."""
+    """Measure both models on one kind of random inputs; see `random_inputs`."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         opened = open_model(
             converted, partial(session_of, threads=1, profile=f"{directory}/profile")
@@ -108,7 +105,7 @@ def _measure_inputs(model: ModelFile, converted: ConvertedModel, seed: int, kind
         shapes = [end.tflite_shape for end in opened.inputs]
         entry_point = extract_entry_point(model, opened.signature, opened.part, shapes)
         interpreter = open_interpreter(entry_point, FASTEST_KERNELS)
-        arrays = sample(interpreter, seed, {}, kind)
+        arrays = random_inputs(interpreter, seed, {}, kind)
         feeds = store_inputs(opened.inputs, arrays, interpreter.get_input_details())
         feeds |= opened.session.state
         session: Any = opened.session.session
@@ -181,7 +178,9 @@ def measure_turns(
     number of inferences in each further turn. It counts only if no time is left for a second turn.
     `clock` is by default the time of the process, which does not count that of other processes.
     """
-    now = clock or _process_clock()
+    # The clock of the process may be too coarse.
+    is_fine = time.get_clock_info("process_time").resolution <= _TURN / 100
+    now = clock or (time.process_time if is_fine else time.perf_counter)
     times: list[list[float]] = [[] for _ in runs]
     pairs, order = list(zip(runs, times, strict=True)), Random(0)  # noqa: S311 - no secret
     start = time.perf_counter()
@@ -191,12 +190,6 @@ def measure_turns(
         for run, each in order.sample(pairs, len(pairs)):
             each.append(_measure_mean(run, round(_TURN / max(each[0], 1e-9)) if turn else 1, now))
     return [each[1:] or each for each in times]
-
-
-def _process_clock() -> Callable[[], float]:
-    """Return the clock of the process, or the wall clock if that of the process is too coarse."""
-    fine = time.get_clock_info("process_time").resolution <= _TURN / 100
-    return time.process_time if fine else time.perf_counter
 
 
 def _measure_mean(run: Inference, count: int, clock: Callable[[], float]) -> float:

@@ -70,7 +70,7 @@ class OpenedModel(NamedTuple):
     def with_samples(self) -> OpenedModel:
         """Return the model with the shapes of a batch in place of those of its dynamic size."""
         inputs, outputs = (
-            [_resize_endpoint(end, self.samples) for end in ends]
+            [replace(end, tflite_shape=(self.samples, *end.tflite_shape[1:])) for end in ends]
             for ends in (self.inputs, self.outputs)
         )
         return self._replace(inputs=inputs, outputs=outputs)
@@ -79,12 +79,6 @@ class OpenedModel(NamedTuple):
     def signature(self) -> str | None:
         """The first signature of the sub-graph, None if the sub-graph has no signature."""
         return next(iter(self.signatures), None)
-
-
-def _resize_endpoint(end: Endpoint, samples: int) -> Endpoint:
-    """Return an input or output for a batch of this size."""
-    shape = (samples, *end.tflite_shape[1:])
-    return replace(end, tflite_shape=shape, onnx_shape=tuple(shape[axis] for axis in end.order))
 
 
 def list_sample_shapes(ends: Sequence[Endpoint], ranks: Sequence[int]) -> list[Shape]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -155,7 +155,8 @@ class Run:
         alone are unchanged, because the differences between kernels accumulate over the network.
         """
         for kernels, named in _OTHER_KERNELS.items():
-            wrong = [p for p in places if kernels == _OPEN_KERNELS and _is_wrong(chain, p)]
+            far = {name for name, each in chain.items() if not each.difference.ok}
+            wrong = [p for p in places if kernels == _OPEN_KERNELS and p.tensor.name in far]
             if all(each.ok for each in outputs.values()) and not wrong:
                 continue
             try:
@@ -210,11 +211,6 @@ class _Levels:
         if self._count < 2 or self._low < self._high:
             return None
         return self._low if self._low == self._high else math.nan
-
-
-def _is_wrong(found: Mapping[str, TensorComparison], place: Place) -> bool:
-    name = place.tensor.name
-    return name in found and not found[name].difference.ok
 
 
 def _keep_worst(found: dict[str, _Each], more: Iterable[_Each], sample: int) -> None:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,12 @@ import numpy as np
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.interface import CACHES, Endpoint
 from tflite2onnx.tensor import Array
+from tflite2onnx.utils.console import filter_stderr
 from tflite2onnx.verification.tolerance import QUANTIZED
 
 PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 FASTEST_KERNELS = "AUTO"  # those of LiteRT's default delegate, XNNPACK, on one thread
-_STDERR, _NOTICE = 2, b"INFO: Created TensorFlow Lite"
+_NOTICE = b"INFO: Created TensorFlow Lite"
 ModelFile = str | os.PathLike[str] | bytes
 
 
@@ -36,7 +36,8 @@ def open_interpreter(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: b
         {"model_content": model} if isinstance(model, bytes) else {"model_path": os.fspath(model)}
     )
     resolver = litert.OpResolverType[kernels]
-    with as_verify_error("LiteRT"), hide_delegate_notice():
+    # LiteRT has no option against the line that its logger prints for each delegate.
+    with as_verify_error("LiteRT"), filter_stderr(lambda line: not line.startswith(_NOTICE)):
         interpreter = litert.Interpreter(
             **source,
             experimental_op_resolver_type=resolver,
@@ -44,28 +45,6 @@ def open_interpreter(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: b
         )
         interpreter.allocate_tensors()
     return interpreter
-
-
-@contextmanager
-def hide_delegate_notice() -> Iterator[None]:
-    """Keep the line that LiteRT prints for each delegate off stderr; print all other lines after.
-
-    LiteRT has no option for it: its logger writes to file descriptor 2.
-    """
-    try:
-        stderr = os.dup(_STDERR)
-    except OSError:  # it is closed
-        yield
-        return
-    with TemporaryFile() as file:
-        os.dup2(file.fileno(), _STDERR)
-        try:
-            yield
-        finally:
-            os.dup2(stderr, _STDERR)
-            os.close(stderr)
-            file.seek(0)
-            os.write(_STDERR, b"".join(line for line in file if not line.startswith(_NOTICE)))
 
 
 def run_litert(interpreter: Any, inputs: Sequence[Array]) -> list[Array]:

@@ -10,15 +10,14 @@ that decode a constant are in every piece that reads it: fusions need them besid
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from typing import NamedTuple
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from tflite2onnx.interface import CACHES
 from tflite2onnx.tensor import Array
-from tflite2onnx.writer import Skeleton, nbytes
+from tflite2onnx.writer import Skeleton, list_reads, nbytes
 
 MOST_BYTES = 1 << 27  # limit of the total size of the outputs of a piece
 _MOST_WEIGHTS = 1 << 30  # bytes in one piece, which must fit into a protobuf
@@ -31,14 +30,13 @@ class Segment(NamedTuple):
     """A piece of a model: it reads `feeds` and computes `fetches`, both names of values.
 
     `tensors` are the fetches that store tensors of the TFLite model, as pairs (name in this piece,
-    name in the model). `live` are the fetches that later pieces read.
+    name in the model).
     """
 
     model: bytes
     feeds: tuple[str, ...]
     fetches: tuple[str, ...]
     tensors: tuple[tuple[str, str], ...]
-    live: frozenset[str]
 
 
 def cut_segments(
@@ -77,7 +75,7 @@ class _Cutter:
         made = {name for node in self._nodes for name in node.output}
         # Inputs of a piece must have a known type.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
-        self._reads = [_list_input_names(node) for node in self._nodes]
+        self._reads = [{*list_reads(node)} for node in self._nodes]
         # The indices of the nodes that decode constants, and the names of constants and outputs.
         known = (self._small.keys() | self._large.keys()) - self._inputs
         self._decoders = []
@@ -91,6 +89,8 @@ class _Cutter:
     def find_segment_ends(self, most: int) -> Iterator[int]:
         """Yield the end of each piece: the index after its last node."""
         live: set[str] = set()
+        sizes = {name: len(each.raw_data) for name, each in self._small.items()}
+        sizes |= {name: data.nbytes for name, (_, data) in self._large.items()}
         room, weights = most, _MOST_WEIGHTS
         for i, node in enumerate(self._nodes):
             if i and (room < 0 or weights < 0) and live <= self._infos.keys():
@@ -98,24 +98,16 @@ class _Cutter:
                 room, weights = most, _MOST_WEIGHTS
             live |= {name for name in node.output if self._last.get(name, -1) > i}
             live -= {name for name in self._reads[i] if self._last.get(name) == i}
-            room -= sum(self._count_value_bytes(name) for name in node.output if name in self._seen)
-            weights -= sum(self._count_weight_bytes(name) for name in self._reads[i])
+            seen = (self._infos[n] for n in node.output if n in self._seen and n in self._infos)
+            room -= sum(nbytes(info.type.tensor_type, self._dynamic_sizes) for info in seen)
+            weights -= sum(sizes.get(name, 0) for name in self._reads[i])
         yield len(self._nodes)
-
-    def _count_value_bytes(self, name: str) -> int:
-        info = self._infos.get(name)
-        return 0 if info is None else nbytes(info.type.tensor_type, self._dynamic_sizes)
-
-    def _count_weight_bytes(self, name: str) -> int:
-        if name in self._large:
-            return self._large[name][1].nbytes
-        return len(self._small[name].raw_data) if name in self._small else 0
 
     def make_segment(self, start: int, end: int) -> Segment:
         """Return the piece with these nodes."""
         nodes = [*self._find_decoders(start, end), *self._nodes[start:end]]
         made = dict.fromkeys(name for node in nodes for name in node.output if name)
-        read = dict.fromkeys(name for node in nodes for name in _list_input_names(node))
+        read = dict.fromkeys(name for node in nodes for name in list_reads(node))
         constants = [n for n in read if n in self._small or n in self._large]
         seen = [name for name in made if name in self._seen]
         renamed = {name: name + _COMPUTED for name in seen} if self._alone else {}
@@ -130,12 +122,13 @@ class _Cutter:
         # State has an initial value, and is also an input.
         graph.input.extend(self._infos[n] for n in constants if n in self._inputs)
         back = {new: old for old, new in renamed.items()}
-        graph.output.extend(self._make_output(name, back.get(name, name)) for name in fetches)
-        model = ModelProto()
-        model.ir_version = self._proto.ir_version
-        model.opset_import.extend(self._proto.opset_import)
-        model.functions.extend(self._proto.functions)
-        model.graph.CopyFrom(graph)
+        for name in fetches:
+            graph.output.add().CopyFrom(self._infos.get(back.get(name, name), ValueInfoProto()))
+            graph.output[-1].name = name
+        whole = self._proto
+        model = ModelProto(ir_version=whole.ir_version, graph=graph)
+        model.opset_import.extend(whole.opset_import)
+        model.functions.extend(whole.functions)
         caches = {
             output: name
             for node in graph.node
@@ -146,7 +139,7 @@ class _Cutter:
         model.metadata_props.add(key=CACHES, value=json.dumps(caches))
         weights = tuple(self._large[n] for n in constants if n in self._large)
         data = Skeleton(model, weights).serialize()
-        return Segment(data, tuple(fed), fetches, tensors, frozenset(live))
+        return Segment(data, tuple(fed), fetches, tensors)
 
     def _find_decoders(self, start: int, end: int) -> list[NodeProto]:
         """Return the nodes before a piece that decode what the piece reads."""
@@ -155,15 +148,8 @@ class _Cutter:
         for i in reversed([i for i in self._decoders if i < start]):
             if not read.isdisjoint(self._nodes[i].output):
                 found.append(_keep_outputs(self._nodes[i], read))
-                read |= _list_input_names(found[-1])
+                read.update(list_reads(found[-1]))
         return found[::-1]
-
-    def _make_output(self, name: str, like: str) -> ValueInfoProto:
-        info = ValueInfoProto()
-        if like in self._infos:
-            info.CopyFrom(self._infos[like])
-        info.name = name
-        return info
 
 
 def _rename_outputs(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
@@ -190,24 +176,8 @@ def _keep_outputs(node: NodeProto, names: AbstractSet[str]) -> NodeProto:
         for inner in reversed(branch.node):
             if not read.isdisjoint(inner.output):
                 nodes.append(inner)
-                read |= _list_input_names(inner)
+                read.update(list_reads(inner))
         body = GraphProto(name=branch.name, node=nodes[::-1], output=outputs)
         body.initializer.extend(each for each in branch.initializer if each.name in read)
         branch.CopyFrom(body)
     return copy
-
-
-def _list_input_names(node: NodeProto) -> set[str]:
-    """Return the values that a node reads, including outer values that its sub-graphs read."""
-    names = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            names |= _list_outer_names(graph)
-    return names
-
-
-def _list_outer_names(graph: GraphProto) -> set[str]:
-    own = {each.name for each in (*graph.initializer, *graph.input)}
-    own |= {name for node in graph.node for name in node.output}
-    read = {name for node in graph.node for name in _list_input_names(node)}
-    return (read | {each.name for each in graph.output}) - own

@@ -1,22 +1,13 @@
 """The difference between the two runtimes' elements of one tensor, and the limits it must meet.
 
-An operator that both runtimes run on the same inputs may differ by a number of steps, which its
-class defines (`Operator.allowed_steps`). The limits of a whole network depend on its rounding:
+docs/verification.md lists the limits. They are the rounding errors of a correct conversion:
 
-- A float may differ by 1e-4 of the range of its tensor. This limit is ten times the accumulated
-  rounding error of deep float32 networks, and far below the error that a wrong layout, padding or
-  constant causes.
-- A float of a model that computes in half precision may differ by 1e-2 of the range: float16 has 11
-  significant bits, and the errors of tens of layers add up. A tensor that exceeds this limit is
-  accepted if its noise is at most 3 % of the signal (30 dB), also if its operator runs alone.
-- An integer of 8 or 16 bits may differ by one step, because it is a rounded real number.
-- A network with quantized tensors rounds after each layer, and a difference of one step may grow to
-  several steps some layers later. A tensor of a quantized network that exceeds the limit of a
-  single element is accepted if its noise is at most a tenth of the signal (20 dB). The accumulated
-  rounding noise of a correct conversion is smaller, while a wrong layout, padding or scale causes
-  noise as large as the signal.
-
-All other elements must be equal.
+- 1e-4 of the range is ten times the accumulated rounding error of deep float32 networks, and far
+  below the error that a wrong layout, padding or constant causes. float16 has 11 significant bits,
+  and the errors of tens of layers add up to 1e-2, or to noise of 3 % of the signal (30 dB).
+- Integers of 8 and 16 bits are rounded real numbers, and may differ by one step. A quantized
+  network rounds after each layer, so that one step may grow to several. Its noise is less than a
+  tenth of the signal (20 dB), while that of a wrong layout, padding or scale is as large.
 
 An output that is the same number everywhere, or has no finite element, shows nothing of the
 operators that compute it: two such outputs are equal whatever these operators do.

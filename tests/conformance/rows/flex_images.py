@@ -11,10 +11,12 @@ import numpy as np
 
 from tests.conformance.bench import Array
 from tests.conformance.rows.flex_forms import Fed, Form
-from tests.op.flex import test_combined_nms as suppression
-from tests.op.flex import test_diagonal as diagonal
-from tests.op.flex import test_image as image
-from tests.op.flex import test_linalg as matrix
+from tests.op.flex import (
+    test_combined_nms as suppression,
+    test_diagonal as diagonal,
+    test_image as image,
+    test_linalg as matrix,
+)
 from tests.passes.flex.test_translate import ints, scalar
 from tests.references.flex import random_numbers
 

@@ -8,8 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support import Build, Subgraph, Tensor, run_onnx
-from tests.support import check as compare
+from tests.support import Build, Subgraph, Tensor, check as compare, run_onnx
 from tests.support.control import (
     add_if,
     add_less,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.op.ports import add_input, check_outputs, folds
 from tests.support import Build, check, random_inputs, run_onnx, run_tflite

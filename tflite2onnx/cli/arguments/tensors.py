@@ -15,7 +15,6 @@ from typing import Any
 from tflite2onnx.errors import LayoutError, OptionError
 
 _GIVEN = re.compile(r"(?P<name>.+)=(?P<first>\w+)(?::(?P<second>\w+))?", re.ASCII | re.DOTALL)
-_SHAPE = re.compile(r"(?P<name>.+)=(?P<sizes>[^=]+)", re.DOTALL)
 
 
 def read_layouts(words: Iterable[str]) -> dict[str, Any]:
@@ -80,15 +79,11 @@ def read_shapes(words: Iterable[str]) -> dict[str, list[int | str]]:
     Raises:
         OptionError: a word is not a shape, or an input is named twice.
     """
-    shapes: dict[str, list[int | str]] = {}
-    for word in words:
-        given = _SHAPE.fullmatch(word)
-        if given is None:
-            raise OptionError(f"shape must be NAME=SIZE,SIZE,..., got {word}")
-        if given["name"] in shapes:
-            raise OptionError(f"the shape of {given['name']} is given twice")
-        shapes[given["name"]] = [read_size(size.strip()) for size in given["sizes"].split(",")]
-    return shapes
+    pairs = read_pairs("--shape", "NAME=SIZE,SIZE,...", words)
+    return {
+        name: [read_size(size.strip()) for size in sizes.split(",")]
+        for name, sizes in pairs.items()
+    }
 
 
 def read_types(words: Sequence[str]) -> str | dict[str, str] | None:

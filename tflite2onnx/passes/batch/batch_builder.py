@@ -28,8 +28,7 @@ from tflite2onnx.passes.batch.places import (
     take_sample,
 )
 from tflite2onnx.passes.rewriter import int32_constant
-from tflite2onnx.passes.shape_walk import OperatorOf, ShapeWalk
-from tflite2onnx.passes.shape_walk import Place as Axis
+from tflite2onnx.passes.shape_walk import OperatorOf, Place as Axis, ShapeWalk
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
 
