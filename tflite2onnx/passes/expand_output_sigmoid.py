@@ -1,4 +1,4 @@
-"""Compute small sigmoid outputs accurately: LOGISTIC becomes 1 / (1 + exp(-x)).
+"""Compute few sigmoid outputs accurately: LOGISTIC becomes 1 / (1 + exp(-x)).
 
 ONNX Runtime's Sigmoid is a rational approximation with an absolute error of up to 1e-7 for every
 result: a score of 1e-4 keeps three digits, and a score of 1e-8 keeps none. The expression has a
@@ -8,7 +8,9 @@ A LOGISTIC is replaced if:
 
 1. its result is an output of the model, or reaches an output through operators that only move
    elements, also out of sub-graphs;
-2. the output has at most 1024 elements, because four nodes on large tensors take time;
+2. the output has at most 16 elements. One score is often below 1e-3: Sigmoid differs from LiteRT
+   by more than 1e-4 of the output in 20 of 73 networks, for random numbers from 0 to 1 or -2 to 2,
+   and in none of 14 with more than 16 scores, the largest of which is at least 0.2;
 3. its input and output are float32 and have the same shape.
 """
 
@@ -21,7 +23,7 @@ from tflite2onnx.op import operator_for
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import DType, Tensor
 
-_FEW = 1024  # elements
+_FEW = 16  # elements
 
 
 def expand_output_sigmoid(graph: Graph) -> Graph:

@@ -32,7 +32,7 @@ class Rewriter:
         shape: Shape | None = None,
         **options: Any,  # noqa: ANN401 - as in the options table
     ) -> Tensor:
-        """Add a builtin operator and return its output.
+        """Add a builtin operator, or one of TensorFlow (Flex), and return its output.
 
         The output is `output`, or a new tensor like another (see `new_tensor`), whose name ends in
         the code of the operator by default.
@@ -41,7 +41,8 @@ class Rewriter:
             if not like:
                 raise TypeError(f"{code} needs an output, or a tensor that it is like")
             output = new_tensor(like, name or code.lower(), shape)
-        self.ops.append(Op(code, self.source.index, inputs, (output,), Options(options)))
+        is_custom = code.startswith("Flex")
+        self.ops.append(Op(code, self.source.index, inputs, (output,), Options(options), is_custom))
         return output
 
     def convolve(
