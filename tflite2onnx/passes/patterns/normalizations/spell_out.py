@@ -13,8 +13,8 @@ convolution with 1x1 filters, and these powers are square roots (one thread of a
 1. ELU has at least 1,024 elements: the four nodes for fewer elements take longer than Elu;
 2. LOCAL_RESPONSE_NORMALIZATION has a known number of channels, at most 512, and beta is neither 0
    nor 1: LRN has a fast path for 1;
-3. DIV has at most 16 elements: Softplus is slow, but a dense layer applies it without a node. One
-   score of a layer takes 3.8 us in place of 4.1, 16 take 4.1 in place of 4.2, and 52 take longer.
+3. DIV has at most 16 elements. Softplus is slow, but a dense layer applies it without a node: one
+   score of a layer takes 3.8 us in place of 4.1, 16 take 4.1 in place of 4.2.
 
 exp(x) - 1 is rounded to 1e-7, also for x near 0. A sum with relu(x) would take a node more, and
 between convolutions a reorder, because Relu computes in their blocks: 1.02 of the time of two
