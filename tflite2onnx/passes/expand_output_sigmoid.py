@@ -18,13 +18,11 @@ Softplus and POW of EXP, ADD and DIV.
 
 from __future__ import annotations
 
-import numpy as np
-
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op import operator_for
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import Rewriter
-from tflite2onnx.tensor import DType, Tensor
+from tflite2onnx.tensor import Tensor
 
 _FEW = 16  # elements
 
@@ -58,7 +56,6 @@ def _expand_sigmoid(op: Op) -> list[Op]:
     (x, y), rw = (op.operand(0), op.outputs[0]), Rewriter(op)
     if not (is_float(x) and is_float(y)) or x.shape != y.shape or y.elements > _FEW:
         return [op]
-    one, minus = (Tensor(f"{n}", (), DType.FLOAT32, np.asarray(np.float32(n))) for n in (1, -1))
-    power = rw.op("EXP", rw.op("MUL", x, minus, like=y, name="negative"), like=y, name="power")
-    rw.op("DIV", one, rw.op("ADD", power, one, like=y, name="total"), output=y)
+    power = rw.op("EXP", rw.op("MUL", x, -1, like=y, name="negative"), like=y, name="power")
+    rw.op("DIV", 1, rw.op("ADD", power, 1, like=y, name="total"), output=y)
     return rw.ops

@@ -31,7 +31,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, apply_rules
-from tflite2onnx.passes.rewriter import Rewriter, constant
+from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
 _ENOUGH = 1024  # elements of an ELU
@@ -51,9 +51,9 @@ def _spell_elu(found: Match) -> list[Op]:
     if not is_float(x) or known < _ENOUGH:
         return []
     rw = Rewriter(found.last)
-    negative = rw.op("MINIMUM", x, _scalar(y, 0), like=y)
+    negative = rw.op("MINIMUM", x, 0, like=y)
     power = rw.op("EXP", negative, like=y)
-    bounded = rw.op("SUB", power, _scalar(y, 1), like=y)
+    bounded = rw.op("SUB", power, 1, like=y)
     rw.op("MAXIMUM", x, bounded, output=y)
     return rw.ops
 
@@ -63,7 +63,7 @@ def _spell_sigmoid(found: Match) -> list[Op]:
     if not is_float(x) or x.sizes != y.sizes or y.elements > _FEW:
         return []
     rw = Rewriter(found.last)
-    rw.op("POW", _scalar(y, exp(-1)), rw.op("FlexSoftplus", x, like=y, name="softplus"), output=y)
+    rw.op("POW", exp(-1), rw.op("FlexSoftplus", x, like=y, name="softplus"), output=y)
     return rw.ops
 
 
@@ -91,12 +91,7 @@ def _raise(rw: Rewriter, x: Tensor, beta: float) -> Tensor:
         x = rw.op("MUL", x, rw.op("SQRT", x, like=x), like=x)
     if beta in (0.5, 0.75):
         return rw.op("SQRT", x, like=x, name="root")
-    return rw.op("POW", x, _scalar(x, beta), like=x)
-
-
-def _scalar(like: Tensor, number: float) -> Tensor:
-    """Return a constant of one element."""
-    return constant(f"{like.name}/{number:g}", np.array(number, np.float32), like)
+    return rw.op("POW", x, beta, like=x)
 
 
 RULES = (
