@@ -9,12 +9,14 @@ import pytest
 
 from tests.support import Build, check, random_inputs, run_onnx
 from tests.support.control import add_if
+from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tests.support import Subgraph, Tensor
+    from tflite2onnx.options import Forms
 
 SHAPE = (3, 5)
 
@@ -63,9 +65,10 @@ def sigmoids(data: bytes) -> int:
     return sum(n.op_type == "Sigmoid" for n in convert(data).model.graph.node)
 
 
+@pytest.mark.parametrize("forms", ["fastest", "canonical"])
 @pytest.mark.parametrize("network", [add_scores, add_moved_scores, add_branched_scores])
 def test_small_scores_have_all_their_digits(
-    network: Callable[[Build, Tensor], Tensor],
+    network: Callable[[Build, Tensor], Tensor], forms: Forms
 ) -> None:
     """Small scores are exact, while ONNX Runtime's Sigmoid is wrong by 10 % and more at -15."""
     data = build_network(network)
@@ -74,7 +77,7 @@ def test_small_scores_have_all_their_digits(
     for low, high in ((-6, 6), (-15, -8), (-80, -20), (100, 200)):
         (x,) = random_inputs(data, 3, x=(low, high))
         wanted = 1 / (1 + np.exp(-x.astype(np.float64)))
-        (made,) = run_onnx(convert(data).model, {"x": x})
+        (made,) = run_onnx(convert(data, forms=forms).model, {"x": x})
         if network is add_moved_scores:
             wanted = wanted.T.reshape(1, 15)
         np.testing.assert_allclose(made, wanted, rtol=1e-5)
@@ -85,10 +88,21 @@ def test_other_sigmoids_are_one_node(network: Callable[[Build, Tensor], Tensor])
     assert sigmoids(build_network(network)) == 1
 
 
-def test_masks_are_one_node() -> None:
-    data = build_network(add_scores, (1, 31, 37, 1))
+@pytest.mark.parametrize("shape", [(1, 17), (1, 31, 37, 1)])
+def test_many_scores_are_one_node(shape: Sequence[int]) -> None:
+    data = build_network(add_scores, shape)
     check(data)
     assert sigmoids(data) == 1
+
+
+def test_a_dense_layer_takes_the_sign_and_softplus() -> None:
+    """ONNX Runtime runs two nodes: the layer, which it fuses with Softplus, and Pow."""
+    m = Build()
+    weights = [m.constant(np.full(shape, 0.5, np.float32)) for shape in ((1, 8), (1,))]
+    (y,) = m.op("FULLY_CONNECTED", [m.input((1, 8)), *weights], [(1, 1)])
+    m.output(scores(m, y))
+    check(m.bytes())
+    assert count_optimized_nodes(convert(m.bytes()).model) == {"FusedGemm": 1, "Pow": 1}
 
 
 def test_scores_of_any_batch() -> None:

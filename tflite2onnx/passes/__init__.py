@@ -242,7 +242,7 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     # Functions of fewer elements; before ELU is spelled out.
     apply_pattern("MAX_POOL_2D", "patterns.normalizations.pool_before_functions"),
     # ONNX Runtime has slow kernels for these.
-    apply_pattern("ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
+    apply_pattern("DIV ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
     # Resize computes pixel by pixel; behind the passes that rearrange products.
     apply_pattern("RESIZE_BILINEAR", "patterns.normalizations.multiply_resizes"),
     # Softmax along another axis than the last is slow.

@@ -25,15 +25,16 @@ class Rewriter:
     def op(
         self,
         code: str,
-        *inputs: Tensor | None,
+        *inputs: Tensor | float | None,
         output: Tensor | None = None,
         like: Tensor | None = None,
         name: str = "",
         shape: Shape | None = None,
         **options: Any,  # noqa: ANN401 - as in the options table
     ) -> Tensor:
-        """Add a builtin operator and return its output.
+        """Add a builtin operator, or one of TensorFlow (Flex), and return its output.
 
+        A number is an input that is a float32 constant of one element.
         The output is `output`, or a new tensor like another (see `new_tensor`), whose name ends in
         the code of the operator by default.
         """
@@ -41,7 +42,9 @@ class Rewriter:
             if not like:
                 raise TypeError(f"{code} needs an output, or a tensor that it is like")
             output = new_tensor(like, name or code.lower(), shape)
-        self.ops.append(Op(code, self.source.index, inputs, (output,), Options(options)))
+        own = tuple(float32_constant(x) if isinstance(x, (int, float)) else x for x in inputs)
+        custom = code.startswith("Flex")
+        self.ops.append(Op(code, self.source.index, own, (output,), Options(options), custom))
         return output
 
     def convolve(
@@ -168,6 +171,11 @@ def int32_constant(name: str, numbers: int | Sequence[int] | Array) -> Tensor:
     """Return an int32 constant: a scalar for a number, else of the shape of the numbers."""
     data = np.array(numbers, np.int32)
     return Tensor(name, data.shape, DType.INT32, data)
+
+
+def float32_constant(number: float) -> Tensor:
+    """Return a float32 constant of one element, a scalar."""
+    return Tensor(f"{number:g}", (), DType.FLOAT32, np.array(number, np.float32))
 
 
 def as_builtin(op: Op, code: str, /, *inputs: Tensor | None, **options: object) -> Op:

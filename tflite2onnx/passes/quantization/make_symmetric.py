@@ -190,8 +190,7 @@ def _limit_input(op: Op, result: Tensor) -> list[Op]:
         limited = rw.op("RELU", x, output=new_float_tensor(x, "limited"))
     else:
         code, bound = ("MAXIMUM", low) if -low < high else ("MINIMUM", high)
-        limit = Tensor(f"{x.name}/limit", (), DType.FLOAT32, np.array(bound, np.float32))
-        limited = rw.op(code, x, limit, output=new_float_tensor(x, "limited"))
+        limited = rw.op(code, x, bound, output=new_float_tensor(x, "limited"))
     return [*rw.ops, op.with_inputs({x: limited})]
 
 

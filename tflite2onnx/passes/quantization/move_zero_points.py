@@ -143,7 +143,7 @@ class MovedZeroPoints:
         if shift:
             output = new_float_tensor(result, "moved") if is_quantized(result) else result
             options = {**_PLAIN, "fused_activation_function": op.activation}
-            value = rw.op("ADD", value, _constant(result, shift), output=output, **options)
+            value = rw.op("ADD", value, shift, output=output, **options)
         if value is not result:
             rw.op("QUANTIZE", value, output=result, divides=True)
         return rw.ops
@@ -157,7 +157,7 @@ class MovedZeroPoints:
         if is_shifted or x not in self.tensors:
             return real
         output = new_float_tensor(x, f"own for {result.name}")
-        return rw.op("ADD", real, _constant(real, -self.find_shift(x)), output=output, **_PLAIN)
+        return rw.op("ADD", real, -self.find_shift(x), output=output, **_PLAIN)
 
     def _pad(self, op: Op) -> list[Op]:
         """Return PADV2 in place of PAD, or before a convolution that pads."""
@@ -259,7 +259,3 @@ def _list_pads(op: Op) -> Sequence[int]:
     sizes = operator.sizes(0)
     pads: Sequence[int] = operator.window().attributes((sizes["H"], sizes["W"]))["pads"]
     return pads
-
-
-def _constant(result: Tensor, number: float) -> Tensor:
-    return Tensor(f"{result.name}/shift", (), DType.FLOAT32, np.array(number, np.float32))

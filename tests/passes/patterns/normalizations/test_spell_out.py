@@ -1,7 +1,8 @@
-"""Operators that ONNX Runtime computes slowly are spelled out; see spell_out.py."""
+"""Functions that ONNX Runtime computes slowly are spelled out; see spell_out.py."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.support import check
@@ -29,6 +30,28 @@ def test_elu_before_and_after() -> None:
         return y
     """
     assert_rewritten(spell_out, spell("ELU(x)", "2,512"), after)
+
+
+def spell_sigmoid(shape: str, one: float = 1) -> str:
+    return f"""
+        inputs x: float32[{shape}]
+        a: float32[{shape}] = EXP(x)
+        b: float32[{shape}] = ADD(a, {one:.1f})
+        y: float32[{shape}] = DIV(1.0, b)
+        return y
+    """
+
+
+def test_sigmoid_before_and_after() -> None:
+    after = f"""
+        inputs x: float32[n,16]
+        a: float32[n,16] = FlexSoftplus(x)
+        y: float32[n,16] = POW({float(np.float32(np.exp(-1)))}, a)
+        return y
+    """
+    assert_rewritten(spell_out, spell_sigmoid("n,16"), after)
+    for other in (spell_sigmoid("1,17"), spell_sigmoid("1,16", 2)):
+        check_unchanged(spell_out, parse_graph(other))
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,6 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-import numpy as np
-
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.attention.fuse_attention import (
@@ -39,7 +37,7 @@ from tflite2onnx.passes.patterns.attention.fuse_attention import (
 )
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, int32_constant
 from tflite2onnx.tensor import Shape, Tensor
 
 _MATRIX = 2  # axes
@@ -71,8 +69,7 @@ def _multiply_once(found: Match) -> list[Op]:
     groups, (rows, depth) = prod(heads.shape[:-_MATRIX]), x.shape[-_MATRIX:]
     rw = Rewriter(op)
     if matrices.factor != 1:
-        factor = constant("factor", np.array(matrices.factor, np.float32), x)
-        x = rw.op("MUL", x, factor, like=x, name="scaled", fused_activation_function="NONE")
+        x = rw.op("MUL", x, matrices.factor, like=x, name="scaled")
     queries = rw.reshape(x, (groups, count * rows, depth), like=output, name="queries")
     shared = _join_heads(rw, heads, graph)
     shape = (groups, count * rows, output.shape[-1])
