@@ -72,6 +72,28 @@ def test_fuse_pads_into_convolutions() -> None:
     assert_rewritten(fuse_pads_into_convolutions, before, after)
 
 
+def test_fuse_pads_into_maxima() -> None:
+    """Zeros around an image without negative numbers are never the maximum alone."""
+    graph = """
+        inputs %0: float32[1,7,5,2]
+        %1: float32[1,7,5,2] = {}(%0)
+        %2: float32[1,9,7,2] = PAD(%1, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        %3: float32[1,4,3,2] = MAX_POOL_2D(%2, padding=VALID, filter_height={}, filter_width=3,
+          stride_h=2, stride_w=2)
+        return %3
+    """
+    after = """
+        inputs %0: float32[1,7,5,2]
+        %1: float32[1,7,5,2] = RELU(%0)
+        %3: float32[1,4,3,2] = MAX_POOL_2D(%1, padding=EXPLICIT, filter_height=3, filter_width=3,
+          stride_h=2, stride_w=2, pads=(1,1,1,1))
+        return %3
+    """
+    assert_rewritten(fuse_pads_into_convolutions, graph.format("RELU", 3), after)
+    check_unchanged(fuse_pads_into_convolutions, parse_graph(graph.format("NEG", 3)))
+    check_unchanged(fuse_pads_into_convolutions, parse_graph(graph.format("RELU", 1)))
+
+
 def test_fuse_transposed_pads_into_convolutions() -> None:
     """The TRANSPOSE before the convolution is that of the input of PAD."""
     before = """

@@ -19,7 +19,7 @@ from tflite2onnx.options import WEIGHTS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support import Converted
+    from tests.support import Converted, Tensor
 
 Array = np.ndarray[Any, Any]
 FEATURES, OUT = 521, 1031  # more than half a million weights
@@ -426,3 +426,48 @@ def test_integers_of_a_dynamic_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_opsets_of_convolutions() -> None:
     for opset in (13, 18, 21):
         check(convolution(3), inputs=[data(3, 11, 17, 7)], opset=opset, default_kernels=True)
+
+
+def convolve_pixels(m: Build, x: Tensor, shape: Sequence[int], filters: int, size: int) -> Tensor:
+    """Return CONV_2D of an image of this shape, by int8 filters of `size` rows and columns."""
+    generator, (*image, channels) = np.random.default_rng(3), shape
+    weights = generator.integers(-127, 128, (filters, size, size, channels)).astype(np.int8)
+    w = m.constant(weights, scale=generator.uniform(0.01, 0.1, filters))
+    b = m.constant(generator.standard_normal(filters).astype(np.float32))
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    (y,) = m.op("CONV_2D", [x, w, b], [[*image, filters]], **options)
+    return y
+
+
+@pytest.mark.parametrize("block", [2, 4])
+def test_blocks_behind_integers(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DEPTH_TO_SPACE moves rows of channels, which integers leave last."""
+    monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
+    m, shape = Build(), (1, 11, 17, 32)
+    blocks = convolve_pixels(m, m.input(shape), shape, 48, 3)
+    size = [1, 11 * block, 17 * block, 48 // block**2]
+    m.output(*m.op("DEPTH_TO_SPACE", [blocks], [size], block_size=block))
+    result = check(m.bytes(), inputs=[data(*shape)], default_kernels=True)
+    assert "DepthToSpace" not in types(result)
+    canonical = check(m.bytes(), inputs=[data(*shape)], forms="canonical", tolerance=0.02)
+    assert "Gather" not in types(canonical)
+
+
+def test_factors_before_integers() -> None:
+    """An image is scaled with channels last, where the products that read it need them."""
+    m, shape, generator = Build(), (1, 11, 17, 160), np.random.default_rng(3)
+    filters = m.constant(generator.standard_normal((1, 3, 3, 160)).astype(np.float32))
+    b = m.constant(generator.standard_normal(160).astype(np.float32))
+    options: dict[str, Any] = {"stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    (x,) = m.op("DEPTHWISE_CONV_2D", [m.input(shape), filters, b], [shape], **options)
+    axes = m.constant(np.array([1, 2], np.int32))
+    (mean,) = m.op("MEAN", [x, axes], [[1, 1, 1, 160]], keep_dims=True)
+    (factor,) = m.op("LOGISTIC", [mean], [[1, 1, 1, 160]])
+    (scaled,) = m.op("MUL", [x, factor], [shape])
+    m.output(convolve_pixels(m, scaled, shape, 160, 1))
+    result = check(m.bytes(), inputs=[data(*shape)], default_kernels=True)
+    nodes = result.model.graph.node
+    computed_by = {name: node.op_type for node in nodes for name in node.output}
+    moved = [computed_by.get(node.input[0]) for node in nodes if node.op_type == "Transpose"]
+    assert "Conv" in moved
+    assert "Mul" not in moved

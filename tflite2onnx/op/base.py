@@ -222,7 +222,9 @@ class Operator:
         if "..." in self.tflite:
             operands = _operands(self.op)
             names = axis_names(max((t.rank for t in operands.values()), default=0))
-            return [Frame({o: names for o, t in operands.items() if t.rank == len(names)}, names)]
+            label = names if self.options.get("channels_last") else None
+            slots = {o: names for o, t in operands.items() if t.rank == len(names)}
+            return [Frame(slots, names, label)]
         return []
 
     def mixed_axes(self, operand: int) -> Collection[int] | None:

@@ -6,6 +6,7 @@ from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op import find_convolved, operator_for
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.op.vision.conv import Conv2D
+from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Tensor
 
 RESHAPES = Reshape.codes  # operators that keep the elements in the same sequence
@@ -16,6 +17,13 @@ _KEEPS_AXES = (
     *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "GELU", "HARD_SIGMOID", "HARD_SWISH"),
     *("LEAKY_RELU", "LOGISTIC", "MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6"),
     *("RELU_0_TO_1", "RELU_N1_TO_1", "SUB", "TANH"),
+)
+# Operators whose outputs are never negative, and operators that make no negative number of others.
+_POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]
+_POSITIVE = ("ABS", "EXP", "LOGISTIC", "SOFTMAX", *_POSITIVE_ACTIVATIONS)
+_KEEPING = (
+    *("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "RESHAPE"),
+    *("RESIZE_NEAREST_NEIGHBOR", "TRANSPOSE"),
 )
 _IMAGE = 4  # axes
 _STEPS = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
@@ -76,3 +84,18 @@ def find_integer_images(graph: Graph) -> set[Tensor]:
         if isinstance(converter, Conv2D) and converter.is_hybrid and converter.gains_from_integers:
             images.update((op.operand(0), *op.outputs))
     return images
+
+
+def find_positive(graph: Graph) -> set[Tensor]:
+    """Return the tensors without a negative element, by the operators that compute them."""
+    positive: set[Tensor] = set()
+    for op in graph.every_op():
+        kinds = {t.dtype for t in op.outputs}
+        data = [t for t in op.present if t.dtype in kinds]
+        keeps = op.is_builtin(*_KEEPING) or (
+            op.is_builtin("ADD", "MUL") and op.activation == "NONE"
+        )
+        is_positive = op.is_builtin(*_POSITIVE) or op.activation in _POSITIVE_ACTIVATIONS
+        if is_positive or (keeps and data and positive.issuperset(data)):
+            positive.update(op.outputs)
+    return positive

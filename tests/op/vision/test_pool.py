@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from tests.support import Build, check
@@ -153,3 +154,13 @@ def test_refused(bad: dict[str, Any], message: str) -> None:
     for code in CODES:
         with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
             convert(build_any_pool(code=code, **bad))
+
+
+def test_maxima_of_padded_positive_images() -> None:
+    """PAD of zeros becomes the padding of MaxPool."""
+    m, shape = Build(), [2, 9, 8, 5]
+    (x,) = m.op("RELU", [m.input([2, 7, 6, 5])], [[2, 7, 6, 5]])
+    (padded,) = m.op("PAD", [x, m.constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]]))], [shape])
+    m.output(*m.op("MAX_POOL_2D", [padded], [[2, 4, 3, 5]], **options((3, 3), (2, 2), "VALID")))
+    result = check(m.bytes())
+    assert "Pad" not in {node.op_type for node in result.model.graph.node}

@@ -161,18 +161,23 @@ class Window(NamedTuple):
         return data, self.attributes(image)
 
     def pad(self, g: Builder, data: Value, image: Shape, filler: Value) -> Value:
-        """Return images of this height and width, channels last, with the padding around them."""
+        """Return images of this height and width, channels last, with the padding around them.
+
+        `gather` needs rows of some widths: there may be more columns at the end.
+        """
         top, left, bottom, right = self.attributes(image)["pads"]
+        right += self._count_spare_columns(image[1] + left + right)
         pads = g.ints([0, top, left, 0, 0, bottom, right, 0])
         return g.Pad(data, pads, filler) if top + left + bottom + right else data
 
     def pad_size(self, image: Shape) -> Shape:
-        """Return the height and the width of a padded image."""
+        """Return the height and the width of an image that `pad` returns."""
         top, left, bottom, right = self.attributes(image)["pads"]
-        return (image[0] + top + bottom, image[1] + left + right)
+        width = image[1] + left + right
+        return (image[0] + top + bottom, width + self._count_spare_columns(width))
 
     def count_joined_pixels(self, width: int) -> int:
-        """Return how many pixels of a padded row `gather` copies at once."""
+        """Return how many pixels of a padded row windows read and skip together."""
         joined = gcd(self.kernel[1], self.strides[1], width)
         return joined if self.dilations[1] == 1 else 1
 
@@ -183,10 +188,11 @@ class Window(NamedTuple):
         a window are in this order, too. `steps` are the numbers of windows in a column and in a
         row.
 
-        The first Gather joins the pixels of a row that a window reads, the second the rows. With up
-        to 64 channels this takes less time than one Gather of all pixels, because Gather copies one
-        piece of memory for each index. With more channels both take the same time. Windows that
-        move by whole pieces of several pixels copy these.
+        Gather copies one piece of memory for each index, so pieces should be large. They are rows
+        of windows: each row of the image is repeated, once for each column of a window, with a
+        width that moves the next copy by one pixel to the left. So every row of a window is a whole
+        piece in one of the copies. With dilations a Gather joins the pixels of these rows first.
+        Windows that move by whole pieces of several pixels copy these.
         """
         joined = self.count_joined_pixels(image[1])
         if joined > 1:
@@ -194,19 +200,38 @@ class Window(NamedTuple):
             kernel, strides = ((pair[0], pair[1] // joined) for pair in (self.kernel, self.strides))
             pieces = self._replace(kernel=kernel, strides=strides)
             return pieces.gather(g, g.reshape(data, (-1, *image)), image, steps)
-        height, width = self.kernel
+        (height, width), pixels = self.kernel, data
         rows, columns = (self._list_places(axis, steps[axis]) for axis in (0, 1))
         if height == 1:
-            data = _gather_places(g, data, rows[:, 0], axis=1, size=image[0])
-        pixels = _gather_places(g, data, columns if width > 1 else columns[:, 0], 2, image[1])
+            pixels = _gather_places(g, data, rows[:, 0], axis=1, size=image[0])
+        if self._repeats_rows:
+            pixels, line = g.Concat(*[data] * width, axis=2), image[1]
+            copy, piece = columns[:, 0] % width, columns[:, 0] // width
+            column = piece + copy * ((line + 1) // width)
+        else:
+            pixels = _gather_places(g, pixels, columns if width > 1 else columns[:, 0], 2, image[1])
+            line, column = steps[1], np.arange(steps[1], dtype=np.int32)
         if height > 1:
-            lines = g.reshape(pixels, (-1, image[0] * steps[1], width * image[2]))
-            first, column = rows[:, None] * steps[1], np.arange(steps[1], dtype=np.int32)[:, None]
-            places = g.Add(g.constant(first), g.constant(column))  # a runtime folds it
-            pixels = g.Gather(lines, places, axis=1)
+            lines = g.reshape(pixels, (-1, image[0] * line, width * image[2]))
+            first = g.constant(rows[:, None] * line)
+            pixels = g.Gather(lines, g.Add(first, g.constant(column[:, None])), axis=1)  # folded
         if self.kernel == (1, 1):
             return pixels
         return g.reshape(pixels, (-1, *steps, height * width * image[2]))
+
+    @property
+    def _repeats_rows(self) -> bool:
+        """Whether `gather` repeats the rows of an image."""
+        return min(self.kernel) > 1 == self.dilations[1]
+
+    def _count_spare_columns(self, width: int) -> int:
+        """Return by how many columns `gather` needs wider rows than these, to repeat them.
+
+        A copy begins one pixel before the end of a piece.
+        """
+        joined = self.count_joined_pixels(width)
+        pieces = self.kernel[1] // joined
+        return joined * (-(width // joined + 1) % pieces) if self._repeats_rows else 0
 
     def _list_places(self, axis: int, steps: int) -> Array:
         """Return the rows or columns that each window reads, int32 [steps, kernel]."""

@@ -29,18 +29,13 @@ from functools import cached_property
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.op import operator_for
 from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
+from tflite2onnx.passes.operands import find_positive
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
 from tflite2onnx.passes.quantization.convolve_transposed import convolve_transposed
-from tflite2onnx.quantization.storage import BOUNDS, is_quantized
+from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Tensor
 
-# Operators whose outputs are never negative, and operators that make no negative number of others.
-_POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]
-_POSITIVE = ("ABS", "EXP", "LOGISTIC", "SOFTMAX", *_POSITIVE_ACTIVATIONS)
-_KEEPING = (
-    *("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "RESHAPE"),
-    *("RESIZE_NEAREST_NEIGHBOR", "TRANSPOSE"),
-)
+_PIXEL = (1, 1)  # the height and width of a single pixel
 
 
 def quantize_data(graph: Graph, *, fastest: bool) -> Graph:
@@ -57,7 +52,7 @@ class _Quantizer:
 
     @cached_property
     def _positive(self) -> set[Tensor]:
-        return _find_positive(self._graph)
+        return find_positive(self._graph)
 
     @cached_property
     def _converters(self) -> dict[Op, Convolution]:
@@ -72,6 +67,11 @@ class _Quantizer:
             isinstance(each, Conv2D) and each.quantizes_pixels and not self._gains(each)
             for each in self._converters.values()
         )
+
+    @cached_property
+    def _products(self) -> set[Op]:
+        """The convolutions that multiply integers."""
+        return {op for op, converter in self._converters.items() if self._gains(converter)}
 
     @cached_property
     def _redundant_relus(self) -> set[Tensor]:
@@ -95,11 +95,29 @@ class _Quantizer:
     def _gains(self, converter: Convolution) -> bool:
         return self._fastest and isinstance(converter, Conv2D) and converter.gains_from_integers
 
+    def _keeps_channels_last(self, op: Op) -> bool:
+        """Return whether an operator keeps the channels last, as products of integers do.
+
+        DEPTH_TO_SPACE does behind a product, and MUL that scales the channels of an image that only
+        products read: ONNX Runtime moves channels behind a convolution for nothing, but not behind
+        MUL.
+        """
+        if op.is_builtin("DEPTH_TO_SPACE"):
+            x = op.operand(0)
+            return self._graph.producers.find(x) in self._products and x.symbols.keys() <= {0}
+        if not op.is_builtin("MUL"):
+            return False
+        (y,), sizes = op.outputs, [t.shape[1:3] for t in op.present]
+        scales = _PIXEL in sizes and y.shape[1:3] != _PIXEL
+        return scales and self._graph.readers.are_among(self._products, y)
+
     def rewrite(self, op: Op) -> list[Op]:
         """Return the operators that replace an operator, the operator itself if none."""
         converter = self._converters.get(op)
         if not self._redundant_relus.isdisjoint(op.outputs):
             op = op.with_activation("NONE")
+        if self._keeps_channels_last(op):
+            return [op.with_options(channels_last=True)]
         if converter is None or "quantizes_data" in op.options:
             return [op]
         if isinstance(converter, TransposeConv) and self._fastest:
@@ -131,18 +149,3 @@ def _find_converter(op: Op) -> Convolution | None:
         return None
     converter = operator_for(op)
     return converter if isinstance(converter, Convolution) and converter.is_hybrid else None
-
-
-def _find_positive(graph: Graph) -> set[Tensor]:
-    """Return the tensors without a negative element, by the operators that compute them."""
-    positive: set[Tensor] = set()
-    for op in graph.every_op():
-        kinds = {t.dtype for t in op.outputs}
-        data = [t for t in op.present if t.dtype in kinds]
-        keeps = op.is_builtin(*_KEEPING) or (
-            op.is_builtin("ADD", "MUL") and op.activation == "NONE"
-        )
-        is_positive = op.is_builtin(*_POSITIVE) or op.activation in _POSITIVE_ACTIVATIONS
-        if is_positive or (keeps and data and positive.issuperset(data)):
-            positive.update(op.outputs)
-    return positive

@@ -11,12 +11,13 @@ padding is the paddings minus the crops, if:
 3. the integers of inputs and outputs have the same scale, and height and width are fixed;
 4. nothing else reads the tensors between the convolution and BATCH_TO_SPACE_ND.
 
-`fuse_pads_into_convolutions`: PAD, or PADV2 with zeros, before a convolution becomes its padding,
-if:
+`fuse_pads_into_convolutions`: PAD, or PADV2 with zeros, before a convolution or MAX_POOL_2D becomes
+its padding, if:
 
-1. the convolution has padding VALID or explicit pads;
+1. the operator has padding VALID or explicit pads, and MAX_POOL_2D reads floats that are not
+   negative, with a number that is no padding in each window;
 2. PAD pads height and width only, by constants that are not negative, and keeps the scale;
-3. the convolution reads the output of PAD, or a TRANSPOSE of it, as in networks made by PyTorch.
+3. the operator reads the output of PAD, or a TRANSPOSE of it, as in networks made by PyTorch.
 
 ONNX Runtime does the second fusion for float models, but not for quantized models.
 """
@@ -27,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.operands import has_unit_steps
+from tflite2onnx.passes.operands import find_positive, has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import new_tensor
@@ -35,6 +36,7 @@ from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")  # not those that are transposed or of volumes
+_POOL = "MAX_POOL_2D"
 _IMAGE = 4  # axes
 # SPACE_TO_BATCH_ND and PAD may have other readers.
 _SPREAD = Shared(("SPACE_TO_BATCH_ND", "x", "blocks#", "pads#"))
@@ -86,6 +88,8 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
     alike = same_scale(x, found.tensors["padded"]) and same_scale(x, wide)
     if not alike or any(batch + channels) or not _pads_zeros(found):
         return ()
+    if op.is_builtin(_POOL) and not _keeps_maxima(found, (top, bottom), (left, right)):
+        return ()
     own = op.options.get("pads", (0, 0, 0, 0))
     added = tuple(a + b for a, b in zip(own, (top, left, bottom, right), strict=True))
     y = _transpose_tensor(x, order) if turned else x
@@ -94,6 +98,13 @@ def _absorb_pad(found: Match) -> tuple[Op, ...]:
     return *moves, replace(op, inputs=(y, *op.inputs[1:])).with_options(
         padding="EXPLICIT", pads=added
     )
+
+
+def _keeps_maxima(found: Match, rows: tuple[int, int], columns: tuple[int, int]) -> bool:
+    """Return whether zeros around an image change the maximum of no window: condition 1."""
+    x, o = found.tensors["x"], found.last.options
+    fits = max(rows) < o.get("filter_height", 0) and max(columns) < o.get("filter_width", 0)
+    return fits and is_float(x) and x in found.analyze(find_positive)
 
 
 def _pads_zeros(found: Match) -> bool:
@@ -127,9 +138,9 @@ fuse_dilated_convolutions = Rules(
 )
 fuse_pads_into_convolutions = Rules(
     Rule(
-        "PAD before a convolution",
-        "CONV_2D, DEPTHWISE_CONV_2D",
-        Activated(OneOf(*((code, _WIDE, ...) for code in CONVOLUTIONS))),
+        "PAD before a convolution, or before a maximum of positive numbers",
+        "CONV_2D, DEPTHWISE_CONV_2D, MAX_POOL_2D",
+        Activated(OneOf(*((code, _WIDE, ...) for code in (*CONVOLUTIONS, _POOL)))),
         _absorb_pad,
         floats=False,
     ),
