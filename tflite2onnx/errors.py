@@ -132,7 +132,10 @@ class _ContradictionsAsOperatorErrors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         found = _as_operator_error(error)
         if found and found is not error:
-            raise found from error
+            try:
+                raise found from error
+            finally:
+                del found  # the error has this frame: all that a caller knows would stay in memory
 
 
 def as_operator_error() -> AbstractContextManager[None]:
