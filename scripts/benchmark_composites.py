@@ -18,6 +18,10 @@ NORMALIZED = "(float[1, {rows}, 1024] x)"
 NORMALIZE = """
     power = Pow (x, two) mean = ReduceMean <keepdims = 1> (power, last) sum = Add (mean, epsilon)
     root = Sqrt (sum) part = Div (x, root) y = Mul (part, gamma)"""
+ADDED = "(float[1, {rows}, 1024] p, float[1, {rows}, 1024] q)"
+ADD_NORMALIZED = """
+    normal, a, b, x = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 1e-5> (p, q, gamma)
+    y = Mul (normal, x)"""
 ROTATED = "(float[1, {rows}, 16, 128] x, float[1, {rows}, 1, 64] c, float[1, {rows}, 1, 64] s)"
 ROTATE = """
     a, b = Split <axis = 3> (x, halves) ac = Mul (a, c) bs = Mul (b, s) left = Sub (ac, bs)
@@ -62,6 +66,11 @@ FORMS = {
     "rms_norm": {
         "spelled out": (NORMALIZED, NORMALIZE),
         "RMSNormalization": (NORMALIZED, "y = RMSNormalization (x, gamma)"),
+    },
+    # The sum has another reader, as in a language model.
+    "rms_norm of a sum": {
+        "spelled out": (ADDED, f"x = Add (p, q) {NORMALIZE.replace('y =', 'n =')} y = Mul (n, x)"),
+        "SkipSimplifiedLayerNormalization": (ADDED, ADD_NORMALIZED),
     },
     "rope": {
         "spelled out": (ROTATED, ROTATE),

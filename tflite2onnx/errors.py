@@ -165,7 +165,10 @@ class _OperatorErrors:
         elif self._place:
             raise UnsupportedOperators([found.with_place(self._place)]) from error
         elif found is not error:
-            raise found from error
+            try:
+                raise found from error
+            finally:
+                del found  # the error has this frame: all that a caller knows would stay in memory
         return self._problems is not None
 
 

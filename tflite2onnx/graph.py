@@ -48,15 +48,16 @@ class Options(Mapping[str, Any]):
         return len(self._fields)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Op:
     """One operator: `code` is its BuiltinOperator name, or the custom code of a custom operator.
 
     `index` is its position in the file, for messages. Absent optional inputs are None.
     `custom_options` are the bytes from which a custom operator's `options` are read; some operators
-    store something other than a flexbuffer in them. `graphs` are the sub-graphs of control flow, in
-    the form that `inline_subgraphs` describes. They may read tensors of the enclosing graphs. No
-    tensor is an input or an output of operators in two graphs.
+    store something other than a flexbuffer in them. `present` are the inputs that are not
+    None. `graphs` are the sub-graphs of control flow, in the form that `inline_subgraphs`
+    describes. They may read tensors of the enclosing graphs. No tensor is an input or an output of
+    operators in two graphs.
     """
 
     code: str
@@ -69,6 +70,13 @@ class Op:
     intermediates: tuple[Tensor, ...] = ()
     version: int = 1
     graphs: tuple[Graph, ...] = ()
+    present: tuple[Tensor, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        present = self.inputs
+        if None in present:
+            present = tuple(t for t in present if t is not None)
+        object.__setattr__(self, "present", present)
 
     @property
     def place(self) -> str:
@@ -80,12 +88,7 @@ class Op:
         """Return an input, or `ABSENT` if the file omits it."""
         return (self.inputs[index] if index < len(self.inputs) else None) or ABSENT
 
-    @cached_property
-    def present(self) -> tuple[Tensor, ...]:
-        """The inputs without those that are absent."""
-        return tuple(t for t in self.inputs if t is not None)
-
-    @cached_property
+    @property
     def activation(self) -> str:
         """The fused activation function, "NONE" if there is none."""
         return str(self.options.get("fused_activation_function", "NONE"))

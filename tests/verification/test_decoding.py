@@ -59,7 +59,9 @@ def test_wrong_tokens() -> None:
 def test_ties() -> None:
     """Another token is right where LiteRT's two best logits are closer than its kernels."""
     rows = [np.array(row, np.float32) for row in ([0, 1, 1.1], [0, 1, 1.3], [0, 1.2, 1.1])]
-    assert _compare_logits(KEYS, [1], [rows]).wrong == ()
+    found = _compare_logits(KEYS, [1], [rows])
+    assert found.wrong == ()
+    assert "0 of 1 tokens equal LiteRT's and 1 where LiteRT's two best logits tie;" in str(found)
     rows[1] = rows[0]
     assert _compare_logits(KEYS, [1], [rows]).wrong == (0,)
 
@@ -70,6 +72,8 @@ def test_what_is_no_language_model() -> None:
         verify_decoding(data, convert_signatures(data))
     with pytest.raises(VerifyError, match="must have the signatures prefill and decode, got none"):
         verify_decoding(data, {"none": convert(data)})
+    with pytest.raises(VerifyError, match="must have at most 4 tokens from 0 to 15, got 3, 16"):
+        verify_decoding(build_decoder(), convert_signatures(build_decoder()), prompt=[3, 16])
     with pytest.raises(VerifyError, match="must be of the signature prefill_3"):
         verify_decoding(build_decoder(), {key: convert(chain("ABS")) for key in KEYS})
     named: dict[tuple[str, str | None], ConvertedModel] = {
@@ -95,9 +99,9 @@ def test_command(
     assert main(["a.tflite", "--signature", "all", "-o", "single", "-q"]) == 0
     assert main(["verify", "a.tflite", "single"]) == 0
     assert f"\n{line}" in capsys.readouterr().out
-    assert main(["verify", "b.task", "--json"]) == 0
+    assert main(["verify", "b.task", "--json", "--prompt", "3,1"]) == 0
     told = json.loads(capsys.readouterr().out)["decodings"]["TF_LITE_PREFILL_DECODE"]
-    assert told["equal"] == STEPS
+    assert (told["equal"], told["prompt"]) == (STEPS, [3, 1])
 
     def choose_wrongly(*_: object, **__: object) -> Decoding:
         return Decoding(KEYS, (1,), (2, 3), (2, 4), 0.5, 1e-5, (1,))

@@ -51,8 +51,8 @@ cause.
 
 Each model in a bundle is verified against its file in the folder of the converted bundle, and so is
 each signature of a model if a folder is given. A language model with the signatures prefill... and
-decode also chooses 20 tokens after a random prompt in both runtimes, each with its own caches. The
-tokens must be equal wherever LiteRT's two best logits are farther apart than its own kernels are.
+decode also chooses 20 tokens after a prompt in both runtimes, each with its own caches. The tokens
+must be equal wherever LiteRT's two best logits are farther apart than its own kernels are.
 
 exit status:
   0    all outputs, and all operators that ran alone, are within the limits
@@ -80,6 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_verification_options(parser)
     add(
+        "--prompt",
+        metavar="ID,...",
+        type=_read_tokens,
+        default=(),
+        help="the tokens that a language model continues (default: random ones)",
+    )
+    add(
         "--json",
         action="store_true",
         help="print the result as JSON, and nothing else on stdout",
@@ -95,6 +102,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also run each operator on LiteRT's own inputs, so that differences do not accumulate",
     )
+
+
+def _read_tokens(text: str) -> list[int]:
+    return [int(token) for token in text.split(",")]
 
 
 def run_command(options: argparse.Namespace) -> int:
@@ -165,7 +176,9 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
         else convert(bundle.models[part.model], signature=part.signature)
         for part in parts
     }
-    decodings = verify_decoders(bundle.models, files) if _FAILED not in statuses else {}
+    decodings = {}
+    if _FAILED not in statuses:
+        decodings = verify_decoders(bundle.models, files, options.prompt)
     lines, status = describe_decodings(options.model, decodings)
     statuses.add(status)
     if options.json:

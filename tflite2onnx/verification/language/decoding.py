@@ -70,9 +70,11 @@ class Decoding:
         return {"ok": self.ok, "equal": self.equal, **asdict(self)}
 
     def __str__(self) -> str:
+        ties = len(self.tokens) - self.equal - len(self.wrong)
+        said = f" and {ties} where LiteRT's two best logits tie" if ties else ""
         return (
             f"{' and '.join(self.signatures)}: {self.equal} of {len(self.tokens)} tokens equal"
-            f" LiteRT's; logits differ by at most {self.difference:.1e} of their deviation"
+            f" LiteRT's{said}; logits differ by at most {self.difference:.1e} of their deviation"
             f" ({self.noise:.1e} between LiteRT's kernels)"
         )
 
@@ -87,7 +89,9 @@ class _Signature(Protocol):
 
 
 def verify_decoders(
-    models: Mapping[str, AnySource], converted: Mapping[tuple[str, str | None], ConvertedModel]
+    models: Mapping[str, AnySource],
+    converted: Mapping[tuple[str, str | None], ConvertedModel],
+    prompt: Sequence[int] = (),
 ) -> dict[str, Decoding]:
     """Verify each language model of a bundle, of its signatures by model and name.
 
@@ -98,7 +102,7 @@ def verify_decoders(
         if key is not None and key.startswith((DECODE, PREFILL)):
             signatures.setdefault(model, {})[key] = each
     return {
-        model: verify_decoding(models[model], each)
+        model: verify_decoding(models[model], each, prompt=prompt)
         for model, each in signatures.items()
         if _reads_tokens(models[model], each)
     }
@@ -123,19 +127,19 @@ def verify_decoding(
     signatures: Mapping[str, ConvertedModel],
     *,
     steps: int | None = None,
-    seed: int = 0,
+    prompt: Sequence[int] = (),
 ) -> Decoding:
-    """Run a random prompt and then `steps` tokens in both runtimes.
+    """Run a prompt and then `steps` tokens in both runtimes.
 
     Args:
         model: the TFLite model.
         signatures: the converted signatures: "decode", and one whose name begins with "prefill".
         steps: the number of tokens, by default 20.
-        seed: the seed of the prompt.
+        prompt: its token ids, by default random ones.
 
     Raises:
         VerifyError: a signature is missing, has other inputs than tokens, positions, a mask and
-            caches, or cannot be run.
+            caches, or cannot be run; the prompt is too long, or has a token that is none.
     """
     prefill = next((key for key in signatures if key.startswith(PREFILL)), None)
     if prefill is None or DECODE not in signatures:
@@ -149,14 +153,20 @@ def verify_decoding(
     converted = [_Onnx(signatures[key], key) for key in keys]
     length = litert[0].shapes[_find_input(litert[0], _TOKENS)][0][-1]
     logits = litert[1].compute_outputs(_make_feeds(litert[1], [0], 0, {}))[LOGITS]
-    prompt = np.random.default_rng(seed).integers(1, logits.size, min(_MOST_PROMPT, length + 1))
+    count = min(_MOST_PROMPT, length + 1)
+    prompt = prompt or np.random.default_rng(0).integers(1, logits.size, count).tolist()
+    if len(prompt) > length + 1 or not 0 <= min(prompt) <= max(prompt) < logits.size:
+        raise VerifyError(
+            f"a prompt must have at most {length + 1} tokens from 0 to {logits.size - 1},"
+            f" got {', '.join(map(str, prompt))}"
+        )
     pairs: tuple[Sequence[_Signature], ...] = (litert, kernels, converted)
-    runs = [_Run(pair, prompt.tolist()) for pair in pairs]
+    runs = [_Run(pair, prompt) for pair in pairs]
     found = [[run.step(None) for run in runs]]
     while len(found) < (STEPS if steps is None else steps):
         token = int(found[-1][0].argmax())
         found.append([run.step(token) for run in runs])
-    return _compare_logits(keys, prompt.tolist(), found)
+    return _compare_logits(keys, prompt, found)
 
 
 def _compare_logits(
