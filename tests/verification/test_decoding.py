@@ -36,7 +36,7 @@ def convert_signatures(data: bytes) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize("mask", ["", "bool", "float32"])
-def test_right_tokens(mask: str) -> None:
+def test_right_model_chooses_tokens_of_litert(mask: str) -> None:
     """The prompt goes through prefill, and its last token through decode."""
     data = build_decoder(mask=mask, tokens_first=not mask)
     found = verify_decoding(data, convert_signatures(data), steps=STEPS)
@@ -47,7 +47,7 @@ def test_right_tokens(mask: str) -> None:
     assert str(found).startswith("prefill_3 and decode: 5 of 5 tokens equal LiteRT's; logits")
 
 
-def test_wrong_tokens() -> None:
+def test_other_model_chooses_other_tokens() -> None:
     """Another model chooses other tokens."""
     other = convert_signatures(build_decoder(seed=2))
     found = verify_decoding(build_decoder(), other, steps=STEPS)
@@ -56,7 +56,7 @@ def test_wrong_tokens() -> None:
     assert not found.to_dict()["ok"]
 
 
-def test_ties() -> None:
+def test_other_token_is_right_where_logits_tie() -> None:
     """Another token is right where LiteRT's two best logits are closer than its kernels."""
     rows = [np.array(row, np.float32) for row in ([0, 1, 1.1], [0, 1, 1.3], [0, 1.2, 1.1])]
     found = _compare_logits(KEYS, [1], [rows])
@@ -66,7 +66,7 @@ def test_ties() -> None:
     assert _compare_logits(KEYS, [1], [rows]).wrong == (0,)
 
 
-def test_what_is_no_language_model() -> None:
+def test_models_without_language_model_signatures_are_refused() -> None:
     data = build_decoder(extra=True)
     with pytest.raises(VerifyError, match="the input extra of a language model is not known"):
         verify_decoding(data, convert_signatures(data))
@@ -83,7 +83,7 @@ def test_what_is_no_language_model() -> None:
     assert verify_decoders({"": data}, {("", "decode"): convert(data)}) == {}
 
 
-def test_command(
+def test_verify_command_compares_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`verify` compares the tokens of language models in containers, and of single models."""

@@ -132,7 +132,7 @@ def wrong_scale(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize("kept", [{}, {"scale": 0.05, "zero_point": 3}])
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 @pytest.mark.parametrize("io_layout", ["tflite", "onnx"])
-def test_a_right_conversion(
+def test_tensors_of_right_conversion_are_compared_in_order(
     kept: dict[str, Any], activations: ActivationType, io_layout: IoLayout
 ) -> None:
     """Each operator's tensor is compared in order of execution, for all layouts and storages."""
@@ -151,7 +151,7 @@ def test_a_right_conversion(
         assert all(c.difference.largest <= 1 for c in report.operators)
 
 
-def test_real_numbers_for_integers() -> None:
+def test_float_model_is_compared_with_dequantized_tensors() -> None:
     """A float ONNX model is compared with LiteRT's dequantized tensors."""
     data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, quantization="float")
@@ -163,7 +163,7 @@ def test_real_numbers_for_integers() -> None:
     assert report.tensors[0].difference.allowed == pytest.approx(0.05)
 
 
-def test_what_only_gives_a_value_another_meaning() -> None:
+def test_tensor_of_transpose_without_node_is_compared() -> None:
     """The tensor of a TRANSPOSE without a node is compared, too."""
     m = Build()
     x = m.input((2, 3, 5, 7), name="x")
@@ -180,7 +180,7 @@ def test_what_only_gives_a_value_another_meaning() -> None:
     assert all(c.difference.largest == 0 for c in (*report.tensors, *report.operators))
 
 
-def test_outputs_alone() -> None:
+def test_only_outputs_are_compared_without_tensors() -> None:
     """With tensors=False only the outputs are compared."""
     report = verify(build_deep(), tensors=False)
     assert report.ok
@@ -199,7 +199,7 @@ def test_outputs_alone() -> None:
         {"layouts": {"x": ("NHWC", "NHCW"), "soft": ("NHWC", "CHWN")}},
     ],
 )
-def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
+def test_file_gives_the_same_report_as_its_conversion(options: dict[str, Any]) -> None:
     """The nodes of a file show its options; its report equals that of the conversion."""
     data = build_deep(scale=0.05, zero_point=3)
     result = convert(data, **options)
@@ -209,7 +209,7 @@ def test_a_file_tells_how_it_was_converted(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
-def test_a_file_in_other_forms(forms: Forms) -> None:
+def test_file_with_other_forms_of_prelu_is_recognized(forms: Forms) -> None:
     """PRELU behind a convolution has two forms with other nodes."""
     m = Build()
     x = convolve(m, m.input((1, 5, 7, 3), name="x"), 8, "convolved")
@@ -227,7 +227,9 @@ def test_a_file_in_other_forms(forms: Forms) -> None:
 @pytest.mark.parametrize("names", ["tensor", "signature"])
 @pytest.mark.parametrize("layouts", [{}, {"rows": ("NC", "CN")}])
 @pytest.mark.parametrize("key", ["first", "second", "again"])
-def test_a_file_of_a_signature(key: str, names: NameSource, layouts: dict[str, Any]) -> None:
+def test_signature_of_a_file_is_recognized(
+    key: str, names: NameSource, layouts: dict[str, Any]
+) -> None:
     """The signature of a file is found even if signatures share a sub-graph."""
     m = Build()
     for part, keys in ((m, ["first"]), (m.subgraph("more"), ["second", "again"])):
@@ -245,7 +247,7 @@ def test_a_file_of_a_signature(key: str, names: NameSource, layouts: dict[str, A
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_a_file_with_static_or_dynamic_sizes(*, static: bool) -> None:
+def test_file_with_static_or_dynamic_sizes_is_matched(*, static: bool) -> None:
     """Files with static and with dynamic sizes are matched, although their nodes differ."""
     m = Build()
     x = m.input([None, 3, 5], name="x")
@@ -260,7 +262,7 @@ def test_a_file_with_static_or_dynamic_sizes(*, static: bool) -> None:
     assert report.tensors
 
 
-def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
+def test_outputs_of_a_loop_are_compared_but_not_its_inside() -> None:
     """The outputs of a loop are compared, and the report says that its sub-graphs are not."""
     m = Build()
     x = m.input([2, 3], name="x")
@@ -272,7 +274,7 @@ def test_what_a_loop_computes_is_seen_where_it_leaves_it() -> None:
     assert report.to_dict()["closed"] == ["WHILE"]
 
 
-def test_a_file_of_unknown_nodes() -> None:
+def test_only_outputs_are_compared_for_unknown_nodes() -> None:
     """For a file with unknown nodes only the outputs are compared."""
     data = network()
 
@@ -287,7 +289,7 @@ def test_a_file_of_unknown_nodes() -> None:
     assert (len(report.outputs), report.tensors, report.operators) == (1, (), ())
 
 
-def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overwritten_tensors_of_litert_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tensor that LiteRT has overwritten is not compared; its readers run alone with zeros."""
     data = build_deep()
     names = [tensor.name for tensor in read_model(data).graphs[0].tensors]
@@ -317,7 +319,7 @@ def test_what_litert_has_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"scale": 0.05, "zero_point": 3}, wrong_scale, "first"),
     ],
 )
-def test_a_fault_is_found(
+def test_only_the_damaged_operator_is_wrong(
     kept: dict[str, Any], change: Callable[[onnx.ModelProto], None], name: str
 ) -> None:
     """Only the damaged operator is wrong, and its tensor is the first that differs."""
@@ -333,7 +335,7 @@ def test_a_fault_is_found(
     assert not report.tensors[order.index(name)].difference.ok
 
 
-def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_operator_class_of_the_converter_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong operator class of the converter is found."""
 
     def emit(_: Any, g: Any, y: Any, x: Any) -> Any:
@@ -352,7 +354,9 @@ def test_a_fault_of_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("kept", [{}, {"scale": 0.05, "zero_point": 3}])
-def test_pieces(kept: dict[str, Any], *, alone: bool) -> None:
+def test_comparison_is_the_same_for_any_number_of_pieces(
+    kept: dict[str, Any], *, alone: bool
+) -> None:
     """The comparison is the same for any number of segments."""
     data = build_deep(**kept)
     result = convert(data)
@@ -393,7 +397,7 @@ def residual(count: int, *, size: int, channels: int) -> bytes:
     return m.bytes()
 
 
-def test_what_it_costs() -> None:
+def test_verification_costs_at_most_3_times_both_runs() -> None:
     """With 500 tensors a verification takes at most 3 times as long as running both models.
 
     It takes 1.8 times as long. One attempt of several has to be below 3, because other programs
@@ -425,7 +429,7 @@ def _measure_cost(data: bytes, result: Result) -> float:
 # Reports as data
 
 
-def test_as_data() -> None:
+def test_report_becomes_plain_data_for_json() -> None:
     """A report becomes plain numbers, strings and lists, which JSON can represent."""
     report = verify(build_deep(scale=0.05, zero_point=3), per_operator=True)
     data = report.to_dict()
@@ -438,13 +442,13 @@ def test_as_data() -> None:
     assert Report(report.outputs, 1, 0).to_dict()["operators"] == []
 
 
-def test_no_samples() -> None:
+def test_number_of_samples_must_be_at_least_1() -> None:
     """The number of samples must be at least 1."""
     with pytest.raises(OptionError, match="must be at least 1, got 0"):
         verify(network(), samples=0)
 
 
-def test_progress() -> None:
+def test_progress_counts_the_tensors_of_all_samples() -> None:
     """Progress counts the tensors of all samples."""
     seen: list[tuple[int, int]] = []
     verify(network(), samples=3, per_operator=True, progress=lambda *step: seen.append(step))

@@ -47,7 +47,7 @@ def check_latency(data: bytes, **options: Any) -> Latency:
     return found
 
 
-def test_text() -> None:
+def test_text_shows_at_most_two_types_of_nodes() -> None:
     """Two types of nodes are shown; a model without nodes has none."""
     shares = (("Conv", 0.71), ("Add", 0.19), ("Relu", 0.1))
     assert str(Latency(1.8213, 12.34, shares)) == (
@@ -56,24 +56,24 @@ def test_text() -> None:
     assert str(Latency(0.002, 0.004, ())) == "LiteRT 0.002 ms, ONNX Runtime 0.004 ms"
 
 
-def test_shares_are_those_of_types() -> None:
+def test_nodes_of_one_type_share_one_entry() -> None:
     nodes = [NodeTime("Add", 1), NodeTime("Conv", 4), NodeTime("Add", 3)]
     assert find_shares([*nodes, NodeTime("Conv", 2)]) == (("Conv", 0.6), ("Add", 0.4))
     assert find_shares([]) == ()
 
 
-def test_a_network() -> None:
+def test_latency_of_a_network_is_measured() -> None:
     found = check_latency(network())
     assert "Conv" in dict(found.shares)
 
 
 @pytest.mark.parametrize("states", ["optional", "required"])
-def test_state(states: Any) -> None:
+def test_latency_of_stateful_models_is_measured(states: Any) -> None:
     """States start with their initial values, whether or not the model has them as inputs."""
     check_latency(build_sum(), states=states)
 
 
-def test_dynamic_sizes() -> None:
+def test_latency_with_dynamic_sizes_is_measured_at_size_1() -> None:
     """Are measured as LiteRT allocates them: 1."""
     m = Build()
     x = m.input((1, 3), name="x", shape_signature=(-1, 3))
@@ -81,7 +81,7 @@ def test_dynamic_sizes() -> None:
     check_latency(m.bytes())
 
 
-def test_indices_into_a_table() -> None:
+def test_small_numbers_are_used_for_inputs_that_are_indices() -> None:
     """Random numbers are no indices into a table of two rows; small numbers are."""
     m = Build()
     table = m.constant(np.zeros((2, 3), np.float32))
@@ -90,7 +90,7 @@ def test_indices_into_a_table() -> None:
     check_latency(m.bytes())
 
 
-def test_loops(tmp_path: Path) -> None:
+def test_loop_nodes_count_all_executions_without_the_loop(tmp_path: Path) -> None:
     """The time of a node in a loop is that of all its executions; that of the loop is left out."""
     events: list[dict[str, Any]] = [{"cat": "Session", "name": "model_run"}]
 
@@ -117,19 +117,19 @@ def test_loops(tmp_path: Path) -> None:
     assert [node.seconds for node in nodes] == pytest.approx([6e-6, 7e-6])
 
 
-def test_a_loop() -> None:
+def test_shares_leave_out_the_loop_node() -> None:
     m = Build()
     x = m.input((3, 5), name="x")
     m.output(loop(m, [counter(m), x], count_rounds(apply_operator("TANH")))[1])
     assert "Loop" not in dict(check_latency(m.bytes()).shares)
 
 
-def test_litert_refuses() -> None:
+def test_no_latency_if_litert_refuses_the_model() -> None:
     """There is no latency."""
     assert measure_latency(b"", convert(chain("ABS"))) is None
 
 
-def test_turns() -> None:
+def test_runs_take_at_least_one_turn_until_time_is_over() -> None:
     """A run takes several turns as long as time is left, and at least one."""
     counts = {"a": 0, "b": 0}
 
@@ -150,7 +150,7 @@ def test_turns() -> None:
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="without fork the latency is measured in this process")
-def test_a_crash_while_measuring(
+def test_verification_survives_a_crash_while_measuring(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The verification has its result, without the latency."""
@@ -161,7 +161,9 @@ def test_a_crash_while_measuring(
     assert (found["ok"], found["latency"]) == (True, None)
 
 
-def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_latency_of_both_runtimes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "model.tflite").write_bytes(chain("ABS"))
     assert main(["verify", str(tmp_path / "model.tflite"), "--json"]) == 0
     latency = json.loads(capsys.readouterr().out)["latency"]

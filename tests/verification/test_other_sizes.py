@@ -34,7 +34,7 @@ def add_repeated(m: Build, parts: int) -> None:
 
 
 @pytest.mark.parametrize(("parts", "count"), [(2, 2), (3, 0)])
-def test_sizes_that_litert_refuses(parts: int, count: int) -> None:
+def test_report_says_if_litert_runs_no_other_size(parts: int, count: int) -> None:
     """Other sizes are tried; if LiteRT runs none, the report says so."""
     m = Build()
     add_repeated(m, parts)
@@ -45,7 +45,7 @@ def test_sizes_that_litert_refuses(parts: int, count: int) -> None:
     assert any("LiteRT runs none" in line for line in verdict.outputs(report)) == (count == 0)
 
 
-def test_a_model_that_is_wrong_at_other_sizes(
+def test_output_wrong_only_at_other_sizes_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output that is wrong only at other sizes is named with these sizes."""
@@ -77,7 +77,7 @@ def test_a_model_that_is_wrong_at_other_sizes(
     assert "=2: " in printed.err
 
 
-def test_a_model_that_onnx_runtime_refuses_at_other_sizes() -> None:
+def test_error_names_other_sizes_that_onnx_runtime_refuses() -> None:
     m = Build()
     x = m.input([None, 3], name="x")
     m.output(*m.op("ABS", [x], [m.tensor([1, 3], name="y", shape_signature=[-1, 3])]))

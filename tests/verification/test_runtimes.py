@@ -25,7 +25,7 @@ def test_other_lines_are_printed_at_the_end(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == "ERROR: broken\n"
 
 
-def test_closed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_opens_with_closed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Descriptor 2 may be closed; the interpreter opens nevertheless."""
 
     def fail(_: int) -> int:

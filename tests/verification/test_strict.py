@@ -40,7 +40,7 @@ Captured = pytest.CaptureFixture[str]
 # Steps
 
 
-def test_an_operator_off_by_steps() -> None:
+def test_operator_beyond_its_steps_makes_verdict_wrong() -> None:
     """An operator beyond its steps makes the verdict wrong, although the output is close."""
     report = verify(build_quantized(), shift_biases(convert(build_quantized()), 200))
     (output,) = report.outputs
@@ -56,7 +56,7 @@ def test_an_operator_off_by_steps() -> None:
     assert list(report.verdicts.values()) == [Verdict.WRONG, Verdict.DIFFERS]
 
 
-def test_outputs_alone_do_not_hide_an_operator() -> None:
+def test_output_difference_of_steps_makes_operators_run_alone() -> None:
     """If only outputs are compared, a difference of some steps makes the operators run alone."""
     report = verify(build_quantized(), shift_biases(convert(build_quantized()), 200), tensors=False)
     assert report.tensors == ()
@@ -79,7 +79,7 @@ def moving(code: str, **options: Any) -> bytes:
     return m.bytes()
 
 
-def test_what_only_moves_is_exact() -> None:
+def test_operators_that_only_move_data_must_be_exact() -> None:
     """An operator that only moves may not differ by a step."""
     data = moving(
         "MAX_POOL_2D", padding="SAME", stride_h=1, stride_w=1, filter_height=3, filter_width=3
@@ -105,7 +105,7 @@ def test_what_only_moves_is_exact() -> None:
     assert report.verdicts["moved"] is Verdict.WRONG
 
 
-def test_operators_whose_tensors_are_not_there() -> None:
+def test_operators_without_tensors_run_with_the_next_operator() -> None:
     """Operators without a tensor in the ONNX model run together with the next, and steps add up."""
     m = Build()
     kept: dict[str, Any] = {"dtype": "int8", "scale": 0.05, "zero_point": 3}
@@ -126,7 +126,7 @@ def test_operators_whose_tensors_are_not_there() -> None:
     assert [each.difference.allowed for each in report.operators] == [1]
 
 
-def test_tables_are_coarser() -> None:
+def test_step_bounds_depend_on_the_element_type() -> None:
     """The bound of an operator class holds for its element type only."""
     m = Build()
     for dtype in ("int16", "int8"):
@@ -138,7 +138,7 @@ def test_tables_are_coarser() -> None:
     assert report.ok
 
 
-def test_hybrid_kernels() -> None:
+def test_hybrid_operators_have_a_bound_relative_to_range() -> None:
     """Hybrid operators have a bound as a fraction of the range."""
     report = verify(MODELS / "keywords_dynamic_range.tflite", per_operator=True)
     assert report.ok
@@ -150,7 +150,7 @@ def test_hybrid_kernels() -> None:
 # Verdicts
 
 
-def test_one_verdict_on_each_tensor(tmp_path: Path, capsys: Captured) -> None:
+def test_all_lists_have_the_same_verdict_on_a_tensor(tmp_path: Path, capsys: Captured) -> None:
     """The lists of outputs, tensors and operators have the same verdict on a tensor."""
     source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
     source.write_bytes(build_deep(scale=0.05, zero_point=3))
@@ -169,7 +169,7 @@ def test_one_verdict_on_each_tensor(tmp_path: Path, capsys: Captured) -> None:
         assert len({each["verdict"] for each in listed if each["name"] == name}) == 1
 
 
-def test_an_output_of_another_name() -> None:
+def test_verdict_on_renamed_output_is_that_of_its_tensor() -> None:
     """The verdict on an output is the verdict on its tensor, also if the signature renames it."""
     m = Build()
     x = m.input([2, 3], name="x")
@@ -205,7 +205,7 @@ def faulty(*, unoptimized: bool = False, runs_unoptimized: bool = True) -> Any:
     ("kept", "caused"),
     [({}, True), ({"unoptimized": True}, False), ({"runs_unoptimized": False}, False)],
 )
-def test_kernels_that_are_the_cause(
+def test_onnx_runtime_is_named_if_right_without_optimizations(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: Captured,
@@ -238,7 +238,9 @@ def why_not_emulated() -> str:
 
 @pytest.mark.skipif(bool(why_not_emulated()), reason=why_not_emulated())
 @pytest.mark.parametrize(("weights", "right"), [("int8", False), ("auto", True)])
-def test_a_processor_without_vnni(tmp_path: Path, weights: WeightType, *, right: bool) -> None:
+def test_saturated_products_without_vnni_are_found(
+    tmp_path: Path, weights: WeightType, *, right: bool
+) -> None:
     """Saturated products are found, and the message names ONNX Runtime as the cause."""
     source, target = MODELS / "keywords_int8.tflite", tmp_path / "model.onnx"
     convert(source, target, weights=weights)
@@ -263,7 +265,7 @@ def test_a_processor_without_vnni(tmp_path: Path, weights: WeightType, *, right:
 # The processor
 
 
-def test_this_processor() -> None:
+def test_report_describes_the_processor() -> None:
     """The report describes the processor, and the command prints a line about it."""
     sets = verify(build_deep()).processor
     assert sets == instruction_sets()
@@ -293,7 +295,7 @@ NO = {"AVX2": True, "AVX-512": False, "VNNI": False, "AMX": False}
         ("riscv64", {}, "isa: rv64", {}),
     ],
 )
-def test_processors(
+def test_features_come_from_numpy_else_from_linux(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     machine: str,
@@ -343,7 +345,7 @@ KINDS = ("float32", "int8", "uint8", "int16x8", "dynamic_range")
 
 @pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_of_any_option(
+def test_files_of_all_options_are_recognized_and_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, kind: str, words: list[str]
 ) -> None:
     """Files of all options are recognised, and each operator is right on LiteRT's inputs.
@@ -370,7 +372,9 @@ def test_files_of_any_option(
 
 
 @pytest.mark.parametrize("kept", ["int8", "uint8"])
-def test_files_of_integers_between_floats(tmp_path: Path, kept: ActivationType) -> None:
+def test_int8_storage_is_found_between_float_inputs_and_outputs(
+    tmp_path: Path, kept: ActivationType
+) -> None:
     """The storage of int8 is found in the element types of values, if inputs are floats."""
     m = Build()
     x = m.input((2, 3, 5), name="x")

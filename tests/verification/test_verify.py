@@ -46,7 +46,7 @@ def damage_weight(result: Result) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("io_layout", ["auto", "tflite", "onnx"])
 @pytest.mark.parametrize("data", [network(), build_flattening(), chain("ABS")])
-def test_a_right_conversion(data: bytes, io_layout: IoLayout) -> None:
+def test_right_conversion_is_ok_in_all_layouts(data: bytes, io_layout: IoLayout) -> None:
     """The comparison is the same for all layouts of inputs and outputs."""
     result = convert(data, io_layout=io_layout)
     report = verify(data, result)
@@ -56,7 +56,7 @@ def test_a_right_conversion(data: bytes, io_layout: IoLayout) -> None:
     assert (report.samples, report.seed) == (2, 0)
 
 
-def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
+def test_all_ways_to_give_a_model_give_the_same_report(tmp_path: Path) -> None:
     """Paths, bytes, a ModelProto and a Result give the same report."""
     source, target = tmp_path / "model.tflite", tmp_path / "model.onnx"
     source.write_bytes(network())
@@ -85,7 +85,7 @@ def test_all_ways_to_give_a_model(tmp_path: Path) -> None:
         ({"shapes": {"x": [1, 8, "width", 3]}}, [{"width": 9}, {"width": 10}]),
     ],
 )
-def test_other_sizes_than_in_the_file(
+def test_litert_is_resized_to_other_sizes_than_in_the_file(
     options: dict[str, Any], sizes: list[dict[str, int]] | None
 ) -> None:
     """LiteRT is resized, and the second conversion that locates tensors has the same sizes.
@@ -105,7 +105,7 @@ def test_other_sizes_than_in_the_file(
         assert tried == sizes
 
 
-def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_too_large_for_one_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large model is written to a temporary folder for ONNX Runtime."""
     result = convert(network())
     monkeypatch.setattr(writer, "LARGEST_FILE", 1000)
@@ -113,7 +113,7 @@ def test_a_model_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None
     assert verify(network(), result).ok
 
 
-def test_a_wrong_conversion() -> None:
+def test_report_names_output_and_difference_of_wrong_conversion() -> None:
     """The report names the output and the difference."""
     result = convert(network())
     report = verify(network(), damage_weight(result))
@@ -126,7 +126,7 @@ def test_a_wrong_conversion() -> None:
     assert verify(network(), damage_weight(result), tolerance=1).ok
 
 
-def test_samples_differ_and_repeat() -> None:
+def test_seed_determines_samples_and_worst_is_reported() -> None:
     """The seed determines the samples, and the worst sample is reported."""
     result = convert(network())
     one, two = (verify(network(), result, seed=s, samples=1) for s in (5, 6))
@@ -136,7 +136,7 @@ def test_samples_differ_and_repeat() -> None:
     assert both.outputs[0].largest == max(r.outputs[0].largest for r in (one, two))
 
 
-def test_what_a_model_remembers_is_carried_on() -> None:
+def test_state_continues_from_sample_to_sample() -> None:
     """State continues from sample to sample; a wrong initial state is found in the first."""
     result = convert(build_sum())
     report = verify(build_sum(), result, samples=4, per_operator=True)
@@ -167,7 +167,7 @@ def test_what_a_model_remembers_is_carried_on() -> None:
         ("uint32", 0, 7),
     ],
 )
-def test_random_inputs(dtype: str, low: float, high: float) -> None:
+def test_random_inputs_have_type_shape_and_value_range(dtype: str, low: float, high: float) -> None:
     """Random inputs have the type and shape; narrow integers take all values, others few."""
     m = Build()
     m.output(m.input([31, 37, 41], dtype=dtype))
@@ -178,7 +178,7 @@ def test_random_inputs(dtype: str, low: float, high: float) -> None:
     assert array.max() == pytest.approx(high, abs=close)
 
 
-def test_random_complex_inputs() -> None:
+def test_complex_inputs_are_random_in_both_parts() -> None:
     """Both parts of complex inputs are random."""
     m = Build()
     m.output(m.input([31, 37], dtype="complex64"))
@@ -188,7 +188,7 @@ def test_random_complex_inputs() -> None:
     assert array.imag.std() == pytest.approx(1, abs=0.1)
 
 
-def test_a_scalar() -> None:
+def test_scalar_inputs_are_verified() -> None:
     """A scalar has the shape []."""
     m = Build()
     x = m.input([])
@@ -196,7 +196,7 @@ def test_a_scalar() -> None:
     assert verify(m.bytes(), convert(m.bytes())).ok
 
 
-def test_strings_are_not_made_up() -> None:
+def test_string_inputs_must_be_given() -> None:
     """String inputs must be given, because they have no random values."""
     m = Build()
     m.output(m.input([3], dtype="string", name="words"))
@@ -239,7 +239,7 @@ def test_strings_are_not_made_up() -> None:
         ("bool", [True, False], [True, True], 1, 1, False),
     ],
 )
-def test_what_is_a_difference(
+def test_allowed_difference_depends_on_the_element_type(
     dtype: str, want: list[Any], have: list[Any], largest: float, spread: float, *, ok: bool
 ) -> None:
     """Floats have a tolerance, narrow integers may differ by a step, other types must be equal."""
@@ -249,7 +249,7 @@ def test_what_is_a_difference(
     assert difference.ok == ok
 
 
-def test_differences_of_type_and_shape() -> None:
+def test_other_types_and_shapes_are_differences_with_reasons() -> None:
     """A difference of type or shape has no number."""
     array = np.zeros((2, 3), np.float32)
     for other in (np.zeros((2, 3), np.int32), np.zeros((3, 2), np.float32)):
@@ -259,7 +259,7 @@ def test_differences_of_type_and_shape() -> None:
         assert f"{other.dtype}{list(other.shape)} in ONNX Runtime" in difference.reason
 
 
-def test_relative_differences() -> None:
+def test_relative_difference_is_that_of_the_spread() -> None:
     """Equal arrays have infinite dB; noise without signal has minus infinite dB."""
     assert Difference("y", "float32", 1, 4, 0).relative == 0.25
     assert Difference("y", "float32", 0, 0, 0).relative == 0
@@ -294,7 +294,7 @@ def shift_biases(result: Result, steps: int) -> onnx.ModelProto:
     return model
 
 
-def test_noise_in_a_quantized_network() -> None:
+def test_noise_in_quantized_network_is_right_above_20_decibels() -> None:
     """Several steps are right if the noise is below a tenth of the signal."""
     result = convert(build_quantized())
     right, noisy, wrong = (
@@ -310,7 +310,7 @@ def test_noise_in_a_quantized_network() -> None:
     assert wrong.complaint.endswith(f"at least 20.0 dB, got {wrong.decibels:.1f} dB")
 
 
-def test_noise_in_a_float_network() -> None:
+def test_noise_in_float_network_is_a_difference() -> None:
     """In a float network noise is a difference as any other."""
     difference = verify(network(), damage_weight(convert(network()))).outputs[0]
     assert not difference.ok
@@ -320,7 +320,7 @@ def test_noise_in_a_float_network() -> None:
 
 
 @pytest.mark.parametrize(("apart", "ok"), [(0.6, True), (0.4, False)])
-def test_as_close_as_other_kernels(
+def test_outputs_may_differ_as_much_as_litert_kernel_sets(
     monkeypatch: pytest.MonkeyPatch, apart: float, *, ok: bool
 ) -> None:
     """An output may differ as much as LiteRT's own kernel sets differ from each other."""
@@ -359,14 +359,16 @@ def test_as_close_as_other_kernels(
         ([], [], INF),
     ],
 )
-def test_decibels(want: list[float], have: list[float], decibels: float) -> None:
+def test_decibels_ignore_equal_infinities(
+    want: list[float], have: list[float], decibels: float
+) -> None:
     """Equal infinities are no difference."""
     difference = compare("y", np.array(want), np.array(have), Limits(decibels=19))
     assert difference.decibels == pytest.approx(decibels)
     assert difference.ok == (decibels > 19)
 
 
-def test_the_worse_of_two_differences() -> None:
+def test_difference_that_is_not_allowed_is_worse() -> None:
     """A difference that is not allowed is worse, then the larger difference."""
     small, large = (Difference("y", "int8", steps, 255, 1) for steps in (1, 2))
     noisy = replace(large, largest=5, decibels=30, enough=20)
@@ -379,14 +381,16 @@ def test_the_worse_of_two_differences() -> None:
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "ai_edge_litert.interpreter"])
-def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def test_error_for_missing_package_gives_install_command(
+    monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
     """The message gives the command to install the package."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(VerifyError, match=r"pip install tflite2onnx\[verify\]"):
         verify(network(), convert(network()))
 
 
-def test_litert_cannot_run_it(tmp_path: Path) -> None:
+def test_error_has_the_reason_why_litert_fails(tmp_path: Path) -> None:
     """The message gives the reason of the system, or LiteRT's."""
     result = convert(network())
     with pytest.raises(ModelFileError, match=r"cannot read .*none\.tflite"):
@@ -398,7 +402,7 @@ def test_litert_cannot_run_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-def test_numbers_that_are_no_indices(dtype: str) -> None:
+def test_small_numbers_are_tried_if_litert_refuses_inputs(dtype: str) -> None:
     """If LiteRT refuses random inputs, numbers from 0 to 1 are tried, unless they are given."""
     m = Build()
     x = m.input([5], dtype=dtype, name="x")
@@ -409,7 +413,7 @@ def test_numbers_that_are_no_indices(dtype: str) -> None:
         verify(m.bytes(), inputs={"x": np.full(5, 7, dtype)})
 
 
-def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
+def test_error_has_the_reason_why_onnx_runtime_fails(tmp_path: Path) -> None:
     """The message has ONNX Runtime's reason, or that the file does not exist."""
     for other, reason in (
         (tmp_path / "none.onnx", r"cannot read .*none\.onnx: No such file"),
@@ -420,7 +424,9 @@ def test_onnx_runtime_cannot_run_it(tmp_path: Path) -> None:
             verify(network(), other)
 
 
-def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_without_message_is_described_by_its_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An exception without a message is described by its type."""
 
     def fail(*_: object) -> None:
@@ -432,7 +438,7 @@ def test_a_reason_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "{", "5", "[5]", "{}x", '[{"name": "x"}]'])
-def test_models_that_do_not_say_how_they_lie(value: str | None) -> None:
+def test_missing_or_damaged_layout_metadata_is_an_error(value: str | None) -> None:
     """Missing or damaged layouts in the metadata are an error."""
     model = convert(network()).model
     for entry in list(model.metadata_props):
@@ -445,7 +451,7 @@ def test_models_that_do_not_say_how_they_lie(value: str | None) -> None:
         verify(network(), model)
 
 
-def test_models_of_different_networks() -> None:
+def test_models_of_different_networks_are_refused() -> None:
     """A model with other inputs, or with another number of outputs, is an error."""
     m = Build()
     m.output(convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "y"))
@@ -454,7 +460,7 @@ def test_models_of_different_networks() -> None:
             verify(build_flattening(), convert(other))
 
 
-def test_an_output_of_another_rank() -> None:
+def test_output_of_another_rank_is_a_difference() -> None:
     """An output of another rank is a difference, not an exception."""
     model = convert(chain("ABS")).model
     y = model.graph.output[0]
@@ -470,7 +476,7 @@ def test_an_output_of_another_rank() -> None:
     assert difference.reason == "float32[2, 3, 5] in LiteRT, float32[2, 15] in ONNX Runtime"
 
 
-def test_tame_numbers() -> None:
+def test_tame_inputs_are_0_or_1_unless_quantized() -> None:
     """Tame inputs that may be indices are 0 or 1; quantized inputs stay random."""
     m = Build()
     fields: dict[str, dict[str, Any]] = {

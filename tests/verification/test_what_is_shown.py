@@ -42,7 +42,9 @@ def compare_with(code: str, bound: float, shape: tuple[int, ...] = (2, 3)) -> by
 @pytest.mark.parametrize(
     ("code", "bound", "numbers"), [("MINIMUM", -1e30, "-1e+30"), ("MUL", np.nan, "not finite")]
 )
-def test_constant_outputs(code: str, bound: float, numbers: str, capsys: Captured) -> None:
+def test_constant_output_is_not_called_right(
+    code: str, bound: float, numbers: str, capsys: Captured
+) -> None:
     """An output that is the same number for all inputs is not called right."""
     Path("model.tflite").write_bytes(compare_with(code, bound))
     assert main(["verify", "model.tflite", "--report", "page.html"]) == 0
@@ -55,7 +57,7 @@ def test_constant_outputs(code: str, bound: float, numbers: str, capsys: Capture
     assert told["verification"]["outputs"][0]["verdict"] == "nothing shown"
 
 
-def test_single_elements() -> None:
+def test_equal_elements_in_two_samples_show_nothing() -> None:
     """One element in one sample may have any number; equal ones in two samples show nothing."""
     data = compare_with("MAXIMUM", 1e30, (1,))
     assert verify(data, samples=1).judged_outputs[0][1] is Verdict.RIGHT
@@ -63,21 +65,21 @@ def test_single_elements() -> None:
 
 
 @pytest.mark.parametrize(("bound", "kind"), [(0, ""), (50, " (0 to 255)")])
-def test_other_inputs_are_tried(bound: float, kind: str) -> None:
+def test_other_inputs_are_tried_if_the_output_is_constant(bound: float, kind: str) -> None:
     """If the output is constant for one kind of random numbers, another kind is used."""
     report = verify(compare_with("MAXIMUM", bound))
     assert report.sample_names == (f"seed 0{kind}", f"seed 1{kind}")
     assert not report.nothing_shown
 
 
-def test_given_inputs_are_kept() -> None:
+def test_no_other_inputs_are_tried_if_all_are_given() -> None:
     """If all inputs are given, no others are tried."""
     x = np.zeros((2, 3), np.float32)
     report = verify(compare_with("MAXIMUM", 50), inputs={"x": x})
     assert [output.level for output in report.nothing_shown] == [50]
 
 
-def test_a_network_that_overflows() -> None:
+def test_inputs_are_small_for_networks_that_overflow() -> None:
     """Inputs are small for a network that overflows on others; LiteRT's limit is an infinity."""
     large = compare_with("MUL", 3e38)
     x = np.array([[-5, 1, 5], [2, -3, 0]], np.float32)
@@ -91,7 +93,7 @@ def test_a_network_that_overflows() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int32"])
-def test_smooth_numbers(dtype: str) -> None:
+def test_smooth_inputs_have_equal_neighbours(dtype: str) -> None:
     """Neighbours along the inner axes are equal, as in a picture."""
     m = Build()
     scale: dict[str, Any] = {"scale": 0.1, "zero_point": 0} if dtype == "int8" else {}
@@ -107,7 +109,7 @@ def test_smooth_numbers(dtype: str) -> None:
 # Limits
 
 
-def test_a_wider_limit_is_named(capsys: Captured) -> None:
+def test_result_within_a_wider_limit_only_is_called_close(capsys: Captured) -> None:
     """A result that only a wider limit accepts is called close, and the limit is given."""
     model = str(Path(__file__).parents[2] / "assets/models/mobilenet_int8.tflite")
     words = ["verify", model, "--report", "page.html", "--json"]
@@ -121,7 +123,7 @@ def test_a_wider_limit_is_named(capsys: Captured) -> None:
     assert f"is close: {output['bound']}" in capsys.readouterr().out
 
 
-def test_the_usual_limit(capsys: Captured) -> None:
+def test_right_output_has_its_limit_in_json(capsys: Captured) -> None:
     """A right output has its limit in JSON; a failing one has none."""
     Path("model.tflite").write_bytes(chain("EXP"))
     assert main(["verify", "model.tflite", "--json"]) == 0
@@ -148,7 +150,7 @@ def split_text() -> bytes:
 
 
 @pytest.mark.parametrize("dtype", ["S", "U", object])
-def test_text(dtype: Any) -> None:
+def test_strings_of_any_width_reach_both_runtimes_whole(dtype: Any) -> None:
     """Bytes and str of any width reach both runtimes whole."""
     words = np.array([["a", "bcd"], ["", "a longer word"]]).astype(dtype)
     report = verify(split_text(), inputs={"words": words})
@@ -159,7 +161,7 @@ def test_text(dtype: Any) -> None:
     assert not verify(split_text(), wrong, inputs={"words": words}).ok
 
 
-def test_text_in_files(capsys: Captured) -> None:
+def test_string_files_are_read_and_number_files_refused(capsys: Captured) -> None:
     """Files of text are read; numbers in place of text are refused."""
     Path("model.tflite").write_bytes(split_text())
     np.save("words.npy", np.array([["a", "bcd"], ["", "word"]]))
@@ -184,7 +186,7 @@ def build_named() -> bytes:
 
 
 @pytest.mark.parametrize("name", ["x", "image", "new"])
-def test_every_name_of_an_input(name: str) -> None:
+def test_inputs_can_be_given_by_each_of_their_names(name: str) -> None:
     """Arrays are given by the name in the graph, in the signature, or in the ONNX model."""
     Path("model.tflite").write_bytes(build_named())
     np.save("x.npy", np.full((2, 3), -2, np.float32))
@@ -193,14 +195,14 @@ def test_every_name_of_an_input(name: str) -> None:
     assert main(["verify", "model.tflite", "model.onnx", "--input", f"{name}=x.npy"]) == 0
 
 
-def test_two_names_of_one_input() -> None:
+def test_input_given_by_two_names_is_refused() -> None:
     """An input cannot be given twice by different names."""
     x = np.zeros((2, 3), np.float32)
     with pytest.raises(OptionError, match="the input x must be given once, got image too"):
         verify(build_named(), inputs={"x": x, "image": x})
 
 
-def test_sizes_that_litert_cannot_allocate() -> None:
+def test_smaller_sizes_are_verified_if_file_sizes_are_too_large() -> None:
     """A model is verified in other sizes than those of the file, which need too much memory."""
     m = Build()
     huge = (1 << 20, 1 << 20)
@@ -210,7 +212,7 @@ def test_sizes_that_litert_cannot_allocate() -> None:
     assert main(["model.tflite", "--shape", "x=2,3", "--verify"]) == 0
 
 
-def test_an_onnx_model_of_another_model(capsys: Captured) -> None:
+def test_onnx_model_of_another_model_is_refused_in_one_line(capsys: Captured) -> None:
     """The only message is one line."""
     Path("model.tflite").write_bytes(chain("ABS"))
     Path("other.tflite").write_bytes(chain("ABS", shape=(7,)))
