@@ -74,13 +74,13 @@ def file_case(data: bytes, **options: Any) -> FuzzCase:
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.iterdir()), ids=lambda path: path.name)
-def test_files_of_faults(path: Path, judge: Judge) -> None:
+def test_files_of_fixed_faults_are_judged_as_recorded(path: Path, judge: Judge) -> None:
     """The minimised files of fixed faults are converted or refused as recorded."""
     case = file_case(path.read_bytes(), **OPTIONS.get(path.name, {}))
     assert judge.judge(case).kind.startswith(CONVERTED.get(path.name, "refused"))
 
 
-def test_a_campaign(tmp_path: Path) -> None:
+def test_short_campaign_finds_no_fault(tmp_path: Path) -> None:
     """A campaign with fixed cases of about a minute finds no fault of the converter.
 
     Differences from LiteRT are no failure: LiteRT's results for a damaged file may depend on the
@@ -105,7 +105,7 @@ def test_a_campaign(tmp_path: Path) -> None:
 # The fuzzer
 
 
-def test_cases_come_again() -> None:
+def test_case_depends_only_on_campaign_and_number() -> None:
     """A case depends only on its number and the campaign, not on earlier cases."""
     forward = [make_case("a", number).data for number in range(20)]
     assert [make_case("a", number).data for number in reversed(range(20))] == forward[::-1]
@@ -113,13 +113,13 @@ def test_cases_come_again() -> None:
     assert len({*forward}) > 15
 
 
-def test_every_set_has_seeds() -> None:
+def test_cases_come_from_several_sets() -> None:
     names = {make_case("sets", number).set_name for number in range(0, 16 * 60, 16)}
     assert names <= SETS.keys()
     assert len(names) >= 3
 
 
-def test_campaign_of_one_set() -> None:
+def test_campaign_of_one_set_damages_only_that_set() -> None:
     """A campaign may damage containers only; most changes are where a container is read."""
     cases = [make_case("containers/a", number) for number in range(32)]
     assert {case.set_name for case in cases} == {"containers"}
@@ -136,7 +136,7 @@ def test_campaign_of_one_set() -> None:
         (lambda _: os._exit(3), "^\\n"),
     ],
 )
-def test_children_that_die(function: Any, reason: str, tmp_path: Path) -> None:
+def test_new_child_replaces_one_that_died(function: Any, reason: str, tmp_path: Path) -> None:
     """After a child has died the next request gets a new child."""
     child = Child(lambda x: function(x) if x else "alive", Limits(seconds=1), tmp_path / "log")
     assert child.call(0) == "alive"
@@ -147,7 +147,7 @@ def test_children_that_die(function: Any, reason: str, tmp_path: Path) -> None:
     child.close()
 
 
-def test_memory_is_limited(tmp_path: Path) -> None:
+def test_child_process_has_limited_memory(tmp_path: Path) -> None:
     def allocate(size: int) -> str:
         try:
             return str(len(bytearray(size)))
@@ -160,7 +160,9 @@ def test_memory_is_limited(tmp_path: Path) -> None:
     child.close()
 
 
-def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_exceptions_leftovers_and_invalid_models_are_faults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """An exception, a leftover, an invalid model and too much memory are faults."""
     data, judged = chain("ABS"), []
     for fault in (_raise, _leave, _spoil, _exhaust):
@@ -180,7 +182,7 @@ def test_faults_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("number", "kind"), [(errno.EFBIG, "refused"), (errno.ENOSPC, "output error")]
 )
-def test_files_that_are_too_large(
+def test_files_too_large_for_the_fuzzer_are_no_faults(
     number: int, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The limit of file sizes is that of the fuzzer; other errors of the output are faults."""
@@ -224,7 +226,9 @@ def _exhaust(*_: object, **__: object) -> None:
     bytearray(1 << 31)
 
 
-def test_differences_are_found(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_difference_without_known_reason_is_a_fault(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A difference is a fault unless there is a known reason."""
     assert judge.judge(file_case(chain("ABS"))).kind == "converted, same numbers"
     wrong = file_case(chain("ABS"))
@@ -257,7 +261,7 @@ def test_long_runs_are_not_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     judge.close()
 
 
-def test_extreme_numbers() -> None:
+def test_extreme_constants_are_found() -> None:
     for number in (float("nan"), 1e30):
         m = Build()
         m.output(*m.op("ADD", [m.input([2]), m.constant([number, 1.0])], [[2]]))
@@ -268,7 +272,7 @@ def test_extreme_numbers() -> None:
     assert not find_extremes(b"nothing")
 
 
-def test_files_are_made_small() -> None:
+def test_files_are_minimized_while_the_property_holds() -> None:
     """The file is reduced as long as the sought property holds."""
     data = make_case("small", 3).seed.data
     small = minimise(data, lambda each: each[4:8] == b"TFL3")
@@ -276,7 +280,9 @@ def test_files_are_made_small() -> None:
     assert minimise(b"x" * 100, lambda each: len(each) > 60) == b"x" * 62
 
 
-def test_records_and_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_campaign_records_counts_within_its_time_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A campaign records its counts; a limit on the time stops it."""
     start = time.monotonic()
     record = run_cases("record", range(0, 40, 2), 600, tmp_path / "a")
@@ -291,7 +297,9 @@ def test_records_and_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "1 leftover" in text
 
 
-def test_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_judges_and_minimizes_one_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "a.tflite"
     path.write_bytes(chain("ABS"))
     assert main(["--file", str(path)]) == 0

@@ -120,19 +120,19 @@ GREEDY: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", GREEDY)
-def test_small_files_are_refused(name: str) -> None:
+def test_small_files_that_declare_large_data_are_refused(name: str) -> None:
     """Small files that declare large data are refused before memory is allocated."""
     with pytest.raises(UnsupportedOperators):
         convert(GREEDY[name]())
 
 
-def test_in_little_memory(tmp_path: Path) -> None:
+def test_small_files_are_refused_in_little_memory(tmp_path: Path) -> None:
     assert "'refused'" in run_fuzzer(
         0, 1, save_models(tmp_path, {name: b() for name, b in GREEDY.items()})
     )
 
 
-def test_a_step_that_is_too_small() -> None:
+def test_range_with_too_small_step_is_refused() -> None:
     """A step so small that numpy warns of it is no error."""
     m = Build()
     bounds = [m.constant(np.array(each, np.float32)) for each in (0, 1e30, 1e-30)]
@@ -142,7 +142,7 @@ def test_a_step_that_is_too_small() -> None:
         convert(m.bytes())
 
 
-def test_limits_of_one_constant_and_of_all() -> None:
+def test_constants_are_limited_singly_and_together() -> None:
     check_element_count(1 << 24)
     for count in ((1 << 24) + 1, float("inf"), float("nan")):
         with pytest.raises(OperatorError, match="a constant must have"):

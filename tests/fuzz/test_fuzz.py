@@ -60,7 +60,7 @@ def save_models(where: Path, models: dict[str, bytes]) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_models_are_valid(name: str) -> None:
+def test_undamaged_models_are_converted(name: str) -> None:
     """The undamaged models are converted; else damage would show nothing."""
     if name == "custom":
         with pytest.raises(UnsupportedOperators, match="2 operators"):
@@ -69,7 +69,7 @@ def test_the_models_are_valid(name: str) -> None:
         assert convert(MODELS[name]()).nodes
 
 
-def test_damaged_models(tmp_path: Path) -> None:
+def test_damaged_models_are_converted_or_refused(tmp_path: Path) -> None:
     """Damaged models are converted or refused."""
     models = {name: build() for name, build in MODELS.items()}
     counts = run_fuzzer(0, 100, save_models(tmp_path, models))
@@ -77,12 +77,12 @@ def test_damaged_models(tmp_path: Path) -> None:
     assert "'refused'" in counts
 
 
-def test_damaged_networks() -> None:
+def test_damaged_networks_are_converted_or_refused() -> None:
     """Damaged networks, as converters write them, are converted or refused."""
     assert run_fuzzer(0, 12, sorted(ASSETS.glob("keywords_*.tflite")))
 
 
-def test_models_that_are_cut_off(tmp_path: Path) -> None:
+def test_truncated_models_are_refused(tmp_path: Path) -> None:
     """Models that are truncated at any length are refused."""
     small = {name: MODELS[name]() for name in ("quantized", "composite", "custom")}
     assert "refused" in run_fuzzer(0, 0, save_models(tmp_path, small))
@@ -98,7 +98,7 @@ def test_the_same_seed_does_the_same_damage() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", MODELS)
-def test_operators_with_other_operands(name: str) -> None:
+def test_operators_with_other_operands_convert_or_are_refused(name: str) -> None:
     """Operators with no, missing and extra operands are converted or refused."""
     model = schema.ModelT.InitFromPackedBuf(MODELS[name]())
     for operator in (op for graph in model.subgraphs for op in graph.operators):
@@ -112,7 +112,7 @@ def test_operators_with_other_operands(name: str) -> None:
             setattr(operator, field, whole)
 
 
-def test_a_flex_operator_without_an_option_that_counts() -> None:
+def test_flex_max_pool_with_an_option_of_another_type_is_refused() -> None:
     m, words = Build(), {"ksize": Type(1), "strides": [1, 2, 2, 1], "padding": "SAME"}
     options = flex_options("MaxPool", data_format="NHWC", **words)
     m.output(*m.custom("FlexMaxPool", [m.input([1, 5, 7, 3])], [[1, 3, 4, 3]], options))
@@ -356,14 +356,14 @@ GREEDY: dict[str, Callable[[], bytes]] = {
 }
 
 
-def test_small_files_that_ask_for_much(tmp_path: Path) -> None:
+def test_small_files_that_declare_much_stay_within_limits(tmp_path: Path) -> None:
     """Small files that declare large data are converted or refused within limits."""
     models = {name: build() for name, build in GREEDY.items()}
     assert max(map(len, models.values())) < 1 << 21
     assert run_fuzzer(0, 1, save_models(tmp_path, models))
 
 
-def test_names_do_not_grow() -> None:
+def test_names_of_often_written_variables_stay_short() -> None:
     """The name of a variable stays short if the variable is written often."""
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input(SHAPE)
@@ -393,7 +393,7 @@ def test_contradictions_are_errors_of_the_operator() -> None:
         raise KeyboardInterrupt
 
 
-def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_shape_inference_names_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in shape inference becomes an error that names the operator."""
     monkeypatch.setattr(OPERATORS["ADD"], "infer_outputs", lambda self: self.missing)
     with pytest.raises(UnsupportedOperators, match=r"ADD \(operator 0, .*contradict each other"):
@@ -402,6 +402,6 @@ def test_shapes_that_cannot_be_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("beta", [1e30, float("inf"), float("nan"), 0.0])
-def test_options_beyond_measure(beta: float) -> None:
+def test_options_that_overflow_float16_print_no_warning(beta: float) -> None:
     """Options that overflow float16 print no warning."""
     assert convert(build_huge("SOFTMAX", [2, 3], [2, 3], beta=beta, dtype="float16")).nodes

@@ -48,7 +48,7 @@ def build_quotient(dtype: str, divisor: list[int] | None, *, scale: float = 0.5)
     return m.bytes()
 
 
-def test_shifts_of_div() -> None:
+def test_div_shifts_beyond_31_bits_are_undefined() -> None:
     """By 31 bits at most, and never by 0."""
     three = np.full(3, 3, np.int8)
     assert not find_extremes(build_quotient("int8", [1, 1, 1]))
@@ -61,7 +61,7 @@ def test_shifts_of_div() -> None:
 
 
 @pytest.mark.parametrize(("divisor", "is_undefined"), [(1.0, False), (0.0, True), (-2e-38, True)])
-def test_quotients_of_floats(divisor: float, *, is_undefined: bool) -> None:
+def test_quotients_that_overflow_are_undefined(divisor: float, *, is_undefined: bool) -> None:
     """The kernel limits an infinity to the largest float."""
     m = Build()
     m.output(*m.op("DIV", [m.input([3]), m.constant(np.array([divisor], np.float32))], [[3]]))
@@ -80,13 +80,15 @@ def test_quotients_of_floats(divisor: float, *, is_undefined: bool) -> None:
         ("NEG", "int8", (1.0, 1e-5), True),
     ],
 )
-def test_scales(code: str, dtype: str, scales: tuple[float, float], *, is_undefined: bool) -> None:
+def test_unary_operators_with_too_small_scales_are_undefined(
+    code: str, dtype: str, scales: tuple[float, float], *, is_undefined: bool
+) -> None:
     """Entries of a table that are cut, and products beyond 32 bits."""
     assert bool(find_extremes(build_unary(code, dtype, scales))) is is_undefined
 
 
 @pytest.mark.parametrize(("slope", "is_undefined"), [(-0.2, False), (-1e30, True)])
-def test_slopes(slope: float, *, is_undefined: bool) -> None:
+def test_leaky_relu_with_a_huge_slope_is_undefined(slope: float, *, is_undefined: bool) -> None:
     m = Build()
     y = m.tensor([3], dtype="int16", scale=0.5)
     m.output(*m.op("LEAKY_RELU", [integers(m, "int16", 0.5)], [y], alpha=slope))
@@ -94,7 +96,7 @@ def test_slopes(slope: float, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("zero_point", "is_undefined"), [(0, False), (3, True)])
-def test_zero_points_of_tables(zero_point: int, *, is_undefined: bool) -> None:
+def test_int16_gelu_with_a_zero_point_is_undefined(zero_point: int, *, is_undefined: bool) -> None:
     m = Build()
     y = m.tensor([3], dtype="int16", scale=0.5, zero_point=zero_point)
     m.output(*m.op("GELU", [integers(m, "int16", 0.5)], [y], approximate=False))
@@ -102,7 +104,7 @@ def test_zero_points_of_tables(zero_point: int, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("scale", "is_undefined"), [(1e-3, False), (1.0, True)])
-def test_products_of_many(scale: float, *, is_undefined: bool) -> None:
+def test_reduce_prod_with_large_scale_is_undefined(scale: float, *, is_undefined: bool) -> None:
     """Of 3 elements, each up to 128 steps."""
     m = Build()
     axes = m.constant(np.array([0], np.int32))
@@ -112,7 +114,9 @@ def test_products_of_many(scale: float, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("weight", "is_undefined"), [(-127, False), (-128, True)])
-def test_weights_of_float_data(weight: int, *, is_undefined: bool) -> None:
+def test_hybrid_product_with_a_weight_of_minus_128_is_undefined(
+    weight: int, *, is_undefined: bool
+) -> None:
     m = Build()
     w = m.constant(np.array([[1, weight, 1]], np.int8), scale=0.5)
     m.output(*m.op("FULLY_CONNECTED", [m.input([2, 3]), w, None], [[2, 1]]))
@@ -120,7 +124,7 @@ def test_weights_of_float_data(weight: int, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("width", "is_undefined"), [(2, False), (1, True)])
-def test_rows_of_one_element(width: int, *, is_undefined: bool) -> None:
+def test_rfft2d_of_rows_of_one_element_is_undefined(width: int, *, is_undefined: bool) -> None:
     m = Build()
     lengths = m.constant(np.array([4, width], np.int32))
     m.output(*m.op("RFFT2D", [m.input([4, 2]), lengths], [[4, width // 2 + 1]], dtype="complex64"))
@@ -128,7 +132,9 @@ def test_rows_of_one_element(width: int, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("batches", "is_undefined"), [([1, 2], False), ([2, 1], True)])
-def test_axes_of_batches(batches: list[int], *, is_undefined: bool) -> None:
+def test_hybrid_batch_matmul_with_two_batches_is_undefined(
+    batches: list[int], *, is_undefined: bool
+) -> None:
     m = Build()
     w = m.constant(np.ones((3, 5), np.int8), scale=0.5)
     made = m.op("BATCH_MATMUL", [m.input([*batches, 4, 3]), w], [[*batches, 4, 5]])
@@ -137,7 +143,7 @@ def test_axes_of_batches(batches: list[int], *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "is_undefined"), [("float32", False), ("int32", True)])
-def test_powers(dtype: str, *, is_undefined: bool) -> None:
+def test_pow_of_integers_is_undefined(dtype: str, *, is_undefined: bool) -> None:
     m = Build()
     operands = m.input([3], dtype=dtype), m.constant(np.array(2, dtype))
     m.output(*m.op("POW", [*operands], [[3]], dtype=dtype))
@@ -145,7 +151,7 @@ def test_powers(dtype: str, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("scale", "is_undefined"), [(0.5, False), (1.5, True)])
-def test_comparisons(scale: float, *, is_undefined: bool) -> None:
+def test_comparisons_with_scales_above_1_are_undefined(scale: float, *, is_undefined: bool) -> None:
     m = Build()
     operands = [integers(m, "int8", each) for each in (scale, 0.5)]
     m.output(*m.op("LESS", operands, [[3]], dtype="bool"))
@@ -153,7 +159,7 @@ def test_comparisons(scale: float, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("code", "is_undefined"), [("DEQUANTIZE", False), ("ABS", True)])
-def test_several_scales(code: str, *, is_undefined: bool) -> None:
+def test_only_dequantize_is_defined_for_scales_of_an_axis(code: str, *, is_undefined: bool) -> None:
     m = Build()
     x = m.constant(np.ones(3, np.int8), scale=[0.5, 0.25, 0.125])
     output = m.tensor([3]) if code == "DEQUANTIZE" else m.tensor([3], dtype="int8", scale=0.5)
@@ -162,7 +168,7 @@ def test_several_scales(code: str, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("size", "is_undefined"), [(8, False), (7, True), (9, True)])
-def test_outputs_of_another_size(size: int, *, is_undefined: bool) -> None:
+def test_hadamard_output_of_another_size_is_undefined(size: int, *, is_undefined: bool) -> None:
     m = Build()
     options = {"hadamard_size": 4}
     m.output(*m.custom("aeq.hadamard_rotation", [m.input([2, 4])], [[1, size]], options))
@@ -183,13 +189,15 @@ def test_outputs_of_another_size(size: int, *, is_undefined: bool) -> None:
         ("FULLY_CONNECTED", "int8 to int16", True),
     ],
 )
-def test_operands_of_another_type(shape: str, scheme: str, *, is_undefined: bool) -> None:
+def test_types_that_the_kernel_lacks_are_undefined(
+    shape: str, scheme: str, *, is_undefined: bool
+) -> None:
     model = read_model(Layer(SHAPES[shape], SCHEMES[scheme]).model())
     assert bool([*find_undefined_operators(model, {})]) is is_undefined
 
 
 @pytest.mark.parametrize(("size", "is_longer"), [(3, False), (5, True)])
-def test_bytes_of_packed_elements(size: int, *, is_longer: bool) -> None:
+def test_constant_longer_than_its_packed_elements_is_found(size: int, *, is_longer: bool) -> None:
     """Three bytes hold five elements of 4 bits."""
     m = Build()
     m.output(*m.op("CAST", [m.constant(np.zeros(size, np.int8))], [[size]]))
@@ -199,21 +207,21 @@ def test_bytes_of_packed_elements(size: int, *, is_longer: bool) -> None:
     assert bool(find_extremes(pack(model))) is is_longer
 
 
-def test_subnormal_numbers() -> None:
+def test_subnormal_constants_are_found() -> None:
     m = Build()
     m.output(*m.op("ADD", [m.input([2]), m.constant(np.array([1e-40, 0], np.float32))], [[2]]))
     assert find_extremes(m.bytes())
 
 
 @pytest.mark.parametrize(("x", "cancels"), [([-5.0, -7.0], True), ([-5.0, 1.0], False)])
-def test_cancellation(x: list[float], *, cancels: bool) -> None:
+def test_cancellation_in_gelu_is_found(x: list[float], *, cancels: bool) -> None:
     m = Build()
     m.output(*m.op("GELU", [m.input([2])], [[2]], approximate=False))
     assert bool(find_extremes(m.bytes(), [[np.array(x, np.float32)]])) is cancels
 
 
 @pytest.mark.parametrize(("size", "is_undefined"), [(1, True), (2, False)])
-def test_a_computed_operand_of_gelu(size: int, *, is_undefined: bool) -> None:
+def test_single_computed_number_in_gelu_is_undefined(size: int, *, is_undefined: bool) -> None:
     """A single number may be below -2; of several numbers others have larger results."""
     m = Build()
     (x,) = m.op("FLOOR", [m.input([size])], [[size]])
@@ -222,7 +230,7 @@ def test_a_computed_operand_of_gelu(size: int, *, is_undefined: bool) -> None:
 
 
 @pytest.mark.parametrize(("code", "amplifier"), [("TANH", "CEIL"), ("NEG", "")])
-def test_jumps(code: str, amplifier: str) -> None:
+def test_jumps_at_limits_of_functions_are_amplifiers(code: str, amplifier: str) -> None:
     """At the limits of functions, which LiteRT's kernels reach earlier."""
     m = Build()
     (x,) = m.op(code, [m.input([2])], [[2]])
@@ -230,14 +238,14 @@ def test_jumps(code: str, amplifier: str) -> None:
     assert find_amplifiers(m.bytes()) == amplifier
 
 
-def test_amplified_steps() -> None:
+def test_steps_of_computed_operands_are_amplified() -> None:
     """Of computed operands, not of inputs."""
     assert find_amplifiers(build_unary("EXP", "int8", (0.1, 0.1), twice=True)) == "EXP"
     assert not find_amplifiers(build_unary("EXP", "int8", (0.1, 0.1)))
     assert not find_amplifiers(build_unary("NEG", "int8", (0.1, 0.1), twice=True))
 
 
-def test_amplified_rounding() -> None:
+def test_rounding_of_float_data_is_amplified() -> None:
     """Of float data that LiteRT rounds to multiply them by integers."""
     for scale, function, amplifier in (
         (0.5, "NONE", "RSQRT"),
@@ -253,7 +261,7 @@ def test_amplified_rounding() -> None:
         assert find_amplifiers(m.bytes()) == amplifier
 
 
-def test_bounds_of_operators() -> None:
+def test_bounds_are_those_of_operators_in_the_file() -> None:
     """Of the operators in the file, for its element types."""
     own = Bound(1e-4, 1)
     assert bound_of_file(build_unary("NEG", "int8", (0.1, 0.1)), own) == own
@@ -267,7 +275,7 @@ def test_bounds_of_operators() -> None:
 
 
 @pytest.mark.parametrize(("scale", "steps"), [(1 / 64, 1), (1.0, 2), (10.0, 28), (1e3, 64)])
-def test_bound_of_sums(scale: float, steps: int) -> None:
+def test_bound_of_int16_sums_depends_on_scale(scale: float, steps: int) -> None:
     """Sums of products of int16 are rounded to 24 bits."""
     m = Build()
     x = integers(m, "int16", scale, (2, 112))
