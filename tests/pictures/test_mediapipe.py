@@ -39,7 +39,7 @@ def centres(detector: Detector) -> Array:
 
 
 @pytest.mark.parametrize("detector", DETECTORS, ids=lambda each: f"{each.name}_{each.size}")
-def test_detectors_of_mediapipe(detector: Detector) -> None:
+def test_boxes_and_key_points_equal_the_numpy_reference(detector: Detector) -> None:
     """Boxes and key points are those of a reference in numpy, for pictures of all ratios."""
     raw, logits = draw_faces(detector)
     outputs, shapes = [logits, raw], [logits.shape, raw.shape]
@@ -93,7 +93,7 @@ def build_described_detector(anchors: dict[str, Any], boxes: dict[str, Any]) -> 
     return build_outputs((64, 64), [(1, 40, 8), (1, 40, 1)], metadata=metadata)
 
 
-def test_options_of_a_face_detector_in_its_metadata() -> None:
+def test_anchors_come_from_options_in_the_metadata() -> None:
     """The anchors are those of the options."""
     result = convert(build_described_detector(ANCHORS, BOXES), preprocess=True, postprocess=True)
     raw, logits = np.zeros((1, 40, 8), np.float32), np.full((1, 40, 1), -9, np.float32)
@@ -115,14 +115,16 @@ def test_options_of_a_face_detector_in_its_metadata() -> None:
         ({}, {"keypoint_coord_offset": 6}),
     ],
 )
-def test_options_of_another_decoding(anchors: dict[str, Any], boxes: dict[str, Any]) -> None:
+def test_options_of_another_decoding_are_not_used(
+    anchors: dict[str, Any], boxes: dict[str, Any]
+) -> None:
     """Options that stand for another decoding are not used."""
     network = build_described_detector({**ANCHORS, **anchors}, {**BOXES, **boxes})
     with pytest.raises(ConversionError, match="no decoder is known"):
         convert(network, postprocess=True)
 
 
-def test_damaged_options_of_a_face_detector(caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_options_are_reported_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """Damaged options are reported, and the network is converted as without metadata."""
     custom = [{"name": "FACE_DETECTOR_METADATA", "data": [255] * 8}]
     metadata = pack_metadata({"subgraph_metadata": [{"custom_metadata": custom}]})
@@ -131,7 +133,7 @@ def test_damaged_options_of_a_face_detector(caplog: pytest.LogCaptureFixture) ->
     assert "the options of the face detector are truncated or damaged" in caplog.text
 
 
-def test_units_and_no_detections() -> None:
+def test_boxes_may_be_fractions_or_pixels_or_none() -> None:
     """Boxes may be fractions of the picture, or without a picture, of the network's input."""
     detector = DETECTORS[0]
     raw, logits = draw_faces(detector)

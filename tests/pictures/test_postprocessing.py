@@ -40,7 +40,7 @@ SSD = AnchorOptions(
 
 
 @pytest.mark.parametrize(("form", "iou"), [("yolov8", 0.7), ("yolov5", 0.45)])
-def test_yolo(form: str, iou: float) -> None:
+def test_yolo_boxes_equal_the_numpy_reference(form: str, iou: float) -> None:
     """Boxes are those of a reference in numpy, labels those that Ultralytics packs."""
     random = np.random.default_rng(1)
     n = (64 * 64) // 64 + (64 * 64) // 256 + (64 * 64) // 1024
@@ -78,7 +78,7 @@ def test_yolo(form: str, iou: float) -> None:
 
 
 @pytest.mark.parametrize("how", ["sigmoid", "softmax", "none"])
-def test_ssd(how: str) -> None:
+def test_ssd_boxes_equal_the_numpy_reference(how: str) -> None:
     """Encodings of boxes are decoded with the anchors of MediaPipe; class 0 is the background."""
     anchors = make_anchors(SSD)
     random = np.random.default_rng(2)
@@ -104,7 +104,7 @@ def test_ssd(how: str) -> None:
     np.testing.assert_allclose(got["boxes"], want, atol=1e-3)
 
 
-def test_ssd_with_scores() -> None:
+def test_ssd_scores_get_only_one_sigmoid() -> None:
     """Scores that the network itself makes with a LOGISTIC are not changed again."""
     shape = (1, len(make_anchors(SSD)), 4)
     for last, count in (("LOGISTIC", 0), ("LOGISTIC RESHAPE", 0), ("RESHAPE", 1), ("NEG", 1)):
@@ -114,7 +114,7 @@ def test_ssd_with_scores() -> None:
         assert kinds.count("Sigmoid") == count
 
 
-def test_anchors_of_mediapipe() -> None:
+def test_anchor_counts_equal_those_of_mediapipe() -> None:
     """The numbers of anchors are those of the published graphs; scales follow the options."""
     counts = [DETECTORS[i].boxes for i in range(len(DETECTORS))]
     options = [
@@ -159,7 +159,7 @@ def build_detection_operator(labels: bytes = b"") -> bytes:
     return m.bytes() + pack_files({"labels.txt": labels} if labels else {})
 
 
-def test_detection_operator() -> None:
+def test_detections_become_pixels_above_the_threshold() -> None:
     """Its boxes are turned into pixels; those below the threshold are left out."""
     network = build_detection_operator(b"cat\ndog\n")
     boxes = np.zeros((1, 6, 4), np.float32)
@@ -178,7 +178,7 @@ def test_detection_operator() -> None:
     assert [end.name for end in bare.outputs] == ["boxes", "scores", "classes"]
 
 
-def test_scores_of_a_classifier(tmp_path: Path) -> None:
+def test_best_classes_of_a_classifier_come_first(tmp_path: Path) -> None:
     """The best classes come first, with labels of the metadata or of a file."""
     logits = np.array([[0.5, 3, -1, 2, 0, 1]], np.float32)
     network = build_outputs(None, [logits.shape])
@@ -201,7 +201,7 @@ def test_scores_of_a_classifier(tmp_path: Path) -> None:
     assert "labels" not in plain
 
 
-def test_quantized_scores_and_layouts() -> None:
+def test_quantized_scores_are_read_in_any_layout() -> None:
     """Integers are read as numbers, and outputs in any order as in TFLite's."""
     network = build_network((1, 1, 1, 5), dtype="int8", scale=0.5, zero_point=-3)
     result = convert(network, postprocess="max=2")
@@ -263,7 +263,7 @@ WRONG: tuple[tuple[Any, str], ...] = (
 
 
 @pytest.mark.parametrize(("value", "message"), WRONG)
-def test_wrong_settings(value: object, message: str) -> None:
+def test_wrong_settings_are_refused(value: object, message: str) -> None:
     with pytest.raises(ConversionError) as caught:
         convert(build_network(), postprocess=value)  # type: ignore[arg-type]
     assert f"postprocess: {message}" in str(caught.value)
@@ -277,14 +277,16 @@ def test_wrong_settings(value: object, message: str) -> None:
         ({"labels": "/none/labels.txt"}, "cannot read /none/labels.txt"),
     ],
 )
-def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_the_network_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConversionError) as caught:
         convert(build_outputs(None, [(1, 6)]), postprocess={"decoder": "scores", **settings})
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("opset", [14, 18, 21])
-def test_opsets(opset: int) -> None:
+def test_boxes_are_equal_in_all_opsets(opset: int) -> None:
     """The nodes are those of the opset."""
     detector = DETECTORS[0]
     raw, logits = draw_faces(detector)
@@ -304,7 +306,7 @@ def test_an_old_opset_is_refused() -> None:
         convert(build_network(), preprocess="std=1", opset=13)
 
 
-def test_half_precision() -> None:
+def test_boxes_and_scores_are_float32_in_half_precision() -> None:
     """Boxes and scores are float32, also if the outputs of the network are float16."""
     network = build_network((1, 1, 1, 3))
     for ends in (False, True):
@@ -316,7 +318,7 @@ def test_half_precision() -> None:
         np.testing.assert_array_equal(got["scores"], [-1, -2, -3])
 
 
-def test_labels_and_the_threshold_of_the_metadata() -> None:
+def test_labels_and_threshold_come_from_the_metadata() -> None:
     """A classifier of pictures has the labels and the least score of its metadata."""
     unit = ("ScoreThresholdingOptions", {"global_score_threshold": 1.5})
     output = {
@@ -350,7 +352,7 @@ def test_a_batch_is_refused() -> None:
         ({"temp_meta.txt": b"['names']"}, ""),
     ],
 )
-def test_files_of_ultralytics(files: dict[str, bytes], message: str) -> None:
+def test_other_tasks_of_ultralytics_are_refused(files: dict[str, bytes], message: str) -> None:
     """Other tasks are refused; files that are damaged have no labels."""
     network = build_outputs((32, 32), [(1, 6, 21)], files)
     if message:
@@ -362,7 +364,9 @@ def test_files_of_ultralytics(files: dict[str, bytes], message: str) -> None:
         assert [end.name for end in result.outputs] == ["boxes", "scores", "classes"]
 
 
-def test_a_bundle_of_several_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bundle_models_without_boxes_convert_without_decoder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Models of a bundle that take no pictures, or make no boxes, are converted without them."""
     detector = DETECTORS[0]
     shapes = [(1, detector.boxes, detector.numbers), (1, detector.boxes, 1)]

@@ -64,7 +64,7 @@ def test_a_picture_keeps_its_ratio_between_margins(
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("target", [(6, 8), (8, 8)])
 @pytest.mark.parametrize("layout", ["HWC", "NCHW"])
-def test_a_picture_stands_in_the_middle(
+def test_picture_is_centered_between_black_margins(
     size: tuple[int, int], target: tuple[int, int], layout: str
 ) -> None:
     """With resize=center margins may be half pixels, and are black."""
@@ -75,7 +75,7 @@ def test_a_picture_stands_in_the_middle(
     np.testing.assert_allclose(got[0], center(picture, *target) / 255, atol=1e-4)
 
 
-def test_channels_and_layouts() -> None:
+def test_picture_and_input_may_have_other_orders() -> None:
     """The picture and the input may have other orders; an input with one channel gets luminance."""
     picture = draw_picture(5, 7)
     want = resize(picture.astype(float), 6, 8)
@@ -104,7 +104,7 @@ def test_the_order_of_the_network_is_kept() -> None:
     np.testing.assert_allclose(prepare(result, picture)[0], want, atol=1e-4)
 
 
-def test_a_network_with_a_dynamic_batch() -> None:
+def test_network_with_dynamic_batch_gets_one_picture() -> None:
     """A network for any number of pictures gets one."""
     network = build_network((None, 6, 8, 3))
     result = convert(network, preprocess="std=255")
@@ -115,7 +115,7 @@ def test_a_network_with_a_dynamic_batch() -> None:
     assert verify(network, result.model).ok
 
 
-def test_pictures_of_floats_and_of_one_size() -> None:
+def test_float_pictures_of_one_size_are_accepted() -> None:
     """type=float32 takes numbers from 0 to 255; size=HxW fixes the sizes."""
     result = convert(
         build_network(), preprocess="mean=0,std=255,type=float32,size=5x7,resize=letterbox"
@@ -127,7 +127,7 @@ def test_pictures_of_floats_and_of_one_size() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "lowest"), [("uint8", 0), ("int8", -128)])
-def test_integers(dtype: str, lowest: int) -> None:
+def test_integer_inputs_are_pixels_or_quantized_numbers(dtype: str, lowest: int) -> None:
     """Integers are the pixels, or with a normalization the quantized numbers."""
     network = build_network(dtype=dtype, scale=0.02, zero_point=3)
     picture = draw_picture(6, 8)
@@ -140,7 +140,7 @@ def test_integers(dtype: str, lowest: int) -> None:
     np.testing.assert_allclose(prepare(floats, picture)[0], (picture - 127.5) / 127.5, atol=1e-6)
 
 
-def test_half_precision() -> None:
+def test_half_precision_takes_the_same_pictures() -> None:
     """A network in half precision takes the same pictures."""
     picture = draw_picture(6, 8)
     for ends in (False, True):
@@ -168,7 +168,9 @@ def test_the_parts_are_models_that_can_be_merged() -> None:
     np.testing.assert_array_equal(session.run(None, {"image": picture})[0], want)
 
 
-def test_the_network_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_network_inside_the_model_is_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Verify compares the network in the model, tensor by tensor, from any form of the model."""
     network = build_network(code="LOGISTIC")
     file, onnx_file = tmp_path / "a.tflite", tmp_path / "a.onnx"
@@ -188,7 +190,9 @@ def test_the_network_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
         verify(network, empty)
 
 
-def test_parts_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_option_writes_each_part_to_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """--parts writes each part to a file of its own."""
     source, target = str(tmp_path / "a.tflite"), str(tmp_path / "a.onnx")
     Path(source).write_bytes(build_network())
@@ -209,7 +213,7 @@ def test_parts_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert message in capsys.readouterr().err
 
 
-def test_a_network_with_a_loop_and_taken_names() -> None:
+def test_network_with_loop_and_input_named_image_converts() -> None:
     """The network may have nested graphs, and an input called image."""
     m = Build()
     x = m.input([1, 4, 4, 3], name="image")
@@ -225,7 +229,7 @@ def test_a_network_with_a_loop_and_taken_names() -> None:
     assert verify(network, result.model).ok
 
 
-def test_a_network_with_a_state() -> None:
+def test_states_stay_inputs_and_outputs_of_the_model() -> None:
     """States stay inputs and outputs of the model, and of the network in it."""
     shape = (1, 4, 4, 3)
     m = Build()
@@ -264,7 +268,7 @@ WRONG: tuple[tuple[Any, str], ...] = (
 
 
 @pytest.mark.parametrize(("value", "message"), WRONG)
-def test_wrong_settings(value: object, message: str) -> None:
+def test_wrong_settings_are_refused(value: object, message: str) -> None:
     with pytest.raises(ConversionError, match="preprocess") as caught:
         convert(build_network(), preprocess=value)  # type: ignore[arg-type]
     assert message in str(caught.value)
@@ -280,13 +284,15 @@ def test_wrong_settings(value: object, message: str) -> None:
         ((1, 6, 8, 3), {"batch": 2}, "without batch"),
     ],
 )
-def test_models_without_a_picture(shape: Any, options: dict[str, Any], message: str) -> None:
+def test_models_without_a_picture_input_are_refused(
+    shape: Any, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConversionError) as caught:
         convert(build_network(shape), preprocess="std=1", **options)
     assert message in str(caught.value)
 
 
-def test_metadata_that_do_not_fit() -> None:
+def test_metadata_that_do_not_fit_are_refused() -> None:
     """The number of means must be that of the channels, and integers need a scale."""
     for notes, message in (
         (normalization([1, 2], [1]), "mean must have 1 or 3 numbers, got 2"),
