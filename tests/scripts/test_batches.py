@@ -22,11 +22,11 @@ SPEC.loader.exec_module(SCRIPT)
     "name", ["transformer_float32", "keywords_int8", "keywords_dynamic_range", "unet_float16"]
 )
 @pytest.mark.parametrize("batch", [3, "n"])
-def test_networks(name: str, batch: int | str) -> None:
+def test_batches_of_networks_equal_single_runs(name: str, batch: int | str) -> None:
     assert SCRIPT.check_network(ASSETS / f"{name}.tflite", batch) == ("equal", "")
 
 
-def test_images() -> None:
+def test_image_sizes_are_dynamic_unless_fixed_by_a_constant() -> None:
     """Heights and widths are dynamic, unless a constant of the network fixes them."""
     equal = SCRIPT.check_network(ASSETS / "mobilenet_dynamic_range.tflite", "n", images=True)
     assert equal == ("equal", "")
@@ -35,13 +35,13 @@ def test_images() -> None:
     assert reason.startswith("the size height cannot be dynamic because CONCATENATION")
 
 
-def test_axes_of_images() -> None:
+def test_image_axes_are_found_in_shapes() -> None:
     shapes = [(1, 24, 32, 3), (1, 3, 24, 32), (1, 1, 40, 1), (1, 49, 10), (5,)]
     axes = [[*SCRIPT._find_image_axes(shape)] for shape in shapes]  # noqa: SLF001
     assert axes == [[1, 2], [2, 3], [1, 2], [], []]
 
 
-def test_words(tmp_path: Path) -> None:
+def test_batches_of_strings_equal_single_runs(tmp_path: Path) -> None:
     m = Build()
     x = m.input([1, 2], name="x", dtype="string")
     m.output(*m.op("RESHAPE", [x, m.constant([1, 2, 1])], [m.tensor([1, 2, 1], dtype="string")]))
@@ -51,7 +51,9 @@ def test_words(tmp_path: Path) -> None:
     assert SCRIPT.check_network(path, "n") == ("equal", "")
 
 
-def test_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_script_prints_counts_of_outcomes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert SCRIPT.main([str(ASSETS / "keywords_float32.tflite")]) == 0
     assert capsys.readouterr().out == "1 equal\n"
     (tmp_path / "bad.tflite").write_bytes(b"none")

@@ -86,13 +86,13 @@ def test_a_failed_command_is_shown_not_timed(model: Path, command: str, failure:
         (("absent.tflite",), "no such file: absent.tflite"),
     ],
 )
-def test_wrong_arguments(arguments: tuple[str, ...], error: str) -> None:
+def test_wrong_arguments_are_refused(arguments: tuple[str, ...], error: str) -> None:
     result = run_benchmark(*arguments)
     assert result.returncode == 2
     assert error in result.stderr.splitlines()[-1]
 
 
-def test_latency_of_what_the_commands_make(tmp_path: Path) -> None:
+def test_latency_of_converted_models_is_measured(tmp_path: Path) -> None:
     model, report = ASSETS / "keywords_int8.tflite", tmp_path / "report.json"
     result = run_benchmark(
         *("--latency", "--runs", "3", "--threads", "2", "--json", str(report), str(model)),
@@ -116,7 +116,7 @@ def test_latency_of_what_the_commands_make(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8", "uint8", "int16", "int64", "bool"])
-def test_inputs_of_inferences(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_cover_the_range_of_their_type(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(SCRIPT.parent)
     array = import_module("inference").make_array([13, 1000], kind)
     assert (array.dtype, array.shape) == (kind, (13, 1000))
@@ -146,7 +146,9 @@ def test_chains_are_measured_from_the_shortest() -> None:
     assert second.startswith("| 40 | copy |")
 
 
-def test_a_chain_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_chain_runs_with_finite_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(SCRIPT.parent)
     benchmark = import_module("benchmark")
     path, again = tmp_path / "chain.tflite", tmp_path / "again.tflite"

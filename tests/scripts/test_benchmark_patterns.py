@@ -34,7 +34,9 @@ def test_each_pass_removes_nodes(script: Any) -> None:
         assert after < before, name
 
 
-def test_table(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_table_has_nodes_without_and_with_the_pass(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setattr(script, "TURNS", 2)
     script.main(["pack of 2"])
     *_, row = capsys.readouterr().out.splitlines()

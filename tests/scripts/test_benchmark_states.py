@@ -55,7 +55,9 @@ def test_forms_replace_all_pairs(script: Any, path: Path) -> None:
         assert count_optimized_nodes(script.replace_pairs(model, form)) == wanted, form
 
 
-def test_table(script: Any, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_all_forms_but_cast_give_equal_outputs(
+    script: Any, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     """All forms but Cast alone give the outputs of the pairs."""
     monkeypatch.setattr(script, "TURNS", 1)
     monkeypatch.setattr(script, "ROUNDS", 1)
@@ -69,7 +71,7 @@ def test_table(script: Any, path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert {*script.FORMS} < {name for name, _, _ in words}
 
 
-def test_model_without_pairs(script: Any, tmp_path: Path) -> None:
+def test_model_without_pairs_is_refused(script: Any, tmp_path: Path) -> None:
     file = tmp_path / "floats.tflite"
     file.write_bytes(chain("ABS"))
     with pytest.raises(SystemExit, match=r"floats\.tflite must have int8 inputs or states"):

@@ -19,7 +19,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return import_module("fit_convolutions")
 
 
-def test_fit(script: Any) -> None:
+def test_fitted_factors_are_not_negative(script: Any) -> None:
     """Factors that are not negative, although the bytes alone would have a negative one."""
     products, size = np.array([1e6, 2e6, 4e6, 8e6]), np.array([1e6, 1e6, 2e6, 3e6])
     times = 5 + 20e-6 * products - 1e-6 * size
@@ -30,7 +30,9 @@ def test_fit(script: Any) -> None:
     assert np.all(np.abs(terms @ factors / times - 1) < 0.1)
 
 
-def test_table(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_script_prints_factors_for_depthwise(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setattr(sys, "argv", ["fit_convolutions.py", "1"])
     monkeypatch.setattr(script, "SIZES", (7,))
     script.main()

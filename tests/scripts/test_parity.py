@@ -32,7 +32,7 @@ def run_script(folder: Path, *arguments: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_networks_of_a_folder_are_counted_as_equal(tmp_path: Path) -> None:
     for name in ("keywords_int8", "keywords_uint8", "keywords_float32", "keywords_int16x8"):
         shutil.copy(ASSETS / f"{name}.tflite", tmp_path)
     (tmp_path / "root.tflite").write_bytes(chain())
@@ -46,12 +46,12 @@ def test_a_folder(tmp_path: Path) -> None:
     assert last == "2 of 3 networks are equal, 1 do not run"
 
 
-def test_a_time_limit() -> None:
+def test_time_limit_ends_a_comparison() -> None:
     line, _ = run_script(ASSETS / "keywords_int8.tflite", "--timeout", "0.01")
     assert "it takes longer than 0 seconds" in line
 
 
-def test_more_outputs() -> None:
+def test_more_outputs_show_inner_tensors_of_litert() -> None:
     data = chain()
     x = np.arange(256).astype(np.uint8).view(np.int8)
     own, copy = run_tflite(with_more_outputs(data, [1, 2]), [x])
@@ -59,7 +59,7 @@ def test_more_outputs() -> None:
     assert (copy == x.reshape(16, 16)).all()
 
 
-def test_no_outputs() -> None:
+def test_model_without_outputs_is_refused() -> None:
     m = Build()
     m.input([1])
     with pytest.raises(ValueError, match="must have outputs"):

@@ -20,7 +20,7 @@ def run_script(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-def test_several_models() -> None:
+def test_one_command_for_several_models_is_faster() -> None:
     done = run_script("--runs", "1", *MODELS)
     assert done.returncode == 0, done.stderr
     found = re.fullmatch(
@@ -32,7 +32,7 @@ def test_several_models() -> None:
     assert abs(ratio - together / apart) < 0.05
 
 
-def test_wrong_arguments() -> None:
+def test_wrong_arguments_are_refused() -> None:
     for words, message in (
         (["--runs", "0", MODELS[0]], "--runs must be at least 1, got 0"),
         (["none.tflite"], "no such file: none.tflite"),
