@@ -168,14 +168,14 @@ def test_check_sees_a_file_that_is_not_true() -> None:
         (np.object_, ["a", "b"], [b"a", b"c"], 0, False),
     ],
 )
-def test_difference(
+def test_arrays_outside_the_tolerance_differ(
     dtype: DTypeLike, want: list[Any], have: list[Any], steps: int, *, same: bool
 ) -> None:
     """Arrays within the tolerance, and arrays outside it."""
     assert (difference(np.array(want, dtype), np.array(have, dtype), steps=steps) == "") == same
 
 
-def test_difference_of_types() -> None:
+def test_equal_numbers_of_other_types_or_shapes_differ() -> None:
     """Equal numbers of another type or shape are not equal."""
     assert "int32[2], ONNX int64[2]" in difference(np.zeros(2, np.int32), np.zeros(2, np.int64))
     assert "[2], ONNX float64[2, 1]" in difference(np.zeros(2), np.zeros((2, 1)))

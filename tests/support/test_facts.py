@@ -10,7 +10,7 @@ from tests.support import Build, run_tflite
 from tests.support.facts import OPERATORS, OPTIONS, VERSIONS, options_table
 
 
-def test_options_by_name() -> None:
+def test_options_have_the_names_of_the_schema() -> None:
     """Names are the schema's in snake case, enumerations may be named, lists are vectors."""
     assert options_table("CONV_2D", {"padding": "VALID", "stride_h": 3}).strideH == 3
     cast = options_table("CAST", {"in_data_type": "int32", "out_data_type": "BFLOAT16"})

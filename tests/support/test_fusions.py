@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from tests.support.fusions import count_optimized_nodes
 
 
-def test_fused_operators() -> None:
+def test_operator_between_quantization_nodes_is_fused() -> None:
     """Dequantized inputs, an operator and a quantized output are fused into one node."""
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"]),

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "2"]])
-def test_without_a_browser(tmp_path: Path, options: list[str]) -> None:
+def test_missing_browser_skips_tests_and_is_named_at_the_end(
+    tmp_path: Path, options: list[str]
+) -> None:
     """The test that needs the browser is skipped, and the reason is printed at the end."""
     test = "tests/support/test_missing_programs.py"
     words = [sys.executable, "-m", "pytest", "--no-cov", "-p", "no:cacheprovider", *options]
@@ -30,11 +32,11 @@ def test_without_a_browser(tmp_path: Path, options: list[str]) -> None:
     assert sorted(done.stdout.split()[done.stdout.split().index("[100%]") - 1]) == [".", "s"]
 
 
-def test_that_needs_a_browser(tmp_path: Path) -> None:
+def test_title_of_a_page_needs_a_browser(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<!doctype html><title>A page</title>")
     assert evaluate_script(page, "return page.title", width=600) == "A page"
 
 
-def test_that_needs_nothing() -> None:
+def test_folder_of_the_project_needs_nothing() -> None:
     assert ROOT.is_dir()

@@ -21,7 +21,7 @@ def maximum(dtype: int, opset: int = 17) -> onnx.ModelProto:
     return model(helper.make_node("Max", ["x", "x"], ["y"]), dtype, opset)
 
 
-def test_a_model_needs_a_version() -> None:
+def test_model_needs_a_version_for_its_opset_or_kernels() -> None:
     """A model needs a version for its opset, or for a kernel of a type."""
     assert missing_feature(maximum(TensorProto.FLOAT), (1, 23)) == ""
     want = "needs ONNX Runtime 1.24: Max and Min of 8-bit integers"
@@ -33,7 +33,7 @@ def test_a_model_needs_a_version() -> None:
     assert missing_feature(maximum(TensorProto.INT8, 26), (1, 31)) == ""
 
 
-def test_what_is_inside_counts() -> None:
+def test_nodes_in_branches_need_a_version_too() -> None:
     inner = maximum(TensorProto.INT8).graph
     del inner.input[:]
     branches = {"then_branch": inner, "else_branch": inner}
@@ -47,7 +47,7 @@ def test_what_is_inside_counts() -> None:
     assert "Max" in missing_feature(helper.make_model(graph, opset_imports=opset), (1, 23))
 
 
-def test_a_test_needs_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_is_skipped_on_older_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test is skipped on older versions, with a reason."""
     monkeypatch.setattr(needs, "VERSION", (1, 23))
     needs_onnxruntime(1, 23, "nothing")

@@ -32,7 +32,7 @@ def convolution(x: Array, weights: Array, bias: Array) -> Array:
     return result
 
 
-def test_convolution() -> None:
+def test_convolution_of_build_equals_numpy() -> None:
     """Options by name; the output takes the type of the input."""
     m = Build()
     weights = RANDOM.standard_normal((11, 3, 2, 3)).astype(np.float32)
@@ -55,7 +55,7 @@ def test_convolution() -> None:
     )
 
 
-def test_quantized_convolution() -> None:
+def test_quantized_convolution_of_build_equals_numpy() -> None:
     """Weights with a scale per output channel, an int32 bias, an output with its own scale."""
     m = Build()
     scales = np.array([0.01, 0.02, 0.005, 0.03, 0.04])
@@ -90,7 +90,7 @@ def test_outputs_take_the_type_of_the_data() -> None:
     assert (fourth.quantization.scale, fourth.quantization.zeroPoint) == ([0.25], [0])
 
 
-def test_integer_addition() -> None:
+def test_lists_become_int32_and_int32_wraps() -> None:
     """A list is int32, and int32 wraps."""
     m = Build()
     x = m.input([3], dtype="int32")
@@ -100,7 +100,7 @@ def test_integer_addition() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "low", "high"), [("int4", -8, 7), ("int2", -2, 1)])
-def test_packed_constants(dtype: str, low: int, high: int) -> None:
+def test_packed_constants_may_end_in_a_partial_byte(dtype: str, low: int, high: int) -> None:
     """The last byte of 15 values is not full, with two and with four values per byte."""
     m = Build()
     values = np.resize(np.arange(low, high + 1), (3, 5))
@@ -115,7 +115,7 @@ def test_packed_constants(dtype: str, low: int, high: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_narrow_floats(dtype: str) -> None:
+def test_narrow_float_constants_are_read_by_litert(dtype: str) -> None:
     """float16 is a type of NumPy, bfloat16 a type of ml_dtypes."""
     m = Build()
     w = m.constant([1.5, -2.0, 0.0], dtype=dtype)
@@ -123,7 +123,7 @@ def test_narrow_floats(dtype: str) -> None:
     assert run_tflite(m.bytes(), [])[0].tolist() == [1.5, -2.0, 0.0]
 
 
-def test_strings() -> None:
+def test_strings_are_written_and_read_back() -> None:
     """Strings are a table of offsets."""
     m = Build()
     x = m.input([1, 2], dtype="string")
@@ -143,7 +143,7 @@ def test_strings() -> None:
         (["dense", "csr", "dense", "dense"], {0: 2, 1: 4}, None),
     ],
 )
-def test_sparse_constant(
+def test_densify_restores_sparse_constants(
     formats: list[str], blocks: dict[int, int], traversal: list[int] | None, index_type: str
 ) -> None:
     """LiteRT's own DENSIFY undoes every kind of compression."""
@@ -159,7 +159,7 @@ def test_sparse_constant(
     np.testing.assert_array_equal(run_tflite(m.bytes(), [])[0], dense)
 
 
-def test_control_flow_and_signatures() -> None:
+def test_signatures_may_name_any_subgraph() -> None:
     """Sub-graphs are called by index, and a signature may name any of them."""
     m = Build()
     double, square = m.subgraph("double"), m.subgraph("square")
@@ -180,7 +180,7 @@ def test_control_flow_and_signatures() -> None:
         m.output(y)
 
 
-def test_external_buffers() -> None:
+def test_external_buffers_are_aligned_and_found() -> None:
     """External data is aligned after the flatbuffer, and LiteRT finds it."""
     m = Build()
     values = RANDOM.standard_normal((1000, 3)).astype(np.float32)
@@ -200,7 +200,7 @@ def test_external_buffers() -> None:
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_custom_operator(*, external: bool) -> None:
+def test_custom_options_become_a_flexbuffer(*, external: bool) -> None:
     """A mapping becomes a flexbuffer, in its place or after the flatbuffer."""
     m = Build()
     options = {"window_size": 4, "stride": 2, "magnitude_squared": True}
@@ -213,7 +213,7 @@ def test_custom_operator(*, external: bool) -> None:
     np.testing.assert_allclose(result[0], np.abs(np.fft.rfft(frames * window)) ** 2, atol=1e-5)
 
 
-def test_optional_inputs_and_variables() -> None:
+def test_bias_may_be_absent_and_states_start_at_zero() -> None:
     """An absent bias; a state that starts at zero in every fresh interpreter."""
     m = Build()
     weights = RANDOM.standard_normal((4, 3)).astype(np.float32)
@@ -231,7 +231,7 @@ def test_optional_inputs_and_variables() -> None:
         np.testing.assert_allclose(step, product + 1, rtol=1e-4, atol=1e-4)
 
 
-def test_dynamic_shape() -> None:
+def test_none_is_a_dynamic_size_of_1() -> None:
     """None is 1 in the shape and -1 in its signature; another input resizes the model."""
     m = Build()
     x = m.input([None, 3], name="x")
@@ -243,7 +243,7 @@ def test_dynamic_shape() -> None:
     np.testing.assert_array_equal(result, np.ones((5, 3)))
 
 
-def test_codes_metadata_and_determinism() -> None:
+def test_operator_codes_are_listed_once_and_files_repeat() -> None:
     """Codes are listed once, the old field stays a byte, and the file is the same each time."""
     m = Build("what it is")
     x = m.input([2])
@@ -259,7 +259,7 @@ def test_codes_metadata_and_determinism() -> None:
     assert m.bytes() == m.bytes()
 
 
-def test_number_of_inputs() -> None:
+def test_wrong_number_of_inputs_is_refused() -> None:
     """LiteRT itself would run with uninitialized memory."""
     m = Build()
     m.output(m.input([2]))
@@ -267,7 +267,7 @@ def test_number_of_inputs() -> None:
         run_tflite(m.bytes(), [np.zeros(2, np.float32)] * 2)
 
 
-def test_random_inputs() -> None:
+def test_random_inputs_repeat_with_the_seed_in_given_ranges() -> None:
     """The same seed gives the same inputs; ranges are looked up by name first, then by type."""
     m = Build()
     names = {"a": "float32", "b": "float32", "c": "int8", "d": "bool", "e": "string"}
