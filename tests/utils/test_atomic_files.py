@@ -53,7 +53,7 @@ def write(folder: Path, *names: str) -> None:
             create(folder / name).write(b"new")
 
 
-def test_new_files_and_old_ones(folder: Path) -> None:
+def test_new_and_old_files_are_written_together(folder: Path) -> None:
     (folder / "old").write_bytes(b"old")
     (folder / "older").write_bytes(b"older")
     write(folder, "older", "a/b/made", "old", "a/made", "made")
@@ -79,7 +79,7 @@ def test_nothing_is_touched_if_a_file_finds_no_place(folder: Path, last: str) ->
     assert contents(folder) == {"old": b"old"} | left
 
 
-def test_a_failure_while_writing(folder: Path) -> None:
+def test_failure_while_writing_changes_no_file(folder: Path) -> None:
     (folder / "old").write_bytes(b"old")
 
     def fill() -> None:
@@ -93,7 +93,7 @@ def test_a_failure_while_writing(folder: Path) -> None:
     assert contents(folder) == {"old": b"old"}
 
 
-def test_links(folder: Path) -> None:
+def test_target_of_a_link_is_replaced_and_loops_refused(folder: Path) -> None:
     """The target of a link is replaced; a circular link is an error."""
     (folder / "link").symlink_to(folder / "there")
     (folder / "one").symlink_to(folder / "other")
@@ -156,13 +156,15 @@ def test_an_ended_process_leaves_no_files(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_files_with_names_are_removed(tmp_path: Path, number: int) -> None:
+def test_ended_process_removes_temporary_files_with_names(tmp_path: Path, number: int) -> None:
     (tmp_path / "model.onnx").write_bytes(b"old")
     end_writer(tmp_path, number, f"{HEEDED}\n{NAMED}")
     assert contents(tmp_path) == {"model.onnx": b"old"}
 
 
-def test_signals_of_others_are_left_alone(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_signal_handlers_of_the_program_are_not_replaced(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
     """Handlers of the program are not replaced, and threads, which cannot set handlers, work."""
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
 

@@ -104,7 +104,7 @@ def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> No
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
-def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
+def test_interrupt_is_reported_once(send: Callable[[int, int], None]) -> None:
     """One interrupt is reported if it is sent to the parent, or to both as by a terminal."""
     process = start_waiting()
     send(process.pid, signal.SIGINT)
@@ -112,7 +112,7 @@ def test_an_interrupt_comes_once(send: Callable[[int, int], None]) -> None:
     assert process.returncode == 130
 
 
-def test_an_interrupt_that_is_ignored_stays_so() -> None:
+def test_ignored_interrupt_stays_ignored() -> None:
     """Ignored interrupts stay ignored, as for background jobs of a shell."""
     process = start_waiting(ignoring=True)
     os.killpg(process.pid, signal.SIGINT)

@@ -82,7 +82,7 @@ def test_ceiling_division_is_floor_division() -> None:
     assert evaluate(100 // T) == 100 // 7
 
 
-def test_exact_division() -> None:
+def test_exact_division_is_none_if_there_is_a_remainder() -> None:
     assert (N * T * 6).divide_exactly(3 * N) == 2 * T
     assert ((T + 1) * (N + 2)).divide_exactly(N + 2) == T + 1
     assert (T * 3).divide_exactly(2) is None
@@ -119,7 +119,7 @@ def test_broadcasting_requires_equal_sizes() -> None:
         require_equal(T, 3)
 
 
-def test_arrays_of_dimensions() -> None:
+def test_arrays_of_dimensions_hold_objects() -> None:
     sizes = array_of([N, 2, T], np.int32)
     assert sizes.dtype == object
     assert np.prod(sizes) == 2 * N * T
@@ -136,7 +136,7 @@ def test_other_objects_are_no_operands() -> None:
         "a" // N
 
 
-def test_remainders_and_quotients() -> None:
+def test_remainders_and_quotients_equal_integer_arithmetic() -> None:
     """At n = 2 and t = 7 the results equal integer arithmetic."""
     quotient, remainder = divmod(T, 3)
     assert (evaluate(quotient), evaluate(remainder)) == (2, 1)

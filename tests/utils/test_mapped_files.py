@@ -26,7 +26,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4096, 5000])
-def test_pages_are_given_back(offset: int, tmp_path: Path) -> None:
+def test_pages_of_copied_parts_are_released(offset: int, tmp_path: Path) -> None:
     """The pages of a part are released, aligned or not; the elements do not change."""
     path, size = tmp_path / "weights", 1 << 25
     path.write_bytes(np.random.default_rng(0).bytes(size))
@@ -41,7 +41,7 @@ def test_pages_are_given_back(offset: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_floats_are_given_back(tmp_path: Path, *, transposed: bool) -> None:
+def test_pages_of_copied_matrices_are_released(tmp_path: Path, *, transposed: bool) -> None:
     """The pages of matrices that are copied, transposed or read row by row are released."""
     path, size = tmp_path / "weights", 1 << 25
     path.write_bytes(bytes(range(1, 65)) * (size // 64))
@@ -62,7 +62,7 @@ def test_floats_are_given_back(tmp_path: Path, *, transposed: bool) -> None:
     assert (tmp_path / "copy").read_bytes() == written.tobytes()
 
 
-def test_arrays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_are_written_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are written in small pieces, with the bytes of a contiguous copy."""
     monkeypatch.setattr(mapped_files, "_PIECE_BYTES", 5)
     for array in (np.arange(24, dtype=np.int16).reshape(4, 6).T, np.zeros(0), np.array(3.5)):
@@ -71,7 +71,7 @@ def test_arrays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert file.getvalue() == array.tobytes()
 
 
-def test_broadcast_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broadcast_arrays_are_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array that repeats its elements is copied in pieces."""
     monkeypatch.setattr(mapped_files, "_PIECE_BYTES", 48)
     array = np.broadcast_to(np.arange(3, dtype=np.float32), (11, 3))
@@ -80,7 +80,7 @@ def test_broadcast_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert file.getvalue() == array.tobytes()
 
 
-def test_many_small_parts(tmp_path: Path) -> None:
+def test_pages_around_many_small_parts_are_released(tmp_path: Path) -> None:
     """The pages around a part, which Linux maps with it, are released as well."""
     path, size, step = tmp_path / "weights", 1 << 25, 1 << 17
     path.write_bytes(bytes(size))
@@ -92,7 +92,7 @@ def test_many_small_parts(tmp_path: Path) -> None:
         assert resident_bytes() - before < size / 16
 
 
-def test_many_small_files() -> None:
+def test_many_small_temporary_files_are_released() -> None:
     """Temporary files are released one by one, however small: a model may have hundreds."""
     size, count = 1 << 20, 64
     before = resident_bytes()
