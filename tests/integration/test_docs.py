@@ -96,7 +96,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_an_operator_in_the_project(project: Path) -> None:
+def test_guide_adds_an_operator_to_the_project(project: Path) -> None:
     """The steps of the guide work; without the registration the error names the table."""
     files = guided_files()
     (table,) = (name for name in files if Path(name).name == TABLE)
@@ -116,7 +116,7 @@ def test_an_operator_in_the_project(project: Path) -> None:
     assert "| [`ChannelShuffle`]" in (project / "docs" / "operators.md").read_text()
 
 
-def test_the_code_of_the_guide_is_clean(project: Path, tmp_path: Path) -> None:
+def test_code_of_the_guide_passes_ruff_and_mypy(project: Path, tmp_path: Path) -> None:
     """The code of the guide passes ruff and mypy, in the project and as a package."""
     files = {name: code for name, code in guided_files().items() if name.endswith(".py")}
     own = list_created_files()
@@ -134,7 +134,7 @@ def test_the_code_of_the_guide_is_clean(project: Path, tmp_path: Path) -> None:
         assert not done.returncode, done.stdout + done.stderr
 
 
-def test_an_operator_of_ones_own(tmp_path: Path) -> None:
+def test_operator_of_an_installed_package_is_converted(tmp_path: Path) -> None:
     """The operator of an installed package is listed and converted."""
     files = guided_files()
     package = tmp_path / "mypackage"
@@ -157,7 +157,7 @@ def test_an_operator_of_ones_own(tmp_path: Path) -> None:
     assert [node.op_type for node in nodes] == ["Mul", "Sigmoid", "Mul"]
 
 
-def test_listening_to_a_stream(
+def test_code_of_the_state_guide_prints_the_shown_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The code of docs/state.md prints the output in the document."""
@@ -167,14 +167,14 @@ def test_listening_to_a_stream(
     assert printed in (ROOT / "docs/state.md").read_text()
 
 
-def test_links() -> None:
+def test_links_in_documents_lead_to_existing_files() -> None:
     """Links in documents lead to existing files."""
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} refers to {target}"
 
 
-def test_links_on_a_package_index() -> None:
+def test_links_in_the_readme_are_absolute_and_exist() -> None:
     """A package index shows the README, so its links must be absolute and must exist."""
     text = (ROOT / "README.md").read_text()
     assert not re.findall(r"\]\((?!https?://|#)", text)
@@ -188,7 +188,7 @@ def test_links_on_a_package_index() -> None:
         assert file in ("", "/issues") or (ROOT / file).exists(), link
 
 
-def test_commands() -> None:
+def test_files_and_modules_in_commands_exist() -> None:
     """The files and modules in commands exist, or the guide creates them."""
     created = guided_files()
     run_by = r"\b(?:pytest|python|scripts/check) ([^`\n|]+)"
@@ -200,7 +200,7 @@ def test_commands() -> None:
                 assert find_spec(name), f"{path.name} runs {name}"
 
 
-def test_the_table_of_operators() -> None:
+def test_table_of_operators_is_current() -> None:
     """docs/operators.md equals the output of `scripts/make_operator_table.py`."""
     made = import_module("scripts.make_operator_table").document()
     assert (ROOT / "docs" / "operators.md").read_text() == made

@@ -96,7 +96,7 @@ def run_onnx_runtime(data: bytes, x: Array) -> list[Array]:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("code", BY_XNNPACK)
-def test_what_xnnpack_runs(code: str, activation: str) -> None:
+def test_overflow_gives_the_infinities_of_xnnpack(code: str, activation: str) -> None:
     data, x = model(code, activation)
     want = run_litert_by_default(data, x)
     for have in run_onnx_runtime(data, x):

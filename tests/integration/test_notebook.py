@@ -12,7 +12,9 @@ import pytest
 from tests.support.project import ROOT
 
 
-def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_converts_verifies_and_runs_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cells convert a model, verify it, and run it."""
     shutil.copy(ROOT / "assets/models/mobilenet_float32.tflite", tmp_path)
     monkeypatch.chdir(tmp_path)

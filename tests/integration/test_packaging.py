@@ -28,7 +28,7 @@ _OTHER = shutil.ignore_patterns(
 # which most tests build their models.
 _TESTS = (
     "tests/integration/test_tutorial.py",
-    "tests/golden/test_golden.py::test_graph",
+    "tests/golden/test_golden.py::test_graph_equals_the_recorded_text",
     "tests/builder/test_opsets.py",
     "tests/op/test_checks.py",
     "tests/test_options.py",
@@ -76,7 +76,9 @@ def list_files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_source_distribution(checkout: Path, distributions: tuple[Path, Path]) -> None:
+def test_source_distribution_has_every_file_of_the_project(
+    checkout: Path, distributions: tuple[Path, Path]
+) -> None:
     """The source distribution has every file of the project, also the tests and their data."""
     with tarfile.open(distributions[0]) as archive:
         names = {m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()}
@@ -85,7 +87,9 @@ def test_source_distribution(checkout: Path, distributions: tuple[Path, Path]) -
     assert made == {"PKG-INFO"}
 
 
-def test_wheel(checkout: Path, distributions: tuple[Path, Path]) -> None:
+def test_wheel_has_only_the_package_and_its_metadata(
+    checkout: Path, distributions: tuple[Path, Path]
+) -> None:
     """The wheel has only the package with its data, and the metadata for a package index."""
     with ZipFile(distributions[1]) as archive:
         names = set(archive.namelist())
@@ -111,7 +115,9 @@ def oldest_versions() -> dict[str, str]:
     return {match[1]: match[2] for match in found if match is not None}
 
 
-def test_a_fresh_environment(tmp_path: Path, distributions: tuple[Path, Path]) -> None:
+def test_source_distribution_works_with_oldest_dependencies(
+    tmp_path: Path, distributions: tuple[Path, Path]
+) -> None:
     """The source distribution works with the oldest versions of its dependencies.
 
     The oldest numpy has no wheels for newer versions of Python; the newest versions are installed

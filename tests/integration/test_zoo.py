@@ -53,7 +53,7 @@ def list_checks(case: Case) -> Iterator[tuple[str, Check]]:
 CASES = zoo() if __test__ else []
 
 
-def test_there_are_models() -> None:
+def test_folder_of_the_zoo_has_models() -> None:
     assert CASES, f"{ZOO} names {os.environ[ZOO]}, where there is no model"
 
 
@@ -65,5 +65,5 @@ def test_there_are_models() -> None:
         for name, check in list_checks(case)
     ],
 )
-def test_model(case: Case, check: Check) -> None:
+def test_model_keeps_to_its_record_or_equals_litert(case: Case, check: Check) -> None:
     check(case)

@@ -15,6 +15,6 @@ __test__ = bool(LAYERS)
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=[f"layer {n}" for n in range(len(LAYERS))])
-def test_each_layer(layer: bytes) -> None:
+def test_each_svdf_layer_equals_litert(layer: bytes) -> None:
     """Each SVDF is tested without its bias, because the random biases saturate the outputs."""
     check_filter(layer)

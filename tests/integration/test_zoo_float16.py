@@ -29,7 +29,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("path", "limit"), FOUND, ids=[path.name for path, _ in FOUND])
-def test_networks(path: Path, limit: float) -> None:
+def test_float16_networks_are_close_to_litert_at_half_size(path: Path, limit: float) -> None:
     """Outputs are close to LiteRT's, and the weights take half the space."""
     whole, half = convert(path), convert(path, float16=True)
     weights = [sum(data.nbytes for _, data in each.skeleton.weights) for each in (whole, half)]

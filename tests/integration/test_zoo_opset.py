@@ -26,6 +26,6 @@ FOUND = [case for case in zoo() if __test__ and has_float_activations(case)]
 
 
 @pytest.mark.parametrize("case", FOUND, ids=lambda case: case.name)
-def test_opset_11(case: Case) -> None:
+def test_networks_without_integers_are_right_in_opset_11(case: Case) -> None:
     report = verify(case.path, convert(case.path, opset=11), tensors=False)
     assert report.ok
