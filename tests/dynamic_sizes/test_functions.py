@@ -43,7 +43,7 @@ CASES: dict[str, list[list[Array]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_functions(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_functions_equal_litert_at_all_sizes(name: str, caplog: pytest.LogCaptureFixture) -> None:
     data = (MODELS / f"{name}.tflite").read_bytes()
     with caplog.at_level(logging.WARNING):
         result = convert(data)
@@ -51,11 +51,11 @@ def test_functions(name: str, caplog: pytest.LogCaptureFixture) -> None:
     compare_sizes(data, result, CASES[name])
 
 
-def test_every_file_has_a_test() -> None:
+def test_every_model_file_is_tested() -> None:
     assert {path.stem for path in MODELS.iterdir()} == CASES.keys()
 
 
-def test_a_computed_shape_behind_a_placeholder() -> None:
+def test_computed_shapes_declared_as_1_equal_litert() -> None:
     """RESHAPE by a computed shape, SQUEEZE and SEGMENT_SUM, all declared as [1]."""
     m = Build()
     x, shape = m.input([4, 12]), m.input([4], dtype="int32")
@@ -66,7 +66,7 @@ def test_a_computed_shape_behind_a_placeholder() -> None:
     compare_sizes(m.bytes(), convert(m.bytes()), cases)
 
 
-def test_axes_to_remove_that_depend_on_data() -> None:
+def test_squeeze_of_unknown_axes_is_refused() -> None:
     m = Build()
     x, shape = m.input([4, 12]), m.input([4], dtype="int32")
     (y,) = m.op("RESHAPE", [x, shape], [m.tensor([1])])
@@ -76,7 +76,7 @@ def test_axes_to_remove_that_depend_on_data() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, -3])
-def test_slices_that_the_file_declares_too_small(axis: int) -> None:
+def test_slices_that_the_file_declares_too_small_equal_litert(axis: int) -> None:
     m = Build()
     x, n = m.input([2, 16, 10, 1]), m.input([1], dtype="int32")
     ends = [m.constant(ints(2)), n, m.constant(ints(10, 1))]
@@ -93,7 +93,7 @@ def test_slices_that_the_file_declares_too_small(axis: int) -> None:
 
 @pytest.mark.parametrize("regular", [False, True])
 @pytest.mark.parametrize("background", [0, 1])
-def test_detections_of_inputs_of_unknown_sizes(*, regular: bool, background: int) -> None:
+def test_detections_of_unknown_sizes_equal_litert(*, regular: bool, background: int) -> None:
     """The operator requires a batch of 1 and anchors of 4 numbers; the other sizes are dynamic."""
     m = Build()
     inputs = [m.input([None] * rank) for rank in (3, 3, 2)]

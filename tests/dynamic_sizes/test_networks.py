@@ -60,7 +60,7 @@ def compare_sizes(data: bytes, result: Result, cases: Sequence[Sequence[Array]])
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_networks(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_networks_equal_litert_at_all_sizes(name: str, caplog: pytest.LogCaptureFixture) -> None:
     data, shapes = (MODELS / f"{name}.tflite").read_bytes(), SIZES[name]
     with caplog.at_level(logging.WARNING):
         result = convert(data)
@@ -75,7 +75,7 @@ def test_networks(name: str, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
-def test_recurrent_layers_of_any_batch_and_time(cell: str) -> None:
+def test_recurrent_layers_equal_litert_at_any_batch_and_time(cell: str) -> None:
     """LiteRT's converter has no LSTM with a dynamic batch; the loop is the same."""
     form = Keras(cell, batch=None, dynamic=True)
     data, generator = form.model().bytes(), np.random.default_rng(0)
@@ -89,5 +89,5 @@ def test_recurrent_layers_of_any_batch_and_time(cell: str) -> None:
     compare_sizes(data, convert(data), cases)
 
 
-def test_every_file_has_a_test() -> None:
+def test_every_model_file_is_tested() -> None:
     assert {path.stem for path in MODELS.iterdir()} == SIZES.keys()

@@ -36,7 +36,7 @@ def unranked_input(m: Build, name: str = "x") -> Tensor:
 # Ranks
 
 
-def test_ranks_of_a_file() -> None:
+def test_tensor_of_unknown_rank_is_recognized() -> None:
     m = Build()
     x = m.input([], name="x")
     m.output(*m.op("ABS", [x], [m.tensor(UNKNOWN, name="y")]))
@@ -44,7 +44,7 @@ def test_ranks_of_a_file() -> None:
     assert [(t.name, t.is_unranked) for t in graph.tensors] == [("x", False), ("y", True)]
 
 
-def test_ranks_of_a_file_without_the_field() -> None:
+def test_file_without_rank_fields_has_only_known_ranks() -> None:
     """Files of before 2021 say of no tensor that it has a rank: what they declare is believed."""
     m = Build()
     m.output(*m.op("ABS", [unranked_input(m)], [m.tensor(UNKNOWN)]))
@@ -52,7 +52,7 @@ def test_ranks_of_a_file_without_the_field() -> None:
 
 
 @pytest.mark.parametrize("axes", [[0, 2], [-1, 1], [1, 0]])
-def test_computed_axes_of_an_unknown_rank(axes: list[int]) -> None:
+def test_sum_over_computed_axes_of_unknown_rank_equals_litert(axes: list[int]) -> None:
     """Each axis is taken to be listed once."""
     m = Build()
     x, over = m.input([None, None, None]), m.input([2], dtype="int32")
@@ -64,7 +64,9 @@ def test_computed_axes_of_an_unknown_rank(axes: list[int]) -> None:
     compare_sizes(m.bytes(), result, cases)
 
 
-def test_an_unknown_number_of_axes_of_an_unknown_rank(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_number_of_axes_fixes_all_sizes_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """All sizes stay as in the file, and a warning says so."""
     m = Build()
     x, over = m.input([None, None]), m.input([None], dtype="int32")
@@ -80,7 +82,7 @@ def test_an_unknown_number_of_axes_of_an_unknown_rank(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("shape", [[2, 3], [4]])
-def test_variables_of_an_unknown_rank(shape: list[int]) -> None:
+def test_variables_of_unknown_rank_have_the_initial_shape(shape: list[int]) -> None:
     m = Build()
     x = m.input(shape)
     initialise(m, memory=draw(*shape))
@@ -103,7 +105,7 @@ def sum_last(m: Build) -> None:
 
 
 @pytest.mark.parametrize("sizes", [["n"], ["n", 3], [2, "h", "w", 3]], ids=len)
-def test_inputs_of_an_unknown_rank(
+def test_inputs_of_unknown_rank_take_the_given_shape(
     sizes: list[int | str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The user says how many axes there are, and verification resizes the input so."""
@@ -118,7 +120,7 @@ def test_inputs_of_an_unknown_rank(
     assert len(report.other_sizes or ()) == 2
 
 
-def test_inputs_of_an_unknown_rank_are_scalars(
+def test_inputs_of_unknown_rank_are_scalars_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """LiteRT takes them for scalars; the user is told how to say something else."""
@@ -144,7 +146,7 @@ def declare(path: Path, declaration: str) -> bytes:
 
 @pytest.mark.parametrize("name", test_networks.SIZES)
 @pytest.mark.parametrize("declaration", ["unknown rank", "dynamic"])
-def test_networks_of_undeclared_shapes(name: str, declaration: str) -> None:
+def test_networks_of_undeclared_shapes_equal_litert(name: str, declaration: str) -> None:
     """No computed tensor has a true shape, in sub-graphs neither, as in files of TensorFlow 1.
 
     LiteRT itself makes NaN of a transformer without declared shapes for a sequence of one word.
@@ -157,12 +159,12 @@ def test_networks_of_undeclared_shapes(name: str, declaration: str) -> None:
 
 @pytest.mark.parametrize("name", test_functions.CASES)
 @pytest.mark.parametrize("declaration", DECLARATIONS)
-def test_functions_of_undeclared_shapes(name: str, declaration: str) -> None:
+def test_functions_of_undeclared_shapes_equal_litert(name: str, declaration: str) -> None:
     data = declare(test_functions.MODELS / f"{name}.tflite", declaration)
     compare_sizes(data, convert(data), test_functions.CASES[name])
 
 
-def test_a_list_of_which_some_sizes_are_known() -> None:
+def test_partly_known_shape_keeps_its_known_size() -> None:
     """MAXIMUM of a size and 0 is known at run time only; the other size is 1 and broadcasts."""
     m = Build()
     x = m.input([None], name="x")
@@ -191,7 +193,7 @@ def add_shape(m: Build, dtype: str, *, constant: bool) -> Tensor:
 
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("dtype", ["int64", "int16", "float32", "string"])
-def test_shapes_that_reshape_does_not_read(dtype: str, *, constant: bool) -> None:
+def test_reshape_reads_the_option_for_shapes_not_int32(dtype: str, *, constant: bool) -> None:
     """The kernel reads a shape of int32; for any other type it reads the option."""
     m = Build()
     shape = add_shape(m, dtype, constant=constant)
@@ -200,14 +202,14 @@ def test_shapes_that_reshape_does_not_read(dtype: str, *, constant: bool) -> Non
     assert result.outputs[0].tflite_shape == (4, 6)
 
 
-def test_a_shape_of_two_axes_that_reshape_does_not_read() -> None:
+def test_reshape_reads_the_option_for_shapes_of_two_axes() -> None:
     m = Build()
     shape = m.constant(np.array([[6, 4]], np.int32))
     m.output(*m.op("RESHAPE", [m.input([2, 3, 4]), shape], [[4, 6]], new_shape=[4, 6]))
     check(m.bytes())
 
 
-def test_a_shape_of_int64_without_an_option() -> None:
+def test_int64_shape_is_read_if_there_is_no_option() -> None:
     """LiteRT refuses it; other converters' models have it."""
     m = Build()
     shape = m.constant(np.array([6, -1], np.int64))
@@ -237,7 +239,7 @@ SHAPES: dict[str, tuple[Network, list[int]]] = {
 
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("code", SHAPES)
-def test_shapes_of_int64(code: str, *, constant: bool) -> None:
+def test_int64_shapes_equal_litert_at_all_sizes(code: str, *, constant: bool) -> None:
     network, numbers = SHAPES[code]
     given = np.array(numbers, np.int64)
     m = Build()
@@ -250,7 +252,7 @@ def test_shapes_of_int64(code: str, *, constant: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["string", "float32"])
-def test_shapes_of_strings(dtype: str) -> None:
+def test_strings_are_reshaped_at_sizes_that_include_0(dtype: str) -> None:
     """Elements in one row, and again in the shape that SHAPE computes, at sizes that include 0."""
     m = Build()
     x = m.input([None, None], dtype=dtype)
@@ -274,7 +276,7 @@ def test_shapes_of_strings(dtype: str) -> None:
     ],
     ids=str,
 )
-def test_a_shape_of_other_elements_than_declared(
+def test_shapes_with_more_elements_than_declared_equal_litert(
     shape: list[int], cases: Sequence[tuple[int, ...]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The file declares 1 for each dynamic size, and the new shape has another number."""
@@ -302,7 +304,7 @@ EMPTY: dict[str, Callable[[Build, Tensor], Sequence[Tensor]]] = {
 
 
 @pytest.mark.parametrize("code", EMPTY)
-def test_a_dynamic_size_that_the_file_declares_as_0(code: str) -> None:
+def test_size_declared_as_0_stays_dynamic(code: str) -> None:
     """The size is dynamic, so the tensor is no empty constant."""
     m = Build()
     x = m.input([0, 3], shape_signature=[-1, 3])
