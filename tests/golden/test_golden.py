@@ -31,22 +31,22 @@ MODELS = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for c
 
 
 @MODELS
-def test_graph(case: Case) -> None:
+def test_graph_equals_the_recorded_text(case: Case) -> None:
     compare_text(case)
 
 
 @MODELS
-def test_budget(case: Case) -> None:
+def test_cost_stays_within_the_budget(case: Case) -> None:
     check_budget(case, RECORDS)
 
 
 @MODELS
-def test_exactness(case: Case) -> None:
+def test_no_integer_product_may_saturate(case: Case) -> None:
     hold_exactness(case)
 
 
 @MODELS
-def test_numbers(case: Case) -> None:
+def test_numbers_equal_litert(case: Case) -> None:
     check_numbers(case)
 
 
@@ -61,7 +61,7 @@ def model_of(nodes: list[onnx.NodeProto], *initializers: onnx.TensorProto) -> on
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_text_of_nodes_and_constants() -> None:
+def test_text_shows_nodes_and_small_constants() -> None:
     large = np.arange(12, dtype=np.float32).reshape(3, 4)
     constants: dict[str, Array] = {
         "weight": large,
@@ -90,7 +90,7 @@ def test_text_of_nodes_and_constants() -> None:
     ]
 
 
-def test_text_of_subgraphs() -> None:
+def test_text_shows_subgraphs_indented() -> None:
     inner = helper.make_tensor_value_info("z", TensorProto.FLOAT, [2, 3])
     then = helper.make_graph([helper.make_node("Neg", ["x"], ["z"])], "then", [], [inner])
     other = helper.make_graph([helper.make_node("Abs", ["x"], ["z"])], "else", [], [inner])
@@ -127,12 +127,14 @@ def test_text_of_subgraphs() -> None:
         ([], [], 0, 0),
     ],
 )
-def test_distance(want: list[float], have: list[float], largest: float, relative: float) -> None:
+def test_distance_is_the_largest_and_the_relative_difference(
+    want: list[float], have: list[float], largest: float, relative: float
+) -> None:
     distance = Distance.measure(np.array(want), np.array(have))
     assert (distance.largest, distance.relative) == pytest.approx((largest, relative))
 
 
-def test_distance_in_decibels() -> None:
+def test_distance_in_decibels_is_at_most_200() -> None:
     want = np.full(100, 10.0)
     have = want.copy()
     have[0] = 11
@@ -149,7 +151,7 @@ def tiny(factor: float) -> bytes:
     return m.bytes()
 
 
-def test_judge() -> None:
+def test_distance_above_the_limit_is_an_error() -> None:
     converted = ConvertedModel.from_result(convert(tiny(2)))
     compare_with_litert(tiny(2), converted)
     compare_with_litert(tiny(2.0001), converted)
@@ -159,7 +161,7 @@ def test_judge() -> None:
         compare_with_litert(tiny(2), replace(converted, model=b""))
 
 
-def test_kernels() -> None:
+def test_integer_and_real_kernels_are_counted() -> None:
     floats, integers = (
         kernels(convert(ASSETS / f"keywords_{kind}.tflite").skeleton.serialize())
         for kind in ("float32", "int8")
@@ -176,7 +178,7 @@ def test_kernels() -> None:
     )
 
 
-def test_processes() -> None:
+def test_isolated_function_returns_raises_or_crashes() -> None:
     assert run_isolated(max, 3, 5) == 5
     with pytest.raises(ValueError, match="invalid literal"):
         run_isolated(int, "five")
@@ -216,11 +218,13 @@ LOST = {"QLinearConv": 6, "Conv": 1, "Add": 2, "Pad": 1}
         (Record("digest", "LayoutError"), ["converted before, LayoutError now"], []),
     ],
 )
-def test_changes(now: Record, worse: list[str], better: list[str]) -> None:
+def test_changes_of_cost_are_worse_or_better(
+    now: Record, worse: list[str], better: list[str]
+) -> None:
     assert COSTLY.changes(now) == (worse, better)
 
 
-def test_changes_of_errors() -> None:
+def test_another_error_is_worse_and_no_error_is_better() -> None:
     error = Record("digest", "LayoutError")
     assert error.changes(error) == ([], [])
     assert error.changes(COSTLY) == ([], ["LayoutError before, converted now"])
@@ -242,7 +246,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_update(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_update_writes_the_text_and_the_budget(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (case,) = assets()
     with pytest.raises(AssertionError, match="nothing is known of tiny"):
         check_budget(case, Records.load())

@@ -96,12 +96,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("case", "lossy"), CASES)
-def test_findings(case: tuple[ModelProto, Array, Array], *, lossy: bool) -> None:
+def test_products_that_may_saturate_are_found(
+    case: tuple[ModelProto, Array, Array], *, lossy: bool
+) -> None:
     assert bool(find_saturating(optimize_model(case[0]))) == lossy
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
-def test_what_an_emulated_processor_makes(tmp_path: Path) -> None:
+def test_only_found_nodes_are_wrong_on_an_emulated_processor(tmp_path: Path) -> None:
     """On AVX2 without VNNI exactly the nodes that may saturate give wrong results."""
     models = [(each.SerializeToString(), [[x]]) for (each, x, _), _ in CASES]
     made = run_models(models, "Haswell", tmp_path)
@@ -109,7 +111,7 @@ def test_what_an_emulated_processor_makes(tmp_path: Path) -> None:
         assert np.array_equal(have, want) != lossy, number
 
 
-def test_two_products_of_the_least() -> None:
+def test_two_products_of_minus_128_overflow() -> None:
     """Two products of -128 by -128 overflow on ARM64, even in a depthwise convolution."""
     twice, once = (np.array([[row]] * 8, np.int8) for row in ([-128, 0, 0, -128], [-128, 0, 0, 0]))
     for group in (1, 8):
@@ -117,7 +119,7 @@ def test_two_products_of_the_least() -> None:
     assert not find_saturating(convolution(once, group=8)[0])
 
 
-def test_weights_that_are_turned() -> None:
+def test_transposed_weights_are_paired_along_rows() -> None:
     """With transB the weights of QGemm are paired along rows instead of columns."""
     constants: dict[str, Array] = {"one": np.array(np.float32(1)), "zero": np.array(np.int8(0))}
     constants |= {"none": np.array(np.uint8(0)), "w": np.array([[127, 2], [0, 0]], np.int8)}
@@ -127,7 +129,7 @@ def test_weights_that_are_turned() -> None:
         assert len(find_saturating(model(node, [1, 2], TensorProto.UINT8, **constants))) == turned
 
 
-def test_weights_that_are_computed() -> None:
+def test_computed_int8_weights_may_saturate() -> None:
     """Computed int8 weights may have any value, so their products may saturate."""
     for kind, count in ((TensorProto.INT8, 1), (TensorProto.UINT8, 0)):
         node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
@@ -139,7 +141,7 @@ def test_weights_that_are_computed() -> None:
         find_saturating(nowhere)
 
 
-def test_data_that_stays_signed() -> None:
+def test_signed_data_does_not_saturate() -> None:
     node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
     made = model(node, [2, 3], TensorProto.INT32, w=np.full((3, 5), 127, np.int8))
     assert len(find_saturating(made)) == 1
@@ -147,7 +149,7 @@ def test_data_that_stays_signed() -> None:
     assert not find_saturating(made)
 
 
-def test_products_in_branches() -> None:
+def test_products_in_branches_are_found() -> None:
     """Constants of the outer graph are found for nodes in branches."""
     inner = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["made"])],
@@ -164,7 +166,7 @@ def test_products_in_branches() -> None:
     )
 
 
-def test_swapped_operands() -> None:
+def test_conv_integer_of_unsigned_weights_is_found() -> None:
     node = helper.make_node("ConvInteger", ["x", "w"], ["y"])
     w = np.ones((1, 1, 2, 2), np.uint8)
     assert find_saturating(model(node, [1, 1, 2, 2], TensorProto.INT32, w=w))
