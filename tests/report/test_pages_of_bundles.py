@@ -29,7 +29,7 @@ def list_pages(folder: str) -> set[str]:
     return {str(path.relative_to(folder)) for path in found}
 
 
-def test_bundles() -> None:
+def test_each_model_of_a_bundle_has_a_page() -> None:
     """A conversion writes pages, and so does `verify`, with files and without."""
     assert main(["-q", "a.task", "out", "--report", "pages"]) == 0
     assert list_pages("pages") == PAGES
@@ -39,7 +39,7 @@ def test_bundles() -> None:
     assert list_pages("new/converted") == PAGES
 
 
-def test_signatures() -> None:
+def test_each_signature_of_a_model_has_a_page() -> None:
     """Each signature of a model has a page."""
     Path("s.tflite").write_bytes(build_signatures())
     words = ["-q", "s.tflite", "--signature", "all", "-o", "out", "--report", "pages"]
@@ -56,7 +56,9 @@ def test_signatures() -> None:
         (["-o", "out", "s.tflite", "--report", "pages"], "one model or bundle, got several"),
     ],
 )
-def test_wrong_words(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_write_nothing(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing is written."""
     Path("file").touch()
     Path("s.tflite").write_bytes(chain("ABS"))
@@ -66,7 +68,7 @@ def test_wrong_words(words: list[str], message: str, capsys: pytest.CaptureFixtu
     assert sorted(Path().rglob("*")) == before
 
 
-def test_a_page_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_names_the_page_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     """The error names the page."""
     Path("pages").mkdir()
     Path("pages/inner").touch()

@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["unet_float32", "mobilenet_int8", "wrong"])
-def test_a_page_of_its_own(folder: Path, name: str) -> None:
+def test_page_loads_no_other_files(folder: Path, name: str) -> None:
     """Elements are closed, ids are unique, and the page loads nothing."""
     html = (folder / f"{name}.html").read_text()
     tree = Tree(html)
@@ -98,7 +98,7 @@ def test_a_page_of_its_own(folder: Path, name: str) -> None:
     assert not re.search(r"https?:|@import|url\(|\bfetch\(|XMLHttp", html)
 
 
-def test_sections_of_integers(folder: Path) -> None:
+def test_page_of_quantized_model_has_all_sections(folder: Path) -> None:
     """A page of a quantized model has facts, differences, steps, the graph and speed."""
     text = " ".join(Tree((folder / "mobilenet_int8.html").read_text()).text)
     for words in (
@@ -128,7 +128,7 @@ def test_sections_of_integers(folder: Path) -> None:
     assert re.search(rf"Time {TIME}", text)
 
 
-def test_sections_of_floats(folder: Path) -> None:
+def test_page_of_float_model_shows_fractions_not_steps(folder: Path) -> None:
     """A page of a float model shows differences as fractions of the range, not as steps."""
     text = " ".join(Tree((folder / "unet_float32.html").read_text()).text)
     assert "Differences in steps" not in text
@@ -136,7 +136,7 @@ def test_sections_of_floats(folder: Path) -> None:
     assert "below the dashed line" not in text
 
 
-def test_a_wrong_conversion(folder: Path) -> None:
+def test_page_names_the_first_wrong_operator(folder: Path) -> None:
     """The page names the first wrong operator."""
     html = (folder / "wrong.html").read_text()
     text = " ".join(Tree(html).text)
@@ -150,7 +150,7 @@ def test_a_wrong_conversion(folder: Path) -> None:
     assert points[2]["lines"][-1].startswith("its difference must be at most ")
 
 
-def test_hostile_names() -> None:
+def test_hostile_names_are_escaped() -> None:
     """Names are escaped in HTML."""
     m = Build()
     bad = "</script><img src=x onerror=alert(1)>&\"'\x1b[0m"
@@ -164,7 +164,7 @@ def test_hostile_names() -> None:
     assert any("onerror=alert(1)" in part for part in tree.text)
 
 
-def test_accumulated_differences() -> None:
+def test_accumulated_rounding_is_not_shown_as_an_error() -> None:
     """Accumulated rounding errors are not shown as an error."""
     found = gather_facts(build_deep())
     first = found.report.tensors[0]
@@ -176,7 +176,7 @@ def test_accumulated_differences() -> None:
     assert "differ from LiteRT&#x27;s by more than rounding explains" in html
 
 
-def test_a_foreign_model() -> None:
+def test_page_of_foreign_model_has_only_outputs_and_graph() -> None:
     """For a model of another converter the page has only the outputs and the graph."""
     data = network()
     result = convert(data)
@@ -188,7 +188,7 @@ def test_a_foreign_model() -> None:
 
 
 @pytest.mark.parametrize("value", ["reason", "infinite"])
-def test_what_no_number_can_say(value: str) -> None:
+def test_infinite_differences_are_described_in_words(value: str) -> None:
     """Differences of types, and infinite differences, are described in words."""
     found = gather_facts(build_deep())
     first = found.report.tensors[0]
@@ -203,7 +203,9 @@ def test_what_no_number_can_say(value: str) -> None:
     assert ("int8[2] in LiteRT" in text) == (value == "reason")
 
 
-def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_and_verify_commands_write_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`convert` and `verify` write the page; a page that cannot be written is an error."""
     model = tmp_path / "model.tflite"
     model.write_bytes(build_deep())
@@ -267,7 +269,7 @@ def model_of(nodes: list[tuple[list[str], list[str]]], outputs: list[str]) -> on
     return helper.make_model(graph)
 
 
-def test_a_chain_is_a_line() -> None:
+def test_chain_is_drawn_in_one_lane() -> None:
     """A chain is in one lane, from the input to the output."""
     result = convert(chain("ABS", "SIN", "EXP"))
     found = build_strip(result.model, result.skeleton.tensors)
@@ -285,7 +287,7 @@ def test_branches_are_beside_each_other() -> None:
     assert [row.lane for row in found.rows] == [0, 1, 2, 1, 1, 1]
 
 
-def test_layouts_and_moves() -> None:
+def test_transposes_have_rows_and_values_have_layouts() -> None:
     """A Transpose has its own row; values inside an operator have the operator's layout."""
     result = convert(MODELS / "transformer_float32.tflite")
     found = build_strip(result.model, result.skeleton.tensors)
@@ -298,7 +300,7 @@ def test_layouts_and_moves() -> None:
     assert regions["hidden"] == ("first", "NCHW")
 
 
-def test_a_drawn_move() -> None:
+def test_each_transpose_has_its_own_mark() -> None:
     """A Transpose has its own mark."""
     result = convert(MODELS / "transformer_float32.tflite")
     drawn = svg.graph(build_strip(result.model, result.skeleton.tensors))
@@ -316,7 +318,7 @@ def test_pairs_of_quantization_are_left_out() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_no_two_values_in_one_place(data: st.DataObject) -> None:
+def test_lanes_of_values_never_overlap(data: st.DataObject) -> None:
     """A lane ends at the last reader of its value, so that lanes never overlap."""
     names, nodes = ["x"], []
     for i in range(data.draw(st.integers(1, 12))):
@@ -404,7 +406,7 @@ HOVER = """
 
 
 @pytest.mark.parametrize("width", [390, 1100])
-def test_what_the_pointer_tells(folder: Path, width: int) -> None:
+def test_pointer_and_arrow_keys_show_tensors(folder: Path, width: int) -> None:
     """The pointer shows the nearest tensor; the arrow keys select the next tensor."""
     told: dict[str, Any] = evaluate_script(folder / "wrong.html", HOVER, width=width)
     names = [each["text"].splitlines()[0] for each in told["found"]]
