@@ -66,19 +66,21 @@ def random_problem(random: random.Random, nodes: int, labels: int) -> Problem:
         (0, [1, 3, 2, 0], 17),
     ],
 )
-def test_cost(made: int, asked: Sequence[int], cost: int) -> None:
+def test_cost_counts_missing_states_and_weights_of_classes(
+    made: int, asked: Sequence[int], cost: int
+) -> None:
     """Each requested state that is not produced costs 1, and each new class costs the weight."""
     ends = [(0, [made]), *((1, [form]) for form in asked)]
     assert Hyperedge(ends, [0, 1, 0, 3], 7).cost([0, 0]) == cost
 
 
-def test_nothing_to_choose() -> None:
+def test_start_is_kept_without_nodes_or_proposals() -> None:
     """Problems without nodes, and problems without proposals."""
     assert minimize_cost([], [], []) == []
     assert minimize_cost([1, 1], [make_hyperedge((0, [0]), (1, [1]))], []) == [0, 0]
 
 
-def test_the_start_is_kept_where_nothing_is_gained() -> None:
+def test_start_is_kept_if_costs_are_equal() -> None:
     """If all costs are equal the start is kept."""
     ends = (0, [0]), (1, [0, 1]), (2, [1])
     things = [make_hyperedge(ends[0], ends[1]), make_hyperedge(ends[1], ends[2])]
@@ -88,7 +90,7 @@ def test_the_start_is_kept_where_nothing_is_gained() -> None:
 
 @given(st.randoms(use_true_random=False), st.integers(2, 8))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_two_proposals_are_the_optimum(random: random.Random, nodes: int) -> None:
+def test_two_proposals_give_the_optimum(random: random.Random, nodes: int) -> None:
     """With two proposals a minimum cut finds the optimum."""
     choices, things, proposals = random_problem(random, nodes, 2)
     assert total(things, minimize_cost(choices, things, proposals)) == minimum_cost(choices, things)
@@ -96,7 +98,9 @@ def test_two_proposals_are_the_optimum(random: random.Random, nodes: int) -> Non
 
 @given(st.randoms(use_true_random=False), st.integers(2, 5), st.integers(3, 4))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_a_few_nodes_are_the_optimum(random: random.Random, nodes: int, labels: int) -> None:
+def test_small_problems_are_solved_optimally(
+    random: random.Random, nodes: int, labels: int
+) -> None:
     """Small problems are solved optimally for any number of proposals."""
     choices, things, proposals = random_problem(random, nodes, labels)
     assert total(things, minimize_cost(choices, things, proposals)) == minimum_cost(choices, things)
@@ -104,7 +108,7 @@ def test_a_few_nodes_are_the_optimum(random: random.Random, nodes: int, labels: 
 
 @given(st.randoms(use_true_random=False), st.integers(25, 35), st.integers(3, 4))
 @settings(max_examples=20, deadline=None, derandomize=True)
-def test_no_proposal_betters_many_nodes(random: random.Random, nodes: int, labels: int) -> None:
+def test_no_single_proposal_lowers_the_cost(random: random.Random, nodes: int, labels: int) -> None:
     """The result is a local optimum: no proposal for all or single nodes lowers its cost."""
     choices, things, proposals = random_problem(random, nodes, labels)
     found = minimize_cost(choices, things, proposals)
@@ -154,7 +158,7 @@ def test_a_search_stays_in_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", [28, 31, 40, 70])
-def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_limited_search_costs_no_more_than_none(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A limited search may cost more than a full search, but not more than no search."""
     choices, things, proposals = random_problem(random.Random(seed), 20, 4)
     full = total(things, minimize_cost(choices, things, proposals))
@@ -165,7 +169,7 @@ def test_a_search_that_drops_states(monkeypatch: pytest.MonkeyPatch, seed: int) 
     assert full < few <= none
 
 
-def test_searches_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_ends_at_its_limit_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that reaches its limit of steps ends with fewer improvements."""
     choices, things, proposals = repeat_crossing(10)
     found = minimize_cost(choices, things, proposals)
@@ -174,14 +178,14 @@ def test_searches_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 2 <= sum(minimize_cost(choices, things, proposals)) < 20
 
 
-def test_rounds_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_ends_with_valid_labels_after_0_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit of 0 rounds the search ends with valid labels."""
     monkeypatch.setattr(labelling, "_MOST_ROUNDS", 0)
     ends = (0, [0]), (1, [0, 1])
     assert minimize_cost([1, 2], [make_hyperedge(*ends)], [{1: 1}]) == [0, 1]
 
 
-def test_numbers_out_of_order() -> None:
+def test_consumers_may_have_lower_numbers_than_producers() -> None:
     """A consumer may have a lower number than its producer."""
     choices, things, proposals = crossing_problem()
     back = [Hyperedge([(4 - n, forms) for n, forms in t.ends], t.classes, t.weight) for t in things]

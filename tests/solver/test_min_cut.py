@@ -97,13 +97,13 @@ def minimum_cut_cost(nodes: int, arcs: Arcs, width: int) -> int:
 
 
 @pytest.mark.parametrize(("nodes", "width"), [(60_000, 1), (20_000, 3)])
-def test_long_graphs_with_many_terminal_arcs(nodes: int, width: int) -> None:
+def test_cut_of_long_graphs_costs_the_minimum(nodes: int, width: int) -> None:
     arcs = band(nodes, width)
     value, side = minimum_cut(nodes, arcs, SOURCE, SINK)
     assert value == cost(arcs, side) == minimum_cut_cost(nodes, arcs, width)
 
 
-def test_terminals_alone() -> None:
+def test_graph_of_terminals_alone_is_cut_at_the_source() -> None:
     assert minimum_cut(2, [], SOURCE, SINK) == (0, frozenset({SOURCE}))
     assert minimum_cut(2, [(SOURCE, SINK, 5)], SOURCE, SINK) == (5, frozenset({SOURCE}))
 
