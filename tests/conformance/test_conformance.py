@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("code", ROWS)
-def test_operators(code: str) -> None:
+def test_sampled_cases_have_the_results_of_the_table(code: str) -> None:
     """Some cases of each operator have the results of the table."""
     verdicts = sample(ROWS[code], SEED, COUNT)
     faults = [f"{v.name}: {v.text}" for v in verdicts if v.state not in {RUN, LACKING}]
@@ -40,7 +40,7 @@ def test_operators(code: str) -> None:
         pytest.skip(lacking[0])
 
 
-def test_every_operator_is_there() -> None:
+def test_every_operator_has_a_row_or_other_tests() -> None:
     """Each operator has a row, or is listed as covered by other tests."""
     runtime = TFLITE.keys() - NO_KERNEL
     assert len(runtime) == 172
@@ -51,7 +51,7 @@ def test_every_operator_is_there() -> None:
     assert all((ROOT / place.partition(":")[0]).exists() for place in ELSEWHERE.values())
 
 
-def test_references_stand_for_what_litert_has_not() -> None:
+def test_references_are_used_only_without_a_litert_kernel() -> None:
     """An operator with a LiteRT kernel is compared with the kernel."""
     for code in TFLITE.keys() - NO_KERNEL:
         assert code in ELSEWHERE or not ROWS[code].referred
@@ -66,7 +66,7 @@ def test_references_stand_for_what_litert_has_not() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(NO_KERNEL - {"CUSTOM"}))
-def test_operators_without_a_kernel(code: str) -> None:
+def test_litert_refuses_operators_without_a_kernel(code: str) -> None:
     """LiteRT rejects files that list these codes, so it has no kernels for them."""
     m = Build()
     m.output(m.input([1]))
@@ -76,7 +76,7 @@ def test_operators_without_a_kernel(code: str) -> None:
         run_tflite(m.bytes(), [np.zeros(1, np.float32)])
 
 
-def test_cases_are_always_the_same() -> None:
+def test_cases_have_the_same_numbers_in_each_run() -> None:
     """A case has the same random numbers in each run, so that its name reproduces it."""
     one, other = (list(ROWS["ADD"].cases()) for _ in range(2))
     assert [case.name for case in one] == [case.name for case in other]
@@ -117,7 +117,7 @@ def judge_first_case(row: Row) -> Verdict:
     return judge_case(next(iter(row.cases())))
 
 
-def test_verdicts() -> None:
+def test_judge_refuses_and_faults_cases() -> None:
     """The judge refuses a model that LiteRT does not run, and a difference above the bound."""
     add = ROWS["ADD"]
     assert judge_case(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED
@@ -128,7 +128,7 @@ def test_verdicts() -> None:
     assert 0 < verdict.part < 1e-5
 
 
-def test_faults() -> None:
+def test_kinds_must_be_listed_as_converted_or_have_a_reason() -> None:
     """A type that LiteRT runs must be listed as converted, or have a reason."""
     row = Row("ADD", ROWS["ADD"].build, ["int32"], without={"float32": "say so"})
     run, refused = (Verdict("ADD x", state) for state in (RUN, REFUSED))
@@ -139,7 +139,7 @@ def test_faults() -> None:
     assert "refused" in record.faults([Outcome(row, "int32", False, [refused])])[0]
 
 
-def test_the_record_is_of_this_table() -> None:
+def test_record_has_each_kind_of_the_table() -> None:
     """The record has each kind of each operator of the table, and no others."""
     known = record.read_record()
     assert {code: list(entry.kinds) for code, entry in known.items()} == {

@@ -19,16 +19,16 @@ CODES = [code for code, row in ROWS.items() if not row.referred and code not in 
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_declared_shapes(code: str) -> None:
+def test_wrong_declared_shapes_change_no_result(code: str) -> None:
     faults: list[str] = run_isolated(judge_declared_shapes, code)
     assert not faults
 
 
 @pytest.mark.parametrize("code", ROWS)
-def test_readers_of_declared_shapes(code: str) -> None:
+def test_only_listed_operators_read_declared_shapes(code: str) -> None:
     """Shape inference reads no declared shape but those of the table."""
     assert list_readers(code) <= READERS.keys()
 
 
-def test_tables_are_of_these_operators() -> None:
+def test_tables_have_only_known_operators() -> None:
     assert ROWS.keys() >= {*BELIEVED, *UNSAFE}
