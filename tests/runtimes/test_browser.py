@@ -86,7 +86,7 @@ def run_page(folder: Path, page: str) -> Any:
 
 @pytest.mark.skipif(not WEB.is_made, reason="scripts/runtimes.py --make onnxruntime-web")
 @pytest.mark.parametrize("pipeline", list(zip(*FOUND, strict=False))[:1])
-def test_landmarks_in_a_browser(pipeline: tuple[str, str], tmp_path: Path) -> None:
+def test_landmarks_in_a_browser_equal_litert(pipeline: tuple[str, str], tmp_path: Path) -> None:
     """Boxes of a bundle and landmarks equal LiteRT's to a tenth of a pixel, on the drawn face."""
     bundle = tmp_path / "face.task"
     with zipfile.ZipFile(bundle, "w") as archive:

@@ -27,7 +27,9 @@ def answer_with_litert(data: bytes, prompt: str) -> str:
     return "".join("abcdefghijkl"[token - 3] for token in tokens[len(prompt) :])
 
 
-def test_chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_of_the_document_gives_tokens_of_litert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not GENAI.is_made:
         pytest.skip(f"not installed: {GENAI.packages[0]}")
     monkeypatch.chdir(tmp_path)

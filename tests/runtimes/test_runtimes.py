@@ -32,7 +32,7 @@ SERVE = Path(__file__).with_name("serve.py")
 
 @pytest.mark.parametrize("case", assets(), ids=lambda case: case.name)
 @pytest.mark.parametrize("runtime", [OLDEST, OPENVINO, REFERENCE, WEB], ids=lambda r: r.name)
-def test_outputs_are_those_of_litert(runtime: Runtime, case: Case) -> None:
+def test_outputs_equal_litert_in_every_runtime(runtime: Runtime, case: Case) -> None:
     if not runtime.is_made:
         pytest.skip(f"not installed: scripts/runtimes.py --make {runtime.name}")
     converted = ConvertedModel.from_result(convert(case.path, target=runtime.target))
@@ -55,7 +55,7 @@ def test_the_oldest_onnx_runtime_is_the_one_that_setup_allows() -> None:
     assert OLDEST.packages[0].startswith(allowed.replace(">=", "=="))
 
 
-def test_a_session_in_another_process() -> None:
+def test_arrays_pass_unchanged_to_another_process() -> None:
     """Arrays of all types and shapes are exchanged without change."""
     model = convert(chain("ABS")).model
     with closing(
@@ -83,7 +83,9 @@ def test_a_session_in_another_process() -> None:
         ('print(\'{"error": "unknown operator"}\')', Refused, "unknown operator"),
     ],
 )
-def test_a_model_that_is_refused(code: str, error: type[Exception], message: str) -> None:
+def test_refusals_of_a_runtime_become_errors(
+    code: str, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         RemoteSession([sys.executable, "-c", code], convert(chain("ABS")).skeleton.serialize(), 1)
 
@@ -94,7 +96,7 @@ def run_script(*words: str | Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_matrix(tmp_path: Path) -> None:
+def test_matrix_runs_only_models_without_a_result(tmp_path: Path) -> None:
     """Models whose result is in the file are not run again."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.tflite").write_bytes(chain("ABS"))
@@ -121,7 +123,7 @@ def test_matrix(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.skipif(not OPENVINO.is_made, reason="scripts/runtimes.py --make openvino")
-def test_emulated_processor(tmp_path: Path) -> None:
+def test_products_saturate_on_the_emulated_processor(tmp_path: Path) -> None:
     """The runtime's products saturate on the emulated processor, which has no VNNI."""
     m = Build()
     x = m.input([4, 64], dtype="int8", scale=0.01, zero_point=-128)
