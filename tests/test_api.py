@@ -42,7 +42,7 @@ def python(code: str, *arguments: str | Path) -> str:
 # convert
 
 
-def test_a_path_or_bytes(model: Path) -> None:
+def test_model_can_be_a_path_or_bytes(model: Path) -> None:
     """A model can be a str, an os.PathLike or bytes."""
 
     class Place:
@@ -64,7 +64,7 @@ def test_nothing_is_written_unasked(model: Path) -> None:
     assert onnx.load(model.with_suffix(".onnx")) == result.model
 
 
-def test_the_signature() -> None:
+def test_first_three_parameters_may_be_positional() -> None:
     """The first three parameters may be positional."""
     parameters = inspect.signature(tflite2onnx.convert).parameters
     assert list(parameters)[:5] == ["model", "output", "layouts", "io_layout", "opset"]
@@ -73,7 +73,7 @@ def test_the_signature() -> None:
     assert set(kinds[3:]) == {inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_what_is_public() -> None:
+def test_public_names_exist() -> None:
     """Each listed name of the public interface exists."""
     assert all(hasattr(tflite2onnx, name) for name in tflite2onnx.__all__)
     assert tflite2onnx.__version__ == metadata.version("tflite2onnx")
@@ -106,7 +106,9 @@ def test_every_error_is_a_conversion_error() -> None:
         (bytes(1000), "not a TFLite model"),
     ],
 )
-def test_files_that_are_no_models(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_files_that_are_no_models_are_refused(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     """Missing, empty, truncated and other files are errors, and no output is written."""
     path = tmp_path / "model.tflite"
     if content is not None:
@@ -171,13 +173,13 @@ def test_an_unconvertible_model_leaves_no_file(tmp_path: Path) -> None:
         ({"layouts": {"nobody": ("N", "N")}}, LayoutError),
     ],
 )
-def test_wrong_options(options: dict[str, Any], error: type[Exception]) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
     """Wrong options raise an OptionError."""
     with pytest.raises(error):
         tflite2onnx.convert(network(), **options)
 
 
-def test_the_version_imports_nothing() -> None:
+def test_version_option_imports_neither_numpy_nor_onnx() -> None:
     """`--version` ends before numpy and onnx are imported."""
     words = [sys.executable, "-X", "importtime", "-m", "tflite2onnx", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
@@ -188,7 +190,7 @@ def test_the_version_imports_nothing() -> None:
 # Process pools
 
 
-def test_a_pool_of_processes(tmp_path: Path) -> None:
+def test_pool_of_processes_survives_a_refused_model(tmp_path: Path) -> None:
     """A pool converts 20 models; the model that is refused raises its error and breaks nothing."""
     files = sorted(Path("assets/models").glob("*.tflite"))
     for number in range(20 - len(files)):
@@ -230,7 +232,7 @@ def test_errors_can_be_pickled() -> None:
 # The interface of version 0.x
 
 
-def test_old_programs_run(model: Path) -> None:
+def test_calls_of_version_0_still_work(model: Path) -> None:
     """The calls of version 0.x work: two or three arguments, by position or by their old names."""
     output = model.with_suffix(".onnx")
     tflite2onnx.convert(str(model), str(output))
@@ -250,7 +252,7 @@ def test_old_programs_run(model: Path) -> None:
     assert tflite2onnx.DESCRIPTION == "Convert TensorFlow Lite models to ONNX"
 
 
-def test_supported_operators() -> None:
+def test_supported_operators_are_sorted_names_of_tflite() -> None:
     """The names are TFLite's, in alphabetical order, without internal operators."""
     names = tflite2onnx.supported_operators()
     assert names == tflite2onnx.getSupportedOperators() == sorted(set(names))
@@ -258,7 +260,7 @@ def test_supported_operators() -> None:
     assert "AS_PLANNED" not in names
 
 
-def test_debug_log(model: Path) -> None:
+def test_debug_log_has_stages_on_stderr(model: Path) -> None:
     """The log has the stages and their counts, by default on stderr, and no other loggers."""
     code = (
         "import logging, sys, tflite2onnx; tflite2onnx.enableDebugLog(); "
@@ -273,7 +275,7 @@ def test_debug_log(model: Path) -> None:
     assert all(stage in line for stage, line in zip(stages, lines, strict=True))
 
 
-def test_debug_log_in_a_program_that_logs(
+def test_debug_log_goes_to_handlers_of_the_program(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handlers of the program get the log messages."""
@@ -292,7 +294,7 @@ def test_debug_log_in_a_program_that_logs(
 # Imports
 
 
-def test_converting_imports_little(model: Path) -> None:
+def test_conversion_imports_no_runtime(model: Path) -> None:
     """`import tflite2onnx` and a conversion import no runtime and no TensorFlow."""
     code = """
 import sys, json

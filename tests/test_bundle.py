@@ -127,7 +127,7 @@ def test_equal_weights_are_stored_once(tmp_path: Path) -> None:
     np.testing.assert_array_equal(results[0], results[2])
 
 
-def test_stored_files_are_views(tmp_path: Path) -> None:
+def test_stored_files_are_not_copied(tmp_path: Path) -> None:
     """A stored file of an archive is not copied; a wrong checksum is found all the same."""
     path = tmp_path / "a.task"
     path.write_bytes(archive({"a": MODEL}))
@@ -138,14 +138,14 @@ def test_stored_files_are_views(tmp_path: Path) -> None:
         read_bundle(bytes(data))
 
 
-def test_all_or_none(tmp_path: Path) -> None:
+def test_one_bad_model_prevents_all_output(tmp_path: Path) -> None:
     data = archive({"good.tflite": MODEL, "bad.tflite": unknown(), "worse.tflite": unknown()})
     with pytest.raises(BundleError, match=r"bad\.tflite: 1 operator.*\n.*\nworse\.tflite"):
         convert_bundle(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_written_to(task: Path, tmp_path: Path) -> None:
+def test_unwritable_folder_is_refused(task: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     (folder / "manifest.json").mkdir(parents=True)
     with pytest.raises(OutputError, match="cannot write to"):
@@ -168,14 +168,14 @@ def test_a_bundle_that_fails_touches_nothing(tmp_path: Path, name: str) -> None:
     assert (folder / "a.onnx").read_bytes() == (folder / "manifest.json").read_bytes() == b"old"
 
 
-def test_a_file_where_a_folder_has_to_be(tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     data = archive({"a": MODEL, "a.onnx/b": MODEL})
     with pytest.raises(OutputError, match="cannot write to"):
         convert_bundle(data, tmp_path / "some" / "where")
     assert not list(tmp_path.iterdir())
 
 
-def test_links_that_leave_the_folder(tmp_path: Path) -> None:
+def test_links_that_leave_the_folder_are_not_followed(tmp_path: Path) -> None:
     """Symbolic links out of the output folder are not followed, neither of files nor of folders."""
     folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     folder.mkdir()
@@ -196,13 +196,13 @@ def test_links_that_leave_the_folder(tmp_path: Path) -> None:
     assert {p.name for p in folder.iterdir()} == {"a.onnx", "b.onnx", "manifest.json"}
 
 
-def test_names_that_would_collide() -> None:
+def test_colliding_output_names_are_refused() -> None:
     with pytest.raises(BundleError, match=r"different output files, got a\.onnx twice"):
         convert_bundle(archive({"a.tflite": MODEL, "a": MODEL}), "unused")
 
 
 @pytest.mark.parametrize("name", ["/etc/x.tflite", "../x.tflite", "a/../../x", "C:\\x.tflite"])
-def test_names_that_leave_the_folder(name: str) -> None:
+def test_names_that_leave_the_folder_are_refused(name: str) -> None:
     with pytest.raises(BundleError, match="must be inside the bundle"):
         read_bundle(archive({name: MODEL}))
 
@@ -213,13 +213,13 @@ def rename_member(old: bytes, new: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", [b"\0.tflite", b"\0" * 8, b"../mmmmm", b"./././..", b"..\0....."])
-def test_names_that_are_none(name: bytes) -> None:
+def test_invalid_member_names_are_refused(name: bytes) -> None:
     """Member names that are empty, that leave the bundle, or that contain NUL are refused."""
     with pytest.raises(BundleError, match="must be inside the bundle"):
         read_bundle(rename_member(b"x.tflite", name))
 
 
-def test_a_name_that_two_files_have() -> None:
+def test_duplicate_member_names_are_refused() -> None:
     data = archive({"one": MODEL, "two": MODEL}).replace(b"two", b"one")
     with pytest.raises(BundleError, match="must be unique, got 'one' twice"):
         read_bundle(data)
@@ -232,19 +232,19 @@ def nest_bundle(levels: int) -> bytes:
     return data
 
 
-def test_deep_bundles() -> None:
+def test_bundles_nested_too_deep_are_refused() -> None:
     assert len(read_bundle(nest_bundle(3)).models) == 1
     with pytest.raises(BundleError, match="nested at most 4 deep"):
         read_bundle(nest_bundle(4))
 
 
-def test_bundles_that_would_fill_the_memory() -> None:
+def test_bundle_that_would_fill_the_memory_is_refused() -> None:
     data = archive({"zeros": bytes(containers._LIMIT.more + (1 << 22))}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
     with pytest.raises(BundleError, match=r"it must have at most .* files and"):
         read_bundle(data)
 
 
-def test_bundles_whose_bundles_would_fill_the_memory() -> None:
+def test_sizes_of_nested_bundles_are_limited_together() -> None:
     """The sizes of nested bundles are limited together, not only each alone."""
     zeros = archive({"zeros": bytes(containers._LIMIT.more // 4)}, zipfile.ZIP_DEFLATED)  # noqa: SLF001 - the limit itself
     assert len(read_bundle(archive({"one": zeros, "model": MODEL})).models) == 1
@@ -253,7 +253,7 @@ def test_bundles_whose_bundles_would_fill_the_memory() -> None:
         read_bundle(archive(many, zipfile.ZIP_DEFLATED))
 
 
-def test_sizes_that_are_lies() -> None:
+def test_members_are_read_up_to_their_declared_size() -> None:
     """Members are decompressed up to their declared size only."""
     size = 1 << 28
     data = build_wrong_size_archive(size)
@@ -268,24 +268,24 @@ def test_sizes_that_are_lies() -> None:
     assert most < 4 * len(data)
 
 
-def test_compression_that_needs_much_memory() -> None:
+def test_lzma_compression_is_refused() -> None:
     with pytest.raises(BundleError, match="got compression method 14"):
         read_bundle(archive({"model": MODEL}, zipfile.ZIP_LZMA))
 
 
-def test_damaged_bundles(task: Path) -> None:
+def test_damaged_bundles_are_refused(task: Path) -> None:
     data = task.read_bytes()
     for broken in (b"", data[:1000], data.replace(b"TFL3", b"TFL4", 1), b"PK\x03\x04 no archive"):
         with pytest.raises(BundleError):
             read_bundle(broken)
 
 
-def test_no_model() -> None:
+def test_bundle_without_a_model_is_refused() -> None:
     with pytest.raises(BundleError, match="must have a TFLite model"):
         read_bundle(archive({"readme": b"nothing here"}))
 
 
-def test_files_that_are_no_bundles(tmp_path: Path) -> None:
+def test_other_files_are_no_bundles(tmp_path: Path) -> None:
     assert not is_bundle(ASSETS / "keywords_int8.tflite")
     assert not is_bundle(tmp_path)
     assert not is_bundle("no\0file")
@@ -298,7 +298,7 @@ def test_files_that_are_no_bundles(tmp_path: Path) -> None:
 # The command line
 
 
-def test_command(task: Path, capsys: Captured) -> None:
+def test_command_converts_all_models_of_a_bundle(task: Path, capsys: Captured) -> None:
     assert main([str(task)]) == 0
     said = capsys.readouterr().out
     assert "landmarks.task/points.tflite:" in said
@@ -306,7 +306,9 @@ def test_command(task: Path, capsys: Captured) -> None:
     assert (task.with_suffix("") / "detector.onnx").exists()
 
 
-def test_command_verifies(task: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_command_verifies_all_models_of_a_bundle(
+    task: Path, tmp_path: Path, capsys: Captured
+) -> None:
     assert main([str(task), str(tmp_path / "out"), "--verify"]) == 0
     assert capsys.readouterr().out.count(" right") == 3
 
@@ -356,7 +358,9 @@ def test_each_model_of_a_bundle_is_verified(task: Path, tmp_path: Path, capsys: 
     assert "--input must be given for one model, got a bundle" in capsys.readouterr().err
 
 
-def test_one_mapping_fits_no_bundle(task: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_layout_mapping_is_refused_for_a_bundle(
+    task: Path, tmp_path: Path, capsys: Captured
+) -> None:
     mapping = tmp_path / "layouts.json"
     mapping.write_text("{}")
     assert main([str(task), "--layout", str(mapping)]) == 1

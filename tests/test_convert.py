@@ -42,7 +42,7 @@ def test_the_opset_is_as_asked(opset: int | None) -> None:
 
 
 @pytest.mark.parametrize("opset", [8, 0, -1, onnx.defs.onnx_opset_version() + 1, "17", 17.0])
-def test_opsets_that_are_none(opset: Any) -> None:
+def test_invalid_opsets_are_refused(opset: Any) -> None:
     """The message lists the valid opsets."""
     newest = onnx.defs.onnx_opset_version()
     message = f"opset must be 9 to {newest}, got {opset!r}"
@@ -50,13 +50,13 @@ def test_opsets_that_are_none(opset: Any) -> None:
         convert(network(), opset=opset)
 
 
-def test_the_newest_opset() -> None:
+def test_newest_opset_of_onnx_is_allowed() -> None:
     """All opsets of the installed onnx are allowed."""
     newest = onnx.defs.onnx_opset_version()
     assert convert(chain("ABS"), opset=newest).opset == newest
 
 
-def test_a_newer_node_takes_a_newer_opset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_node_raises_the_opset_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest opset that has the node is used, unless an older opset was requested."""
     # Gelu needs opset 20; the model is not run.
     monkeypatch.setattr(OPERATORS["ABS"], "emit", lambda _self, g, _y, x: g.Gelu(x))
@@ -92,7 +92,7 @@ def test_all_unsupported_operators_are_listed() -> None:
     assert len(caught.value.problems) == 3
 
 
-def test_a_custom_operator_by_a_known_name() -> None:
+def test_custom_operator_with_a_builtin_name_is_refused() -> None:
     """A custom operator with the name of a builtin or internal operator is unknown."""
     for name in ("ABS", "AS_PLANNED"):
         m = Build()
@@ -101,7 +101,7 @@ def test_a_custom_operator_by_a_known_name() -> None:
             convert(m.bytes())
 
 
-def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_without_outputs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator without outputs is an error."""
     monkeypatch.setattr(OPERATORS["ABS"], "check", Operator.check)
     m = Build()
@@ -113,7 +113,7 @@ def test_an_operator_without_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
         convert(m.bytes())
 
 
-def test_an_operator_that_fails_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_error_names_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the operator, even if it has no outputs."""
 
     def fail(*_: object) -> None:
@@ -135,7 +135,7 @@ def test_every_operator_has_a_category() -> None:
 # Empty and contradictory models
 
 
-def test_a_model_without_outputs() -> None:
+def test_model_without_outputs_is_refused() -> None:
     """A model without outputs is an error."""
     m = Build()
     m.op("ABS", [m.input([2])], [[2]])
@@ -143,7 +143,7 @@ def test_a_model_without_outputs() -> None:
         convert(m.bytes())
 
 
-def test_a_model_that_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_error_becomes_a_model_file_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A MemoryError becomes a ModelFileError."""
 
     def fail(*_: Any) -> None:
@@ -154,7 +154,7 @@ def test_a_model_that_memory_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> N
         convert(chain("ABS"))
 
 
-def test_an_output_that_nothing_computes() -> None:
+def test_output_that_nothing_computes_is_refused() -> None:
     """The message names the output."""
     m = Build()
     m.input([2])
@@ -163,7 +163,7 @@ def test_an_output_that_nothing_computes() -> None:
         convert(m.bytes())
 
 
-def test_an_operator_whose_input_nothing_computes() -> None:
+def test_input_that_nothing_computes_is_refused() -> None:
     """The message names the input and the operator."""
     m = Build()
     m.output(*m.op("ABS", [m.tensor([2], name="a")], [m.tensor([2], name="y")]))
@@ -201,7 +201,7 @@ def test_quantized_tensors_are_kept_as_integers(activation: str, activations: st
     assert [e.dtype for e in (*result.inputs, *result.outputs)] == ["int8", "int8"]
 
 
-def test_a_convolution_of_a_constant() -> None:
+def test_convolution_of_a_constant_image_equals_litert() -> None:
     """A constant is stored as weights only for operands that are weights."""
     m = Build()
     m.output(m.input([1]))
@@ -213,7 +213,7 @@ def test_a_convolution_of_a_constant() -> None:
 # The result
 
 
-def test_what_the_result_says() -> None:
+def test_result_has_counts_sizes_and_the_model() -> None:
     """The result has counts, sizes and the model."""
     result = convert(build_flattening())
     graph = result.model.graph
@@ -225,7 +225,7 @@ def test_what_the_result_says() -> None:
     assert result.model is result.model
 
 
-def test_the_planner_is_a_parameter() -> None:
+def test_planner_gets_the_interface_then_the_operators() -> None:
     """The planner gets the site of the interface, then the sites of the operators."""
     seen: list[Site] = []
 
@@ -239,7 +239,7 @@ def test_the_planner_is_a_parameter() -> None:
     assert len(seen) == 3
 
 
-def test_metadata() -> None:
+def test_metadata_have_layouts_and_signature_names() -> None:
     """The metadata have the layouts of inputs and outputs, and their names in signatures."""
     m = Build()
     x = m.input((2, 5, 7, 3), name="x")
@@ -272,7 +272,7 @@ def test_metadata() -> None:
     }
 
 
-def test_head_of_the_model() -> None:
+def test_model_has_producer_opset_and_graph_name() -> None:
     """The model has its producer, its opset and the name of the TFLite graph."""
     model = convert(chain("ABS")).model
     assert model.producer_name == "tflite2onnx"
@@ -310,7 +310,7 @@ def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_nothing_is_left_to_the_collector(*, enabled: bool) -> None:
+def test_conversion_leaves_no_reference_cycles(*, enabled: bool) -> None:
     """A conversion leaves no reference cycles, and does not enable or disable the collector."""
     data = network()
     convert(data)  # the first conversion imports modules, which have cycles

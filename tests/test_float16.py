@@ -77,7 +77,7 @@ def reduce_all(code: str) -> Callable[[Subgraph, Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "unet", "keywords", "transformer"])
-def test_networks(name: str) -> None:
+def test_float16_networks_are_close_to_litert_at_half_size(name: str) -> None:
     """Outputs are within a hundredth of their range, and all large weights are float16."""
     file = ASSETS / f"{name}_float32.tflite"
     whole, half = convert(file), convert_half(file)
@@ -94,7 +94,7 @@ def test_networks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "unet"])
-def test_weights_that_are_float16_in_the_file(name: str) -> None:
+def test_float16_weights_of_the_file_are_stored_once(name: str) -> None:
     """float16 weights of the file are read without Cast, and stored once.
 
     The fastest forms replace two filters by their product, which is not in the file.
@@ -110,7 +110,7 @@ def test_weights_that_are_float16_in_the_file(name: str) -> None:
     assert verify(file, half).ok
 
 
-def test_inputs_and_outputs() -> None:
+def test_inputs_and_outputs_stay_float32_unless_requested() -> None:
     """Inputs and outputs stay float32 with a Cast, or become float16 with float16_io."""
     data = build("SIN", "COS")
     assert list_nodes(convert_half(data)) == ["Cast", "Sin", "Cos", "Relu", "Cast"]
@@ -122,7 +122,7 @@ def test_inputs_and_outputs() -> None:
         convert(data, float16_io=True)
 
 
-def test_verification_of_a_file() -> None:
+def test_float16_file_is_verified_tensor_by_tensor() -> None:
     """A file records float16, so that its tensors are matched and compared."""
     data = build("NEG", "EXP", "COS")
     for io in (False, True):
@@ -132,7 +132,7 @@ def test_verification_of_a_file() -> None:
         assert all(each.allowed > 1e-3 for each in report.outputs)
 
 
-def test_verification_finds_what_is_wrong() -> None:
+def test_verification_finds_a_wrong_float16_constant() -> None:
     """The bounds of half precision still find a wrong constant."""
     data = build(with_constant("MUL", 3.0), "NEG")
     model = convert_half(data).model
@@ -161,7 +161,7 @@ def test_verification_finds_what_is_wrong() -> None:
         ([reduce_all("REDUCE_PROD")], [("ReduceProd", OVERFLOW), ("Relu", FOLLOWS)]),
     ],
 )
-def test_operators_that_may_overflow(codes: Any, want: list[tuple[str, str]]) -> None:
+def test_operators_that_may_overflow_stay_float32(codes: Any, want: list[tuple[str, str]]) -> None:
     """Operators that may overflow stay float32, and operators that read only their outputs, too."""
     data = build(*codes)
     half = convert_half(data)
@@ -172,7 +172,9 @@ def test_operators_that_may_overflow(codes: Any, want: list[tuple[str, str]]) ->
 
 
 @pytest.mark.parametrize(("size", "want"), [(1024, []), (1025, [("ReduceMean", OVERFLOW)])])
-def test_large_reductions(size: int, want: list[tuple[str, str]]) -> None:
+def test_reductions_above_1024_elements_stay_float32(
+    size: int, want: list[tuple[str, str]]
+) -> None:
     """A sum or mean of more than 1024 elements stays float32, because the sum may overflow."""
     m = Build()
     x = m.input((2, size), name="x")
@@ -196,7 +198,9 @@ def test_fourier_transform_stays_float32() -> None:
 
 
 @pytest.mark.parametrize(("size", "want"), [(4, []), (40, [("AveragePool", OVERFLOW)])])
-def test_pools(size: int, want: list[tuple[str, str]]) -> None:
+def test_average_pools_of_large_windows_stay_float32(
+    size: int, want: list[tuple[str, str]]
+) -> None:
     """An average pool sums as many elements as its window has."""
     m = Build()
     x = m.input((1, 41, 41, 2), name="x")
@@ -209,7 +213,7 @@ def test_pools(size: int, want: list[tuple[str, str]]) -> None:
     assert verify(m.bytes(), half).ok
 
 
-def test_casts_from_floats() -> None:
+def test_casts_read_values_in_their_computed_type() -> None:
     """A Cast reads the value in the type in which it is computed."""
     m = Build()
     x = m.input([4], name="x")
@@ -222,7 +226,7 @@ def test_casts_from_floats() -> None:
     assert list_nodes(half).count("Neg") == 1
 
 
-def test_float16_weights_that_are_an_output() -> None:
+def test_float16_weights_may_be_an_output() -> None:
     """float16 weights may be an output of the model."""
     m = Build()
     weights = m.constant(np.arange(600, dtype=np.float16))
@@ -233,7 +237,7 @@ def test_float16_weights_that_are_an_output() -> None:
         assert verify(m.bytes(), half).ok
 
 
-def test_reductions_of_unknown_size() -> None:
+def test_reductions_of_unknown_size_stay_float32() -> None:
     """A reduction of a dynamic axis stays float32, because its sum may overflow."""
     m = Build()
     x = m.input([None, 3], name="x")
@@ -243,7 +247,7 @@ def test_reductions_of_unknown_size() -> None:
     assert verify(m.bytes(), half).ok
 
 
-def test_a_normalization() -> None:
+def test_squares_and_mean_of_normalization_stay_float32() -> None:
     """Squares, their mean and the root stay float32; the quotient is float16 again."""
     m = Build()
     x = m.input((2, 8), name="x")
@@ -260,7 +264,7 @@ def test_a_normalization() -> None:
     assert verify(m.bytes(), half, inputs=large).ok
 
 
-def test_large_integers() -> None:
+def test_casts_of_int32_stay_float32() -> None:
     """Casts of int32 stay float32, because float16 represents numbers up to 65504 only."""
     m = Build()
     count, small = (
@@ -286,7 +290,7 @@ def test_quantized_networks_stay_as_they_are(name: str) -> None:
     assert verify(file, plain).ok
 
 
-def test_other_reasons() -> None:
+def test_operators_without_float16_form_stay_float32() -> None:
     """Operators that ONNX or ONNX Runtime lacks in float16, and custom operators, stay float32."""
     m = Build()
     x = m.input([4], name="x")
@@ -312,7 +316,7 @@ def test_other_reasons() -> None:
 # Sub-graphs and states
 
 
-def test_loops_and_branches() -> None:
+def test_operators_in_subgraphs_compute_in_float16() -> None:
     """Operators in sub-graphs compute in float16; loop variables stay float32."""
     m = Build()
     x, count = m.input(SHAPE, name="x"), counter(m)
@@ -331,7 +335,7 @@ def test_loops_and_branches() -> None:
     assert verify(m.bytes(), half, samples=4).ok
 
 
-def test_recurrent_layers() -> None:
+def test_recurrent_layers_have_only_weights_in_float16() -> None:
     """Weights are float16, but operators are not: ONNX Runtime crashes on float16 beside a Scan."""
     generator = np.random.default_rng(0)
 
@@ -353,7 +357,7 @@ def test_recurrent_layers() -> None:
 
 
 @pytest.mark.parametrize("io", [False, True])
-def test_states(*, io: bool) -> None:
+def test_states_have_the_element_type_of_inputs(*, io: bool) -> None:
     """A state and its initial value have the element type of the inputs."""
     half = convert_half(build_sum(), float16_io=io)
     dtype = "float16" if io else "float32"
@@ -367,7 +371,7 @@ def test_states(*, io: bool) -> None:
     np.testing.assert_array_equal(y.ravel(), np.arange(30) + 2)
 
 
-def test_outputs_that_are_inputs_or_constants() -> None:
+def test_outputs_that_are_inputs_or_constants_are_right() -> None:
     """Outputs that are inputs or constants, and repeated outputs, are separate values."""
     m = Build()
     x = m.input([2], name="x")

@@ -87,7 +87,7 @@ def run_decoder(path: Path, tokens: list[int], *, chunk: int = 1) -> Iterator[np
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_logits(form: Mapping[str, Any]) -> None:
+def test_logits_equal_litert_token_by_token(form: Mapping[str, Any]) -> None:
     """Positions and caches have the form of onnxruntime-genai, and the mask is computed inside."""
     data = build_decoder(**form)
     Path("model.tflite").write_bytes(data)
@@ -103,7 +103,9 @@ def test_logits(form: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4, 6])
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_prompts(form: Mapping[str, Any], chunk: int) -> None:
+def test_prompts_of_several_tokens_give_the_last_logits(
+    form: Mapping[str, Any], chunk: int
+) -> None:
     """Several tokens at once give the logits of the last one, also behind other tokens."""
     data = build_decoder(**form, depth=16, normalized=True)
     convert_bundle(bundle_of_signatures(data), "out", target="genai")
@@ -114,7 +116,7 @@ def test_prompts(form: Mapping[str, Any], chunk: int) -> None:
     assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] > 1
 
 
-def test_a_decoder_without_operators() -> None:
+def test_decoder_without_attention_takes_single_tokens() -> None:
     """Inputs may be outputs: there is no attention, so tokens are computed one by one."""
     m = Build()
     inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
@@ -133,7 +135,9 @@ def test_a_decoder_without_operators() -> None:
         ([1, 1, 1, 8], [], "gives a decoder tokens"),
     ],
 )
-def test_scalars_of_a_damaged_file(mask: list[int], logits: list[int], reason: str) -> None:
+def test_mask_or_logits_without_axes_are_refused(
+    mask: list[int], logits: list[int], reason: str
+) -> None:
     """A mask or logits without axes are refused."""
     m = Build()
     inputs = {"tokens": m.input([1, 1], dtype="int32"), "input_pos": m.input([1], dtype="int32")}
@@ -146,7 +150,7 @@ def test_scalars_of_a_damaged_file(mask: list[int], logits: list[int], reason: s
         convert_bundle(bundle_of_signatures(m.bytes()), "out", target="genai")
 
 
-def test_configuration() -> None:
+def test_metadata_become_genai_and_tokenizer_configurations() -> None:
     """The metadata of a container become genai_config.json and tokenizer_config.json."""
     data = build_language_model(build_decoder(), model_part(chain("ABS"), "vision_encoder"))
     Path("model.litertlm").write_bytes(data)
@@ -173,7 +177,7 @@ def test_configuration() -> None:
     assert Path("out/tokenizer.json").read_bytes() == TOKENIZER
 
 
-def test_lists_of_scores() -> None:
+def test_vocabulary_may_be_a_list_of_scores() -> None:
     """The vocabulary of a tokenizer may be a list of texts with their scores."""
     text = b'{"model": {"vocab": [["a", 0.0], ["</s>", -1.5]]}}'
     metadata = message((2, message((2, "</s>"))))
@@ -209,13 +213,13 @@ def executor(axis: int) -> Part:
         ),
     ],
 )
-def test_what_cannot_be(data: bytes, reason: str) -> None:
+def test_unsuitable_containers_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(BundleError, match=reason):
         convert_bundle(data, "out", target="genai")
     assert not Path("out").exists()
 
 
-def test_command(capsys: Captured) -> None:
+def test_genai_target_needs_a_folder_without_verification(capsys: Captured) -> None:
     """The target needs a folder, and its decoder cannot be verified."""
     Path("model.tflite").write_bytes(build_decoder())
     assert main(["model.tflite", "--target", "genai"]) == 1
@@ -226,7 +230,7 @@ def test_command(capsys: Captured) -> None:
     assert Path("out/model/model.onnx").exists()
 
 
-def test_signatures_of_the_decoder() -> None:
+def test_other_signatures_of_the_decoder_are_right() -> None:
     """The converter's other signatures share their weights, and are right."""
     Path("model.tflite").write_bytes(build_decoder())
     assert main(["model.tflite", "-o", "out", "--signature", "all", "--verify", "-q"]) == 0

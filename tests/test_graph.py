@@ -23,13 +23,13 @@ def graph() -> Graph:
     return Graph("main", (X,), (Z,), (NEG, IF))
 
 
-def test_producers(graph: Graph) -> None:
+def test_producers_include_subgraphs_and_are_computed_once(graph: Graph) -> None:
     """Sub-graphs count; the mapping is computed once."""
     assert graph.producers == {Y: NEG, INNER: ABS, BRANCH: SQUARE, Z: IF}
     assert graph.producers is graph.producers
 
 
-def test_readers(graph: Graph) -> None:
+def test_readers_include_subgraphs_and_graph_outputs(graph: Graph) -> None:
     """Sub-graphs count; the output of a graph has another reader, which is no operator."""
     readers = graph.readers
     assert readers is graph.readers
@@ -41,12 +41,12 @@ def test_readers(graph: Graph) -> None:
     assert not readers.are_among((IF,), BRANCH)
 
 
-def test_rewriting_nothing(graph: Graph) -> None:
+def test_rewriting_nothing_returns_the_same_graph(graph: Graph) -> None:
     """The result is the graph itself, which keeps its producers."""
     assert graph.rewrite(lambda op: [op]) is graph
 
 
-def test_rewriting_in_a_subgraph(graph: Graph) -> None:
+def test_rewriting_in_a_subgraph_replaces_outer_operators(graph: Graph) -> None:
     """The operators around a changed sub-graph change too; others stay."""
     made = graph.rewrite(lambda op: [replace(op, code="COS")] if op is ABS else [op])
     assert made.ops[0] is NEG
@@ -55,6 +55,6 @@ def test_rewriting_in_a_subgraph(graph: Graph) -> None:
     assert graph.producers[INNER] is ABS
 
 
-def test_rewriting_outputs(graph: Graph) -> None:
+def test_rewriting_replaces_outputs_alone(graph: Graph) -> None:
     """Outputs are replaced, even if all operators stay."""
     assert graph.rewrite(lambda op: [op], {Z: Y}).outputs == (Y,)

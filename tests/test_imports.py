@@ -143,7 +143,7 @@ def foreign(node: ast.AST) -> set[str]:
 
 
 @pytest.mark.parametrize("name", modules())
-def test_libraries(name: str) -> None:
+def test_only_listed_modules_import_libraries(name: str) -> None:
     """Each library is imported only by the listed modules."""
     for library in foreign(parse_file(modules()[name])) - sys.stdlib_module_names - {"numpy"}:
         assert name in LIBRARIES.get(library, ()), f"{name} imports {library}"

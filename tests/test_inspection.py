@@ -32,11 +32,11 @@ SCHEMES = {
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_schemes(name: str) -> None:
+def test_schemes_of_models_are_recognized(name: str) -> None:
     assert inspect(ASSETS / f"{name}.tflite").scheme == SCHEMES[name]
 
 
-def test_a_scheme_of_its_own_for_each_part() -> None:
+def test_parts_of_other_schemes_are_called_mixed() -> None:
     m = Build()
     x = m.input([2, 3], dtype="int8", scale=0.1, zero_point=1)
     m.output(*m.op("ABS", m.op("DEQUANTIZE", [x], [[2, 3]], dtype="float32"), [[2, 3]]))
@@ -57,7 +57,7 @@ def model(*codes: str) -> bytes:
     return m.bytes()
 
 
-def test_operators_and_their_bytes() -> None:
+def test_operators_are_counted_with_their_bytes() -> None:
     found = inspect(model("ABS", "ABS"))
     (graph,) = found.subgraphs
     assert graph.operators == (
@@ -68,7 +68,7 @@ def test_operators_and_their_bytes() -> None:
     assert (found.opset, found.problem, found.description) == (17, "", "a chain")
 
 
-def test_operators_that_cannot_be_converted() -> None:
+def test_unsupported_operators_have_problems() -> None:
     found = inspect(model("mystery", "ABS"))
     assert found.opset is None
     assert "mystery" in found.problem
@@ -78,7 +78,7 @@ def test_operators_that_cannot_be_converted() -> None:
     assert len(problems["mystery"]) == 1
 
 
-def test_a_model_without_outputs() -> None:
+def test_model_without_outputs_is_described() -> None:
     m = Build()
     m.op("ABS", [m.input([2, 3])], [[2, 3]])
     found = inspect(m.bytes())
@@ -87,7 +87,7 @@ def test_a_model_without_outputs() -> None:
     assert found.subgraphs[0].operators[0].opset == 17
 
 
-def test_not_a_model(tmp_path: Path) -> None:
+def test_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.tflite"
     path.write_text("this is not a TFLite model")
     with pytest.raises(ModelFileError, match="not a TFLite model"):
@@ -100,7 +100,7 @@ def run_inspect(tmp_path: Path, data: bytes, *options: str) -> int:
     return main(["inspect", str(path), *options])
 
 
-def test_lines(tmp_path: Path, capsys: Captured) -> None:
+def test_lines_show_scheme_inputs_and_opset(tmp_path: Path, capsys: Captured) -> None:
     assert run_inspect(tmp_path, model("ABS")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a chain"
@@ -109,7 +109,7 @@ def test_lines(tmp_path: Path, capsys: Captured) -> None:
     assert lines[-1] == "can be converted, to opset 17"
 
 
-def test_lines_of_quantized_ends_and_dynamic_sizes(tmp_path: Path, capsys: Captured) -> None:
+def test_lines_show_scales_and_dynamic_sizes(tmp_path: Path, capsys: Captured) -> None:
     m = Build()
     x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=-3, shape_signature=[-1, 3])
     m.output(*m.op("ABS", [x], [[1, 3]], dtype="int8", scale=0.5, zero_point=-3))
@@ -118,7 +118,7 @@ def test_lines_of_quantized_ends_and_dynamic_sizes(tmp_path: Path, capsys: Captu
     assert "int8[?, 3]  0.5 * (stored - -3)" in said
 
 
-def test_a_model_that_cannot_be_converted(tmp_path: Path, capsys: Captured) -> None:
+def test_exit_status_is_1_for_unconvertible_models(tmp_path: Path, capsys: Captured) -> None:
     assert run_inspect(tmp_path, model("mystery")) == 1
     said = capsys.readouterr()
     assert "no: " in said.out
@@ -133,14 +133,14 @@ def test_graph_is_printed_as_text(tmp_path: Path, capsys: Captured) -> None:
     assert capsys.readouterr().out.endswith(f"\n\nmain:\n{text}\n")
 
 
-def test_json(tmp_path: Path, capsys: Captured) -> None:
+def test_json_has_operators_and_opset(tmp_path: Path, capsys: Captured) -> None:
     assert run_inspect(tmp_path, model("ABS"), "--json") == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert said["subgraphs"][0]["operators"][0]["code"] == "ABS"
     assert said["opset"] == 17
 
 
-def test_bundles(tmp_path: Path, capsys: Captured) -> None:
+def test_models_of_a_bundle_are_inspected(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "two.task"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("good.tflite", model("ABS"))
@@ -154,7 +154,7 @@ def test_bundles(tmp_path: Path, capsys: Captured) -> None:
     assert [said[name]["opset"] for name in ("good.tflite", "bad.tflite")] == [17, None]
 
 
-def test_lines_of_signatures_and_of_scales(tmp_path: Path, capsys: Captured) -> None:
+def test_lines_show_signatures_and_number_of_scales(tmp_path: Path, capsys: Captured) -> None:
     """The lines list names of signatures, and the number of scales along an axis."""
     m = Build()
     scales: dict[str, Any] = {"dtype": "int8", "scale": np.full(3, 0.5, np.float32), "axis": 1}

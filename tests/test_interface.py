@@ -49,7 +49,9 @@ def transposes(result: Converted) -> int:
     ("mode", "order", "moves"),
     [("auto", NCHW, 0), ("onnx", NCHW, 0), ("tflite", NHWC, 2)],
 )
-def test_a_network_of_convolutions(mode: str, order: tuple[int, ...], moves: int) -> None:
+def test_inputs_and_outputs_are_channels_first_unless_tflite(
+    mode: str, order: tuple[int, ...], moves: int
+) -> None:
     """Inputs and outputs are channels first, unless io_layout="tflite"."""
     result = check(network(), io_layout=mode)
     assert endpoint_orders(result) == ([order], [order])
@@ -84,7 +86,7 @@ def test_without_meaning_nothing_moves(mode: str) -> None:
     assert transposes(result) == 0
 
 
-def test_auto_weighs_and_onnx_does_not() -> None:
+def test_auto_keeps_a_flattened_output_and_onnx_does_not() -> None:
     """With "auto" a flattened output stays; with "onnx" it is channels first at any cost."""
     data = build_flattening()
     assert endpoint_orders(check(data)) == ([NCHW], [NHWC, (0, 1)])
@@ -118,7 +120,9 @@ def test_the_interface_is_one_site() -> None:
         ("", NCHW, ("0123", "0312")),
     ],
 )
-def test_letters(letters: str, order: tuple[int, ...], layout: tuple[str, str]) -> None:
+def test_letters_give_the_layout_of_an_endpoint(
+    letters: str, order: tuple[int, ...], layout: tuple[str, str]
+) -> None:
     """Unnamed axes are numbers; an endpoint can be restored from the metadata."""
     sizes = (1,) * len(order)
     end = Endpoint("x", "float32", sizes, order, {}, letters)
@@ -126,7 +130,7 @@ def test_letters(letters: str, order: tuple[int, ...], layout: tuple[str, str]) 
     assert Endpoint.from_dict(end.to_dict()) == end
 
 
-def test_what_an_endpoint_says() -> None:
+def test_endpoint_has_name_type_sizes_and_letters() -> None:
     """An endpoint has TFLite's name and type, both shapes, and letters of related tensors."""
     m = Build()
     x = m.input([2, 3], name="in", dtype="int32")
@@ -169,7 +173,7 @@ def test_outputs_that_are_constant_are_laid_out_as_asked() -> None:
     assert endpoint_orders(result)[1] == [(0,), (1, 0), (1, 0)]
 
 
-def test_an_order_given_at_one_end_travels() -> None:
+def test_free_output_follows_the_order_of_the_input() -> None:
     """If the user permutes an input, a free output follows."""
     result = check(chain("ABS", shape=(2, 3, 5, 7)), layouts={"x": ("NHWC", "NCHW")})
     assert endpoint_orders(result) == ([NCHW], [NCHW])
@@ -184,7 +188,7 @@ def test_an_inner_tensor_is_laid_out_as_asked(order: tuple[int, ...]) -> None:
     assert shape_of(result, "positive") == [(2, 5, 7, 12)[i] for i in order]
 
 
-def test_several_inner_tensors() -> None:
+def test_inner_tensors_have_their_own_layouts() -> None:
     """Each inner tensor has its own layout; Transposes serve their readers."""
     m = Build()
     hidden = convolve(m, m.input((2, 5, 7, 3), name="x"), 11, "hidden")
@@ -230,7 +234,7 @@ def test_several_inner_tensors() -> None:
         ((), "layouts must be a mapping such as"),
     ],
 )
-def test_layouts_that_do_not_fit(layouts: Any, message: str) -> None:
+def test_layouts_that_do_not_fit_are_refused(layouts: Any, message: str) -> None:
     """The message names the tensor and the reason."""
     with pytest.raises(LayoutError, match=message):
         convert(network(), layouts=layouts)
@@ -245,14 +249,14 @@ def test_the_first_tensor_that_is_not_made_is_named() -> None:
         convert(network(), layouts=layouts)
 
 
-def test_io_layouts_are_three() -> None:
+def test_other_io_layouts_are_refused() -> None:
     """The message lists the valid values."""
     with pytest.raises(OptionError, match="io_layout must be auto, tflite or onnx, got 'NCHW'"):
         convert(network(), io_layout="NCHW")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("inner", [True, False])
-def test_layouts_in_a_loop(*, inner: bool) -> None:
+def test_layouts_of_tensors_in_a_loop_are_refused(*, inner: bool) -> None:
     """The layout of a tensor inside a loop cannot be given, and the message says so."""
     m = Build()
     x = m.input([2, 3, 5])

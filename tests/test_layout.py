@@ -84,7 +84,7 @@ def tensors(count: int, *shape: int) -> list[Tensor]:
 # Orders and labels
 
 
-def test_orders() -> None:
+def test_orders_list_tflite_axes_in_onnx_sequence() -> None:
     """An order lists TFLite's axes in the sequence in which ONNX stores them."""
     assert identity(3) == (0, 1, 2)
     assert [channels_first(rank) for rank in range(6)] == [
@@ -128,7 +128,7 @@ def test_a_label_gives_an_order(axes: str, label: str, order: Order) -> None:
         ("", (), "NC", ["NC"]),
     ],
 )
-def test_labels_that_give_an_order(
+def test_labels_are_found_for_an_order(
     axes: str, order: Order, names: str, labels: Sequence[str]
 ) -> None:
     """Names that the tensor lacks are placed next to their neighbours in the frame."""
@@ -140,7 +140,7 @@ def test_labels_that_give_an_order(
 # Costs of plans
 
 
-def test_a_move_for_each_order() -> None:
+def test_each_order_needs_one_move() -> None:
     """Readers of the same order share a move; each other order needs its own move."""
     (x,) = tensors(1)
     ys = tensors(3)
@@ -174,7 +174,7 @@ def test_constants_are_had_in_any_order() -> None:
     assert costs(graph([x], sites, [last])) == (BYTES, 1)
 
 
-def test_an_input_that_is_absent() -> None:
+def test_absent_input_has_no_order() -> None:
     """An absent input has no order."""
     x, y = tensors(2)
     names = axis_names(4)
@@ -208,7 +208,7 @@ def test_a_network_turns_at_its_ends() -> None:
     assert costs(graph([x], sites, [y], "onnx")) == (0, 0)
 
 
-def test_where_it_is_small() -> None:
+def test_transpose_is_placed_where_it_moves_fewest_bytes() -> None:
     """A Transpose is placed where it moves the fewest bytes."""
     names = axis_names(4)
     x, y = tensors(2)
@@ -244,14 +244,14 @@ def test_transposes_cancel() -> None:
     assert costs(graph([x], sites, [y])) == (2 * BYTES, 2)
 
 
-def test_a_transpose_that_meets_itself() -> None:
+def test_sum_with_own_transpose_needs_one_move() -> None:
     """If a tensor and its transpose are added, one of the two is moved."""
     x, turned, y = tensors(3, 5, 5)
     sites = [transpose_site(x, turned, (1, 0)), elementwise([x, turned], [y])]
     assert costs(graph([x], sites, [y])) == (100, 1)
 
 
-def test_an_operand_that_cannot_agree_with_itself() -> None:
+def test_product_of_a_tensor_with_itself_needs_two_moves() -> None:
     """If both operands of a product are one tensor, each has its own axis names."""
     x, z, y = tensors(3, 5, 5)
     frame = Frame({0: ("m", "k"), 1: ("k", "n"), ~0: ("m", "n")}, ("m", "k", "n"))
@@ -259,7 +259,7 @@ def test_an_operand_that_cannot_agree_with_itself() -> None:
     assert costs(graph([x], sites, [y])) == (200, 2)
 
 
-def test_labels_are_not_without_number() -> None:
+def test_frame_learns_a_limited_number_of_labels() -> None:
     """A frame learns a limited number of labels, even if all permutations are requested."""
     x = tensor(2, 3, 5, 7)
     y, *outputs = tensors(25, *x.shape)
@@ -300,7 +300,7 @@ def draw(rng: random.Random, kinds: Sequence[str], **settings_: Any) -> list[Sit
 )
 @given(rng=st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_no_plan_is_better(
+def test_plans_are_optimal_for_operands_of_equal_axes(
     kinds: Sequence[str], settings_: dict[str, Any], rng: random.Random
 ) -> None:
     """Plans are optimal for operators whose operands have the same axes."""
@@ -321,7 +321,7 @@ def test_no_plan_is_better(
     ],
     ids=str,
 )
-def test_hardly_a_plan_is_better(kinds: Sequence[str], sizes: Sequence[int]) -> None:
+def test_plans_are_optimal_in_99_of_100_graphs(kinds: Sequence[str], sizes: Sequence[int]) -> None:
     """Plans are optimal in at least 99 of 100 graphs in which operators add and remove axes."""
     missed = drawn = 0
     for seed in range(100):

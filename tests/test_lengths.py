@@ -57,7 +57,7 @@ def _feed(shapes: Mapping[str, tuple[int, ...]], count: int, mask: str) -> dict[
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_results(form: Mapping[str, Any]) -> None:
+def test_joined_graph_equals_litert_at_each_length(form: Mapping[str, Any]) -> None:
     """One graph computes what LiteRT computes with each signature, and other lengths likewise."""
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - slow to import
 
@@ -95,7 +95,7 @@ def test_results(form: Mapping[str, Any]) -> None:
         )
 
 
-def test_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_joins_and_verifies_lengths(capsys: pytest.CaptureFixture[str]) -> None:
     """A container joins them by default, and `verify` finds them in the folder."""
     data = build_language_model(build_decoder(mask="", tokens_first=True, prefills=PREFILLS))
     with open("model.litertlm", "wb") as file:  # noqa: PTH123 - as a user does
@@ -117,7 +117,7 @@ def _read_option(option: list[str]) -> dict[str, Any]:
     return {name.removeprefix("--"): int(value) if value == "12" else value}
 
 
-def test_verification() -> None:
+def test_verification_compares_each_signature_at_its_length() -> None:
     """Each signature is compared at its length: a model that is right for one only is wrong."""
     data = build_decoder(prefills=PREFILLS)
     result = convert_bundle(bundle_of_signatures(data), "out", lengths="joined")["prefill"]
@@ -141,7 +141,7 @@ def test_verification() -> None:
     assert not report.ok
 
 
-def test_names() -> None:
+def test_inputs_have_the_name_of_no_single_signature() -> None:
     """Inputs and outputs have the name of no single signature."""
     data = build_decoder(prefills=PREFILLS)
     for names, expected in (("tensor", "prefill_tokens"), ("signature", "tokens")):
@@ -149,7 +149,7 @@ def test_names() -> None:
         assert results["prefill"].inputs[0].name == expected
 
 
-def test_one_signature() -> None:
+def test_joined_lengths_are_refused_for_one_signature() -> None:
     with pytest.raises(OptionError, match="lengths must be auto or each for one signature"):
         convert(build_decoder(), lengths="joined", signature="decode")
     with pytest.raises(OptionError, match="lengths joined must be given without static or batch"):
@@ -189,7 +189,7 @@ def _build(*forms: Mapping[str, Any]) -> bytes:
         ({"count": 5, "width": 6, "key": 9}, "the inputs must have one other length"),
     ],
 )
-def test_differences(
+def test_signatures_with_other_differences_are_not_joined(
     second: Mapping[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -31,7 +31,7 @@ def test_a_result_is_a_short_line() -> None:
     assert short.endswith(" ...>")
 
 
-def test_a_result_in_a_notebook() -> None:
+def test_notebook_html_escapes_names() -> None:
     """The HTML for notebooks shows names of the file as text."""
     m = Build()
     (y,) = m.op("ABS", [m.input([2], name="<script>")], [m.tensor([2], name="y")])
@@ -44,14 +44,14 @@ def test_a_result_in_a_notebook() -> None:
 
 
 @pytest.mark.parametrize("wrong", [123, None, 1.5, ["a.tflite"], object()])
-def test_what_is_no_model(wrong: Any) -> None:
+def test_argument_that_is_no_model_is_refused(wrong: Any) -> None:
     """An argument that is not a model raises an error that names the argument."""
     message = f"model must be a path or bytes, got {type(wrong).__name__}"
     with pytest.raises(TypeError, match=message):
         convert(wrong)
 
 
-def test_what_is_no_output(tmp_path: Path) -> None:
+def test_argument_that_is_no_output_path_is_refused(tmp_path: Path) -> None:
     wrong: Any = 123
     with pytest.raises(TypeError, match="output must be a path or None, got int"):
         convert(chain("ABS"), wrong)
@@ -66,7 +66,7 @@ def test_options_are_known_to_type_checkers() -> None:
     assert {name: get_args(hints[name]) for name in CHOICES} == CHOICES
 
 
-def test_threads() -> None:
+def test_conversions_in_threads_equal_single_ones() -> None:
     """Eight conversions in threads give the results of single conversions."""
     models = [path.read_bytes() for path in sorted(ASSETS.glob("*.tflite"))[:8]]
     want = [convert(model).skeleton.serialize() for model in models]

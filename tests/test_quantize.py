@@ -42,7 +42,7 @@ def tensor(
     return Tensor("t", shape, dtype, data, quantization)
 
 
-def test_storage_is_of_real_numbers_or_not() -> None:
+def test_storage_without_scale_has_zero_point_0() -> None:
     """The zero point of a storage without a scale is 0."""
     assert Storage(DType.INT32).zero_point == 0
     assert Storage(DType.INT8, make_quantization(0.5, -7)).zero_point == -7
@@ -64,7 +64,7 @@ def test_storage_is_of_real_numbers_or_not() -> None:
         ("float32", False, False),
     ],
 )
-def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
+def test_wide_integers_are_not_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
     """int32 and wider types are not quantized, even with a scale."""
     kind = DType[dtype.upper()]
     data = np.zeros((2, 3), kind.numpy) if constant else None
@@ -72,7 +72,7 @@ def test_is_quantized(dtype: str, *, constant: bool, quantized: bool) -> None:
     assert not is_quantized(tensor(kind, None, data))
 
 
-def test_storage() -> None:
+def test_int8_is_stored_as_uint8_on_request_only() -> None:
     """int8 is stored as uint8 on request; other types are stored as they are."""
     as_filed, unsigned = StoragePlan(), StoragePlan(int8_as_uint8=True)
     kept = unsigned.tensor(tensor(DType.INT8, make_quantization(0.5, -3))).storage
@@ -105,7 +105,9 @@ def test_storage() -> None:
         ("float32", "int2", "auto", "INT8", 0),
     ],
 )
-def test_weights(x: str, weights: str, choice: str, stored_type: str, zero_point: int) -> None:
+def test_weights_have_the_storage_of_the_option(
+    x: str, weights: str, choice: str, stored_type: str, zero_point: int
+) -> None:
     """The storage of weights for each type of data and weights, and for each option."""
     data = tensor(DType[x.upper()], None if x == "float32" else make_quantization(0.5, 1))
     depthwise = choice == "depthwise"
@@ -130,7 +132,9 @@ def test_weights(x: str, weights: str, choice: str, stored_type: str, zero_point
         ("uint8", [[0, 255], [0, 3]], "UINT8"),
     ],
 )
-def test_depthwise_weights(dtype: str, elements: list[list[int]], stored: str) -> None:
+def test_depthwise_weights_depend_on_pairs_of_minus_128(
+    dtype: str, elements: list[list[int]], stored: str
+) -> None:
     """ARM64 adds two products of a filter in 16 bits, which overflows for two weights of -128."""
     weights = tensor(DType[dtype.upper()], make_quantization(0.5), np.array(elements, dtype))
     data = tensor(DType.INT8, make_quantization(0.5, 1))
@@ -138,7 +142,7 @@ def test_depthwise_weights(dtype: str, elements: list[list[int]], stored: str) -
     assert kept.dtype is DType[stored]
 
 
-def test_float_weights() -> None:
+def test_float_weights_stay_float32() -> None:
     data = tensor(DType.FLOAT32)
     assert weight_storage(data, data, folds=True)[0] == Storage(DType.FLOAT32, None)
 
@@ -160,7 +164,7 @@ def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:
         ((2**63 - 1, -(2**63)), 32),
     ],
 )
-def test_biases(sums: tuple[int, ...], dropped: int) -> None:
+def test_wide_biases_drop_low_bits_and_scale_up(sums: tuple[int, ...], dropped: int) -> None:
     """The low bits of a wide bias are dropped, and its scale is increased accordingly."""
     x, w = (
         tensor(DType.INT16, make_quantization(0.5)),
@@ -179,7 +183,7 @@ def test_biases(sums: tuple[int, ...], dropped: int) -> None:
     assert all(0 <= rest < 2**dropped for rest in exact)
 
 
-def test_biases_that_stay_as_they_are() -> None:
+def test_float_and_computed_biases_have_no_storage() -> None:
     """Float, computed and unquantized biases have no storage."""
     x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     real, computed = tensor(DType.FLOAT32, None, np.ones(2, np.float32)), tensor(DType.INT32)
@@ -190,13 +194,13 @@ def test_biases_that_stay_as_they_are() -> None:
     assert bias_storage(x, tensor(DType.FLOAT32), ones) is None
 
 
-def test_wide_biases_of_eight_bits() -> None:
+def test_wide_biases_of_int8_data_are_refused() -> None:
     x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     with pytest.raises(OperatorError, match="t must fit into 32 bits"):
         bias_storage(x, w, biases(2**31))
 
 
-def test_stored() -> None:
+def test_elements_are_shifted_reinterpreted_or_kept() -> None:
     """Elements are shifted by 128, reinterpreted, or kept."""
     every = np.arange(-128, 128).astype(np.int8)
     unsigned = np.arange(256).astype(np.uint8)
@@ -210,7 +214,7 @@ def test_stored() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_dequantized(axis: int) -> None:
+def test_constants_are_dequantized_by_one_or_more_scales(axis: int) -> None:
     """A single scale, and scales along an axis."""
     data = np.arange(-3, 3, dtype=np.int8).reshape(2, 3)
     one = decode_constant(data, make_quantization(0.5, 1))
@@ -224,7 +228,7 @@ def test_dequantized(axis: int) -> None:
     assert one.dtype == each.dtype == np.float32
 
 
-def test_dequantized_blocks() -> None:
+def test_blocks_are_dequantized_by_their_own_scales() -> None:
     """A scale for each block of two along the last axis."""
     data = np.arange(8, dtype=np.int8).reshape(2, 4)
     blocks = np.array([[1, 2], [4, 8]], np.float32)
@@ -232,7 +236,7 @@ def test_dequantized_blocks() -> None:
     np.testing.assert_array_equal(real, [[-1, 0, 2, 4], [12, 16, 40, 48]])
 
 
-def test_dequantized_wide_integers() -> None:
+def test_wide_integers_are_rounded_once() -> None:
     """An int32 times its scale is rounded once, as a product in float64."""
     data = np.array([2**31 - 1, 2**24 + 1], np.int32)
     scale = np.float32(0.1)
@@ -240,7 +244,7 @@ def test_dequantized_wide_integers() -> None:
     np.testing.assert_array_equal(decode_constant(data, make_quantization(0.1)), want)
 
 
-def test_integer_types() -> None:
+def test_integer_types_have_ranges_and_wider_types() -> None:
     assert integer_range(DType.UINT8) == (0, 255)
     assert integer_range(DType.INT16) == (-32768, 32767)
     assert integer_range(DType.INT2) == (-2, 1)
@@ -268,7 +272,7 @@ def test_integer_types() -> None:
         ("RELU_0_TO_1", "int8", 0.25, -8, (-8, -4)),
     ],
 )
-def test_clamp(
+def test_clamp_bounds_are_those_of_the_activation(
     activation: str, dtype: str, scale: float, zero: int, bounds: tuple[int, int] | None
 ) -> None:
     assert (
@@ -276,7 +280,7 @@ def test_clamp(
     )
 
 
-def test_limits() -> None:
+def test_real_bounds_are_reduced_by_the_activation() -> None:
     """The bounds of the type, reduced by the activation."""
     kept = Storage(DType.INT8, make_quantization(0.5, -28))
     assert real_bounds("NONE", kept, kept) == (-50, 77.5)
@@ -286,5 +290,5 @@ def test_limits() -> None:
     assert real_bounds("RELU6", halves, quarters) == (0, 3)
 
 
-def test_clamp_of_what_has_no_scale() -> None:
+def test_storage_without_scale_has_no_clamp() -> None:
     assert clamp("RELU", Storage(DType.INT8)) is None

@@ -58,7 +58,9 @@ def names(result: Any) -> tuple[list[str], list[str]]:
         ("size", (["ABS_x"], ["ABS_y"])),
     ],
 )
-def test_the_one_that_is_asked_for(key: str | None, want: tuple[list[str], list[str]]) -> None:
+def test_requested_signature_is_converted(
+    key: str | None, want: tuple[list[str], list[str]]
+) -> None:
     result = convert(build_signatures(), signature=key)
     assert names(result) == want
     (y,) = run_onnx(result.model, {want[0][0]: X})
@@ -67,7 +69,7 @@ def test_the_one_that_is_asked_for(key: str | None, want: tuple[list[str], list[
     )
 
 
-def test_names_of_the_signature() -> None:
+def test_names_of_the_signature_are_in_model_and_metadata() -> None:
     """The names of the signature are in the model, in the result and in the metadata."""
     result = convert(build_signatures(), signature="size", names="signature")
     assert names(result) == (["in"], ["out"])
@@ -79,13 +81,13 @@ def test_names_of_the_signature() -> None:
     np.testing.assert_array_equal(y, np.abs(X))
 
 
-def test_metadata_of_all_signatures_of_the_graph() -> None:
+def test_metadata_list_all_signatures_of_the_graph() -> None:
     properties = {p.key: p.value for p in convert(build_signatures()).model.metadata_props}
     ends = {"inputs": {"in": "NEG_x"}, "outputs": {"out": "NEG_y"}}
     assert json.loads(properties["tflite2onnx.signatures"]) == {"minus": ends, "same": ends}
 
 
-def test_names_that_are_not_one_to_one() -> None:
+def test_names_that_are_not_one_to_one_are_resolved() -> None:
     """An input that is an output, an output with two names, and an output without a name."""
     m = Build()
     x = m.input(SHAPE, name="x")
@@ -100,7 +102,7 @@ def test_names_that_are_not_one_to_one() -> None:
         np.testing.assert_array_equal(have, want)
 
 
-def test_those_that_are_left_out_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_lists_signatures_that_are_not_converted(caplog: pytest.LogCaptureFixture) -> None:
     """A warning lists the signatures that are not converted, unless one was requested."""
     convert(build_signatures())
     message = (
@@ -119,7 +121,7 @@ def test_those_that_are_left_out_are_named(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.records == []
 
 
-def test_a_main_graph_without_a_signature(caplog: pytest.LogCaptureFixture) -> None:
+def test_main_graph_without_signature_is_converted(caplog: pytest.LogCaptureFixture) -> None:
     m = Build()
     unary(m, "NEG")
     m.signature("size", *unary(m.subgraph("size"), "ABS"))
@@ -129,7 +131,7 @@ def test_a_main_graph_without_a_signature(caplog: pytest.LogCaptureFixture) -> N
         convert(m.bytes(), names="signature")
 
 
-def test_options_that_do_not_fit() -> None:
+def test_signature_options_that_do_not_fit_are_refused() -> None:
     with pytest.raises(OptionError, match="minus, same or size, got sise; did you mean size"):
         convert(build_signatures(), signature="sise")
     with pytest.raises(OptionError, match="signature must be minus, same or size, got x"):
@@ -146,7 +148,7 @@ def test_options_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("key", ["minus", "size"])
 @pytest.mark.parametrize("names", ["tensor", "signature"])
-def test_verified(key: str, names: NameSource) -> None:
+def test_converted_signature_is_verified(key: str, names: NameSource) -> None:
     """Verification runs the converted signature in LiteRT."""
     result = convert(build_signatures(), signature=key, names=names)
     report = verify(build_signatures(), result)
@@ -185,7 +187,7 @@ def build_shared_variable(*, initialised: bool) -> bytes:
 
 
 @pytest.mark.parametrize("initialised", [False, True])
-def test_variables_are_shared(*, initialised: bool) -> None:
+def test_signatures_share_variables_as_states(*, initialised: bool) -> None:
     """A variable is an output of the signature that sets it, and an input of the one that reads it.
 
     Its initial value is computed from all signatures.
@@ -205,7 +207,7 @@ def test_variables_are_shared(*, initialised: bool) -> None:
         assert [state.variable for state in result.states] == ["memory"]
 
 
-def test_signatures_that_take_turns() -> None:
+def test_signatures_in_turn_share_variables_as_in_litert() -> None:
     """Both signatures share the variables, as in one LiteRT interpreter."""
     data, keys = build_shared_variable(initialised=True), ("set", "get")
     converted = [convert(data, signature=k, names="signature", io_layout="tflite") for k in keys]
@@ -230,7 +232,7 @@ def test_signatures_that_take_turns() -> None:
         (["--signature", "one", "--names", "signature"], "", "in"),
     ],
 )
-def test_on_the_command_line(
+def test_command_line_lists_signatures_left_out(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], complaint: str, name: str
 ) -> None:
     """The signatures that are left out are listed on stderr, with control characters escaped."""

@@ -34,7 +34,9 @@ def test_each_run_goes_on_where_the_last_has_ended() -> None:
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_path(kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_model_file_opens_without_warnings(
+    kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A file is opened in ONNX Runtime, which prints no warnings."""
     path = tmp_path / "sum.onnx"
     convert(build_sum(), path)
@@ -45,14 +47,14 @@ def test_a_path(kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_path_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_missing_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the package."""
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConversionError, match=r"sum\.onnx: pip install onnxruntime"):
         Stateful("sum.onnx")
 
 
-def test_what_a_session_without_it_does() -> None:
+def test_plain_session_starts_anew_each_run() -> None:
     """In a plain session each run starts anew, and the next state is an output."""
     plain = session(build_sum())
     for _ in range(2):
@@ -61,7 +63,7 @@ def test_what_a_session_without_it_does() -> None:
         np.testing.assert_array_equal(after, FIRST + 1)
 
 
-def test_begin_anew() -> None:
+def test_reset_begins_anew() -> None:
     live = Stateful(session(build_sum()))
     for _ in range(2):
         (y,) = live.run(None, {"x": ONES})
@@ -73,7 +75,7 @@ def test_begin_anew() -> None:
 @pytest.mark.parametrize(
     ("names", "count"), [([], 0), (["y"], 1), (("y", "y"), 2), (["memory/next", "y"], 2)]
 )
-def test_outputs_by_name(names: Any, count: int) -> None:
+def test_state_is_passed_on_whatever_outputs_are_requested(names: Any, count: int) -> None:
     """The state is passed on even if it is not a requested output."""
     live = Stateful(session(build_sum()))
     live.run(names, {"x": ONES})
@@ -83,7 +85,7 @@ def test_outputs_by_name(names: Any, count: int) -> None:
     np.testing.assert_array_equal(live.state["memory"], FIRST + 2)
 
 
-def test_state_that_is_kept_and_set_again() -> None:
+def test_kept_state_can_be_set_again() -> None:
     live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})
     kept = live.state
@@ -93,7 +95,7 @@ def test_state_that_is_kept_and_set_again() -> None:
     np.testing.assert_array_equal(y, FIRST + 2)
 
 
-def test_state_that_is_fed() -> None:
+def test_given_state_replaces_the_stored_state() -> None:
     """A state that is given as an input replaces the stored state."""
     live = Stateful(session(build_sum()))
     live.run(None, {"x": ONES})
@@ -111,14 +113,14 @@ def test_a_run_that_fails_changes_nothing() -> None:
     np.testing.assert_array_equal(y, FIRST + 2)
 
 
-def test_models_without_state() -> None:
+def test_models_without_state_run_unchanged() -> None:
     live = Stateful(session(chain("ABS")))
     for _ in range(2):
         np.testing.assert_array_equal(live.run(None, {"x": -FIRST})[0], FIRST)
     assert live.state == {}
 
 
-def test_it_needs_no_runtime_to_be_imported() -> None:
+def test_import_of_stateful_imports_no_runtime() -> None:
     code = "import sys, tflite2onnx; tflite2onnx.Stateful; print('onnxruntime' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"

@@ -67,7 +67,9 @@ def replace_emit(monkeypatch: pytest.MonkeyPatch, code: str, emit: Emit) -> None
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_bugs_of_operator_classes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bugs_of_operator_classes_name_the_operator(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     emit, reason = FAULTS[name]
     replace_emit(monkeypatch, "ABS", emit)
     with pytest.raises(UnsupportedOperators, match="please report it") as caught:
@@ -77,7 +79,7 @@ def test_bugs_of_operator_classes(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert f"{place}: this is a bug in the converter" in str(caught.value)
 
 
-def test_nothing_is_written(
+def test_invalid_graphs_are_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replace_emit(monkeypatch, "ABS", lambda g, x: g.Shape(x))
@@ -87,7 +89,7 @@ def test_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["model.tflite"]
 
 
-def test_operators_in_graphs_within_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_in_subgraphs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_emit(monkeypatch, "ABS", lambda g, x: g.Add(x, _INT8))
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input([2, 3])
@@ -96,7 +98,7 @@ def test_operators_in_graphs_within_graphs(monkeypatch: pytest.MonkeyPatch) -> N
         convert(m.bytes())
 
 
-def test_what_a_node_names_its_type_by(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_types_given_by_attributes_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Types given by attributes are checked; types that cannot be inferred are not."""
 
     def emit(g: Builder, x: View) -> Value:
@@ -108,7 +110,7 @@ def test_what_a_node_names_its_type_by(monkeypatch: pytest.MonkeyPatch) -> None:
     assert convert(chain("ABS")).nodes == 6
 
 
-def test_what_a_newer_opset_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_of_a_newer_opset_raises_the_opset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer opset is chosen if the opset is not fixed."""
     replace_emit(monkeypatch, "ABS", lambda g, x: g.Swish(x))
     assert convert(chain("ABS")).opset == 24
@@ -148,7 +150,7 @@ def move_node(code: str, dtype: str) -> bytes:
 @pytest.mark.parametrize(
     "code", ["PACK", "UNPACK", "SPLIT", "SPLIT_V", "FlexSplit", "RESIZE_NEAREST_NEIGHBOR"]
 )
-def test_rare_types(code: str, dtype: str) -> None:
+def test_rare_types_raise_the_opset(code: str, dtype: str) -> None:
     """The opset is new enough for rare types, and the nodes support them."""
     data = move_node(code, dtype)
     model = convert(data).model
@@ -169,7 +171,7 @@ def test_a_tensor_needs_an_opset_with_its_type(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["FlexSpaceToBatch", "PADV2"])
-def test_numbers_among_strings(name: str) -> None:
+def test_strings_cannot_be_padded_with_numbers(name: str) -> None:
     """Padding of strings with 0 is refused."""
     m = Build()
     x, pads = m.input([1, 4, 6, 3], dtype="string"), np.array([[0, 0], [1, 1]], np.int32)
@@ -185,7 +187,7 @@ def test_numbers_among_strings(name: str) -> None:
         convert(m.bytes())
 
 
-def test_a_custom_operator_without_a_name() -> None:
+def test_custom_operator_without_a_name_is_refused() -> None:
     m = Build()
     m.output(*m.custom("", [m.input([2])], [[2]]))
     for allow_custom in (False, True):

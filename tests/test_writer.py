@@ -88,7 +88,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     ("number", "encoded"),
     [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\1"), (300, b"\xac\2"), (2**31, b"\x80" * 4 + b"\b")],
 )
-def test_lengths(number: int, encoded: bytes) -> None:
+def test_lengths_are_encoded_as_varints(number: int, encoded: bytes) -> None:
     """Lengths are encoded as varints of protobuf."""
     assert writer._varint(number) == encoded  # noqa: SLF001 - the lengths are too large for real files
 
@@ -139,7 +139,7 @@ def test_shapes_between_tensors_are_inferred() -> None:
         assert [d.dim_value for d in info.type.tensor_type.shape.dim] == [1, 29, 7, 5]
 
 
-def test_what_transposes_cost() -> None:
+def test_result_counts_transposes_and_their_bytes() -> None:
     """The result counts Transposes and the bytes that they write."""
     result = convert(network(), io_layout="tflite")
     assert result.transposes == 2
@@ -147,7 +147,7 @@ def test_what_transposes_cost() -> None:
     assert convert(network()).transposes == convert(network()).bytes_moved == 0
 
 
-def test_names() -> None:
+def test_values_have_tensor_names_and_nodes_numbers() -> None:
     """Values have the names of their tensors, constants unique names, and nodes numbers."""
     graph = check(network()).model.graph
     assert [n.output[0] for n in graph.node] == ["hidden", "positive", "y"]
@@ -160,7 +160,7 @@ def test_names() -> None:
     }
 
 
-def test_long_names() -> None:
+def test_long_names_of_inner_tensors_lose_packages() -> None:
     """The modules in the long name of an inner tensor lose their packages; other names stay."""
     m = Build()
     x = m.input((2, 5, 7, 3))
@@ -195,7 +195,7 @@ def test_names_are_unique() -> None:
     assert {"y/Relu", "constant"} == {o.name for o in graph.output}
 
 
-def test_domains() -> None:
+def test_domains_of_nodes_are_imported() -> None:
     """Domains of nodes are imported; the opset of the default domain determines the IR version."""
     g = Builder(17)
     names = g.node(
@@ -221,7 +221,7 @@ def test_domains() -> None:
 # Outputs that need their own node
 
 
-def test_an_input_that_is_an_output() -> None:
+def test_output_that_is_an_input_gets_a_number() -> None:
     """An output that is also an input gets its own name with a number."""
     m = Build()
     x = m.input([2, 3], name="x")
@@ -230,7 +230,7 @@ def test_an_input_that_is_an_output() -> None:
     assert [e.name for e in result.outputs] == ["x_2", "x_1", "x_3"]
 
 
-def test_an_output_that_is_listed_twice() -> None:
+def test_repeated_output_gets_a_number() -> None:
     """The second of two equal outputs gets its own name with a number."""
     m = Build()
     y = convolve(m, m.input((2, 5, 7, 3)), 11, "y")
@@ -241,7 +241,7 @@ def test_an_output_that_is_listed_twice() -> None:
     assert [e.order for e in check(m.bytes(), layouts=layouts).outputs] == [(0, 1, 2, 3)] * 3
 
 
-def test_outputs_of_one_value() -> None:
+def test_second_output_of_one_value_is_an_identity() -> None:
     """A TRANSPOSE without a node gives two outputs of one value; one is an Identity."""
     m = Build()
     x = m.input([2, 3, 5], name="x")
@@ -253,7 +253,7 @@ def test_outputs_of_one_value() -> None:
     assert [n.op_type for n in result.model.graph.node] == ["Abs", "Identity"]
 
 
-def test_a_constant_output() -> None:
+def test_constant_output_is_copied_by_a_node() -> None:
     """A constant output is copied by a node, as some runtimes refuse initializers as outputs."""
     m = Build()
     constant = m.constant(np.arange(6, dtype=np.float32).reshape(2, 3), name="c")
@@ -280,7 +280,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("old", [None, b"old"])
 @pytest.mark.parametrize("unnamed", [False, True])
-def test_a_failure_midway_leaves_all_as_it_was(
+def test_failure_while_saving_leaves_the_old_file(
     place: Path,
     result: Result,
     monkeypatch: pytest.MonkeyPatch,
@@ -312,7 +312,7 @@ def test_a_failure_midway_leaves_all_as_it_was(
     assert (path.read_bytes() if path.exists() else None) == old
 
 
-def test_a_file_is_replaced(place: Path, result: Result) -> None:
+def test_existing_file_is_replaced(place: Path, result: Result) -> None:
     """An existing file is replaced, also a longer one."""
     path = place / "out.onnx"
     path.write_bytes(b"old" * 10**6)
@@ -320,7 +320,7 @@ def test_a_file_is_replaced(place: Path, result: Result) -> None:
     assert onnx.load(path) == result.model
 
 
-def test_permissions_are_the_usual_ones(place: Path, result: Result) -> None:
+def test_new_file_has_the_default_permissions(place: Path, result: Result) -> None:
     """A new file has the default permissions."""
     old = os.umask(0o027)
     try:
@@ -342,14 +342,14 @@ def test_a_link_stays_a_link(tmp_path: Path, result: Result) -> None:
     assert [p.name for p in (tmp_path / "there").iterdir()] == ["out.onnx"]
 
 
-def test_a_long_name(tmp_path: Path, result: Result) -> None:
+def test_file_name_of_maximum_length_is_written(tmp_path: Path, result: Result) -> None:
     """A file name of the maximum length works, although a temporary suffix would not fit."""
     path = tmp_path / ("x" * 250 + ".onnx")
     result.save(path)
     assert onnx.load(path) == result.model
 
 
-def test_a_pipe(tmp_path: Path, result: Result) -> None:
+def test_pipe_is_written_in_place(tmp_path: Path, result: Result) -> None:
     """Files that are not regular are written in place."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -362,7 +362,7 @@ def test_a_pipe(tmp_path: Path, result: Result) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_places_that_cannot_be_written(
+def test_error_gives_the_path_that_cannot_be_written(
     place: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message gives the path as the user gave it, and the reason."""
@@ -393,7 +393,7 @@ def test_a_device_is_written_to(result: Result) -> None:
 # Models above 2 GB
 
 
-def test_weights_beside_the_model(
+def test_external_weights_are_aligned_with_relative_path(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """External weights are aligned, and the model refers to their file by a relative path."""
@@ -420,7 +420,7 @@ def test_weights_beside_the_model(
 
 
 @pytest.mark.parametrize("name", ["out.onnx", "out.onnx.data"])
-def test_both_files_or_none(
+def test_both_files_are_written_or_none(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """If one of the two files cannot be written, neither is."""
@@ -431,7 +431,7 @@ def test_both_files_or_none(
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
-def test_the_limit_is_exact(
+def test_model_of_exactly_the_limit_is_one_file(
     tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model of exactly the limit is one file."""
