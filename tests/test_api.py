@@ -56,7 +56,7 @@ def test_model_can_be_a_path_or_bytes(model: Path) -> None:
         assert tflite2onnx.convert(source).model == want
 
 
-def test_nothing_is_written_unasked(model: Path) -> None:
+def test_nothing_is_written_without_an_output_path(model: Path) -> None:
     """Without an output path nothing is written; the result can be saved later."""
     result = tflite2onnx.convert(model)
     assert list(model.parent.iterdir()) == [model]

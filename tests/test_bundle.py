@@ -78,7 +78,7 @@ def task(tmp_path: Path) -> Path:
     return path
 
 
-def test_models_are_known_by_what_they_hold() -> None:
+def test_models_are_recognized_by_their_content() -> None:
     found = read_bundle(archive(FILES, zipfile.ZIP_DEFLATED))
     assert list(found.models) == [
         "detector.tflite",
@@ -154,7 +154,7 @@ def test_unwritable_folder_is_refused(task: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["b.onnx", "weights.data"])
-def test_a_bundle_that_fails_touches_nothing(tmp_path: Path, name: str) -> None:
+def test_failed_bundle_leaves_existing_files_unchanged(tmp_path: Path, name: str) -> None:
     """After an error existing files are unchanged, and new folders are removed."""
     folder = tmp_path / "out"
     folder.mkdir()

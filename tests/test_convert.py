@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("opset", [None, 9, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21])
-def test_the_opset_is_as_asked(opset: int | None) -> None:
+def test_opset_is_the_requested_one_or_17(opset: int | None) -> None:
     """The default opset is 17."""
     result = check(network(), opset=opset)
     assert result.model.opset_import[0].version == (opset or 17)

@@ -117,13 +117,13 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert list(TopologicalSorter(graph).static_order())
 
 
-def test_every_row_is_in_use() -> None:
+def test_every_name_in_the_rows_exists() -> None:
     """Each name in the rows is an existing module or folder."""
     assert set().union(*ROWS) == {name.partition(".")[0] for name in modules()}
 
 
 @pytest.mark.parametrize("folder", sorted({p.parent for p in PACKAGE.rglob("*.py")}), ids=str)
-def test_folders_can_be_seen_at_once(folder: Path) -> None:
+def test_folders_have_few_files_and_folders(folder: Path) -> None:
     """Few files and folders are in one folder."""
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*.py")}
     files = {name for name in names if name.endswith(".py")}

@@ -58,7 +58,7 @@ def test_inputs_and_outputs_are_channels_first_unless_tflite(
     assert transposes(result) == moves
 
 
-def test_auto_moves_nothing_that_nobody_would_see() -> None:
+def test_auto_keeps_inputs_whose_shape_hides_the_layout() -> None:
     """With "auto" the input [2, 5, 5, 5] stays, as its shape would not show the layout."""
     data = network(shape=(2, 5, 5, 5))
     result = check(data)
@@ -70,7 +70,7 @@ def test_auto_moves_nothing_that_nobody_would_see() -> None:
     ("signature", "order"),
     [((-1, 5, 7, 3), NCHW), ((2, -1, 7, 3), NHWC), ((2, 5, -1, 3), NHWC), ((-1, -1, -1, 3), NHWC)],
 )
-def test_auto_moves_no_dynamic_size_of_an_input(
+def test_auto_keeps_inputs_with_dynamic_height_or_width(
     signature: tuple[int, ...], order: tuple[int, ...]
 ) -> None:
     data = network(signature=signature)
@@ -79,7 +79,7 @@ def test_auto_moves_no_dynamic_size_of_an_input(
 
 
 @pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
-def test_without_meaning_nothing_moves(mode: str) -> None:
+def test_elementwise_networks_keep_their_layout(mode: str) -> None:
     """Inputs and outputs of an elementwise network stay, because no axis is the channels."""
     result = check(chain("ABS", "SQRT", shape=(2, 3, 5, 7)), io_layout=mode)
     assert endpoint_orders(result) == ([NHWC], [NHWC])
@@ -93,7 +93,7 @@ def test_auto_keeps_a_flattened_output_and_onnx_does_not() -> None:
     assert endpoint_orders(check(data, io_layout="onnx")) == ([NCHW], [NCHW, (0, 1)])
 
 
-def test_the_interface_is_one_site() -> None:
+def test_interface_is_one_site_with_shared_state_frames() -> None:
     """The interface is one site; the input and output of a state share a frame."""
     model = read_model(build_sum())
     graph = lift_variables(model.graphs[0], model)
@@ -240,7 +240,7 @@ def test_layouts_that_do_not_fit_are_refused(layouts: Any, message: str) -> None
         convert(network(), layouts=layouts)
 
 
-def test_the_first_tensor_that_is_not_made_is_named() -> None:
+def test_error_names_the_first_tensor_that_is_not_made() -> None:
     """The message is deterministic: it names the first tensor of the mapping."""
     names = ["y/filters", "hidden/biases", "hidden/filters", "y/biases"]
     letters = {"filters": ("OHWI", "OHWI"), "biases": ("O", "O")}

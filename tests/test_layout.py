@@ -153,7 +153,7 @@ def test_each_order_needs_one_move() -> None:
     assert costs(graph([x], sites, ys)) == (2 * BYTES, 2)
 
 
-def test_what_is_of_size_1_moves_for_nothing() -> None:
+def test_axes_of_size_1_move_no_bytes() -> None:
     """Axes of size 1 move no bytes; orders that differ in them share the moved bytes."""
     x, y = tensors(2, 2, 1, 1, 3)
     assert costs(graph([x], [convolution_site(x, y, NCHW, NHWC)], [y])) == (0, 1)
@@ -162,7 +162,7 @@ def test_what_is_of_size_1_moves_for_nothing() -> None:
     assert costs(graph([x], demands, [y, z])) == (4 * 2 * 5 * 3, 2)
 
 
-def test_constants_are_had_in_any_order() -> None:
+def test_constants_are_stored_in_any_order_without_cost() -> None:
     """Constants are stored in each requested order, and do not propagate orders."""
     x, y, z, w, constant = tensors(5)
     sites = [
@@ -193,7 +193,7 @@ def test_operands_in_no_frame_keep_their_order() -> None:
 # Optimal plans
 
 
-def test_a_network_turns_at_its_ends() -> None:
+def test_transposes_are_placed_at_the_ends_of_a_network() -> None:
     """Tensors between two convolutions are channels first; Transposes are at the ends."""
     x, a, b, y = tensors(4)
     sites = [
@@ -219,7 +219,7 @@ def test_transpose_is_placed_where_it_moves_fewest_bytes() -> None:
     assert costs(graph([x], sites, [out])) == (4 * 2 * 2 * 2 * 3, 1)
 
 
-def test_auto_moves_an_interface_only_where_it_pays() -> None:
+def test_auto_transposes_inputs_only_if_that_saves_bytes() -> None:
     """The mode "onnx" puts channels first wherever an operator gives the axes a meaning."""
     x, a, y = tensors(3)
     sites = [convolution_site(x, a, NCHW, NHWC), terminate_site(x, y)]
@@ -234,7 +234,7 @@ def test_auto_moves_an_interface_only_where_it_pays() -> None:
         assert plan(graph([x], sites, [a], mode)).orders[0] == {~0: NHWC}
 
 
-def test_transposes_cancel() -> None:
+def test_transpose_and_its_inverse_cancel() -> None:
     """A TRANSPOSE and its inverse cancel, whatever operators are between them."""
     x, y = tensors(2)
     there, back = tensors(2, 2, 3, 5, 7)
@@ -336,7 +336,7 @@ def test_plans_are_optimal_in_99_of_100_graphs(kinds: Sequence[str], sizes: Sequ
 
 @given(rng=st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None, derandomize=True)
-def test_tflite_order_is_not_better(rng: random.Random) -> None:
+def test_plans_of_large_graphs_are_no_worse_than_tflite_order(rng: random.Random) -> None:
     """In large graphs a plan is at least as good as TFLite's order."""
     kinds = "product", "renaming", "reduction", "reshape", "resizing", "elementwise"
     sites = Graphs(rng, (*PLAIN, *kinds), rank=4, frames=40, sizes=(1, 2, 3)).draw(40)
@@ -399,7 +399,7 @@ def test_a_plan_counts_what_is_emitted(seed: int) -> None:
     assert (result.bytes_moved, result.transposes) == (plans[0].bytes_moved, plans[0].moves)
 
 
-def test_random_layouts_are_legal_and_many() -> None:
+def test_random_layouts_are_legal_and_differ_by_seed() -> None:
     """Random labels are legal, repeat with the seed, and differ between seeds."""
     rng = random.Random(1)
     sites = draw(rng, ("product", "renaming", "reduction"), frames=6)
@@ -414,7 +414,7 @@ def test_random_layouts_are_legal_and_many() -> None:
                 assert {operand: chosen[operand] for operand in frame.slots} in made
 
 
-def test_check_sees_an_axis_that_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_layouts_reveal_a_fixed_axis(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong axis that is right in TFLite's order only is found by random layouts."""
     m = Build()
     m.output(*m.op("SOFTMAX", [m.input((3, 3, 3), name="x")], [(3, 3, 3)], beta=1.0))
@@ -452,7 +452,7 @@ def count_calls(operators: int, kinds: Sequence[str], demands: int) -> float:
 
 
 @pytest.mark.parametrize("operators", [200, 1600])
-def test_the_effort_is_the_same_for_each_operator(operators: int) -> None:
+def test_planning_takes_constant_calls_for_each_operator(operators: int) -> None:
     """Planning is linear, measured in function calls, which do not depend on the machine."""
     assert (
         count_calls(operators, ("demanding", "elementwise", "elementwise", "terminating"), 1) < 800

@@ -18,7 +18,7 @@ from tflite2onnx import convert
 from tflite2onnx.options import CHOICES
 
 
-def test_a_result_is_a_short_line() -> None:
+def test_repr_of_a_result_is_a_short_line() -> None:
     """The repr of a result is a short line for any model and any names."""
     size = convert(network()).size
     assert repr(convert(network())) == (
@@ -60,7 +60,7 @@ def test_argument_that_is_no_output_path_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "out.onnx").exists()
 
 
-def test_options_are_known_to_type_checkers() -> None:
+def test_type_hints_list_the_choices_of_options() -> None:
     """The type hints of `convert` list the same choices as the options."""
     hints = get_type_hints(inspect.unwrap(convert))
     assert {name: get_args(hints[name]) for name in CHOICES} == CHOICES

@@ -151,7 +151,7 @@ def test_participles_are_known() -> None:
     assert not any(map(is_participle, ("pad_axes", "read_model", "flatten", "__len__", "emit")))
 
 
-def test_names_say_what_is_meant() -> None:
+def test_functions_have_no_vague_names() -> None:
     """No function of the package has a vague name."""
     package = [path for path in SOURCES if path.is_relative_to(ROOT / "tflite2onnx")]
     vague = [
@@ -163,7 +163,7 @@ def test_names_say_what_is_meant() -> None:
     assert vague == []
 
 
-def test_classes_have_names_of_their_own() -> None:
+def test_classes_do_not_share_the_listed_names() -> None:
     """Classes of the package do not share the listed names."""
     classes = [
         node.name
@@ -176,7 +176,7 @@ def test_classes_have_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_nothing_is_too_long(path: Path) -> None:
+def test_files_and_functions_have_limited_length(path: Path) -> None:
     """A file has 500 lines at most, the body of a function 50, without its docstring.
 
     Parameters are not counted: `convert` has one for each option.

@@ -25,7 +25,7 @@ def session(data: bytes) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(convert(data).model.SerializeToString())
 
 
-def test_each_run_goes_on_where_the_last_has_ended() -> None:
+def test_each_run_continues_from_the_last_state() -> None:
     """Each run continues from the last run; the outputs are the model's own."""
     live = Stateful(session(build_sum()))
     for step in (1, 2, 3):

@@ -54,7 +54,7 @@ def run_file(path: Path, result: Result, data: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("data", [network(), build_large(), build_flattening(), chain("ABS")])
-def test_the_file_is_the_model(tmp_path: Path, data: bytes) -> None:
+def test_saved_file_equals_the_model_of_the_result(tmp_path: Path, data: bytes) -> None:
     """The streamed file, the serialized model and `Result.model` are equal."""
     result = convert(data)
     path = tmp_path / "out.onnx"
@@ -93,7 +93,7 @@ def test_lengths_are_encoded_as_varints(number: int, encoded: bytes) -> None:
     assert writer._varint(number) == encoded  # noqa: SLF001 - the lengths are too large for real files
 
 
-def test_values_have_shapes() -> None:
+def test_values_have_their_actual_types_and_shapes() -> None:
     """Each value has its actual type and shape in value_info."""
     result = check(build_flattening(), layouts={"image": ("NHWC", "NCHW")})
     graph = result.model.graph
@@ -115,7 +115,7 @@ def test_values_have_shapes() -> None:
         assert onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type) == output.dtype
 
 
-def test_shapes_of_tensors_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_shapes_are_written_without_shape_inference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes of tensors are written without onnx.shape_inference, which is slow to import."""
     models = [network(), build_flattening(), chain("LOGISTIC", "RELU")]
     whole = [convert(data).model for data in models]

@@ -87,7 +87,7 @@ def test_cases_have_the_same_numbers_in_each_run() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_all_choices_are_in_cases() -> None:
+def test_cases_have_every_choice_and_every_pair() -> None:
     """The first kind has every pair of choices, other kinds have every choice."""
     row = ROWS["ADD"]
     for kind in row.kinds:
@@ -117,7 +117,7 @@ def judge_first_case(row: Row) -> Verdict:
     return judge_case(next(iter(row.cases())))
 
 
-def test_judge_refuses_and_faults_cases() -> None:
+def test_judge_reports_refused_and_faulty_cases() -> None:
     """The judge refuses a model that LiteRT does not run, and a difference above the bound."""
     add = ROWS["ADD"]
     assert judge_case(Case(add, "string", {**next(add.cases()).choice})).state == REFUSED

@@ -266,7 +266,7 @@ def test_update_writes_the_text_and_the_budget(
     assert capsys.readouterr().out == ""
 
 
-def test_a_change_shows_in_the_text(project: Path) -> None:
+def test_error_shows_the_changed_text(project: Path) -> None:
     main()
     (case,) = assets()
     (project / "tiny.tflite").write_bytes(tiny(3))

@@ -133,7 +133,7 @@ def test_damaged_options_are_reported_and_ignored(caplog: pytest.LogCaptureFixtu
     assert "the options of the face detector are truncated or damaged" in caplog.text
 
 
-def test_boxes_may_be_fractions_or_pixels_or_none() -> None:
+def test_boxes_may_be_fractions_pixels_or_empty() -> None:
     """Boxes may be fractions of the picture, or without a picture, of the network's input."""
     detector = DETECTORS[0]
     raw, logits = draw_faces(detector)

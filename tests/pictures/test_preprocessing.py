@@ -95,7 +95,7 @@ def test_picture_and_input_may_have_other_orders() -> None:
         assert result.inputs[0].layout == (layout, layout)
 
 
-def test_the_order_of_the_network_is_kept() -> None:
+def test_channels_first_network_needs_no_transpose_of_floats() -> None:
     """A network whose input is channels first takes the picture without a Transpose of floats."""
     layouts = {"pixels": ("NHWC", "NCHW")}
     result = convert(build_network(), layouts=layouts, preprocess="std=1")

@@ -278,7 +278,7 @@ def test_chain_is_drawn_in_one_lane() -> None:
     assert [line.ends for line in found.lines] == [((i + 1, 0),) for i in range(4)]
 
 
-def test_branches_are_beside_each_other() -> None:
+def test_branches_are_drawn_in_lanes_beside_each_other() -> None:
     """A value keeps its lane until its last reader."""
     found = picture(
         model_of([(["x"], ["a"]), (["x"], ["b"]), (["a", "x"], ["c"]), (["c", "b"], ["y"])], ["y"])

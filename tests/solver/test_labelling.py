@@ -146,12 +146,12 @@ def repeat_crossing(count: int) -> Problem:
     return choices, things, proposals
 
 
-def test_two_proposals_are_taken_at_once() -> None:
+def test_two_proposals_are_accepted_together() -> None:
     """Both changes together lower the cost, although each alone raises it."""
     assert minimize_cost(*crossing_problem()) == [0, 1, 1, 0, 0]
 
 
-def test_a_search_stays_in_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_changes_no_nodes_beyond_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a window of one node the search finds no better labels."""
     monkeypatch.setattr(labelling, "_MOST_NODES", 1)
     assert minimize_cost(*crossing_problem()) == [0, 0, 0, 0, 0]

@@ -59,7 +59,7 @@ def addition_in_tflite() -> bytes:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 0, 1), (1, 2, 0)])
-def test_check_follows_the_orders(order: tuple[int, ...]) -> None:
+def test_check_permutes_inputs_and_outputs_by_order(order: tuple[int, ...]) -> None:
     """Inputs and outputs are permuted as the converter describes."""
     result = check(
         addition_in_tflite(), convert=lambda _, order: addition(CONSTANT, order), order=order
@@ -68,7 +68,7 @@ def test_check_follows_the_orders(order: tuple[int, ...]) -> None:
     np.testing.assert_allclose(y, 2 * CONSTANT.transpose(order), rtol=1e-6)
 
 
-def test_check_takes_no_order_for_none() -> None:
+def test_check_needs_no_order_if_axes_stay() -> None:
     """A converter that never permutes axes needs no `order`."""
     plain = SimpleNamespace(
         model=addition(CONSTANT, (0, 1, 2)).model, inputs=[None], outputs=[object()]
@@ -76,7 +76,7 @@ def test_check_takes_no_order_for_none() -> None:
     check(addition_in_tflite(), convert=lambda _: plain, inputs=[CONSTANT], optimize=[True])
 
 
-def test_check_sees_a_wrong_value() -> None:
+def test_check_reports_position_and_run_of_a_wrong_value() -> None:
     """The message gives the position, the size and the run of the difference."""
     wrong = CONSTANT.copy()
     wrong[1, 2, 3] += 0.5
@@ -90,7 +90,7 @@ def test_check_sees_a_wrong_value() -> None:
         )
 
 
-def test_check_sees_wrong_ports() -> None:
+def test_check_reports_wrong_inputs_and_outputs() -> None:
     """An order of another rank, a missing output, and a wrong declared shape are reported."""
     result = addition(CONSTANT, (0, 1, 2))
     with pytest.raises(AssertionError, match="order"):
@@ -101,7 +101,7 @@ def test_check_sees_wrong_ports() -> None:
         check(addition_in_tflite(), convert=lambda _: Result(result.model))
 
 
-def test_check_sees_a_wrong_shape() -> None:
+def test_check_reports_a_wrong_declared_shape() -> None:
     """A wrong output shape that shape inference cannot find is reported."""
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
@@ -120,7 +120,7 @@ def test_check_sees_a_wrong_shape() -> None:
         check(m.bytes(), convert=lambda _: Result(model, [Port((0,))], [Port((0,))]))
 
 
-def test_check_leaves_unknown_shapes_alone() -> None:
+def test_check_ignores_unknown_shapes() -> None:
     """Only known shapes are checked; a resized input changes dynamic shapes."""
     m = Build()
     (y,) = m.op("ABS", [m.input([None, 3])], [m.tensor(None)])
@@ -137,7 +137,7 @@ def test_check_leaves_unknown_shapes_alone() -> None:
     check(data, convert=lambda _: result, inputs=[np.ones((5, 3), np.float32)])
 
 
-def test_check_sees_a_file_that_is_not_true() -> None:
+def test_check_refuses_files_with_wrong_types_or_shapes() -> None:
     """A wrong type or shape in the test's own model is not an error of the converter."""
     m = Build()
     x = m.input([3])

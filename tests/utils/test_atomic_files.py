@@ -62,7 +62,7 @@ def test_new_and_old_files_are_written_together(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["made/x", "folder"])
-def test_nothing_is_touched_if_a_file_finds_no_place(folder: Path, last: str) -> None:
+def test_no_file_is_replaced_if_one_cannot_be_placed(folder: Path, last: str) -> None:
     """If one file cannot be placed, no file is replaced and new folders are removed."""
     (folder / "old").write_bytes(b"old")
 

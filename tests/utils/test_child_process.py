@@ -95,7 +95,7 @@ def start_waiting(*, ignoring: bool = False) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
-def test_what_ends_the_program_ends_both_processes(number: signal.Signals) -> None:
+def test_signal_ends_parent_and_child_process(number: signal.Signals) -> None:
     """A signal ends parent and child: the output ends only after both have ended."""
     process = start_waiting()
     process.send_signal(number)
