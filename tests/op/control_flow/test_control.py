@@ -138,7 +138,7 @@ def test_images_keep_their_layout_in_a_loop() -> None:
     assert result.transposes == 0
 
 
-def test_transposes_of_loop_inputs_are_in_front_of_the_loop() -> None:
+def test_loop_inputs_are_transposed_before_the_loop() -> None:
     m = Build()
     image = m.input(IMAGE, name="image")
     total = convolve(m, m.input(IMAGE, name="total"), 11, "before")
