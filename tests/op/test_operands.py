@@ -45,7 +45,7 @@ def make_op(text: str) -> Op:
         ("T, ... -> T, ...", "int8, float32 -> int8, bool"),
     ],
 )
-def test_operands_as_declared(declared: str, operands: str) -> None:
+def test_operands_as_declared_are_accepted(declared: str, operands: str) -> None:
     verify_operands(declared, make_op(operands))
 
 
@@ -93,6 +93,6 @@ def test_shapes_follow_from_inputs(
     assert infer_shapes(declared, make_op(operands)) == shapes
 
 
-def test_a_declaration_has_types_marks_and_axes() -> None:
+def test_refuses_declarations_of_other_form() -> None:
     with pytest.raises(ValueError, match="an operand must be a type, marks and axes"):
         verify_operands("float32 (2)", make_op("float32 2 -> bool"))

@@ -318,7 +318,7 @@ def test_strided_slice_moves_stored_integers() -> None:
         ([3, 5], Cut(((0, 3, 1),), new_axis_mask=-2), "must have at most 1 bits"),
     ],
 )
-def test_strided_slice_refuses_strides_of_0_and_other_shapes(
+def test_strided_slice_refuses_other_strides_indices_and_masks(
     made: list[int], each: Cut, reason: str
 ) -> None:
     m = Build()
