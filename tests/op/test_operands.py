@@ -70,7 +70,9 @@ def test_operands_as_declared_are_accepted(declared: str, operands: str) -> None
         ("int32# -> any", "int32 2 -> bool", "t must be constant"),
     ],
 )
-def test_other_operands_are_refused(declared: str, operands: str, reason: str) -> None:
+def test_refuses_operands_unlike_their_declaration(
+    declared: str, operands: str, reason: str
+) -> None:
     with pytest.raises(OperatorError) as error:
         verify_operands(declared, make_op(operands))
     assert error.value.reason == reason

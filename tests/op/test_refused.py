@@ -167,7 +167,7 @@ def refusal_reason(m: Build, *outputs: Any) -> str:
     return str(caught.value)
 
 
-def test_refuses_other_numbers_of_axes() -> None:
+def test_refuses_wrong_numbers_of_axes() -> None:
     m = Build()
     pair = m.input([2], dtype="int32")
     crops = m.constant(np.zeros((2, 2), np.int32))

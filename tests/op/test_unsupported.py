@@ -61,7 +61,7 @@ def test_kept_operator_has_attributes_inputs_and_types() -> None:
 @pytest.mark.parametrize(
     "options", [b"\x01\x02\x03", {"nested": {"a": 1}}, {"mixed": [1, "a"]}, {"empty": []}]
 )
-def test_other_options_become_one_attribute(options: Any) -> None:
+def test_options_of_other_types_become_one_attribute(options: Any) -> None:
     (attribute,) = convert_custom_node(model("Mystery", options)).attribute
     assert attribute.name == "custom_options"
     assert isinstance(options, dict) or attribute.s == options
@@ -166,7 +166,7 @@ def test_kept_operator_may_stand_beside_dynamic_sizes() -> None:
 
 
 @pytest.mark.parametrize("allow_custom", [True, False])
-def test_inputs_get_fixed_sizes_or_are_refused(
+def test_dynamic_inputs_get_fixed_sizes_or_are_refused(
     caplog: pytest.LogCaptureFixture, *, allow_custom: bool
 ) -> None:
     """An input of a custom operator gets a fixed size; a data-dependent size is refused."""

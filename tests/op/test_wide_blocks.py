@@ -116,7 +116,7 @@ def test_both_branches_equal_litert(data: bytes, expected: int, *, wide: bool) -
 
 
 @EACH
-def test_onnxruntime_removes_choices_and_padding(data: bytes, expected: int) -> None:
+def test_onnxruntime_removes_if_nodes_and_padding(data: bytes, expected: int) -> None:
     """ONNX Runtime leaves neither the choices nor the padding of filters."""
     assert count_ifs(convert(data).model) == expected
     for wide in (False, True):
@@ -200,7 +200,7 @@ def slice_channels() -> bytes:
     "data",
     [three_groups_that_end(), three_groups_between_others(), large_windows(), slice_channels()],
 )
-def test_other_convolutions_get_no_choice(data: bytes) -> None:
+def test_other_convolutions_get_no_if_node(data: bytes) -> None:
     assert not count_ifs(check(data, tolerance=1e-4, random_layouts=()).model)
 
 
@@ -208,5 +208,5 @@ def test_other_convolutions_get_no_choice(data: bytes) -> None:
     "options",
     [{"forms": "canonical"}, {"weights": "int8"}, {"target": "tvm"}, {"float16": True}],
 )
-def test_other_options_give_no_choice(options: dict[str, Any]) -> None:
+def test_other_options_give_no_if_node(options: dict[str, Any]) -> None:
     assert not count_ifs(convert(groups(32, 8), **options).model)

@@ -47,7 +47,7 @@ def test_bucketize_without_boundaries_is_expand() -> None:
     assert [node.op_type for node in model.graph.node] == ["Expand"]
 
 
-def test_refuses_other_types_and_unsorted_boundaries() -> None:
+def test_refuses_unsupported_types_and_unsorted_boundaries() -> None:
     m = Build()
     for given, made, boundaries in (
         ("float32", "int64", BOUNDARIES),

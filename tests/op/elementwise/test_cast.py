@@ -225,5 +225,5 @@ def test_indices_of_rows_do_not_saturate(dtype: str) -> None:
     [choose_rows("int16"), choose_rows(as_rows=False), choose_rows(shared=True)],
     ids=["rows of int16", "data", "an output"],
 )
-def test_other_casts_saturate(data: bytes) -> None:
+def test_casts_other_than_row_indices_saturate(data: bytes) -> None:
     assert any(node.op_type == "Less" for node in convert(data).model.graph.node)

@@ -120,7 +120,7 @@ def test_selection_between_constants_folds(code: str, dtype: str) -> None:
     assert {node.op_type for node in nodes} == {"Identity"}
 
 
-def test_refuses_other_types_and_shapes_with_reasons() -> None:
+def test_refuses_unsupported_types_and_shapes_with_reasons() -> None:
     """Each refused type or shape has its message."""
     m = Build()
     c, x, y = m.input([3], dtype="bool"), m.input([2, 3]), m.input([2, 3], dtype="int32")

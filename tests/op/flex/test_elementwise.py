@@ -206,7 +206,7 @@ def test_add_n_equals_numpy(dtype: str) -> None:
     check_reference(model("AddN", inputs, want), inputs, [want], tolerance=bound)
 
 
-def test_every_row_is_tried() -> None:
+def test_every_operator_of_the_tables_is_tried() -> None:
     assert {f"Flex{name}" for name in (*UNARY, *BINARY)} == set(ROWS)
 
 

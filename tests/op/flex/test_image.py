@@ -323,7 +323,7 @@ def test_refuses_a_factor_of_another_type(name: str) -> None:
         convert(build_flex(name, inputs, inputs[:1]).bytes())
 
 
-def test_crop_and_resize_refuses_other_methods() -> None:
+def test_crop_and_resize_refuses_unsupported_methods() -> None:
     inputs = [np.zeros((1, 5, 7, 3), np.float32), np.zeros((2, 4), np.float32)]
     further = [np.zeros(2, np.int32), np.array([2, 3], np.int32)]
     made = [np.zeros((2, 2, 3, 3), np.float32)]

@@ -100,7 +100,7 @@ def test_einsum_equals_numpy(equation: str, shapes: list[tuple[int, ...]]) -> No
         ("ab->c", "contradict"),
     ],
 )
-def test_einsum_refuses_other_equations(equation: str, reason: str) -> None:
+def test_einsum_refuses_unsupported_equations(equation: str, reason: str) -> None:
     m = Build()
     options = flex_options("Einsum", equation=equation)
     m.output(*m.custom("FlexEinsum", [m.input([3, 5])], [[3]], options))

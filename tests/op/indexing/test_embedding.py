@@ -125,7 +125,7 @@ def refusal(rows: Tensor, m: Build, ids: Any = None, dtype: str = "float32") -> 
     return str(error.value)
 
 
-def test_refuses_other_rows_ids_and_scales() -> None:
+def test_refuses_unsupported_rows_ids_and_scales() -> None:
     m = Build()
     assert "float32[rows, width, ...], got float32[3]" in refusal(m.input([3]), m)
     m = Build()
@@ -201,7 +201,7 @@ def test_combined_rows_equal_litert(
     check_outputs(m, y, inputs=given)
 
 
-def test_combined_rows_refuse_other_shapes() -> None:
+def test_combined_rows_refuse_unsupported_shapes() -> None:
     for indices, shape, row, reason in (
         ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 3\], got int32\[1, 2\]"),
         ([[0, 0]], [3, -2], [5], "shape of the sparse tensor must be"),
@@ -251,7 +251,7 @@ def test_mean_of_tokens_ignores_padding(tokens: list[int], blocks: int, size: in
     check_reference(m, [given], [mean_of_tokens(given, encoding, book)])
 
 
-def test_mean_of_tokens_refuses_other_shapes() -> None:
+def test_mean_of_tokens_refuses_unsupported_shapes() -> None:
     for tokens, made, reason in (
         ([2, 3], [1, 10], "int32\\[1, 3\\], got int32\\[2, 3\\]"),
         ([3], [1, 10], r"must be int32\[1, tokens\], got"),

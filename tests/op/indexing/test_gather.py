@@ -151,7 +151,7 @@ def refusal(
     return str(error.value)
 
 
-def test_gather_refuses_other_axes_indices_and_batches() -> None:
+def test_gather_refuses_unsupported_axes_indices_and_batches() -> None:
     assert "below 2, got 2" in refusal("GATHER", [3, 5], [0], [3, 1], axis=2)
     assert "at least 0 and below [5]" in refusal("GATHER", [3, 5], [5], [3, 1], axis=1)
     assert "at least 0 and below [5]" in refusal("GATHER", [3, 5], [-1], [3, 1], axis=1)

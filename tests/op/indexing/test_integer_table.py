@@ -52,7 +52,7 @@ def test_table_lookup_equals_reference(dtype: str, *, smooth: bool) -> None:
         check_reference(m, [every], want, tolerance=0, activations=activations)
 
 
-def test_refuses_other_types_and_table_sizes() -> None:
+def test_refuses_unsupported_types_and_table_sizes() -> None:
     m = Build()
     m.output(*m.custom("Table", [m.input([3]), m.constant(np.zeros(256, np.int8))], [[3]]))
     with pytest.raises(ConversionError, match="int8 or int16, got float32"):

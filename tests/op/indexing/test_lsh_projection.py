@@ -50,7 +50,7 @@ def test_items_may_have_several_axes() -> None:
     check_outputs(m, y)
 
 
-def test_refuses_other_projections_and_long_items() -> None:
+def test_refuses_unsupported_projections_and_long_items() -> None:
     for shape, dtype, kind, seeds, reason in (
         ([3], "int32", 0, SEEDS, "type must be 1 .*, got 0"),
         ([3, 253], "int8", DENSE, SEEDS, "at most 252 bytes, .* got 253"),

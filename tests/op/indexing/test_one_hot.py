@@ -95,7 +95,7 @@ def refusal(code: str, inputs: list[Any], made: list[int], **options: Any) -> st
     return str(error.value)
 
 
-def test_refuses_other_axes_depths_and_types() -> None:
+def test_refuses_unsupported_axes_depths_and_types() -> None:
     indices = np.zeros((2, 3), np.int32)
     assert "between -1 and 2, got 3" in refusal("ONE_HOT", [indices, 4, 1, 0], [2, 3, 4], axis=3)
     assert "between -1 and 2, got -2" in refusal("ONE_HOT", [indices, 4, 1, 0], [2, 3, 4], axis=-2)

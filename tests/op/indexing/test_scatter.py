@@ -130,7 +130,7 @@ def refusal(code: str, inputs: list[Any], made: list[int]) -> str:
     return str(error.value)
 
 
-def test_scatter_nd_refuses_other_indices_and_updates() -> None:
+def test_scatter_nd_refuses_unsupported_indices_and_updates() -> None:
     def scatter(indices: Any, updates: Any, shape: list[int]) -> str:
         return refusal("SCATTER_ND", [indices, updates, shape], shape)
 
@@ -142,7 +142,7 @@ def test_scatter_nd_refuses_other_indices_and_updates() -> None:
     assert "int32, got float32" in scatter([[0.0]], (1, 5), [3, 5])
 
 
-def test_sparse_to_dense_refuses_other_indices_and_values() -> None:
+def test_sparse_to_dense_refuses_unsupported_indices_and_values() -> None:
     def dense(indices: Any, values: Any, default: Any, shape: list[int]) -> str:
         return refusal("SPARSE_TO_DENSE", [indices, shape, values, default], shape)
 

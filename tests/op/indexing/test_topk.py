@@ -131,7 +131,7 @@ def refusal(code: str, inputs: Sequence[Any], made: Sequence[Any], dtype: str = 
     return str(error.value)
 
 
-def test_topk_refuses_other_numbers_and_types() -> None:
+def test_topk_refuses_unsupported_numbers_and_types() -> None:
     made = [([3, 2], "float32"), ([3, 2], "int32")]
     assert "k must be at most the last size of tensor_0, [3, 5], got 6" in refusal(
         "TOPK_V2", [[3, 5], 6], made
@@ -144,7 +144,7 @@ def test_topk_refuses_other_numbers_and_types() -> None:
     assert "int16 or int32, got int64" in refusal("TOPK_V2", [[3, 5], 2], made)
 
 
-def test_arg_refuses_other_axes_and_types() -> None:
+def test_arg_refuses_unsupported_axes_and_types() -> None:
     made = [([3], "int32")]
     assert "below 2, got 2" in refusal("ARG_MAX", [[3, 5], 2], made)
     assert "below 0, got 0" in refusal("ARG_MIN", [[], 0], made)

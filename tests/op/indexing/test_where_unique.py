@@ -141,7 +141,7 @@ def test_where_of_dynamic_inputs_equals_litert() -> None:
     assert declared_sizes(result) == [[f"tensor_{y.index}_0", 2]]
 
 
-def test_refuses_other_ranks_and_types() -> None:
+def test_refuses_unsupported_ranks_and_types() -> None:
     m = Build()
     m.output(*m.op("WHERE", [m.input([])], [m.tensor([None, 0], dtype="int64")]))
     m.output(add_where(m, m.input([3], dtype="int16")))

@@ -67,7 +67,7 @@ def refusal(code: str, shapes: list[list[int]], dtype: str = "float32", **option
     return str(error.value)
 
 
-def test_refuses_other_blocks_and_types() -> None:
+def test_refuses_unsupported_blocks_and_types() -> None:
     code = "aeq.hadamard_rotation"
     for shape, size in (([3, 6], 6), ([3, 6], 4), ([3, 6], 0), ([8], 8), ([1, 1, 1, 8], 8)):
         assert f"got {list(shape)} and blocks of" in refusal(code, [shape], hadamard_size=size)

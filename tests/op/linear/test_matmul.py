@@ -267,7 +267,7 @@ def test_quantized_layer_is_a_gemm(shape: Any, features: int, made: Any, *, keep
         ),
     ],
 )
-def test_dense_layers_refuse_other_shapes(
+def test_dense_layers_refuse_unsupported_shapes(
     shape: Any, weights: Any, bias: Any, made: Any, options: Any, reason: str
 ) -> None:
     m = Build()
@@ -373,7 +373,7 @@ def test_products_of_quantized_matrices_can_be_int32(*, adj_y: bool) -> None:
         ((3, 5), (5, 7), (3, 7), "int16 int32", "must be int8, got int16 and int16"),
     ],
 )
-def test_batch_products_refuse_other_shapes_and_types(
+def test_batch_products_refuse_unsupported_shapes_and_types(
     a: Any, b: Any, made: Any, dtypes: str, reason: str
 ) -> None:
     given, dtype = dtypes.split()

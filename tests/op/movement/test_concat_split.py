@@ -115,7 +115,7 @@ def test_concatenation_of_two_scales_is_requantized() -> None:
     assert "QuantizeLinear" in node_types(result)
 
 
-def test_concatenation_refuses_other_axes_shapes_and_types() -> None:
+def test_concatenation_refuses_unsupported_axes_shapes_and_types() -> None:
     def refuse(shapes: Sequence[Sequence[int]], made: Sequence[int], axis: int) -> str:
         m = Build()
         return refusal(m, "CONCATENATION", [add_input(m, s) for s in shapes], [made], axis=axis)
@@ -158,7 +158,7 @@ def test_pack_of_stored_integers_is_not_rescaled() -> None:
     assert node_types(check_outputs(m, add_pack(m, 1, *xs))) == ["Concat", "Reshape"]
 
 
-def test_pack_refuses_other_shapes_and_axes() -> None:
+def test_pack_refuses_unsupported_shapes_and_axes() -> None:
     m = Build()
     xs = [add_input(m, [3, 5]), add_input(m, [3, 7])]
     assert "float32[3, 5], got float32[3, 7]" in refusal(m, "PACK", xs, [[2, 3, 5]])
@@ -191,7 +191,7 @@ def test_unpack_of_stored_integers_is_not_rescaled() -> None:
     assert node_types(check_outputs(m, *add_unpack(m, x, 0))) == ["Reshape", "Split"]
 
 
-def test_unpack_refuses_other_numbers_of_outputs() -> None:
+def test_unpack_refuses_wrong_numbers_of_outputs() -> None:
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [3, 5])], [[5], [5]], num=2)
     assert "an output for each of 3 slices, got 2" in reason
@@ -238,7 +238,7 @@ def test_split_of_stored_integers_is_one_node() -> None:
     assert node_types(check_outputs(m, *split(m, x, 1, 2))) == ["Split"]
 
 
-def test_split_refuses_other_axes_and_sizes() -> None:
+def test_split_refuses_unsupported_axes_and_sizes() -> None:
     def refuse(code: str, *given: Any, made: Sequence[Sequence[int]]) -> str:
         m = Build()
         x = add_input(m, [2, 6])
@@ -287,7 +287,7 @@ def test_tile_of_stored_integers_is_one_node() -> None:
     assert node_types(check_outputs(m, add_tile(m, x, [2, 3]))) == ["Tile"]
 
 
-def test_tile_refuses_other_multiples() -> None:
+def test_tile_refuses_unsupported_multiples() -> None:
     for multiples, reason in (
         ([2], r"multiples must be 2 non-negative integers, got [2]"),
         ([2, -1], r"multiples must be 2 non-negative integers, got [2, -1]"),

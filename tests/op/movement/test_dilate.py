@@ -79,7 +79,7 @@ def test_dilate_of_stored_integers_is_not_rescaled() -> None:
         ([2.0, 1.0], 0.0, [5, 5], "int32, got float32"),
     ],
 )
-def test_dilate_refuses_other_steps_and_values(
+def test_dilate_refuses_unsupported_steps_and_values(
     steps: list[float], value: float, made: list[int], reason: str
 ) -> None:
     m = Build()
@@ -139,7 +139,7 @@ def test_pad_of_stored_integers_is_not_rescaled() -> None:
     assert "DequantizeLinear" not in {node.op_type for node in result.model.graph.node}
 
 
-def test_pad_refuses_other_numbers_of_axes() -> None:
+def test_pad_refuses_wrong_numbers_of_axes() -> None:
     m = Build()
     x, value = m.input([3]), m.input([])
     m.output(add_pad(m, x, value, (0, 0, 0), *[]))

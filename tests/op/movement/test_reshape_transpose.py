@@ -303,7 +303,7 @@ def test_refuses_invalid_permutations(permutation: Any, made: Any, reason: str) 
         ("RANK", [1], "int64", "int32, got int64"),
     ],
 )
-def test_shape_and_rank_refuse_other_output_types(
+def test_shape_and_rank_refuse_unsupported_output_types(
     code: str, made: Any, dtype: str, reason: str
 ) -> None:
     m = Build()

@@ -109,7 +109,7 @@ def test_reverse_sequence_of_every_type_equals_litert(dtype: str, index: str) ->
         (0, 1, [0.0] * 5, "int32 or int64, got float32"),
     ],
 )
-def test_reverse_sequence_refuses_other_axes_and_lengths(
+def test_reverse_sequence_refuses_unsupported_axes_and_lengths(
     time: int, batch: int, lengths: list[int], reason: str
 ) -> None:
     m = Build()

@@ -112,7 +112,7 @@ def test_slice_from_a_computed_begin_equals_litert(
         ([2], "int32", [1, 6], [1, 6], r"at most \[3, 5\], got \[1, 6\]"),
     ],
 )
-def test_computed_begin_refuses_other_shapes_and_types(
+def test_computed_begin_refuses_unsupported_shapes_and_types(
     begin: list[int], dtype: str, size: list[int], made: list[int], reason: str
 ) -> None:
     m = Build()
@@ -318,7 +318,7 @@ def test_strided_slice_moves_stored_integers() -> None:
         ([3, 5], Cut(((0, 3, 1),), new_axis_mask=-2), "must have at most 1 bits"),
     ],
 )
-def test_strided_slice_refuses_other_strides_indices_and_masks(
+def test_strided_slice_refuses_unsupported_strides_indices_and_masks(
     made: list[int], each: Cut, reason: str
 ) -> None:
     m = Build()

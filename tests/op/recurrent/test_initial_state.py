@@ -93,7 +93,7 @@ def test_one_variable_may_be_both_hybrid_states() -> None:
 @pytest.mark.parametrize(
     "make", [cells.bidirectional_lstm, cells.bidirectional_rnn, cells.basic_lstm]
 )
-def test_refuses_one_variable_as_both_states_elsewhere(make: Make) -> None:
+def test_other_layers_refuse_one_variable_as_both_states(make: Make) -> None:
     with pytest.raises(ConversionError, match="its states must be different variables"):
         convert(make(Form(initial="one", back=11)))
 

@@ -77,7 +77,7 @@ def test_cumsum_along_every_axis_equals_litert(
     check_outputs(m, y)
 
 
-def test_cumsum_refuses_other_axes_and_types() -> None:
+def test_cumsum_refuses_unsupported_axes_and_types() -> None:
     m = Build()
     m.output(*m.op("CUMSUM", [m.input([3, 5]), m.constant(2)], [[3, 5]]))
     m.output(*m.op("CUMSUM", [m.input([3, 5], dtype="int16"), m.constant(1)], [[3, 5]]))

@@ -210,7 +210,7 @@ def test_constants_fold_except_float_sums_and_products(
         ("REDUCE_ANY", {}, [0], [5], "must be bool, got float32"),
     ],
 )
-def test_refuses_other_axes_and_types(
+def test_refuses_unsupported_axes_and_types(
     code: str, fields: Any, axes: Any, shape: Any, reason: str
 ) -> None:
     m = Build()

@@ -146,7 +146,7 @@ def test_large_windows_take_few_nodes() -> None:
     assert len(check_outputs(m, y).model.graph.node) < 60
 
 
-def test_refuses_other_functions_and_windows() -> None:
+def test_refuses_unsupported_functions_and_windows() -> None:
     m = Build()
     x, first = m.input([5, 7]), m.input([])
     m.output(stablehlo(m, "SUB", x, first))

@@ -122,7 +122,7 @@ def test_fastest_softmax_at_the_output_has_classes_last(forms: str) -> None:
         ("L2_NORMALIZATION", "int8", [3], [3], "float32 or quantized, got int8"),
     ],
 )
-def test_refuses_other_shapes_and_types(
+def test_refuses_unsupported_shapes_and_types(
     code: str, dtype: str, shape: Any, made: Any, reason: str
 ) -> None:
     m = Build()

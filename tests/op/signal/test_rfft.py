@@ -204,7 +204,7 @@ def test_complex_abs_is_exact_if_squares_overflow(opset: int | None) -> None:
     np.testing.assert_allclose(made, np.abs(values), rtol=1e-6)
 
 
-def test_refuses_other_operators_and_lengths() -> None:
+def test_refuses_unsupported_operators_and_lengths() -> None:
     m = Build()
     x = spectrum(m, [4, 8])
     m.output(*m.op("ADD", [x, x], [x.shape]))

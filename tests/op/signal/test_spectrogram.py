@@ -97,7 +97,7 @@ def refusal(m: Build, y: Tensor) -> str:
     return str(error.value)
 
 
-def test_spectrogram_refuses_other_windows_and_shapes() -> None:
+def test_spectrogram_refuses_unsupported_windows_and_shapes() -> None:
     m = Build()
     assert "window_size must be at least 2 and stride at least 1, got 1, 1" in refusal(
         m, spectrogram(m, m.input([99, 1]), 1, 1)

@@ -126,7 +126,7 @@ def test_reference_is_the_scaled_fourier_transform(bits: int) -> None:
         ("SignalIrfft", 0, 8, "int16", 8, r"must have elements, got \[0\]"),
     ],
 )
-def test_refuses_other_lengths_sizes_and_types(
+def test_refuses_unsupported_lengths_sizes_and_types(
     code: str, size: int, made: int, dtype: str, length: int, reason: str
 ) -> None:
     m = model(code, (size,), made, dtype if dtype in TYPES else "int16", length)

@@ -137,7 +137,7 @@ def refusal(
     return str(error.value)
 
 
-def test_refuses_other_shapes_shifts_and_ranges() -> None:
+def test_refuses_unsupported_shapes_shifts_and_ranges() -> None:
     x, wide = ([8], "int16"), ([8], "uint32")
     assert "its shift must be from 0 to 31, got 32" in refusal(
         "SignalWindow", [x, x], "int16", {"shift": 32}

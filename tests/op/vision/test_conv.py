@@ -127,7 +127,7 @@ def test_convolutions_of_columns_equal_litert(
             check(convolution([2, 11, width, 3], filters, code, **chosen), random_layouts=[0])
 
 
-def test_columns_are_rows_from_the_first_convolution_to_the_last() -> None:
+def test_columns_stay_rows_between_convolutions() -> None:
     """The numbers of the input keep their place, and no Reshape is between operators."""
     m = Build()
     x = m.input([1, 48, 1, 16])

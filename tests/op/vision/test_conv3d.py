@@ -109,7 +109,7 @@ def conv(
     return m.op("CONV_3D", [x, w], [shape], padding="SAME", **options(strides))[0]
 
 
-def test_refuses_other_strides_groups_and_types() -> None:
+def test_refuses_unsupported_strides_groups_and_types() -> None:
     m = Build()
     m.output(
         conv(m, strides=(1, 0, 1)),

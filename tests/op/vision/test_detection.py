@@ -292,7 +292,9 @@ def test_refuses_invalid_options(changes: dict[str, Any], reason: str) -> None:
         ([1, BOXES, 4], "int8", BOXES, "must be float32 or quantized uint8, got int8"),
     ],
 )
-def test_refuses_other_operands(encoded: list[int], dtype: str, number: int, reason: str) -> None:
+def test_refuses_unsupported_operands(
+    encoded: list[int], dtype: str, number: int, reason: str
+) -> None:
     m = Build()
     operands = [
         m.input(encoded, dtype=dtype),
@@ -305,7 +307,7 @@ def test_refuses_other_operands(encoded: list[int], dtype: str, number: int, rea
         convert(m.bytes())
 
 
-def test_refuses_other_numbers_of_outputs() -> None:
+def test_refuses_wrong_numbers_of_outputs() -> None:
     m = Build()
     operands = [m.input([1, BOXES, 4]), m.input([1, BOXES, 6]), m.constant(anchors())]
     m.output(*m.custom("TFLite_Detection_PostProcess", operands, [[1, 11, 4]], OPTIONS))

@@ -122,7 +122,7 @@ def refusal(code: str, shape: list[int], options: dict[str, Any], version: int =
         ([1, 1, 1, 33], {"dimensions": 3}, 1, "and 0.0"),
     ],
 )
-def test_transform_refuses_other_shapes_and_versions(
+def test_transform_refuses_unsupported_shapes_and_versions(
     shape: list[int], options: dict[str, Any], version: int, reason: str
 ) -> None:
     assert reason in refusal("TransformLandmarks", shape, options, version)

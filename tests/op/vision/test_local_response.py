@@ -63,7 +63,7 @@ def test_refuses_negative_factors(alpha: float, beta: float) -> None:
         ([2, 3, 5, 7], 1, "int32", "must be float32, got int32"),
     ],
 )
-def test_refuses_other_axes_radii_and_types(
+def test_refuses_unsupported_axes_radii_and_types(
     shape: list[int], radius: int, dtype: str, reason: str
 ) -> None:
     m = Build()

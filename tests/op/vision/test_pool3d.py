@@ -93,7 +93,7 @@ def refusal(words: Any, dtype: str = "float32", shape: tuple[int, ...] = (1, 4, 
     return str(error.value)
 
 
-def test_refuses_other_formats_types_and_windows() -> None:
+def test_refuses_unsupported_formats_types_and_windows() -> None:
     two, good = (2, 2, 2), options((2, 2, 2), (2, 2, 2), "SAME")
     assert "NCDHW" in refusal(options(two, two, "SAME", "NCDHW"))
     assert "must not be uint8" in refusal(good, "uint8")

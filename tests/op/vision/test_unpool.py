@@ -160,7 +160,7 @@ def refusal(code: str, options: Any, *, dtype: str = "float32", made: Any = "flo
     return str(error.value)
 
 
-def test_refuses_other_types_windows_and_options() -> None:
+def test_refuses_unsupported_types_windows_and_options() -> None:
     pool, within = "MaxPoolWithArgmax", "MaxPoolingWithArgmax2D"
     good = flex_options_of("SAME", (2, 2), (2, 2))
     assert "must be int32, got float32" in refusal(pool, good)

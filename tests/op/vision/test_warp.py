@@ -97,7 +97,7 @@ def refusal(code: str, shapes: list[list[int]], made: list[int], **options: Any)
     return str(error.value)
 
 
-def test_refuses_other_shapes_and_modes() -> None:
+def test_refuses_unsupported_shapes_and_modes() -> None:
     image, matrix = [1, 5, 7, 3], [4, 4]
     assert "float32[1, 5, 7, 2], got" in refusal("Resampler", [image, [1, 5, 7, 3]], image)
     assert "rows, columns, channels], got" in refusal("Resampler", [[5, 7, 3], [5, 7, 2]], image)
