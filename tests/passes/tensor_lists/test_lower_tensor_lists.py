@@ -318,7 +318,7 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
         (of_text, "must be numbers or bools, got string"),
     ],
 )
-def test_refuses_lists_that_are_no_tensors(
+def test_refuses_lists_that_cannot_become_tensors(
     make: Callable[[Build, Tensor], list[Tensor]], message: str
 ) -> None:
     m = Build()

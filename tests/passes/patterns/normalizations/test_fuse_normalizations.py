@@ -185,7 +185,7 @@ def normalize_instances(m: Spelled, x: Tensor, *, keeps: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_only_means_that_keep_axes_are_fused(*, keeps: bool) -> None:
+def test_mean_without_its_axes_stays_unfused(*, keeps: bool) -> None:
     """A mean without its axes is subtracted from the columns of a square."""
     m = Spelled([-1])
     m.output(normalize_instances(m, m.input([1, 8, 8]), keeps=keeps))
