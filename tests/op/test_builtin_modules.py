@@ -25,14 +25,14 @@ def test_no_operator_is_listed_twice() -> None:
     assert len(codes) == len(set(codes)) == len(OPERATORS)
 
 
-def test_an_operator_that_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_entry_of_an_operator_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODULE_OF, CONCAT, MODULE_OF[CONCAT].replace("TILE ", ""))
     reason = f'TILE must be listed in .*, got no entry: add it to the line "{CONCAT}"'
     with pytest.raises(RegistrationError, match=reason):
         check_module_table()
 
 
-def test_a_listed_operator_without_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listed_operator_without_a_class_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODULE_OF, CONCAT, f"{MODULE_OF[CONCAT]} STAPLE")
     reason = rf"{CONCAT} must have a class with STAPLE in `codes`, as .* lists it there, got none"
     with pytest.raises(RegistrationError, match=reason):

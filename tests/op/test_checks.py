@@ -23,5 +23,5 @@ from tflite2onnx.tensor import Shape
         ((0, 3), 3, 1),
     ],
 )
-def test_features_from(shape: Shape, features: int, first: int) -> None:
+def test_features_are_the_product_of_the_last_axes(shape: Shape, features: int, first: int) -> None:
     assert features_from(shape, features) == first

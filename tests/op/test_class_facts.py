@@ -20,7 +20,7 @@ def test_operators_that_commute_are_symmetric(code: str) -> None:
         assert np.array_equal(function(a, b), function(b, a))
 
 
-def test_operators_that_do_not_commute() -> None:
+def test_subtraction_and_division_do_not_commute() -> None:
     assert not any(map(commutes, ("SUB", "DIV", "POW", "FLOOR_MOD", "ONE_MINUS")))
 
 
@@ -34,7 +34,7 @@ def test_operators_that_do_not_commute() -> None:
         ("Own", ""),
     ],
 )
-def test_input_that_is_convolved(code: str, name: str) -> None:
+def test_find_convolved_returns_the_image(code: str, name: str) -> None:
     inputs = "x: float32[2], y: float32[2], z: float32[2]"
     graph = parse_graph(f"inputs {inputs}\nresult: float32[2] = {code}(x, y, z)\nreturn result")
     assert find_convolved(graph.ops[0]).name == name

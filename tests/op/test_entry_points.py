@@ -38,7 +38,7 @@ def test_a_point_that_is_found_twice_counts_once(offer: Callable[..., None]) -> 
     assert find_class(Key("Enigma", custom=True)) is None
 
 
-def test_several_packages_must_not_offer_one_operator(offer: Callable[..., None]) -> None:
+def test_refuses_an_operator_that_several_packages_offer(offer: Callable[..., None]) -> None:
     offer(OTHER, ABSENT)
     with pytest.raises(OperatorError, match=r"got several: .*base:Operator of a package, "):
         find_class(MYSTERY)

@@ -11,7 +11,9 @@ _TERMS = st.lists(st.integers(-(2**29), 2**29), max_size=20)
 
 
 @given(_TERMS, _TERMS, st.integers(4, 30), st.data())
-def test_near_multiples(a: list[int], b: list[int], shift: int, data: st.DataObject) -> None:
+def test_all_sums_near_multiples_are_found_once(
+    a: list[int], b: list[int], shift: int, data: st.DataObject
+) -> None:
     """All pairs are found whose sum is near a multiple of a power of 2, and each pair once."""
     near = data.draw(st.integers(1, 1 << (shift - 2)))
     found = find_near_multiples(np.array(a, np.int32), np.array(b, np.int32), shift, near)

@@ -45,7 +45,7 @@ def make_op(text: str) -> Op:
         ("T, ... -> T, ...", "int8, float32 -> int8, bool"),
     ],
 )
-def test_operands_as_declared(declared: str, operands: str) -> None:
+def test_operands_as_declared_are_accepted(declared: str, operands: str) -> None:
     verify_operands(declared, make_op(operands))
 
 
@@ -70,7 +70,9 @@ def test_operands_as_declared(declared: str, operands: str) -> None:
         ("int32# -> any", "int32 2 -> bool", "t must be constant"),
     ],
 )
-def test_other_operands_are_refused(declared: str, operands: str, reason: str) -> None:
+def test_refuses_operands_unlike_their_declaration(
+    declared: str, operands: str, reason: str
+) -> None:
     with pytest.raises(OperatorError) as error:
         verify_operands(declared, make_op(operands))
     assert error.value.reason == reason
@@ -93,6 +95,6 @@ def test_shapes_follow_from_inputs(
     assert infer_shapes(declared, make_op(operands)) == shapes
 
 
-def test_a_declaration_has_types_marks_and_axes() -> None:
+def test_refuses_declarations_of_other_form() -> None:
     with pytest.raises(ValueError, match="an operand must be a type, marks and axes"):
         verify_operands("float32 (2)", make_op("float32 2 -> bool"))

@@ -151,7 +151,9 @@ RECURRENT: list[tuple[bytes, Callable[[ChangeableModel], None], str]] = [
 
 
 @pytest.mark.parametrize(("data", "change", "reason"), RECURRENT, ids=[r for *_, r in RECURRENT])
-def test_recurrent(data: bytes, change: Callable[[ChangeableModel], None], reason: str) -> None:
+def test_refuses_changed_recurrent_operators(
+    data: bytes, change: Callable[[ChangeableModel], None], reason: str
+) -> None:
     model = ChangeableModel(data)
     change(model)
     assert reason in model.refusal()
@@ -165,7 +167,7 @@ def refusal_reason(m: Build, *outputs: Any) -> str:
     return str(caught.value)
 
 
-def test_axes_out_of_range() -> None:
+def test_refuses_wrong_numbers_of_axes() -> None:
     m = Build()
     pair = m.input([2], dtype="int32")
     crops = m.constant(np.zeros((2, 2), np.int32))
@@ -183,7 +185,7 @@ def test_axes_out_of_range() -> None:
     assert "axes NHWC, none empty, got [5, 5, 7]" in said
 
 
-def test_windows_with_too_few_numbers_or_with_scales() -> None:
+def test_refuses_windows_with_missing_inputs_or_scales() -> None:
     for change, reason in (
         (shorten("inputs", 4), "it must have 5 inputs, got 4"),
         (add_scale, "must not be quantized"),
@@ -202,7 +204,7 @@ def add_scale(model: ChangeableModel) -> None:
     model.input(0).quantization = schema.QuantizationParametersT(scale=[0.5], zeroPoint=[0])
 
 
-def test_sums_of_scattered_integers_with_a_scale() -> None:
+def test_refuses_sums_of_scattered_quantized_integers() -> None:
     m = Build()
     x = m.input([7, 5], dtype="int8", scale=0.5)
     where, new = m.input([3, 1], dtype="int32"), m.input([3, 5], dtype="int8", scale=0.5)
@@ -222,7 +224,7 @@ def test_sums_of_scattered_integers_with_a_scale() -> None:
     assert "must not be quantized" in refusal_reason(m, *made)
 
 
-def test_computed_sizes_and_ends() -> None:
+def test_refuses_computed_sizes_and_ends() -> None:
     """Computed operands are refused where the ONNX form needs constants."""
     m = Build()
     x, size = m.input([1, 5, 7, 3], dtype="int16", scale=0.5), m.input([2], dtype="int32")
@@ -236,7 +238,7 @@ def test_computed_sizes_and_ends() -> None:
     assert "must be constant if offset is set" in said
 
 
-def test_skip_gram_of_no_strings() -> None:
+def test_refuses_skip_grams_of_no_strings() -> None:
     m = Build()
     made = m.tensor([None], dtype="string")
     said = refusal_reason(
@@ -245,7 +247,7 @@ def test_skip_gram_of_no_strings() -> None:
     assert "must have at least one element" in said
 
 
-def test_an_image_of_other_channels_than_filters() -> None:
+def test_refuses_filters_for_other_channels_than_the_image() -> None:
     """Filters for other channels than the image's are refused; there are no groups."""
     m = Build()
     w, b = (m.constant(np.zeros(shape, np.float32)) for shape in ((4, 2, 2, 2), (4,)))
@@ -256,7 +258,7 @@ def test_an_image_of_other_channels_than_filters() -> None:
     assert "the 2 channels of its filters, got 4" in said
 
 
-def test_fake_quant_of_integers() -> None:
+def test_refuses_fake_quant_of_integers() -> None:
     m = Build()
     x = m.input([3], dtype="int32")
     said = refusal_reason(
@@ -266,7 +268,7 @@ def test_fake_quant_of_integers() -> None:
 
 
 @pytest.mark.parametrize("of_the_output", [True, False])
-def test_selections_of_real_and_complex_numbers(*, of_the_output: bool) -> None:
+def test_refuses_selections_of_real_and_complex_numbers(*, of_the_output: bool) -> None:
     """LiteRT's kernel gives the output the type of its operands, whatever the file declares."""
     m = Build()
     types = ("float32", "complex64") if of_the_output else ("complex64", "float32")
@@ -275,21 +277,21 @@ def test_selections_of_real_and_complex_numbers(*, of_the_output: bool) -> None:
     assert "its operands must have one complex type, got" in refusal_reason(m, *made)
 
 
-def test_ranges_of_four_numbers() -> None:
+def test_refuses_ranges_of_four_numbers() -> None:
     m = Build()
     numbers = [m.input([], dtype="int32") for _ in range(4)]
     made = m.op("RANGE", numbers, [m.tensor([None], dtype="int32")])
     assert "must have 3 inputs, got 4" in refusal_reason(m, *made)
 
 
-def test_products_of_complex_numbers_with_an_activation() -> None:
+def test_refuses_complex_products_with_an_activation() -> None:
     m = Build()
     x, y = (m.input([3], dtype="complex64") for _ in "xy")
     (product,) = m.op("MUL", [x, y], [[3]], fused_activation_function="RELU")
     assert "its activation function must be NONE for complex numbers" in refusal_reason(m, product)
 
 
-def test_an_unknown_combiner() -> None:
+def test_refuses_an_unknown_combiner() -> None:
     m = Build()
     table = m.constant(np.zeros((5, 3), np.float32))
     operands = [

@@ -62,7 +62,7 @@ def nodes(data: bytes, **options: Any) -> list[str]:
 # Registration by a program
 
 
-def test_a_custom_operator() -> None:
+def test_registered_custom_operator_is_converted() -> None:
     data = model("Twice", custom=True)
     with register_temporarily("Twice", "Thrice"):
         x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -73,7 +73,7 @@ def test_a_custom_operator() -> None:
         tflite2onnx.convert(data)
 
 
-def test_in_place_of_a_builtin_operator() -> None:
+def test_registered_class_replaces_a_builtin_operator() -> None:
     data = model("ABS", custom=False)
     with register_temporarily("ABS"):
         assert nodes(data) == ["Add"]
@@ -81,19 +81,19 @@ def test_in_place_of_a_builtin_operator() -> None:
     assert nodes(data) == ["Abs"]
 
 
-def test_a_custom_operator_by_the_name_of_a_builtin_one() -> None:
+def test_custom_operator_may_have_a_builtin_name() -> None:
     with register_temporarily("ABS", custom=True):
         assert nodes(model("ABS", custom=True)) == ["Add"]
         assert nodes(model("ABS", custom=False)) == ["Abs"]
 
 
-def test_in_place_of_a_custom_operator() -> None:
+def test_registered_class_replaces_a_supported_custom_operator() -> None:
     (code, *_) = [code for code in OPERATORS if code not in list_builtin_codes() | OURS]
     with register_temporarily(code):
         assert nodes(model(code, custom=True)) == ["Add"]
 
 
-def test_conflicts() -> None:
+def test_refuses_an_operator_that_is_registered_already() -> None:
     with register_temporarily("Twice"):
         message = r"Twice is registered already, for tests\S*\.Doubled; call unregister\('Twice'\)"
         with pytest.raises(RegistrationError, match=message):
@@ -102,7 +102,7 @@ def test_conflicts() -> None:
             tflite2onnx.convert(model("Once", custom=True))
 
 
-def test_what_cannot_be_registered() -> None:
+def test_refuses_incomplete_and_inconsistent_classes() -> None:
     with pytest.raises(
         RegistrationError, match=r"must be a subclass of tflite2onnx.operators.Operator"
     ):
@@ -170,7 +170,7 @@ def convert_in_process(place: Path, code: str, *, custom: bool) -> subprocess.Co
     return run_command(place, "model.tflite")
 
 
-def test_a_package_offers_an_operator(tmp_path: Path) -> None:
+def test_operator_of_an_installed_package_is_converted(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice")
     done = convert_in_process(tmp_path, "Thrice", custom=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -180,13 +180,13 @@ def test_a_package_offers_an_operator(tmp_path: Path) -> None:
     assert "Thrice  " in run_command(tmp_path, "ops").stdout
 
 
-def test_a_package_in_place_of_a_builtin_operator(tmp_path: Path) -> None:
+def test_package_replaces_a_builtin_operator(tmp_path: Path) -> None:
     install(tmp_path, "mine", "ABS")
     assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
     assert [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node] == ["Sum"]
 
 
-def test_a_package_is_imported_if_a_model_needs_it(tmp_path: Path) -> None:
+def test_package_is_imported_only_if_a_model_needs_it(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice", source="raise ValueError('not today')")
     assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
     done = convert_in_process(tmp_path, "Thrice", custom=True)
@@ -195,12 +195,12 @@ def test_a_package_is_imported_if_a_model_needs_it(tmp_path: Path) -> None:
     assert f"Thrice (operator 0, y): {message}" in done.stderr
 
 
-def test_a_package_that_offers_something_else(tmp_path: Path) -> None:
+def test_refuses_a_package_that_offers_no_class(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice", source="Tripled = 3")
     assert "3 must be a subclass" in convert_in_process(tmp_path, "Thrice", custom=True).stderr
 
 
-def test_two_packages_offer_an_operator(tmp_path: Path) -> None:
+def test_refuses_an_operator_that_two_packages_offer(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice")
     install(tmp_path, "yours", "Thrice")
     assert (
@@ -210,7 +210,7 @@ def test_two_packages_offer_an_operator(tmp_path: Path) -> None:
     assert convert_in_process(tmp_path, "ABS", custom=False).returncode == 0
 
 
-def test_a_program_comes_before_a_package(tmp_path: Path) -> None:
+def test_program_takes_precedence_over_a_package(tmp_path: Path) -> None:
     install(tmp_path, "mine", "Thrice")
     (tmp_path / "model.tflite").write_bytes(model("Thrice", custom=True))
     code = (
@@ -234,7 +234,7 @@ def test_a_program_comes_before_a_package(tmp_path: Path) -> None:
     assert done.stdout.strip() == "Neg"
 
 
-def test_the_public_module() -> None:
+def test_public_module_has_all_names_for_operators() -> None:
     """The public module has all names that an operator needs."""
     public = tflite2onnx.operators
     assert {"Builder", "Category", "Frame", "Operator", "View", "register"} <= vars(public).keys()

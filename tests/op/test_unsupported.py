@@ -33,7 +33,7 @@ def convert_custom_node(data: bytes, **options: Any) -> onnx.NodeProto:
     return node
 
 
-def test_kept() -> None:
+def test_kept_operator_has_attributes_inputs_and_types() -> None:
     """A kept operator has its options as attributes, its inputs in place, and typed outputs."""
     options = {
         "domain": 7,
@@ -61,17 +61,17 @@ def test_kept() -> None:
 @pytest.mark.parametrize(
     "options", [b"\x01\x02\x03", {"nested": {"a": 1}}, {"mixed": [1, "a"]}, {"empty": []}]
 )
-def test_options_that_are_no_attributes(options: Any) -> None:
+def test_options_of_other_types_become_one_attribute(options: Any) -> None:
     (attribute,) = convert_custom_node(model("Mystery", options)).attribute
     assert attribute.name == "custom_options"
     assert isinstance(options, dict) or attribute.s == options
 
 
-def test_without_options() -> None:
+def test_kept_operator_without_options_has_no_attributes() -> None:
     assert not convert_custom_node(model("Mystery")).attribute
 
 
-def test_stored_integers_stay_as_they_are() -> None:
+def test_stored_integers_of_the_file_are_not_changed() -> None:
     """Custom operators read and write the file's integers, whatever the storage options are."""
     data = model("Mystery", dtype="int8", scale=0.5, zero_point=3)
     made = convert(data, allow_custom=True)
@@ -84,7 +84,7 @@ def test_stored_integers_stay_as_they_are() -> None:
         assert types[node.input[0]] == types[node.output[0]] == onnx.TensorProto.INT8
 
 
-def test_images_reach_it_in_the_order_of_tflite() -> None:
+def test_images_are_passed_in_tflite_order() -> None:
     m = Build()
     x = convolve(m, m.input([1, 5, 7, 3]), 4, "first")
     (x,) = m.custom("Mystery", [x], [[1, 5, 7, 4]])
@@ -96,7 +96,7 @@ def test_images_reach_it_in_the_order_of_tflite() -> None:
     assert types[where - 1 : where + 2] == ["Transpose", "Mystery", "Transpose"]
 
 
-def test_on_the_command_line(tmp_path: Path) -> None:
+def test_command_line_option_keeps_custom_operators(tmp_path: Path) -> None:
     source = tmp_path / "model.tflite"
     source.write_bytes(model("Mystery"))
     assert cli.main([str(source)]) == 1
@@ -143,7 +143,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         ("Flex", "register one"),
     ],
 )
-def test_reasons(code: str, words: str) -> None:
+def test_refusals_explain_each_kind_of_operator(code: str, words: str) -> None:
     with pytest.raises(ConversionError) as error:
         convert(model(code))
     assert f"{code} (operator 0, y): " in str(error.value)
@@ -155,7 +155,7 @@ def add_where(m: Build, x: Tensor) -> Tensor:
     return m.op("WHERE", [x], [m.tensor([None, 1], dtype="int64")])[0]
 
 
-def test_beside_dynamic_sizes() -> None:
+def test_kept_operator_may_stand_beside_dynamic_sizes() -> None:
     """A custom operator with static operands is kept beside dynamic and data-dependent sizes."""
     m = Build()
     m.output(*m.op("ABS", [m.input([None, 3], name="x")], [m.tensor([None, 3])]))
@@ -166,7 +166,9 @@ def test_beside_dynamic_sizes() -> None:
 
 
 @pytest.mark.parametrize("allow_custom", [True, False])
-def test_reading_dynamic_sizes(caplog: pytest.LogCaptureFixture, *, allow_custom: bool) -> None:
+def test_dynamic_inputs_get_fixed_sizes_or_are_refused(
+    caplog: pytest.LogCaptureFixture, *, allow_custom: bool
+) -> None:
     """An input of a custom operator gets a fixed size; a data-dependent size is refused."""
     m = Build()
     x = m.input([None, 3], name="x")

@@ -109,14 +109,14 @@ EACH = pytest.mark.parametrize(("data", "expected"), NETWORKS.values(), ids=NETW
 
 @EACH
 @pytest.mark.parametrize("wide", [False, True])
-def test_numbers(data: bytes, expected: int, *, wide: bool) -> None:
+def test_both_branches_equal_litert(data: bytes, expected: int, *, wide: bool) -> None:
     """Both branches compute the numbers of LiteRT, whatever the processor."""
     result = check(data, convert=partial(force, wide=wide), tolerance=1e-4)
     assert count_ifs(result.model) == expected
 
 
 @EACH
-def test_nothing_stays_to_choose(data: bytes, expected: int) -> None:
+def test_onnxruntime_removes_if_nodes_and_padding(data: bytes, expected: int) -> None:
     """ONNX Runtime leaves neither the choices nor the padding of filters."""
     assert count_ifs(convert(data).model) == expected
     for wide in (False, True):
@@ -125,7 +125,7 @@ def test_nothing_stays_to_choose(data: bytes, expected: int) -> None:
 
 
 @EACH
-def test_random_layouts(data: bytes, expected: int) -> None:
+def test_random_layouts_equal_litert(data: bytes, expected: int) -> None:
     assert count_ifs(check(data, tolerance=1e-4).model) == expected
 
 
@@ -142,17 +142,17 @@ def find_blocks(processor: str, folder: Path) -> bool:
 
 
 @pytest.mark.skipif(not instruction_sets(), reason="the blocks of other processors are not known")
-def test_condition(tmp_path: Path) -> None:
+def test_condition_is_true_with_avx512(tmp_path: Path) -> None:
     assert find_blocks(NATIVE, tmp_path) is bool(instruction_sets().get("AVX-512"))
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("processor", EMULATED)
-def test_condition_without_avx512(processor: str, tmp_path: Path) -> None:
+def test_condition_is_false_without_avx512(processor: str, tmp_path: Path) -> None:
     assert not find_blocks(processor, tmp_path)
 
 
-def test_even_groups_change_no_other_convolution() -> None:
+def test_even_groups_become_pairs() -> None:
     """The groups of 32 channels become pairs, also if an output or another node reads them."""
     m = Network()
     m.convolve(32, 8, window=3)
@@ -200,7 +200,7 @@ def slice_channels() -> bytes:
     "data",
     [three_groups_that_end(), three_groups_between_others(), large_windows(), slice_channels()],
 )
-def test_others_stay(data: bytes) -> None:
+def test_other_convolutions_get_no_if_node(data: bytes) -> None:
     assert not count_ifs(check(data, tolerance=1e-4, random_layouts=()).model)
 
 
@@ -208,5 +208,5 @@ def test_others_stay(data: bytes) -> None:
     "options",
     [{"forms": "canonical"}, {"weights": "int8"}, {"target": "tvm"}, {"float16": True}],
 )
-def test_only_if_the_processor_may_decide(options: dict[str, Any]) -> None:
+def test_other_options_give_no_if_node(options: dict[str, Any]) -> None:
     assert not count_ifs(convert(groups(32, 8), **options).model)

@@ -61,11 +61,11 @@ def upsample(m: Build) -> None:
     m.output(*m.op("RELU", [y], [m.tensor([1, 1, 1, 1])]))
 
 
-def test_transpose_conv_of_computed_shape() -> None:
+def test_transpose_conv_of_computed_shape_equals_litert() -> None:
     check_sizes(upsample, [[1, 4, 6, 3]], [[2, 5, 3, 3]], [[1, 1, 1, 3]])
 
 
-def test_transpose_conv_of_valid_padding() -> None:
+def test_transpose_conv_of_valid_padding_equals_litert() -> None:
     def network(m: Build) -> None:
         x = m.input([None, 1, None, 3])
         time = compute(m, "ADD", compute(m, "MUL", size_of(m, x, 2), 4), 3)
@@ -78,7 +78,7 @@ def test_transpose_conv_of_valid_padding() -> None:
     check_sizes(network, [[1, 1, 6, 3]], [[2, 1, 9, 3]], [[1, 1, 1, 3]])
 
 
-def test_transpose_conv_of_given_shape() -> None:
+def test_transpose_conv_of_given_shape_equals_litert() -> None:
     def network(m: Build) -> None:
         shape, x = m.input([4], dtype="int32"), m.input([1, 4, 6, 3])
         filters = m.constant(weights(5, 3, 3, 3))
@@ -91,7 +91,7 @@ def test_transpose_conv_of_given_shape() -> None:
         check_sizes(network, [size, [1, 4, 6, 3]])
 
 
-def test_conv_3d_transpose_of_computed_shape() -> None:
+def test_conv_3d_transpose_of_computed_shape_equals_litert() -> None:
     def network(m: Build) -> None:
         x = m.input([None, None, None, None, 3])
         sizes = [compute(m, "MUL", size_of(m, x, i), 2) for i in (1, 2, 3)]
@@ -105,7 +105,7 @@ def test_conv_3d_transpose_of_computed_shape() -> None:
     check_sizes(network, [[1, 2, 3, 4, 3]], [[2, 1, 4, 3, 3]], [[1, 1, 1, 1, 3]])
 
 
-def test_vocoder() -> None:
+def test_cut_transposed_convolution_over_time_equals_litert() -> None:
     """A transposed convolution over time, whose ends are cut by SLICE with a computed size."""
 
     def network(m: Build) -> None:
@@ -123,7 +123,7 @@ def test_vocoder() -> None:
     check_sizes(network, [[1, 7, 3]], [[1, 12, 3]], [[1, 2, 3]])
 
 
-def test_slice_of_a_computed_size_below_the_declared_length() -> None:
+def test_slice_of_a_computed_size_equals_litert() -> None:
     def network(m: Build) -> None:
         x = m.input([1, None, 1])
         size = pack(m, 1, compute(m, "SUB", size_of(m, x, 1), 4), 1)
@@ -132,7 +132,7 @@ def test_slice_of_a_computed_size_below_the_declared_length() -> None:
     check_sizes(network, [[1, 7, 1]], [[1, 12, 1]], [[1, 5, 1]])
 
 
-def test_audio_classifier() -> None:
+def test_audio_classifier_equals_litert_at_any_length() -> None:
     """A dynamic waveform is divided into frames by SHAPE arithmetic, and classified."""
 
     def network(m: Build) -> None:
@@ -232,7 +232,7 @@ CASES: dict[str, Callable[[Build, Tensor, Tensor], Made]] = {
 
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_other_sizes_than_declared(case: str, *, dynamic: bool) -> None:
+def test_operators_equal_litert_at_sizes_not_declared(case: str, *, dynamic: bool) -> None:
     """Sizes follow from the inputs, both with dynamic inputs and with wrongly declared tensors."""
 
     def network(m: Build) -> None:
@@ -245,7 +245,7 @@ def test_other_sizes_than_declared(case: str, *, dynamic: bool) -> None:
     check_sizes(network, *cases)
 
 
-def test_detections_of_declared_single_boxes() -> None:
+def test_detections_of_declared_single_boxes_equal_litert() -> None:
     """The operands of TFLite_Detection_PostProcess are declared [1, 1, 1], as converters do."""
     options: dict[str, Any] = {
         "max_detections": 3,
@@ -272,7 +272,7 @@ def test_detections_of_declared_single_boxes() -> None:
 
 
 @pytest.mark.parametrize(("code", "columns"), [("WHERE", 1), ("WHERE", -1), ("UNIQUE", 0)])
-def test_data_dependent_size_with_a_static_signature(code: str, columns: int) -> None:
+def test_data_dependent_sizes_are_dynamic_whatever_is_declared(code: str, columns: int) -> None:
     """A file cannot know the number of elements: the dimension is dynamic whatever it declares."""
 
     def network(m: Build) -> None:
@@ -291,7 +291,7 @@ def test_data_dependent_size_with_a_static_signature(code: str, columns: int) ->
         check_sizes(network, [values])
 
 
-def test_diagonals_of_dynamic_matrices() -> None:
+def test_diagonals_of_dynamic_matrices_equal_litert() -> None:
     def network(m: Build) -> None:
         x = m.input([None, None, 3])
         (diagonal,) = m.op("REDUCE_MAX", [x, m.constant([1])], [[1, 1]])
@@ -300,7 +300,7 @@ def test_diagonals_of_dynamic_matrices() -> None:
     check_sizes(network, [[1, 5, 3]], [[4, 7, 3]], [[2, 3, 3]])
 
 
-def test_segments_of_another_size_than_declared() -> None:
+def test_segments_of_undeclared_size_equal_litert() -> None:
     def network(m: Build) -> None:
         x = m.input([6, None])
         m.output(*m.op("SEGMENT_SUM", [x, m.constant([0, 0, 1, 1, 1, 2])], [[1, 1]]))
@@ -308,7 +308,7 @@ def test_segments_of_another_size_than_declared() -> None:
     check_sizes(network, [[6, 5]], [[6, 2]], [[6, 1]])
 
 
-def test_sequence_of_computed_length() -> None:
+def test_range_of_computed_length_equals_litert() -> None:
     """RANGE up to a dynamic size, with a declared length of 1."""
 
     def network(m: Build) -> None:
@@ -329,7 +329,7 @@ def test_sequence_of_computed_length() -> None:
     check_sizes(network, [[3, 4]], [[7, 4]], [[1, 4]])
 
 
-def test_arg_max_declared_with_an_axis_too_many() -> None:
+def test_arg_max_may_declare_an_axis_too_many() -> None:
     def network(m: Build) -> None:
         x = m.input([1, 7])
         options: dict[str, Any] = {"dtype": "int64", "output_type": "int64"}
@@ -339,7 +339,7 @@ def test_arg_max_declared_with_an_axis_too_many() -> None:
 
 
 @pytest.mark.parametrize(("code", "operand"), [("RESHAPE", [2, 6]), ("EXPAND_DIMS", 1)])
-def test_operands_that_contradict_the_declared_output(code: str, operand: ArrayLike) -> None:
+def test_operands_count_rather_than_the_declared_output(code: str, operand: ArrayLike) -> None:
     def network(m: Build) -> None:
         x = m.input([3, 4])
         (y,) = m.op(code, [x, m.constant(operand)], [[12, 1]])
@@ -348,7 +348,7 @@ def test_operands_that_contradict_the_declared_output(code: str, operand: ArrayL
     check_sizes(network, [[3, 4]])
 
 
-def test_shape_arithmetic_that_is_constant() -> None:
+def test_constant_shape_arithmetic_is_folded() -> None:
     """The shape from tf.broadcast_dynamic_shape (EQUAL, WHERE, GATHER, ...) is folded."""
 
     def network(m: Build) -> None:
@@ -372,7 +372,7 @@ def test_shape_arithmetic_that_is_constant() -> None:
     check_sizes(network, [[1, 4, 3]])
 
 
-def test_loop_whose_variable_grows() -> None:
+def test_loop_with_a_growing_variable_equals_litert() -> None:
     """The loop appends a row in each iteration; the declared number of rows is 1."""
 
     def network(m: Build) -> None:
@@ -397,7 +397,9 @@ def test_loop_whose_variable_grows() -> None:
     ("code", "channels", "filters"),
     [("DEPTHWISE_CONV_2D", 3, (1, 2, 3, 6)), ("CONV_2D", 6, (4, 2, 3, 3))],
 )
-def test_dynamic_channels_of_groups(code: str, channels: int, filters: tuple[int, ...]) -> None:
+def test_declared_channels_count_if_channels_are_dynamic(
+    code: str, channels: int, filters: tuple[int, ...]
+) -> None:
     """The declared channels count, not those that a convolution without groups would read."""
     m = Build()
     x = m.input([1, 5, 5, channels], shape_signature=[1, 5, 5, -1])

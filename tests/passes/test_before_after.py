@@ -21,7 +21,7 @@ def as_model(*graphs: Graph) -> Model:
     return Model(graphs, (), {}, "", 3)
 
 
-def test_expand_output_sigmoid() -> None:
+def test_output_sigmoid_becomes_exp_and_division() -> None:
     """A LOGISTIC with a small output that is a model output."""
     before = """
         inputs %0: float32[2,3]
@@ -39,7 +39,7 @@ def test_expand_output_sigmoid() -> None:
     assert_rewritten(expand_output_sigmoid, before, after)
 
 
-def test_fuse_dilated_convolutions() -> None:
+def test_convolution_between_blocks_becomes_dilated() -> None:
     before = """
         inputs %0: float32[1,6,9,2]
         %1: float32[6,5,5,2] = SPACE_TO_BATCH_ND(%0, [2, 3], [[2, 2], [3, 3]])
@@ -57,7 +57,7 @@ def test_fuse_dilated_convolutions() -> None:
     assert_rewritten(fuse_dilated_convolutions, before, after)
 
 
-def test_fuse_pads_into_convolutions() -> None:
+def test_pad_becomes_padding_of_a_convolution() -> None:
     before = """
         inputs %0: float32[1,7,5,2]
         %1: float32[1,8,8,2] = PAD(%0, [[0, 0], [1, 0], [2, 1], [0, 0]])
@@ -72,7 +72,7 @@ def test_fuse_pads_into_convolutions() -> None:
     assert_rewritten(fuse_pads_into_convolutions, before, after)
 
 
-def test_fuse_pads_into_maxima() -> None:
+def test_pad_becomes_padding_of_a_maximum() -> None:
     """Zeros around an image without negative numbers are never the maximum alone."""
     graph = """
         inputs %0: float32[1,7,5,2]
@@ -94,7 +94,7 @@ def test_fuse_pads_into_maxima() -> None:
     check_unchanged(fuse_pads_into_convolutions, parse_graph(graph.format("RELU", 1)))
 
 
-def test_fuse_transposed_pads_into_convolutions() -> None:
+def test_pad_before_a_transpose_becomes_padding() -> None:
     """The TRANSPOSE before the convolution is that of the input of PAD."""
     before = """
         inputs %0: float32[1,2,7,5]
@@ -112,7 +112,7 @@ def test_fuse_transposed_pads_into_convolutions() -> None:
     assert_rewritten(fuse_pads_into_convolutions, before, after)
 
 
-def test_fuse_list_assignment() -> None:
+def test_list_assignment_becomes_dynamic_update_slice() -> None:
     before = """
         inputs items: float32[7,3], item: float32[1,3], index: int32[]
         next: int32[] = ADD(index, 1)
@@ -135,7 +135,7 @@ def test_fuse_list_assignment() -> None:
     assert_rewritten(fuse_list_assignment, before, after)
 
 
-def test_lower_complex() -> None:
+def test_complex_product_becomes_real_products() -> None:
     """A product of complex numbers becomes (ac - bd) + (ad + bc) i."""
     before = """
         inputs %0: complex64[3], %1: complex64[3]
@@ -160,7 +160,7 @@ def test_lower_complex() -> None:
     assert_rewritten(lower_complex, before, after)
 
 
-def test_align() -> None:
+def test_lower_rank_operands_get_leading_axes() -> None:
     """A computed operand gets a leading axis by RESHAPE; a constant is reshaped at conversion."""
     before = """
         inputs %0: float32[2,5,3], %1: float32[5,1]
@@ -178,7 +178,7 @@ def test_align() -> None:
     assert_rewritten(align_axes, before, after)
 
 
-def test_remove_copies() -> None:
+def test_inner_copies_are_removed() -> None:
     before = """
         inputs x: float32[2,3]
         absolute: float32[2,3] = ABS(x)
@@ -199,7 +199,7 @@ def test_remove_copies() -> None:
     assert_rewritten(remove_copies, before, after)
 
 
-def test_keep_axes() -> None:
+def test_dense_layer_keeps_axes_of_the_image() -> None:
     """A dense layer on each pixel of an image keeps the axes of the image."""
     before = """
         inputs %0: float32[1,2,5,3]
@@ -243,7 +243,7 @@ def test_reductions_of_another_scale_stay() -> None:
     check_unchanged(keep_axes, graph)
 
 
-def test_absorb_flatten() -> None:
+def test_flatten_is_absorbed_by_the_weights() -> None:
     before = """
         inputs %0: float32[1,2,2,3]
         %1: float32[1,12] = RESHAPE(%0)
@@ -258,7 +258,7 @@ def test_absorb_flatten() -> None:
     assert_rewritten(absorb_flatten, before, after)
 
 
-def test_fold() -> None:
+def test_operators_on_known_shapes_become_constants() -> None:
     """SHAPE is constant, so the sum is constant, too."""
     before = """
         inputs %0: float32[2,3]
@@ -273,7 +273,7 @@ def test_fold() -> None:
     assert_rewritten(fold_operators, before, after)
 
 
-def test_fold_hash_tables() -> None:
+def test_hash_table_becomes_constant_keys_and_values() -> None:
     """The first of two equal keys counts."""
     before = """
         inputs x: int64[2]
@@ -290,7 +290,7 @@ def test_fold_hash_tables() -> None:
     assert_rewritten(lambda graph: fold_hash_tables(as_model(graph)).graphs[0], before, after)
 
 
-def test_inline_subgraphs() -> None:
+def test_call_becomes_operators_of_its_sub_graph() -> None:
     """A call is replaced by the operators of its sub-graph."""
     before = """
         inputs x: float32[2]

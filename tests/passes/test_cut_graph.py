@@ -56,7 +56,7 @@ def build_branches() -> bytes:
         (["c", "b"], ["w", "b"], (["c", "b"], ["w", "b"], ["ADD"])),
     ],
 )
-def test_parts(inputs: Any, outputs: Any, want: Any) -> None:
+def test_part_has_only_operators_that_outputs_need(inputs: Any, outputs: Any, want: Any) -> None:
     """A part has only the operators that its outputs need."""
     assert cut_part(build_branches(), inputs, outputs) == want
     result = convert(build_branches(), inputs=inputs, outputs=outputs)
@@ -80,14 +80,14 @@ def test_a_whole_model_stays_as_it_is() -> None:
         (["b", "z"], ["y"], "inputs: no output needs z"),
     ],
 )
-def test_what_is_refused(inputs: Any, outputs: Any, message: str) -> None:
+def test_refuses_ends_that_do_not_fit_the_model(inputs: Any, outputs: Any, message: str) -> None:
     """The error is one line that says what to do."""
     with pytest.raises(OptionError) as error:
         convert(build_branches(), inputs=inputs, outputs=outputs)
     assert str(error.value).startswith(message)
 
 
-def test_constants() -> None:
+def test_constant_may_be_an_output_but_no_input() -> None:
     """A constant may be an output, but not an input."""
     result = convert(network(), outputs=["hidden/filters", "hidden"])
     assert verify(network(), result).ok
@@ -95,7 +95,7 @@ def test_constants() -> None:
         convert(network(), inputs=["hidden/filters"])
 
 
-def test_several_outputs_of_one_operator() -> None:
+def test_outputs_of_an_operator_become_inputs_together() -> None:
     """Either all outputs of an operator are inputs of the part, or none."""
     m = Build()
     x = m.input([2, 6], name="x")
@@ -108,7 +108,7 @@ def test_several_outputs_of_one_operator() -> None:
         convert(data, inputs=["x", "one"])
 
 
-def test_tensors_that_no_operator_computes() -> None:
+def test_refuses_outputs_that_no_operator_computes() -> None:
     m = Build()
     x = m.input([2], name="x")
     m.tensor([2], name="stray")
@@ -155,14 +155,14 @@ def build_memories() -> bytes:
         (None, ["middle", "y"], ["first", "second"]),
     ],
 )
-def test_states(inputs: Any, outputs: Any, states: list[str]) -> None:
+def test_part_has_the_states_that_it_reads(inputs: Any, outputs: Any, states: list[str]) -> None:
     """A part has the states that it reads, and the operators that assign them."""
     result = convert(build_memories(), inputs=inputs, outputs=outputs)
     assert [state.variable for state in result.states] == states
     assert verify(build_memories(), result, samples=3).ok
 
 
-def test_a_variable_is_no_place_to_cut() -> None:
+def test_refuses_to_cut_at_a_variable() -> None:
     m = Build()
     x = m.input([1, 4], name="x")
     generator = np.random.default_rng(0)
@@ -179,14 +179,14 @@ def test_a_variable_is_no_place_to_cut() -> None:
         convert(data, inputs=["memory"])
 
 
-def test_a_handle_is_no_place_to_cut() -> None:
+def test_refuses_to_cut_at_a_handle() -> None:
     model = read_model(build_memories())
     name = next(op.outputs[0].name for op in model.graphs[0].ops if op.code == "VAR_HANDLE")
     with pytest.raises(OptionError, match="is of type resource, at which a model cannot be cut"):
         cut_graph(model, 0, None, [name])
 
 
-def test_state_inside_of_sub_graphs() -> None:
+def test_part_with_sub_graphs_has_their_assignments() -> None:
     """A part with an IF that reads a variable has the operator that assigns it."""
     m = Build()
     x, choice = m.input(SHAPE, name="x"), m.input([], dtype="bool", name="choice")
@@ -204,7 +204,7 @@ def test_state_inside_of_sub_graphs() -> None:
     assert "ABS" not in part[2]
 
 
-def test_tensors_of_other_sub_graphs() -> None:
+def test_refuses_tensors_of_other_sub_graphs() -> None:
     """Only the converted sub-graph is cut."""
     m = Build()
     x = m.input(SHAPE, name="x")
@@ -238,7 +238,7 @@ def test_signatures_keep_the_names_that_remain() -> None:
     assert [each.name for each in report.tensors] == ["z"]
 
 
-def test_a_model_without_inputs() -> None:
+def test_refuses_to_cut_files_without_inputs() -> None:
     """A file without inputs cannot be cut for LiteRT, because it has no vector of inputs."""
     m = Build()
     (x,) = m.op("FILL", [m.constant(np.array([2], np.int32)), m.constant(np.float32(1))], [[2]])
@@ -251,7 +251,7 @@ def test_a_model_without_inputs() -> None:
         cut_entry_point(data, {"inputs": ["z"], "outputs": ["y"]})
 
 
-def test_metadata_of_tensors_that_remain() -> None:
+def test_remaining_tensors_keep_their_metadata() -> None:
     """Remaining inputs and outputs keep their metadata; new inputs have none."""
     m = Build()
     a, b = m.input([2], name="a"), m.input([2], name="b")

@@ -31,12 +31,12 @@ Made = tuple[Tensor, ...] | list[Tensor]
     ("signature", "axes"),
     [((), set()), ((1, 7), set()), ((-1, 7), {0}), ((-1, -1), {0, 1}), ((-1,), set())],
 )
-def test_axes_of_a_signature(signature: Shape, axes: set[int]) -> None:
+def test_negative_sizes_of_a_signature_are_dynamic_axes(signature: Shape, axes: set[int]) -> None:
     tensor = FileTensor("x", (1, 7), DType.FLOAT32, shape_signature=signature)
     assert tensor.dynamic_axes == axes
 
 
-def test_read_from_a_file() -> None:
+def test_dynamic_axes_are_read_from_a_file() -> None:
     m = Build()
     x = m.input([None, 7])
     m.output(*m.op("RELU", [x], [[1, 7]]))
@@ -45,14 +45,14 @@ def test_read_from_a_file() -> None:
     assert graph.outputs[0].dynamic_axes == set()
 
 
-def test_names_of_sizes() -> None:
+def test_sizes_show_names_of_dynamic_axes() -> None:
     tensor = FileTensor("x", (1, 1, 7), DType.FLOAT32, symbols={0: "batch"})
     assert tensor.sizes == ("batch", 1, 7)
     assert tensor.layout_shape == (2, 1, 7)
     assert tensor.reshape_constant((7,)).sizes == (7,)
 
 
-def test_long_names_of_sizes() -> None:
+def test_long_names_of_sizes_are_shortened_but_differ() -> None:
     """Names of at most 40 characters, which differ if only the ends of the inputs' names differ."""
     m, names = Build(), ["x" * 50 + end for end in "ab"] + ["y" * 38]
     for name in names:
@@ -64,7 +64,7 @@ def test_long_names_of_sizes() -> None:
     assert max(map(len, generated)) == 40
 
 
-def test_long_names_of_sizes_that_depend_on_data() -> None:
+def test_long_names_of_computed_sizes_are_shortened() -> None:
     """The same for sizes that are known at run time only, and for those of rows of a product."""
     m = Build()
     places = m.tensor([None, 2], dtype="int64", name="places" * 10)
@@ -187,7 +187,7 @@ NETWORKS = [
 
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("batch", [1, 5])
-def test_batches(network: Callable[[Build, Tensor], Made], batch: int) -> None:
+def test_dynamic_batch_stays_dynamic(network: Callable[[Build, Tensor], Made], batch: int) -> None:
     """A dynamic batch stays dynamic, also if other tensors declare a batch of 1."""
     m = Build()
     m.output(*network(m, m.input([None, 5, 7, 3], name="x")))
@@ -201,7 +201,7 @@ def add_mirror_pad(m: Build, x: Tensor) -> Made:
 
 
 @pytest.mark.parametrize("size", [4, 5, 9])
-def test_padded_images_of_any_size(size: int) -> None:
+def test_pad_of_a_dynamic_image_is_fused(size: int) -> None:
     """A PAD is fused into a convolution for dynamic sizes, too."""
     m = Build()
     x = m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])
@@ -214,14 +214,14 @@ def test_padded_images_of_any_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("height", [5, 7, 11])
-def test_diagonals_of_any_height(height: int) -> None:
+def test_diagonals_of_any_height_equal_litert(height: int) -> None:
     m = Build()
     x, y = m.input([2, 7, 5], shape_signature=[2, -1, 5]), m.input([2, 5])
     m.output(*m.op("MATRIX_SET_DIAG", [x, y], [[2, 7, 5]]))
     check_dynamic_model(m, [2, height, 5], [2, 5])
 
 
-def test_blocks_of_any_size() -> None:
+def test_blocks_of_any_size_equal_litert() -> None:
     m = Build()
     m.output(*blocks(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
     for shape in ([1, 5, 7, 3], [2, 9, 15, 3], [3, 1, 3, 3]):
@@ -231,7 +231,7 @@ def test_blocks_of_any_size() -> None:
 @pytest.mark.parametrize(
     ("dtype", "axes"), [("float32", [0, 1, 2]), ("float32", [2]), ("int32", [0]), ("int8", [0])]
 )
-def test_pixels_of_channels_of_any_size(dtype: str, axes: list[int]) -> None:
+def test_pixel_blocks_of_any_size_equal_litert(dtype: str, axes: list[int]) -> None:
     """For types that ONNX Runtime's nodes lack, only the batch stays dynamic."""
     m = Build()
     signature = [-1 if axis in axes else size for axis, size in enumerate([1, 2, 4, 12])]
@@ -277,7 +277,9 @@ def rows(m: Build, x: Tensor) -> Made:
     [conv, depthwise, mean, add_mirror_pad, add_dilate, diagonals, add_resizes, add_update, rows],
 )
 @pytest.mark.parametrize("io_layout", ["auto", "onnx"])
-def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout: str) -> None:
+def test_images_of_any_size_equal_litert(
+    network: Callable[[Build, Tensor], Made], io_layout: str
+) -> None:
     """SAME padding is computed at run time if it depends on a dynamic size."""
     m = Build()
     m.output(*network(m, m.input([1, 5, 7, 3], shape_signature=[-1, -1, -1, 3])))
@@ -285,7 +287,7 @@ def test_images_of_any_size(network: Callable[[Build, Tensor], Made], io_layout:
         check_dynamic_model(m, shape, io_layout=io_layout)
 
 
-def test_sizes_that_no_window_fits() -> None:
+def test_declared_size_may_be_smaller_than_the_window() -> None:
     """A dynamic size may be declared as 1 although the window is larger; then static=True fails."""
     m = Build()
     x = m.input([1, 1, 1, 3], shape_signature=[-1, -1, -1, 3])
@@ -302,7 +304,7 @@ def fixed_reshape(m: Build, x: Tensor) -> Made:
     return m.op("RESHAPE", [x], [[1, 105]], new_shape=[1, 105])
 
 
-def test_sizes_of_the_file(caplog: pytest.LogCaptureFixture) -> None:
+def test_single_supported_size_is_fixed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A dimension becomes static if an operator supports a single size only; a warning says so."""
     m = Build()
     m.output(*fixed_reshape(m, m.input([None, 5, 7, 3], name="x")))
@@ -313,14 +315,14 @@ def test_sizes_of_the_file(caplog: pytest.LogCaptureFixture) -> None:
     assert f"axis x_0 is fixed as in the file because {code}" in caplog.text
 
 
-def test_static() -> None:
+def test_static_option_fixes_the_batch() -> None:
     m = Build()
     m.output(*conv(m, m.input([None, 5, 7, 3], name="x")))
     result = convert(m.bytes(), static=True)
     assert [end.sizes for end in (*result.inputs, *result.outputs)] == [(1, 3, 5, 7), (1, 11, 3, 7)]
 
 
-def test_inputs_of_one_batch() -> None:
+def test_combined_inputs_share_one_batch_name() -> None:
     """Batches of inputs that are combined share one name; other batches have their own names."""
     m = Build()
     a, b = m.input([None, 3], name="a"), m.input([None, 3], name="b")
@@ -333,7 +335,7 @@ def test_inputs_of_one_batch() -> None:
     assert [end.sizes for end in check_dynamic_model(m, [5, 3], [2, 3])] == [("a_0", 3), ("b_0", 3)]
 
 
-def test_sizes_that_meet() -> None:
+def test_equal_dynamic_sizes_share_one_name() -> None:
     """Dynamic dimensions that must be equal have one name."""
     m = Build()
     a, b, c = (m.input([1, None, 3], shape_signature=[1, -1, 3], name=name) for name in "abc")
@@ -343,7 +345,7 @@ def test_sizes_that_meet() -> None:
     assert made.sizes == (2, "a_1", 3)
 
 
-def test_copies_of_a_dynamic_dimension() -> None:
+def test_returned_input_keeps_its_dynamic_size() -> None:
     """A called sub-graph that returns its input keeps the dynamic dimension."""
     m = Build()
     inner = m.subgraph("inner")
@@ -362,7 +364,7 @@ def test_copies_of_a_dynamic_dimension() -> None:
     assert [end.sizes for end in check_dynamic_model(m, [5, 3])] == 2 * [("batch", 3)]
 
 
-def test_order_of_a_size_that_is_1_in_the_file() -> None:
+def test_dynamic_batch_declared_as_1_is_transposed() -> None:
     """A dynamic batch declared as 1 is moved by Transpose, not by Reshape."""
     m = Build()
     x = m.input([None, 5, 3], name="x")
@@ -372,7 +374,9 @@ def test_order_of_a_size_that_is_1_in_the_file() -> None:
     assert convert(m.bytes(), static=True).transposes < convert(m.bytes()).transposes
 
 
-def test_what_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dynamic_sizes_are_printed_and_kept_in_metadata(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     m = Build()
     m.output(*conv(m, m.input([None, 5, 7, 3], name="x")))
     path = tmp_path / "model.tflite"
@@ -388,7 +392,7 @@ def test_what_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert described["onnx_shape"] == [1, 3, 5, 7]
 
 
-def test_rows_that_are_counted() -> None:
+def test_counted_rows_of_sequences_stay_dynamic() -> None:
     """The shape arithmetic of Keras for a dense layer on sequences: batch times time rows."""
     m = Build()
     x = m.input([None, None, 3])

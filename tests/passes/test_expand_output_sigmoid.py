@@ -95,7 +95,7 @@ def test_many_scores_are_one_node(shape: Sequence[int]) -> None:
     assert sigmoids(data) == 1
 
 
-def test_a_dense_layer_takes_the_sign_and_softplus() -> None:
+def test_dense_layer_and_sigmoid_run_as_two_nodes() -> None:
     """ONNX Runtime runs two nodes: the layer, which it fuses with Softplus, and Pow."""
     m = Build()
     weights = [m.constant(np.full(shape, 0.5, np.float32)) for shape in ((1, 8), (1,))]
@@ -105,7 +105,7 @@ def test_a_dense_layer_takes_the_sign_and_softplus() -> None:
     assert count_optimized_nodes(convert(m.bytes()).model) == {"FusedGemm": 1, "Pow": 1}
 
 
-def test_scores_of_any_batch() -> None:
+def test_scores_of_any_batch_equal_litert() -> None:
     m = Build()
     x = m.input((1, 5), shape_signature=(-1, 5))
     m.output(scores(m, x))

@@ -32,7 +32,7 @@ def dense(m: Build, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("static", [False, True])
-def test_rows_that_the_file_does_not_count(*, static: bool) -> None:
+def test_rows_that_the_file_omits_are_inferred(*, static: bool) -> None:
     m = Build()
     m.output(dense(m, m.input([1, 5, 7], shape_signature=[-1, 5, 7])))
     check(m.bytes(), static=static)
@@ -40,7 +40,7 @@ def test_rows_that_the_file_does_not_count(*, static: bool) -> None:
     assert [op.outputs[0].shape for op in graph.ops if op.code == "FULLY_CONNECTED"] == [(5, 3)]
 
 
-def test_a_batch_of_blocks() -> None:
+def test_constant_sizes_are_those_that_kernels_compute() -> None:
     """A size that must be constant is fixed to the value that the kernels compute."""
     m = Build()
     x = m.input([1, 6, 8, 3], shape_signature=[-1, 6, 8, 3])
@@ -54,7 +54,7 @@ def test_a_batch_of_blocks() -> None:
 
 
 @pytest.mark.parametrize("signature", [[2, 3, 5], [2, -1, 5]])
-def test_a_number_of_axes_that_the_file_does_not_know(signature: list[int]) -> None:
+def test_unknown_number_of_axes_is_inferred(signature: list[int]) -> None:
     """The rank is inferred if inner tensors declare the shape []."""
     m = Build()
     x = m.input([2, 3, 5], shape_signature=signature)
@@ -77,7 +77,7 @@ def test_shapes_without_guesses_are_left_alone() -> None:
     assert infer_shapes(graph) is graph
 
 
-def test_what_is_wrong_is_said_of_the_operator() -> None:
+def test_error_names_the_wrong_operator() -> None:
     m = Build()
     x = m.input([1, 5], shape_signature=[-1, 5])
     guess = m.tensor([1, 7], shape_signature=[-1, 7])
@@ -91,7 +91,7 @@ def guessed_tensor(m: Subgraph) -> Tensor:
     return m.tensor([1, 3], shape_signature=[-1, 3])
 
 
-def test_sub_graphs_of_guesses() -> None:
+def test_shapes_of_sub_graphs_follow_from_passed_values() -> None:
     """Shapes of inputs and outputs of loops and branches follow from the values passed to them."""
     m = Build()
     x, count = m.input([4, 3]), m.input([], dtype="int32", name="count")

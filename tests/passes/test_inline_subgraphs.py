@@ -51,7 +51,7 @@ def add_scaling_subgraph(m: Build) -> Subgraph:
     return inner
 
 
-def test_composite() -> None:
+def test_composite_becomes_operators_of_its_sub_graph() -> None:
     m = Build()
     a, b = m.input(SHAPE), m.input(SHAPE)
     m.output(call(m, add_scaling_subgraph(m), a, b))
@@ -122,7 +122,7 @@ def test_integers_are_passed_as_they_are_stored(scale: float) -> None:
     check(m.bytes())
 
 
-def test_call() -> None:
+def test_call_is_converted_without_a_litert_kernel() -> None:
     """CALL is converted, although LiteRT has no kernel for it."""
     m = Build()
     inner = add_scaling_subgraph(m)
@@ -140,7 +140,7 @@ def refusal(m: Build) -> str:
     return str(error.value)
 
 
-def test_refuses_what_calls_itself() -> None:
+def test_refuses_sub_graphs_that_call_themselves() -> None:
     m = Build()
     first, second = m.subgraph("first"), m.subgraph("second")
     for inner, other in ((first, second), (second, first)):
@@ -160,7 +160,7 @@ def test_refuses_a_sub_graph_that_is_not_there() -> None:
     assert "must be below 1, got 7" in refusal(m)
 
 
-def test_refuses_other_operands() -> None:
+def test_refuses_calls_with_other_operands() -> None:
     m = Build()
     inner = add_scaling_subgraph(m)
     m.output(call(m, inner, m.input(SHAPE)))

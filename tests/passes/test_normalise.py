@@ -106,7 +106,7 @@ def in_int8(like: Tensor, scale: float) -> Tensor:
 # densify_constants
 
 
-def test_sparse_half_precision_weights() -> None:
+def test_sparse_float16_weights_become_dense_constants() -> None:
     """DENSIFY and DEQUANTIZE of a constant are removed, and the weights stay float16."""
     dense = np.where(np.arange(32).reshape(4, 8) % 3, 0, 1.5).astype(np.float16)
     values, sparsity = sparsify(dense, ["dense", "csr"])
@@ -136,7 +136,7 @@ def test_sparse_half_precision_weights() -> None:
         op("DENSIFY", [tensor(FLOATS)], tensor(), custom=True),
     ],
 )
-def test_what_is_no_densify_stays(odd: Op) -> None:
+def test_invalid_densify_stays(odd: Op) -> None:
     """An invalid DENSIFY stays, so that a later error names it."""
     assert codes(densify_constants(graph(odd))) == ["DENSIFY"]
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_evaluated_stays(
     assert codes(fold_one(classes, op("X", [x], y), cls)) == ["X"]
 
 
-def test_what_has_no_elements_is_known(classes: Classes) -> None:
+def test_operators_on_empty_tensors_are_folded(classes: Classes) -> None:
     made = fold_one(
         classes, op("X", [tensor(shape=(0, 3))], tensor(shape=(0, 3))), stub(lambda x: [x])
     )
@@ -266,7 +266,7 @@ def test_a_small_model_does_not_become_large(
 # align_axes
 
 
-def test_constants_are_aligned_now(classes: Classes) -> None:
+def test_constants_are_aligned_at_conversion(classes: Classes) -> None:
     channels = tensor(
         np.arange(3, dtype=np.float32), quantization=quantization(1, 2, 3), name="alpha"
     )
@@ -299,7 +299,7 @@ def test_unknown_operators_are_left_alone() -> None:
     assert align_axes(graph(one)).ops[0].inputs == one.inputs
 
 
-def test_broadcasting_of_differing_ranks() -> None:
+def test_operands_of_differing_ranks_are_reshaped_once() -> None:
     m = Build()
     x, y = m.input([2, 5, 7, 3]), m.input([7, 1])
     (z,) = m.op("ADD", [y, m.constant(np.arange(3, dtype=np.float32))], [[7, 3]])
@@ -331,7 +331,7 @@ def test_axes_of_an_image_are_kept() -> None:
     check(m.bytes(), seeds=[0])
 
 
-def test_axes_that_another_reader_needs_merged() -> None:
+def test_axes_that_another_reader_needs_stay_merged() -> None:
     m = Build()
     y = dense(m)
     m.output(image(m, y))
@@ -344,7 +344,7 @@ def test_axes_that_another_reader_needs_merged() -> None:
     assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
 
 
-def test_axes_other_than_before() -> None:
+def test_reshape_to_other_axes_stays() -> None:
     m = Build()
     m.output(*m.op("RESHAPE", [dense(m)], [[2, 7, 5, 11]], new_shape=[2, 7, 5, 11]))
     assert codes(normalise(m)) == ["FULLY_CONNECTED", "RESHAPE"]
@@ -380,7 +380,9 @@ def add_fully_connected(m: Build, x: support.Tensor, features: int, **fields: An
     ids=str,
 )
 @pytest.mark.parametrize("reshapes", [True, False])
-def test_flatten(source: Shape, flat: Shape, weights: Shape | None, *, reshapes: bool) -> None:
+def test_flattened_input_is_absorbed_by_weights(
+    source: Shape, flat: Shape, weights: Shape | None, *, reshapes: bool
+) -> None:
     """A flattened input is absorbed: the weights get the axes of the input instead."""
     m = Build()
     x = m.input(source)
@@ -394,7 +396,7 @@ def test_flatten(source: Shape, flat: Shape, weights: Shape | None, *, reshapes:
     check(m.bytes(), seeds=[0])
 
 
-def test_a_flattened_tensor_with_another_reader() -> None:
+def test_flattened_tensor_with_another_reader_stays() -> None:
     m = Build()
     (y,) = m.op("RESHAPE", [m.input([2, 5, 7, 3])], [[2, 105]], new_shape=[2, 105])
     add_fully_connected(m, y, 105)
@@ -431,7 +433,7 @@ def connect(weights: Tensor | None, x: Tensor | None = FLAT, y: Tensor = MADE) -
         op("ABS", [FLAT, WEIGHTS], MADE),
     ],
 )
-def test_what_cannot_absorb(reader: Op) -> None:
+def test_other_readers_do_not_absorb_a_flatten(reader: Op) -> None:
     made = absorb_flatten(graph(op("RESHAPE", [DEEP], FLAT), reader))
     assert made.ops[1].inputs == reader.inputs
 
@@ -448,13 +450,13 @@ def test_what_cannot_absorb(reader: Op) -> None:
         *((flat, op("RESHAPE", [in_int8(DEEP, 1)], flat)) for flat in [in_int8(FLAT, 2)]),
     ],
 )
-def test_what_cannot_be_absorbed(flat: Tensor, reshape: Op) -> None:
+def test_other_reshapes_are_not_absorbed(flat: Tensor, reshape: Op) -> None:
     """Not absorbed: other operators, invalid ones, and a RESHAPE that changes the scale."""
     made = absorb_flatten(graph(reshape, connect(WEIGHTS, flat)))
     assert made.ops[1].inputs == (flat, WEIGHTS)
 
 
-def test_quantized_flatten() -> None:
+def test_absorbed_flatten_keeps_scales_of_rows() -> None:
     """Scales of the rows are kept by the reshaped weights."""
     deep, flat = (replace(t, quantization=quantization(0.5)) for t in (DEEP, FLAT))
     weights = replace(WEIGHTS, quantization=quantization(1, 2, 3, 4, 5))
@@ -475,7 +477,7 @@ def test_shared_weights_stay_shared() -> None:
 # eliminate_dead_operators
 
 
-def test_what_nothing_reads_goes() -> None:
+def test_operators_whose_outputs_nothing_reads_are_removed() -> None:
     """Operators whose outputs nothing reads are removed; operators without outputs stay."""
     x, a, b, c = (tensor() for _ in range(4))
     used, dead, deader = op("U", [x], a), op("D", [x], b), op("E", [b], c)
@@ -486,12 +488,12 @@ def test_what_nothing_reads_goes() -> None:
     ]
 
 
-def test_one_output_is_enough() -> None:
+def test_operator_with_one_used_output_stays() -> None:
     x, a, b = tensor(), tensor(), tensor()
     assert codes(eliminate_dead_operators(graph(op("X", [x], a, b), outputs=[b]))) == ["X"]
 
 
-def test_options_of_inserted_operators(classes: Classes) -> None:
+def test_inserted_reshape_has_its_options(classes: Classes) -> None:
     """An inserted RESHAPE has its options as an operator of the file has them."""
     classes["X"] = stub(shapes=[(1, 3)])
     made = align_axes(graph(op("X", [tensor(shape=(3,))], tensor())))

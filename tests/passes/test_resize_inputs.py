@@ -42,7 +42,7 @@ def check_shape(m: Build, shape: list[int], **options: Any) -> list[tuple[int | 
     return [end.sizes for end in (*result.inputs, *result.outputs)]
 
 
-def test_numbers() -> None:
+def test_numbers_as_sizes_equal_litert() -> None:
     sizes = check_shape(
         image_network(), [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]}, io_layout="tflite"
     )
@@ -52,7 +52,7 @@ def test_numbers() -> None:
     assert check_shape(dynamic, [2, 9, 4, 3], shapes={"x": [2, 9, 4, 3]})[1] == (2, 4)
 
 
-def test_words() -> None:
+def test_names_as_sizes_make_axes_dynamic() -> None:
     """A name makes a dimension dynamic, also if the file declares a number."""
     m, shapes = image_network(), {"x": ["many", "rows", "columns", 3]}
     for shape in ([1, 5, 7, 3], [2, 9, 4, 3], [3, 2, 2, 3]):
@@ -62,7 +62,7 @@ def test_words() -> None:
         assert check_shape(m, [size, 5, 7, 3], batch="n")[1] == ("n", 4)
 
 
-def test_one_word_for_two_inputs() -> None:
+def test_one_batch_name_is_shared_by_inputs() -> None:
     m = Build()
     a, b = m.input([1, 3], name="a"), m.input([1, 3], name="b")
     m.output(*m.op("ABS", [a], [[1, 3]]), *m.op("NEG", [b], [[1, 3]]))
@@ -70,7 +70,7 @@ def test_one_word_for_two_inputs() -> None:
     assert [end.sizes[0] for end in (*result.inputs, *result.outputs)] == ["n"] * 4
 
 
-def test_names_of_a_signature() -> None:
+def test_shapes_accept_names_of_a_signature() -> None:
     m = Build()
     x = m.input([1, 3], name="serving_default_x:0")
     (y,) = m.op("ABS", [x], [[1, 3]])
@@ -94,13 +94,15 @@ def test_names_of_a_signature() -> None:
         ({"batch": "n", "static": True}, "static must not be set"),
     ],
 )
-def test_refused(options: dict[str, Any], reason: str) -> None:
+def test_refuses_sizes_that_the_network_cannot_have(options: dict[str, Any], reason: str) -> None:
     """A size that the network does not support is an error that names the operator."""
     with pytest.raises(ConversionError, match=reason):
         convert(flat_network().bytes(), **options)
 
 
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_sets_shapes_and_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(image_network().bytes())
     assert main([str(path), "--shape", "x=batch,h,w,3"]) == 0
@@ -140,7 +142,7 @@ def add_head(m: Build, x: Tensor) -> Tensor:
     return m.op("RESHAPE", [y, m.constant([1, -1, 2])], [[1, 1, 2]])[0]
 
 
-def test_heads_of_a_detector() -> None:
+def test_number_of_boxes_follows_the_image_size() -> None:
     """The number of boxes follows from a dynamic image size; the file declares one box."""
     m = Build()
     x = m.input([1, 1, 1, 3], name="x")

@@ -73,7 +73,7 @@ def test_a_loop_runs_as_often_as_the_condition_says() -> None:
     assert types(result.model) == ["Less", "Loop"]
 
 
-def test_what_is_handed_on_unchanged_is_no_variable() -> None:
+def test_unchanged_value_is_no_loop_variable() -> None:
     """A value that the body returns unchanged is no Loop variable; the body reads the outer one."""
     m = Build()
     weights = m.constant(np.arange(30, dtype=np.float32).reshape(SHAPE))
@@ -96,7 +96,7 @@ def test_a_variable_may_become_another_or_a_constant(dtype: str) -> None:
     check_loop(m, *loop(m, [counter(m), *xs], change))
 
 
-def test_variables_may_change_places() -> None:
+def test_loop_variables_may_swap() -> None:
     """Variables may swap, although LiteRT keeps one place for each and would copy one twice."""
     m = Build()
     xs = [m.input(SHAPE, name=name) for name in "abc"]
@@ -110,7 +110,7 @@ def test_variables_may_change_places() -> None:
         assert (a[0, 0, 0], b[0, 0, 0], c[0, 0, 0]) == (-5, 5, 5)
 
 
-def test_a_condition_of_all_variables() -> None:
+def test_condition_may_read_all_loop_variables() -> None:
     m = Build()
     x = m.input([], name="x")
 
@@ -122,7 +122,7 @@ def test_a_condition_of_all_variables() -> None:
     check_loop(m, *loop(m, [counter(m), x], change, condition))
 
 
-def test_a_condition_with_an_axis() -> None:
+def test_condition_may_have_an_axis_of_size_1() -> None:
     m = Build()
     count = m.input([1], dtype="int32", name="count")
     outputs = loop(m, [count, m.input(SHAPE)], count_rounds(apply_operator("SIN")))
@@ -138,7 +138,7 @@ def test_images_keep_their_layout_in_a_loop() -> None:
     assert result.transposes == 0
 
 
-def test_what_a_loop_reads_is_moved_in_front_of_it() -> None:
+def test_loop_inputs_are_transposed_before_the_loop() -> None:
     m = Build()
     image = m.input(IMAGE, name="image")
     total = convolve(m, m.input(IMAGE, name="total"), 11, "before")
@@ -153,7 +153,7 @@ def test_what_a_loop_reads_is_moved_in_front_of_it() -> None:
     assert "Transpose" not in [n.op_type for n in body.node]
 
 
-def test_loops_within_loops() -> None:
+def test_nested_loops_equal_litert() -> None:
     m = Build()
 
     def change(inner: Subgraph, xs: Sequence[Tensor]) -> list[Tensor]:
@@ -167,7 +167,7 @@ def test_loops_within_loops() -> None:
     assert "Loop" in [node.op_type for node in body.node]
 
 
-def test_a_loop_in_a_condition() -> None:
+def test_loop_inside_a_condition_equals_litert() -> None:
     m = Build()
 
     def condition(inner: Subgraph, xs: Sequence[Tensor]) -> Tensor:
@@ -205,7 +205,7 @@ def test_a_loop_without_iterations_is_removed() -> None:
     assert types(check(m.bytes()).model) == ["Identity"]
 
 
-def test_a_first_value_is_no_constant_of_the_loop() -> None:
+def test_constant_initial_value_is_not_constant_in_the_loop() -> None:
     m = Build()
     zero = m.constant(np.zeros(SHAPE, np.float32))
 
@@ -219,13 +219,13 @@ def test_a_first_value_is_no_constant_of_the_loop() -> None:
 
 
 @pytest.mark.parametrize("start", [1, 2])
-def test_a_variable_may_grow(start: int) -> None:
+def test_loop_variable_may_grow_along_an_axis(start: int) -> None:
     m = build_growing_list(start)
     for count in (0, 1, 2, 3):
         check(m.bytes(), seeds=[count], ranges={"count": (count, count), "float32": (-2, 2)})
 
 
-def test_branches_of_different_sizes() -> None:
+def test_branches_may_return_different_sizes() -> None:
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input([5, 3])
     graphs = []
@@ -252,7 +252,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_quantized_variables(options: dict[str, Any]) -> None:
+def test_quantized_loop_variables_equal_litert(options: dict[str, Any]) -> None:
     m = Build()
     x, y = m.input(SHAPE, name="x", **INT8), m.input(SHAPE, name="y", **{**INT8, "scale": 0.1})
 
@@ -272,7 +272,7 @@ def test_quantized_variables(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("shape", [[], [1], [1, 1]], ids=str)
-def test_one_branch_or_the_other(shape: list[int]) -> None:
+def test_condition_selects_one_of_two_branches(shape: list[int]) -> None:
     m = Build()
     condition = m.input(shape, dtype="bool")
     xs = [m.input(SHAPE, name=name) for name in "ab"]
@@ -289,7 +289,7 @@ def test_one_branch_or_the_other(shape: list[int]) -> None:
         check(m.bytes(), inputs=[np.full(shape, chosen), *data])
 
 
-def test_branches_that_return_constants() -> None:
+def test_branches_may_return_constants() -> None:
     m = Build()
     x = m.input(SHAPE)
 
@@ -315,7 +315,7 @@ def test_images_keep_their_layout_in_a_branch() -> None:
 
 
 @pytest.mark.parametrize("chosen", [True, False])
-def test_a_condition_that_is_known(*, chosen: bool) -> None:
+def test_constant_condition_is_replaced_by_its_branch(*, chosen: bool) -> None:
     """An IF with a constant condition is replaced by the operators of its branch."""
     m = Build()
     x = m.input(SHAPE)
@@ -324,7 +324,7 @@ def test_a_condition_that_is_known(*, chosen: bool) -> None:
     assert types(check(m.bytes()).model) == ["Sin" if chosen else "Cos"]
 
 
-def test_if_in_while_and_while_in_if() -> None:
+def test_nested_if_and_while_equal_litert() -> None:
     m = Build()
     x = m.input(SHAPE)
 
@@ -341,7 +341,7 @@ def test_if_in_while_and_while_in_if() -> None:
     check_loop(m, *loop(m, [counter(m), x], change, lambda m, xs: add_less(m, xs, 6)))
 
 
-def test_quantized_branches() -> None:
+def test_quantized_branches_equal_litert() -> None:
     """Branches with stored integers agree with LiteRT for both storages of int8."""
     m = Build()
     x = m.input(SHAPE, **INT8)
@@ -355,7 +355,7 @@ def test_quantized_branches() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_case(count: int) -> None:
+def test_case_index_out_of_range_selects_the_last_branch(count: int) -> None:
     """An index out of range selects the last branch."""
     m = Build()
     index, x = m.input([], dtype="int32", name="index"), m.input(SHAPE)
@@ -379,7 +379,7 @@ def refusal(m: Build) -> str:
     return str(error.value)
 
 
-def test_refuses_bodies_of_other_variables() -> None:
+def test_refuses_bodies_with_other_numbers_or_types_of_variables() -> None:
     m = Build()
     x = m.input(SHAPE)
     m.output(*loop(m, [counter(m), x], lambda _, xs: [xs[0]]))
@@ -399,7 +399,7 @@ def test_refuses_a_condition_of_another_type() -> None:
     assert "input 0 must be a tensor of type bool" in refusal(m)
 
 
-def test_types_that_not_every_opset_hands_on() -> None:
+def test_branches_of_bfloat16_need_opset_16_and_refuse_int4() -> None:
     """If needs opset 16 for bfloat16; ONNX Runtime has no If for 4-bit types."""
     for dtype in ("bfloat16", "int4"):
         m = Build()
@@ -423,7 +423,7 @@ def test_refuses_a_loop_that_runs_itself() -> None:
 
 
 @pytest.mark.parametrize("depth", [12, 24, 25])
-def test_a_deep_nest(depth: int) -> None:
+def test_control_flow_nests_at_most_24_levels(depth: int) -> None:
     """A nest of 24 levels is converted; a deeper nest exceeds the limit of protobuf and is refused.
 
     Before ONNX Runtime 1.24 each level doubles the time that it takes to load the model.
@@ -465,7 +465,7 @@ def test_variables_may_be_read_in_a_loop() -> None:
     check_loop(m, y)
 
 
-def test_integer_weights_in_a_loop() -> None:
+def test_integer_weights_in_a_loop_equal_litert() -> None:
     """In a loop integer weights are dequantized by Cast and Mul, not by DequantizeLinear."""
     m = Build()
     integers = np.random.default_rng(0).integers(-127, 127, (7, 7), np.int8, endpoint=True)
@@ -477,7 +477,7 @@ def test_integer_weights_in_a_loop() -> None:
     check_loop(m, *loop(m, [counter(m), m.input([3, 7])], count_rounds(change)), tolerance=0.03)
 
 
-def test_sizes_that_are_known_when_a_branch_runs() -> None:
+def test_data_dependent_sizes_inside_a_branch_equal_litert() -> None:
     """Data-dependent sizes inside a branch differ from run to run."""
     m = Build()
 

@@ -78,20 +78,20 @@ CHANGES: dict[str, Change] = {
 
 @pytest.mark.parametrize("most", [0, 6, 400])
 @pytest.mark.parametrize("code", CHANGES)
-def test_as_long_as_a_matrix_is_small(code: str, most: int) -> None:
+def test_loop_runs_while_a_growing_matrix_is_small(code: str, most: int) -> None:
     m = Build()
     m.output(*loop_while_rows(m, "LESS", most, [m.input([1, 3])], [CHANGES[code]]))
     check(m.bytes())
 
 
 @pytest.mark.parametrize("start", [2, 7])
-def test_as_long_as_a_matrix_is_large(start: int) -> None:
+def test_loop_runs_while_a_shrinking_matrix_is_large(start: int) -> None:
     m = Build()
     m.output(*loop_while_rows(m, "GREATER", 3, [m.input([start, 3])], [without_first]))
     check(m.bytes())
 
 
-def test_a_vector_that_is_compared_with_its_shape() -> None:
+def test_condition_may_compare_the_shape_of_a_vector() -> None:
     m = Build()
     cond, body = m.subgraph("cond"), m.subgraph("body")
     (shape,) = cond.op("SHAPE", [cond.input([None])], [[1]], dtype="int32", out_type="int32")
@@ -110,14 +110,14 @@ def test_a_vector_that_is_compared_with_its_shape() -> None:
     check(m.bytes())
 
 
-def test_two_variables_grow_at_different_speed() -> None:
+def test_two_variables_may_grow_by_different_numbers_of_rows() -> None:
     m = Build()
     xs = m.input([1, 3]), m.input([2, 3])
     m.output(*loop_while_rows(m, "LESS", 300, xs, [join_rows(), join_rows(3)]))
     check(m.bytes())
 
 
-def test_a_body_that_computes_with_the_size() -> None:
+def test_loop_body_may_compute_with_a_growing_size() -> None:
     def change(m: Subgraph, x: Tensor) -> Tensor:
         least = op(m, "MINIMUM", rows_of(m, x), number(m, 5))
         (real,) = m.op("CAST", [least], [[]], dtype="float32")
@@ -128,7 +128,7 @@ def test_a_body_that_computes_with_the_size() -> None:
     check(m.bytes())
 
 
-def test_loops_within_loops() -> None:
+def test_nested_growing_loops_equal_litert() -> None:
     """The inner loop appends rows up to a multiple of four."""
 
     def change(outer: Subgraph, x: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def test_loops_within_loops() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 3])
-def test_how_much_was_found_decides(value: float) -> None:
+def test_if_may_depend_on_a_data_dependent_size(value: float) -> None:
     """An IF depends on a data-dependent size: the number of elements above a limit."""
     m = Build()
     x = m.input([5, 3])

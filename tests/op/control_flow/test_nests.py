@@ -132,7 +132,7 @@ class Nest:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_sizes_that_change(seed: int) -> None:
+def test_random_nests_with_changing_sizes_equal_litert(seed: int) -> None:
     """The number of rows differs between iterations and between branches."""
     nest = Nest(seed, DYNAMIC)
     (y,) = nest.resize_rows(nest.m, [nest.m.input(ROWS if seed % 2 else DYNAMIC, name="x")], 0)
@@ -143,7 +143,7 @@ def test_sizes_that_change(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_what_is_remembered(seed: int) -> None:
+def test_random_nests_with_variables_equal_litert(seed: int) -> None:
     """Variables are read and assigned at any depth, over several runs."""
     nest = Nest(seed, ROWS)
     xs = [nest.m.input(ROWS, name=f"x{i}") for i in range(1 + seed % 3)]

@@ -49,13 +49,17 @@ def model(code: str, dtype: str, options: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize(("code", "dtype", "options"), CASES)
 @pytest.mark.parametrize("opset", [13, None, 22])
-def test_activation(code: str, dtype: str, options: dict[str, Any], opset: int | None) -> None:
+def test_activation_functions_equal_litert(
+    code: str, dtype: str, options: dict[str, Any], opset: int | None
+) -> None:
     check(model(code, dtype, options), tolerance=TOLERANCE[dtype], opset=opset)
 
 
 @pytest.mark.parametrize(("code", "dtype", "options"), CASES)
 @pytest.mark.parametrize("opset", [13, None, 22])
-def test_unusual_floats(code: str, dtype: str, options: dict[str, Any], opset: int | None) -> None:
+def test_unusual_floats_equal_litert(
+    code: str, dtype: str, options: dict[str, Any], opset: int | None
+) -> None:
     """NaN, infinities, zeros of both signs, and the ends of the pieces of each function."""
     values = np.zeros(SHAPE, np.float16 if dtype == "float16" else np.float32)
     edges = [-np.inf, np.inf, np.nan, -0.0, -1, 1, 6, -3, 3, 1e-4, -1e-4, 100, -100]
@@ -64,7 +68,7 @@ def test_unusual_floats(code: str, dtype: str, options: dict[str, Any], opset: i
     check(data, inputs=[values], tolerance=TOLERANCE[dtype], opset=opset)
 
 
-def test_small_numbers() -> None:
+def test_small_inputs_equal_litert() -> None:
     """Small inputs are tested apart, because the tolerance is relative to the range."""
     for code, dtype, options in CASES:
         # ONNX Runtime computes ELU as exp(x) - 1, which loses the digits of small x.
@@ -95,7 +99,7 @@ def test_hard_swish_is_one_node() -> None:
 
 @pytest.mark.parametrize("alpha", [(), (7,), (1, 1, 7), (3, 5, 7), (1, 3, 1, 1), SHAPE], ids=str)
 @pytest.mark.parametrize("constant", [False, True])
-def test_prelu(alpha: tuple[int, ...], *, constant: bool) -> None:
+def test_prelu_with_any_slopes_equals_litert(alpha: tuple[int, ...], *, constant: bool) -> None:
     """PRELU with slopes for each channel, for each element or for all; constant or computed."""
     m = Build()
     x = m.input(SHAPE)
@@ -105,7 +109,7 @@ def test_prelu(alpha: tuple[int, ...], *, constant: bool) -> None:
     check(m.bytes())
 
 
-def test_prelu_that_grows() -> None:
+def test_prelu_refuses_slopes_larger_than_the_input() -> None:
     """Slopes with a larger shape than the input are refused."""
     m = Build()
     m.output(*m.op("PRELU", [m.input([1, 7]), m.input([3, 7])], [[3, 7]]))
@@ -115,7 +119,7 @@ def test_prelu_that_grows() -> None:
         convert(m.bytes())
 
 
-def test_integers_without_a_scale() -> None:
+def test_relu_refuses_integers_without_a_scale() -> None:
     """RELU of plain integers is refused: the kernel accepts them without writing the output."""
     m = Build()
     m.output(*m.op("RELU", [m.input([3], dtype="int8")], [[3]]))

@@ -113,7 +113,7 @@ def refusal_reason(m: Build, *outputs: Tensor) -> str:
 
 @pytest.mark.parametrize(("code", "dtype"), list_lines(OF_ONE))
 @pytest.mark.parametrize("opset", [13, None, 22])
-def test_unary(code: str, dtype: str, opset: int | None) -> None:
+def test_unary_operators_equal_litert(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
     apply(m, code, [add_input(m, SHAPE, dtype)], SHAPE)
     check(m.bytes(), ranges=RANGES.get(code), tolerance=tolerance(code, dtype), opset=opset)
@@ -121,7 +121,7 @@ def test_unary(code: str, dtype: str, opset: int | None) -> None:
 
 @pytest.mark.parametrize(("code", "dtype"), list_lines(OF_TWO))
 @pytest.mark.parametrize("opset", [13, None, 22])
-def test_binary(code: str, dtype: str, opset: int | None) -> None:
+def test_binary_operators_equal_litert(code: str, dtype: str, opset: int | None) -> None:
     m = Build()
     a, b = (add_input(m, SHAPE, dtype, name) for name in "ab")
     apply(m, code, [a, b], SHAPE)
@@ -148,7 +148,7 @@ def test_the_opset_is_the_smallest_with_the_node() -> None:
 
 @pytest.mark.parametrize("dtype", AddN.rows["ADD_N"].types.split())
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_add_n(count: int, dtype: str) -> None:
+def test_add_n_of_every_type_equals_litert(count: int, dtype: str) -> None:
     m = Build()
     apply(m, "ADD_N", [add_input(m, SHAPE, dtype) for _ in range(count)], SHAPE)
     check(m.bytes())
@@ -172,7 +172,7 @@ BROADCASTS = [
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("constant", [None, "a", "b"])
 @pytest.mark.parametrize("code", ["SUB", "LESS", "MAXIMUM", "SQUARED_DIFFERENCE"])
-def test_broadcast(
+def test_operands_of_any_ranks_broadcast(
     code: str, constant: str | None, shapes: tuple[tuple[int, ...], ...], *, turned: bool
 ) -> None:
     """Operands of any ranks broadcast, on either side, constant or computed."""
@@ -187,7 +187,7 @@ def test_broadcast(
 
 
 @pytest.mark.parametrize("code", ["ADD", "MUL", "SUB"])
-def test_broadcast_of_many_axes(code: str) -> None:
+def test_operands_of_five_axes_broadcast(code: str) -> None:
     m = Build()
     a, b = m.input([2, 3, 1, 2, 5]), m.input([3, 7, 1, 5])
     apply(m, code, [a, b], [2, 3, 7, 2, 5])
@@ -197,7 +197,7 @@ def test_broadcast_of_many_axes(code: str) -> None:
 @pytest.mark.parametrize("code", ARITHMETIC)
 @pytest.mark.parametrize("activation", FUSED)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int16", "int32", "uint32", "int64"])
-def test_fused_activation(code: str, activation: str, dtype: str) -> None:
+def test_fused_activations_equal_litert(code: str, activation: str, dtype: str) -> None:
     """All fused activation functions; LiteRT ignores TANH and SIGN_BIT."""
     if dtype not in NUMBERS_OF_TWO[code].types.split():
         return
@@ -212,18 +212,18 @@ FLOATS = np.array([-np.inf, np.inf, np.nan, -0.0, 0, -3, 3, 0.5, 1.5, 2.5, -1.5,
 
 
 @pytest.mark.parametrize("code", sorted(OF_ONE.keys() - {"SIGN"}))
-def test_unusual_floats(code: str) -> None:
+def test_unary_operators_of_unusual_floats_equal_litert(code: str) -> None:
     """NaN, infinities, zeros of both signs, and halves."""
     if "float32" in OF_ONE[code].types:
         check_on(code, FLOATS)
 
 
 @pytest.mark.parametrize("code", Comparison.codes)
-def test_comparisons_of_unusual_floats(code: str) -> None:
+def test_comparisons_of_unusual_floats_equal_litert(code: str) -> None:
     check_on(code, *(np.array(side) for side in np.meshgrid(FLOATS, FLOATS)))
 
 
-def test_sign_of_zero() -> None:
+def test_negative_of_0_is_minus_0() -> None:
     """The negative of 0 is -0."""
     m = Build()
     (y,) = m.op("NEG", [m.input([2])], [[2]])
@@ -231,7 +231,7 @@ def test_sign_of_zero() -> None:
     check(m.bytes(), inputs=[np.array([0, -0.0], "f")])
 
 
-def test_no_number_times_zero() -> None:
+def test_zeros_like_gives_0_for_infinities_and_nan() -> None:
     """ZEROS_LIKE gives 0 for infinities and NaN, so it is no multiplication by 0."""
     assert "Mul" not in node_types(check_on("ZEROS_LIKE", FLOATS))
 
@@ -247,14 +247,14 @@ def test_integers_wrap_around(code: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("code", ["ABS", "NEG"])
-def test_the_smallest_integer_has_no_opposite(code: str, dtype: str) -> None:
+def test_abs_and_neg_of_the_smallest_integer_equal_litert(code: str, dtype: str) -> None:
     if dtype in OF_ONE[code].types.split():
         check_on(code, np.array([np.iinfo(dtype).min, -3, 0, 3], dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("code", ["DIV", "FLOOR_DIV", "FLOOR_MOD"])
-def test_division_by_sign(code: str, dtype: str) -> None:
+def test_division_rounds_by_sign_as_litert(code: str, dtype: str) -> None:
     """DIV rounds towards zero, FLOOR_DIV down; FLOOR_MOD has the sign of the divisor."""
     if dtype in NUMBERS_OF_TWO[code].types.split():
         a = np.array([-7, -6, -1, 0, 1, 6, 7, np.iinfo(np.int8).max])
@@ -264,7 +264,7 @@ def test_division_by_sign(code: str, dtype: str) -> None:
         check_on(code, *(side + side.dtype.type(0.25) for side in sides))
 
 
-def test_division_of_large_integers() -> None:
+def test_division_of_large_integers_is_exact() -> None:
     generator = np.random.default_rng(0)
     a = generator.integers(-(2**31) + 1, 2**31, 1000, np.int32)
     near = (a // 3 * 3)[:500]
@@ -276,13 +276,13 @@ def test_division_of_large_integers() -> None:
         check_on(code, near + 1, np.full(500, -3, np.int32))
 
 
-def test_modulo_of_small_numbers() -> None:
+def test_tiny_remainder_of_opposite_sign_becomes_the_divisor() -> None:
     """A tiny remainder of the opposite sign of the divisor becomes the divisor."""
     check_on("FLOOR_MOD", np.array([-1e-30, 1e-30], "f"), np.array([1e-20], "f"))
     check_on("FLOOR_MOD", np.array([-1e-9, 1e-9, -5.5, 5.5], "f"), np.array([3], "f"))
 
 
-def test_integer_powers() -> None:
+def test_integer_powers_are_exact() -> None:
     """Integer powers are exact, also for negative bases."""
     a = np.array([2, -3, 10, 7, 0, -1, 46340], np.int32)
     check_on("POW", a, np.array([30, 3, 9, 0, 0, 5, 2], np.int32))
@@ -291,7 +291,7 @@ def test_integer_powers() -> None:
 
 
 @pytest.mark.parametrize(("code", "dtype"), list_lines(OF_ONE))
-def test_constants_of_one(code: str, dtype: str) -> None:
+def test_unary_operators_on_constants_fold(code: str, dtype: str) -> None:
     """Operators on constants are folded if numpy gives the exact result."""
     if dtype == "bfloat16":
         return
@@ -303,7 +303,7 @@ def test_constants_of_one(code: str, dtype: str) -> None:
 
 @pytest.mark.parametrize(("code", "dtype"), list_lines(OF_TWO))
 @pytest.mark.parametrize("divisor", [-3, 2])
-def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
+def test_binary_operators_on_constants_fold(code: str, dtype: str, divisor: int) -> None:
     if dtype in {"bfloat16", "string"} or (divisor < 0 and (dtype[0] == "u" or code == "POW")):
         return
     a = np.random.default_rng(5).uniform(-8 * (dtype[0] != "u"), 8, (3, 5)).astype(carrier(dtype))
@@ -313,7 +313,7 @@ def test_constants_of_two(code: str, dtype: str, divisor: int) -> None:
     assert folded == (OF_TWO[code].numpy is not None)
 
 
-def test_constants_that_do_not_fold() -> None:
+def test_integer_division_by_0_and_bfloat16_do_not_fold() -> None:
     """Integer divisions by zero, and bfloat16, which numpy lacks, are not folded."""
     m = Build()
     zero = m.constant(np.zeros(3, np.int32))
@@ -323,7 +323,7 @@ def test_constants_that_do_not_fold() -> None:
     assert {"Div", "Floor", "Mod"} <= set(node_types(convert(m.bytes())))
 
 
-def test_between_convolutions() -> None:
+def test_broadcasts_between_convolutions_need_no_transpose() -> None:
     """Broadcasting operators run channels first, without Transposes between convolutions."""
     m = Build()
     generator = np.random.default_rng(0)
@@ -347,11 +347,11 @@ def test_between_convolutions() -> None:
     assert "Transpose" not in node_types(check(m.bytes()))
 
 
-def test_empty() -> None:
+def test_sum_of_empty_tensors_equals_litert() -> None:
     check_on("ADD", np.zeros((0, 3), "f"), np.ones((1, 3), "f"))
 
 
-def test_what_the_kernels_refuse() -> None:
+def test_refuses_types_and_shapes_that_kernels_refuse() -> None:
     """Each refused type or shape has its message."""
     m = Build()
     a, b, c = m.input([3], dtype="uint8"), m.input([3]), m.input([2])
@@ -377,7 +377,7 @@ def test_what_the_kernels_refuse() -> None:
 
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
-def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
+def test_maximum_and_minimum_of_int64_are_exact(code: str) -> None:
     """MAXIMUM and MINIMUM of int64 are exact, although ONNX Runtime compares 32 bits."""
     m = Build()
     a, b = (m.input([5], dtype="int64") for _ in range(2))
@@ -388,7 +388,7 @@ def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> No
 
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
-def test_bounds_of_integers_that_differ_in_their_upper_halves(code: str, activation: str) -> None:
+def test_fused_bounds_of_int64_are_exact(code: str, activation: str) -> None:
     """Bounds of int64 are exact, although ONNX Runtime's Clip compares the lower 32 bits only."""
     m = Build()
     a, b = (m.input([7], dtype="int64") for _ in range(2))

@@ -15,14 +15,14 @@ BOUNDARIES = [-3.0, -1.5, 0.0, 0.0, 4.0]
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3, 5, 7)], ids=str)
-def test_bucketize(shape: tuple[int, ...], dtype: str) -> None:
+def test_bucketize_of_every_type_equals_litert(shape: tuple[int, ...], dtype: str) -> None:
     m = Build()
     x = m.input(shape, dtype=dtype, name="x")
     (y,) = m.op("BUCKETIZE", [x], [shape], dtype="int32", boundaries=BOUNDARIES)
     check_outputs(m, y, ranges={"x": (-6, 6)})
 
 
-def test_what_lies_on_a_boundary() -> None:
+def test_numbers_on_boundaries_equal_litert() -> None:
     numbers = [*BOUNDARIES, -0.0, np.nextafter(np.float32(-3), np.float32(-9)), np.inf, -np.inf]
     x = np.array([*numbers, np.nan], np.float32)
     m = Build()
@@ -40,14 +40,14 @@ def test_large_integers_are_rounded() -> None:
     check_outputs(m, y, inputs=[x])
 
 
-def test_no_boundary() -> None:
+def test_bucketize_without_boundaries_is_expand() -> None:
     m = Build()
     m.output(*m.op("BUCKETIZE", [m.input([3, 5])], [[3, 5]], dtype="int32", boundaries=[]))
     model = convert(m.bytes()).model
     assert [node.op_type for node in model.graph.node] == ["Expand"]
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_types_and_unsorted_boundaries() -> None:
     m = Build()
     for given, made, boundaries in (
         ("float32", "int64", BOUNDARIES),

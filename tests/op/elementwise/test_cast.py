@@ -49,7 +49,7 @@ def add_output(m: Build, x: Tensor) -> None:
 
 @pytest.mark.parametrize("source", TYPES)
 @pytest.mark.parametrize("opset", [13, None])
-def test_cast(source: str, opset: int | None) -> None:
+def test_casts_between_all_types_equal_litert(source: str, opset: int | None) -> None:
     """A cast from a type to each type, also of NaN and of values out of range."""
     m = Build()
     values = boundary_values("float32" if source == "bfloat16" else source)
@@ -62,7 +62,7 @@ def test_cast(source: str, opset: int | None) -> None:
 
 
 @pytest.mark.parametrize("target", PACKED)
-def test_cast_to_packed(target: str) -> None:
+def test_casts_to_packed_types_equal_litert(target: str) -> None:
     """Casts to types with less than 8 bits and back."""
     m = Build()
     values = boundary_values("float32")
@@ -71,7 +71,7 @@ def test_cast_to_packed(target: str) -> None:
 
 
 @pytest.mark.parametrize("source", TYPES)
-def test_constants(source: str) -> None:
+def test_casts_of_constants_fold(source: str) -> None:
     """Casts of constants are folded; for bfloat16 the runtime casts."""
     m = Build()
     values = boundary_values("float32" if source == "bfloat16" else source)
@@ -87,7 +87,7 @@ def test_constants(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", PACKED)
-def test_packed_constants(source: str) -> None:
+def test_casts_of_packed_constants_equal_litert(source: str) -> None:
     m = Build()
     low, high = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}[source]
     x = m.constant(np.arange(low, high + 1), dtype=source)
@@ -98,7 +98,7 @@ def test_packed_constants(source: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("constant", [False, True])
-def test_cast_of_stored_integers(dtype: str, *, constant: bool) -> None:
+def test_cast_reads_and_writes_stored_integers(dtype: str, *, constant: bool) -> None:
     """CAST reads and writes stored integers, and ignores scales."""
     m = Build()
     shape = [2, 3, 5, 7]
@@ -111,7 +111,7 @@ def test_cast_of_stored_integers(dtype: str, *, constant: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_cast_between_quantized_operators(dtype: str) -> None:
+def test_cast_between_quantized_operators_equals_litert(dtype: str) -> None:
     m = Build()
     shape = [2, 3, 5, 7]
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.25, "zero_point": 3}
@@ -122,7 +122,7 @@ def test_cast_between_quantized_operators(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
-def test_cast_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
+def test_cast_reads_integers_of_the_file_in_other_storage(mode: dict[str, Any]) -> None:
     """CAST reads the file's integers, also if the model stores int8 as uint8 or as floats."""
     m = Build()
     shape = [2, 3, 5, 7]
@@ -135,14 +135,14 @@ def test_cast_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
     check(m.bytes(), **mode)
 
 
-def test_cast_to_its_own_type() -> None:
+def test_cast_to_its_own_type_is_identity() -> None:
     m = Build()
     m.output(cast(m, m.input([3]), "float32"))
     nodes = check(m.bytes()).model.graph.node
     assert [node.op_type for node in nodes] == ["Identity"]
 
 
-def test_options_may_lie() -> None:
+def test_cast_takes_types_of_tensors_not_of_options() -> None:
     """CAST takes the types of its tensors, not of its options, as the kernel does."""
     m = Build()
     x = m.input([3], dtype="int32")
@@ -151,7 +151,7 @@ def test_options_may_lie() -> None:
 
 
 @pytest.mark.parametrize("quantized", [False, True])
-def test_dequantize(*, quantized: bool) -> None:
+def test_dequantize_of_float16_and_int8_equals_litert(*, quantized: bool) -> None:
     """DEQUANTIZE of computed float16 and of int8."""
     m = Build()
     shape = [2, 3, 5, 7]
@@ -169,7 +169,7 @@ def refusal_reason(m: Build, *outputs: Tensor) -> str:
     return str(caught.value)
 
 
-def test_what_cannot_be_cast() -> None:
+def test_refuses_unsupported_types_of_casts() -> None:
     m = Build()
     x = m.input([3])
     assert "got int4 to int8" in refusal_reason(m, cast(m, cast(m, x, "int4"), "int8"))
@@ -179,7 +179,7 @@ def test_what_cannot_be_cast() -> None:
     )
 
 
-def test_densify_of_what_is_not_sparse() -> None:
+def test_densify_refuses_a_tensor_that_is_not_sparse() -> None:
     """DENSIFY of a tensor that is not a sparse constant is refused."""
     m = Build()
     m.output(*m.op("DENSIFY", [m.input([2, 3])], [[2, 3]]))
@@ -188,7 +188,7 @@ def test_densify_of_what_is_not_sparse() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-def test_complex_constant(dtype: str) -> None:
+def test_real_part_of_a_complex_constant_is_cast(dtype: str) -> None:
     """The real part is cast, without a warning of numpy."""
     m = Build()
     constant = m.constant(np.array([1 + 2j, 3.7 - 1j, 1j], np.complex64))
@@ -225,5 +225,5 @@ def test_indices_of_rows_do_not_saturate(dtype: str) -> None:
     [choose_rows("int16"), choose_rows(as_rows=False), choose_rows(shared=True)],
     ids=["rows of int16", "data", "an output"],
 )
-def test_other_casts_saturate(data: bytes) -> None:
+def test_casts_other_than_row_indices_saturate(data: bytes) -> None:
     assert any(node.op_type == "Less" for node in convert(data).model.graph.node)

@@ -47,19 +47,19 @@ def selection(
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["SELECT", "SELECT_V2"])
 @pytest.mark.parametrize("opset", [13, None])
-def test_select(code: str, dtype: str, opset: int | None) -> None:
+def test_select_of_every_type_equals_litert(code: str, dtype: str, opset: int | None) -> None:
     check(selection(code, [SHAPE] * 3, SHAPE, dtype), opset=opset, tolerance=0)
 
 
 @pytest.mark.parametrize("condition", [(), (2,), SHAPE], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
-def test_select_rows(condition: tuple[int, ...], dtype: str) -> None:
+def test_condition_of_rank_1_selects_rows(condition: tuple[int, ...], dtype: str) -> None:
     """A condition of rank 1 selects rows along the first axis."""
     check(selection("SELECT", [condition, SHAPE, SHAPE], SHAPE, dtype))
 
 
 @pytest.mark.parametrize("size", [2, 7])
-def test_select_rows_of_a_square(size: int) -> None:
+def test_condition_of_rank_1_belongs_to_the_first_axis(size: int) -> None:
     """A condition of rank 1 belongs to the first axis, even if the last axis has the same size."""
     check(selection("SELECT", [(size,), (size, size), (size, size)], (size, size)))
 
@@ -85,14 +85,16 @@ def test_select_v2_broadcasts(shapes: Sequence[Sequence[int]], dtype: str) -> No
 @pytest.mark.parametrize(
     "shapes", [((), (1,), ()), ((1,), (), ()), ((1, 1), (1, 1), (1, 1))], ids=str
 )
-def test_one_element(code: str, made: tuple[int, ...], shapes: Sequence[Sequence[int]]) -> None:
+def test_operands_with_one_element_may_have_any_ranks(
+    code: str, made: tuple[int, ...], shapes: Sequence[Sequence[int]]
+) -> None:
     """Operands with one element may have any ranks; the output has its declared rank."""
     check(selection(code, shapes, made))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("constant", [False, True])
-def test_quantized(dtype: str, *, constant: bool) -> None:
+def test_stored_integers_are_copied(dtype: str, *, constant: bool) -> None:
     """Stored integers are copied."""
     m = Build()
     kind: dict[str, Any] = {"dtype": dtype, "scale": 0.5, "zero_point": 0}
@@ -106,7 +108,7 @@ def test_quantized(dtype: str, *, constant: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [t for t in TYPES if t != "bfloat16"])
 @pytest.mark.parametrize("code", ["SELECT", "SELECT_V2"])
-def test_constants(code: str, dtype: str) -> None:
+def test_selection_between_constants_folds(code: str, dtype: str) -> None:
     """A selection between constants is folded."""
     m = Build()
     x = np.arange(6).reshape(2, 3).astype(carrier(dtype))
@@ -118,7 +120,7 @@ def test_constants(code: str, dtype: str) -> None:
     assert {node.op_type for node in nodes} == {"Identity"}
 
 
-def test_what_cannot_be_selected() -> None:
+def test_refuses_unsupported_types_and_shapes_with_reasons() -> None:
     """Each refused type or shape has its message."""
     m = Build()
     c, x, y = m.input([3], dtype="bool"), m.input([2, 3]), m.input([2, 3], dtype="int32")
@@ -141,7 +143,7 @@ def test_what_cannot_be_selected() -> None:
     assert "it must have 3 inputs, got 2" in refusal_reason("SELECT", c, x)
 
 
-def test_quantized_in_part() -> None:
+def test_scale_may_be_missing_from_an_operand() -> None:
     """The kernel copies the stored integers, whether they have a scale or not."""
     m = Build()
     x = m.input([3], dtype="int8", scale=0.5, zero_point=0)

@@ -18,7 +18,7 @@ SHAPE = [2, 3, 5, 7]
 
 
 @pytest.mark.parametrize(("code", "dtype"), CASES)
-def test_every_type(code: str, dtype: str) -> None:
+def test_operators_of_every_type_equal_litert(code: str, dtype: str) -> None:
     m = Build()
     a, b = add_input(m, SHAPE, dtype, name="a"), add_input(m, SHAPE, dtype, name="b")
     ranges: dict[str, tuple[float, float]] = {"b": (0, 7)} if "SHIFT" in code else {}
@@ -27,7 +27,7 @@ def test_every_type(code: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
-def test_shifts_of_too_many_places(dtype: str) -> None:
+def test_right_shifts_by_too_many_places_are_limited(dtype: str) -> None:
     """Negative shifts are shifts by 0, and large shifts are limited to the width minus 1."""
     limits = np.iinfo(dtype)
     numbers = [limits.min, limits.min // 3, 0, 1, limits.max // 3, limits.max]
@@ -39,7 +39,7 @@ def test_shifts_of_too_many_places(dtype: str) -> None:
     check_outputs(m, y, inputs=list(pairs.T.copy()))
 
 
-def test_every_quadrant_and_border() -> None:
+def test_atan2_of_every_quadrant_and_border_equals_litert() -> None:
     numbers = [0.0, -0.0, 1.0, -1.0, 2.5, -3.5, np.inf, -np.inf, np.nan, 1e-30, -1e30]
     pairs = np.array(list(itertools.product(numbers, numbers)), np.float32)
     m = Build()
@@ -55,7 +55,7 @@ def test_constants_fold() -> None:
     folds(m, *(m.op(code, [a, b], [[3]])[0] for code in codes))
 
 
-def test_refuses_what_is_quantized() -> None:
+def test_refuses_quantized_operands() -> None:
     m = Build()
     inputs = [m.input([3], dtype="int8", scale=0.5) for _ in range(2)]
     m.output(*m.op("STABLEHLO_MAXIMUM", inputs, [[3]]))

@@ -45,7 +45,7 @@ def count_bits(x: Array) -> Array:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_two_integers(name: str, dtype: str) -> None:
+def test_bitwise_operators_of_two_integers_equal_numpy(name: str, dtype: str) -> None:
     limits = np.iinfo(dtype)
     a = np.random.default_rng(0).integers(limits.min, limits.max, (2, 3, 7), dtype, endpoint=True)
     b = random_numbers(dtype, 7, low=-2, high=70)
@@ -54,7 +54,7 @@ def test_two_integers(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_one_integer(dtype: str) -> None:
+def test_invert_and_population_count_equal_numpy(dtype: str) -> None:
     limits = np.iinfo(dtype)
     x = np.random.default_rng(0).integers(limits.min, limits.max, (3, 5), dtype, endpoint=True)
     check_reference(build_flex("Invert", [x], [~x]), [x], [~x])

@@ -60,7 +60,9 @@ LIMITS = [(5, 7, False, True), (2, 10, True, False), (20, 100, False, False), (3
 
 @pytest.mark.parametrize("own", [1, 3])
 @pytest.mark.parametrize(("of_each", "of_all", "pad", "clip"), LIMITS)
-def test_boxes(own: int, of_each: int, of_all: int, *, pad: bool, clip: bool) -> None:
+def test_boxes_of_all_classes_equal_numpy(
+    own: int, of_each: int, of_all: int, *, pad: bool, clip: bool
+) -> None:
     boxes = boxes_of(2, 23, own)
     scores = np.random.default_rng(1).uniform(0, 1, (2, 23, 3)).astype(np.float32)
     total = min(of_all, of_each * 3) if pad else of_all
@@ -86,7 +88,7 @@ def test_boxes(own: int, of_each: int, of_all: int, *, pad: bool, clip: bool) ->
         ([(2, 5, 1, 4), (2, 5, 3)], (0, 7), "must be positive, got 0 and 7"),
     ],
 )
-def test_what_does_not_fit(shapes: Any, most: Any, reason: str) -> None:
+def test_refuses_shapes_and_limits_that_do_not_fit(shapes: Any, most: Any, reason: str) -> None:
     inputs = [np.zeros(shape, np.float32) for shape in shapes]
     made = [np.zeros(shape, np.float32) for shape in ((2, 7, 4), (2, 7), (2, 7))]
     limits = [np.asarray(x) for x in (*map(np.int32, most), OVERLAP, LEAST)]
@@ -95,7 +97,7 @@ def test_what_does_not_fit(shapes: Any, most: Any, reason: str) -> None:
         convert(model.bytes())
 
 
-def test_too_few_outputs() -> None:
+def test_refuses_too_few_outputs() -> None:
     inputs = [np.zeros((1, 5, 1, 4), np.float32), np.zeros((1, 5, 3), np.float32)]
     limits = [np.asarray(x) for x in (np.int32(2), np.int32(7), OVERLAP, LEAST)]
     made = [np.zeros((1, 7, 4), np.float32)]

@@ -74,7 +74,9 @@ RANGES = [(0, 0), (1, 1), (-2, -2), (-1, 1), (-2, 0), (0, 2)]
 @pytest.mark.parametrize("shape", [(2, 5, 5), (5, 3), (2, 3, 7)])
 @pytest.mark.parametrize(("low", "high"), RANGES)
 @pytest.mark.parametrize("align", ALIGNED)
-def test_diagonals(shape: tuple[int, ...], low: int, high: int, align: str) -> None:
+def test_diagonals_of_every_alignment_equal_numpy(
+    shape: tuple[int, ...], low: int, high: int, align: str
+) -> None:
     x = random_numbers("float32", *shape)
     k = np.array([low, high] if low < high else low, np.int32)
     want = extract_diagonals(x, low, high, align, 7)
@@ -93,7 +95,7 @@ def test_diagonals(shape: tuple[int, ...], low: int, high: int, align: str) -> N
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_types(dtype: str) -> None:
+def test_diagonal_operators_of_every_type_equal_numpy(dtype: str) -> None:
     x, packed = random_numbers(dtype, 2, 3, 5), random_numbers(dtype, 2, 3, seed=1)
     want = extract_diagonals(x, 0, 0, "LEFT_LEFT", 0)
     check_reference(build_flex("MatrixDiagPart", [x], [want]), [x], [want])
@@ -122,7 +124,9 @@ def test_types(dtype: str) -> None:
         ((-1, -1), (-1, 5), (4, 5)),
     ],
 )
-def test_sides_that_follow(k: Any, sides: tuple[int, int], made: tuple[int, int]) -> None:
+def test_missing_sides_follow_from_the_diagonals(
+    k: Any, sides: tuple[int, int], made: tuple[int, int]
+) -> None:
     x = random_numbers("int32", 2, 3)
     low, high = k
     want = set_diagonals(np.zeros((2, *made), np.int32), x, low, high, "RIGHT_LEFT")
@@ -132,7 +136,7 @@ def test_sides_that_follow(k: Any, sides: tuple[int, int], made: tuple[int, int]
 
 @pytest.mark.parametrize("lower", [-1, 0, 1])
 @pytest.mark.parametrize("upper", [-1, 0, 2])
-def test_bands(lower: int, upper: int) -> None:
+def test_matrix_bands_equal_numpy(lower: int, upper: int) -> None:
     x = random_numbers("float32", 3, 5)
     right = np.arange(5) - np.arange(3)[:, None]
     kept = ((lower < 0) | (-right <= lower)) & ((upper < 0) | (right <= upper))
@@ -164,7 +168,7 @@ def test_bands(lower: int, upper: int) -> None:
         ("DiagPart", [(3, 5)], (3,), [], r"must be [a-z]+[0-9]+\["),
     ],
 )
-def test_what_does_not_fit(
+def test_refuses_shapes_and_diagonals_that_do_not_fit(
     name: str, shapes: list[Any], made: Any, constants: list[Any], reason: str
 ) -> None:
     further = [np.array(each, np.int32) for each in constants]

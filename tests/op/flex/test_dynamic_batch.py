@@ -35,7 +35,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], list[Any], list[tuple[int, ...]], 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
-def test_batches(case: Any) -> None:
+def test_each_sample_equals_its_own_result(case: Any) -> None:
     name, shapes, constants, made, attributes = case
     m = Build()
     inputs = [m.input((1, *shape), shape_signature=[-1, *shape]) for shape in shapes]

@@ -182,7 +182,7 @@ def model(name: str, inputs: list[Array], made: Array) -> Build:
 
 
 @pytest.mark.parametrize(("name", "dtype"), cases(UNARY))
-def test_unary(name: str, dtype: str) -> None:
+def test_unary_operators_equal_numpy(name: str, dtype: str) -> None:
     x = operand(name, dtype, (2, 3, 5, 7), 0)
     want = np.asarray(UNARY[name](x)).astype("bool" if "Flex" + name in FlexCheck.rows else dtype)
     bound = {"float16": 2e-3, "float64": 1e-12}.get(dtype, 1e-5)
@@ -190,7 +190,7 @@ def test_unary(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), cases(BINARY))
-def test_binary(name: str, dtype: str) -> None:
+def test_binary_operators_equal_numpy(name: str, dtype: str) -> None:
     a, b = pair(name, dtype, (2, 3, 5, 7), (5, 1))
     want = np.asarray(BINARY[name](a, b))
     want = want.astype("bool" if "Flex" + name in FlexComparison.rows else dtype)
@@ -199,18 +199,18 @@ def test_binary(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FlexBinary.rows["FlexAddV2"].types.split())
-def test_add_n(dtype: str) -> None:
+def test_add_n_equals_numpy(dtype: str) -> None:
     inputs = [operand("", dtype, (3, 5), i) for i in range(3)]
     want = np.asarray(sum(inputs), dtype)
     bound = {"float16": 2e-3, "float64": 1e-12}.get(dtype, 1e-5)
     check_reference(model("AddN", inputs, want), inputs, [want], tolerance=bound)
 
 
-def test_every_row_is_tried() -> None:
+def test_every_operator_of_the_tables_is_tried() -> None:
     assert {f"Flex{name}" for name in (*UNARY, *BINARY)} == set(ROWS)
 
 
-def test_types_that_older_opsets_lack() -> None:
+def test_types_that_older_opsets_lack_are_cast_or_refused() -> None:
     a, b = pair("Div", "int8", (3, 5), (5,))
     check_reference(
         model("Div", [a, b], divide(a, b)), [a, b], [divide(a, b)], tolerance=0, opset=13
@@ -231,7 +231,7 @@ def test_expm1_loses_nothing_near_0() -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 @pytest.mark.parametrize("name", ["Mod", "TruncateMod"])
-def test_modulo_of_large_integers(name: str, dtype: str) -> None:
+def test_modulo_of_large_integers_is_exact(name: str, dtype: str) -> None:
     """Mod is exact for integers that float64 cannot represent."""
     most = np.iinfo(dtype).max
     a, b = np.array([most, most, most - 2], dtype), np.array([2, most - 1, 7], dtype)
@@ -242,7 +242,7 @@ def test_modulo_of_large_integers(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("exponent", [0, 1, 2, 13, 30])
-def test_powers_of_integers(exponent: int, dtype: str) -> None:
+def test_powers_of_integers_wrap_around(exponent: int, dtype: str) -> None:
     """Integer powers wrap around."""
     a = np.array([0, 1, -1, 3, -7, 123457, np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
     b = np.array(exponent, dtype)
@@ -250,7 +250,7 @@ def test_powers_of_integers(exponent: int, dtype: str) -> None:
     check_reference(build_flex("Pow", [a], [want], [b]), [a], [want])
 
 
-def test_logarithms_of_infinities() -> None:
+def test_log1p_of_infinities_equals_numpy() -> None:
     x = np.array([np.inf, -np.inf, -1, 0, np.nan], np.float32)
     want = np.array([np.inf, np.nan, -np.inf, 0, np.nan], np.float32)
     check_reference(model("Log1p", [x], want), [x], [want])

@@ -40,7 +40,7 @@ def colors(dtype: str) -> Array:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", ["RGBToHSV", "HSVToRGB"])
-def test_colors(name: str, dtype: str) -> None:
+def test_color_conversions_equal_colorsys(name: str, dtype: str) -> None:
     x = colors(dtype)
     want = map_pixels(colorsys.rgb_to_hsv if name == "RGBToHSV" else colorsys.hsv_to_rgb, x)
     check_reference(
@@ -73,14 +73,14 @@ def contrast(x: Array, by: Array) -> Array:
 
 
 @pytest.mark.parametrize("by", [0.3, -0.75])
-def test_hue(by: float) -> None:
+def test_adjust_hue_equals_reference(by: float) -> None:
     x = colors("float32")
     want = hue(x, np.array(by, np.float32))
     check_reference(build_flex("AdjustHue", [x], [want], [np.array(by, np.float32)]), [x], [want])
 
 
 @pytest.mark.parametrize("by", [0.3, 2.5])
-def test_saturation_and_contrast(by: float) -> None:
+def test_saturation_and_contrast_equal_reference(by: float) -> None:
     x, factor = colors("float32"), np.array(by, np.float32)
     want = saturation(x, factor)
     check_reference(build_flex("AdjustSaturation", [x, factor], [want]), [x, factor], [want])
@@ -135,7 +135,7 @@ def crops(x: Array, boxes: Array, images: Array, size: Any, method: str) -> Arra
 @pytest.mark.parametrize("dtype", PIXELS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("size", SIZES)
-def test_crops(dtype: str, method: str, size: tuple[int, int]) -> None:
+def test_crop_and_resize_equals_reference(dtype: str, method: str, size: tuple[int, int]) -> None:
     x, boxes, images = random_numbers(dtype, 2, 5, 7, 3, low=-100, high=100), BOXES, IMAGES
     want = crops(x, boxes, images, size, method)
     model = build_flex(
@@ -187,7 +187,9 @@ def bicubic(x: Array, size: Any, *, corners: bool, half: bool) -> Array:
 @pytest.mark.parametrize("dtype", PIXELS)
 @pytest.mark.parametrize("size", LARGER)
 @pytest.mark.parametrize(("corners", "half"), CORNERS)
-def test_cubic(dtype: str, size: tuple[int, int], *, corners: bool, half: bool) -> None:
+def test_bicubic_resizing_equals_reference(
+    dtype: str, size: tuple[int, int], *, corners: bool, half: bool
+) -> None:
     x = random_numbers(dtype, 2, 5, 7, 3, low=-100, high=100)
     want = bicubic(x, size, corners=corners, half=half)
     model = build_flex(
@@ -239,7 +241,7 @@ PATCHES = [
 
 @pytest.mark.parametrize("dtype", PIXELS)
 @pytest.mark.parametrize("patches", PATCHES)
-def test_patches(dtype: str, patches: Patches) -> None:
+def test_image_patches_equal_numpy(dtype: str, patches: Patches) -> None:
     x = random_numbers(dtype, 2, 5, 7, 3)
     want = patches.extract(x)
     model = build_flex("ExtractImagePatches", [x], [want], **patches.attributes)
@@ -304,7 +306,7 @@ WINDOW = {"ksizes": [1, 3, 3, 1], "strides": [1] * 4, "rates": [1] * 4, "padding
         ),
     ],
 )
-def test_what_does_not_fit(
+def test_refuses_shapes_and_options_that_do_not_fit(
     name: str, shapes: Any, made: Any, constants: Any, attributes: Any, reason: str
 ) -> None:
     inputs = [np.zeros(shape, np.float32) for shape in shapes]
@@ -315,13 +317,13 @@ def test_what_does_not_fit(
 
 
 @pytest.mark.parametrize("name", ["AdjustContrastv2", "AdjustHue", "AdjustSaturation"])
-def test_a_factor_of_another_type(name: str) -> None:
+def test_refuses_a_factor_of_another_type(name: str) -> None:
     inputs = [np.zeros((5, 7, 3), np.float32), np.array(2, np.int32)]
     with pytest.raises(ConversionError, match=r"float32\[\], got int32\[\]"):
         convert(build_flex(name, inputs, inputs[:1]).bytes())
 
 
-def test_crops_of_another_method() -> None:
+def test_crop_and_resize_refuses_unsupported_methods() -> None:
     inputs = [np.zeros((1, 5, 7, 3), np.float32), np.zeros((2, 4), np.float32)]
     further = [np.zeros(2, np.int32), np.array([2, 3], np.int32)]
     made = [np.zeros((2, 2, 3, 3), np.float32)]

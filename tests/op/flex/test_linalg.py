@@ -32,7 +32,9 @@ def positive(dtype: str, *shape: int) -> Any:
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_inverse(shape: tuple[int, ...], dtype: str, *, adjoint: bool) -> None:
+def test_matrix_inverse_and_solve_equal_numpy(
+    shape: tuple[int, ...], dtype: str, *, adjoint: bool
+) -> None:
     x = well_conditioned_matrices(dtype, *shape)
     turned = np.swapaxes(x, -1, -2) if adjoint else x
     want = np.linalg.inv(turned.astype(np.float64)).astype(dtype)
@@ -48,7 +50,9 @@ def test_inverse(shape: tuple[int, ...], dtype: str, *, adjoint: bool) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("adjoint", [False, True])
-def test_triangles(shape: tuple[int, ...], dtype: str, *, lower: bool, adjoint: bool) -> None:
+def test_triangular_solve_equals_numpy(
+    shape: tuple[int, ...], dtype: str, *, lower: bool, adjoint: bool
+) -> None:
     x = random_numbers(dtype, *shape) + np.eye(shape[-1], dtype=dtype) * np.asarray(12, dtype)
     right = random_numbers(dtype, *shape[:-1], 3, seed=1)
     half = np.tril(x) if lower else np.triu(x)
@@ -60,7 +64,7 @@ def test_triangles(shape: tuple[int, ...], dtype: str, *, lower: bool, adjoint: 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
+def test_determinants_and_their_logarithms_equal_numpy(shape: tuple[int, ...], dtype: str) -> None:
     x = well_conditioned_matrices(dtype, *shape)
     want = np.asarray(np.linalg.det(x.astype(np.float64))).astype(dtype)
     check_reference(
@@ -71,7 +75,7 @@ def test_determinant(shape: tuple[int, ...], dtype: str) -> None:
     check_reference(model, [x], [sign, size], tolerance=BOUNDS[dtype])
 
 
-def test_determinants_that_are_0() -> None:
+def test_determinants_of_singular_matrices_are_0() -> None:
     """The determinant is 0 for singular matrices, also if the elimination divides by 0."""
     matrices = [np.ones((3, 3)), np.zeros((3, 3)), np.diag([1, 2, 3]), np.diag([0, 2, 3])]
     x = np.array([*matrices, [[0, 0, 1], [0, 0, 2], [1, 2, 3]]], np.float32)
@@ -83,7 +87,7 @@ def test_determinants_that_are_0() -> None:
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
+def test_cholesky_factors_equal_numpy(shape: tuple[int, ...], dtype: str) -> None:
     x = positive(dtype, *shape)
     want = np.linalg.cholesky(x.astype(np.float64)).astype(dtype)
     check_reference(build_flex("Cholesky", [x], [want]), [x], [want], tolerance=BOUNDS[dtype])
@@ -108,7 +112,7 @@ def test_cholesky(shape: tuple[int, ...], dtype: str) -> None:
         ("Cholesky", [(0, 0)], [(0, 0)], "matrices must have 1 to 64 rows, got 0"),
     ],
 )
-def test_what_does_not_fit(name: str, shapes: Any, made: Any, reason: str) -> None:
+def test_refuses_shapes_that_do_not_fit(name: str, shapes: Any, made: Any, reason: str) -> None:
     inputs, outputs = ([np.zeros(s, np.float32) for s in each] for each in (shapes, made))
     with pytest.raises(ConversionError, match=reason):
         convert(build_flex(name, inputs, outputs).bytes())

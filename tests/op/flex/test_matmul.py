@@ -51,7 +51,7 @@ def multiply(a: Array, b: Array, turns: Mapping[str, Any]) -> Array:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("name", "turns", "shapes"), PRODUCTS)
-def test_matrices(
+def test_matrix_products_equal_numpy(
     name: str, turns: dict[str, Any], shapes: list[tuple[int, ...]], dtype: str
 ) -> None:
     a, b = (random_numbers(dtype, *shape, seed=i) for i, shape in enumerate(shapes))
@@ -68,7 +68,7 @@ def test_matrices(
         ([(5,), (5, 7)], (7,), "must have 2 axes or more"),
     ],
 )
-def test_matrices_that_do_not_fit(
+def test_refuses_matrices_that_do_not_fit(
     shapes: list[tuple[int, ...]], made: tuple[int, ...], reason: str
 ) -> None:
     inputs = [random_numbers("float64", *shape) for shape in shapes]
@@ -77,7 +77,7 @@ def test_matrices_that_do_not_fit(
 
 
 @pytest.mark.parametrize(("equation", "shapes"), SUMS)
-def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
+def test_einsum_equals_numpy(equation: str, shapes: list[tuple[int, ...]]) -> None:
     inputs = [random_numbers("float32", *shape, seed=i) for i, shape in enumerate(shapes)]
     want = np.asarray(np.einsum(equation, *inputs))
     m = Build()
@@ -100,7 +100,7 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
         ("ab->c", "contradict"),
     ],
 )
-def test_einsum_refuses(equation: str, reason: str) -> None:
+def test_einsum_refuses_unsupported_equations(equation: str, reason: str) -> None:
     m = Build()
     options = flex_options("Einsum", equation=equation)
     m.output(*m.custom("FlexEinsum", [m.input([3, 5])], [[3]], options))
@@ -108,7 +108,7 @@ def test_einsum_refuses(equation: str, reason: str) -> None:
         convert(m.bytes())
 
 
-def test_einsum_of_two_types() -> None:
+def test_einsum_refuses_inputs_of_two_types() -> None:
     m = Build()
     x, y = m.input([3]), m.input([3], dtype="int64")
     m.output(*m.custom("FlexEinsum", [x, y], [[]], flex_options("Einsum", equation="a,a->")))
@@ -117,7 +117,7 @@ def test_einsum_of_two_types() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5), (7,), ()])
-def test_l2_loss(shape: tuple[int, ...]) -> None:
+def test_l2_loss_equals_numpy(shape: tuple[int, ...]) -> None:
     x = random_numbers("float32", *shape)
     want = np.asarray(np.square(x).sum() / 2, np.float32)
     check_reference(build_flex("L2Loss", [x], [want]), [x], [want])

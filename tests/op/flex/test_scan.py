@@ -36,7 +36,7 @@ def scan(x: Any, function: Any, nothing: float, *, exclusive: bool, reverse: boo
 )
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_products(dtype: str, *, exclusive: bool, reverse: bool) -> None:
+def test_cumulative_products_equal_numpy(dtype: str, *, exclusive: bool, reverse: bool) -> None:
     x = random_numbers(dtype, 2, 7, 3, low=-3, high=4)
     how = {"exclusive": exclusive, "reverse": reverse}
     want = scan(x, np.multiply, 1, **how)
@@ -45,7 +45,7 @@ def test_products(dtype: str, *, exclusive: bool, reverse: bool) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_products_beyond_float32(*, reverse: bool) -> None:
+def test_products_are_exact_although_others_overflow(*, reverse: bool) -> None:
     """Results are exact even if products of other elements overflow float32."""
     rows = [[0, 1e30, 1e30, 1e20, 7], [1e30, 1e-30, 1e-30, 1e30, 5], [1e-30, 1e30, 1e30, 1e-20, 1]]
     x = np.array(rows, np.float32)
@@ -60,7 +60,9 @@ def test_products_beyond_float32(*, reverse: bool) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_sums_of_exponentials(dtype: str, *, exclusive: bool, reverse: bool) -> None:
+def test_cumulative_sums_of_exponentials_equal_numpy(
+    dtype: str, *, exclusive: bool, reverse: bool
+) -> None:
     x = random_numbers(dtype, 2, 7, 3, low=-100, high=100)
     x[0, 0] = x[0, 1] = -np.inf
     how = {"exclusive": exclusive, "reverse": reverse}
@@ -71,7 +73,7 @@ def test_sums_of_exponentials(dtype: str, *, exclusive: bool, reverse: bool) -> 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_equal_steps(dtype: str, count: int) -> None:
+def test_lin_space_equals_numpy(dtype: str, count: int) -> None:
     low, high = -1.5, 2.25
     bounds = [np.array(each, dtype) for each in (low, high)]
     want = np.linspace(low, high, count).astype(dtype)
@@ -95,7 +97,7 @@ TRANSFORMS = [
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("prefix", "axes", "lengths"), TRANSFORMS)
 @pytest.mark.parametrize("lead", [(2,), ()])
-def test_transforms(
+def test_fourier_transforms_equal_numpy(
     prefix: str, axes: int, lengths: tuple[int, ...], dtype: str, lead: tuple[int, ...]
 ) -> None:
     name, over = f"{prefix}FFT" + ("" if axes == 1 else f"{axes}D"), tuple(range(-axes, 0))
@@ -123,7 +125,7 @@ def test_transforms(
 
 
 @pytest.mark.parametrize("name", ["AddV2", "Sub", "Mul", "Conj", "Complex", "Angle"])
-def test_complex_numbers(name: str) -> None:
+def test_operators_on_complex_numbers_equal_numpy(name: str) -> None:
     a, b = random_numbers("float32", 2, 3), random_numbers("float32", 2, 3, seed=1)
     c = (a + 1j * b).astype(np.complex64)
     inputs: list[Any]
@@ -171,14 +173,16 @@ MATCHED = np.array([[True, False], [False, False]])
         ("Equal", [TEXT, LOWER], TEXT == LOWER, {}),
     ],
 )
-def test_text(name: str, inputs: list[Any], want: Any, attributes: dict[str, Any]) -> None:
+def test_text_operators_equal_expected_strings(
+    name: str, inputs: list[Any], want: Any, attributes: dict[str, Any]
+) -> None:
     made = convert(build_flex(name, inputs, [want], **attributes).bytes())
     feeds = {end.name: x for end, x in zip(made.inputs, inputs, strict=True)}
     (y,) = run_onnx(made.model, feeds)
     assert np.array_equal(y, want)
 
 
-def test_constant_pattern() -> None:
+def test_constant_pattern_matches_whole_strings() -> None:
     m = Build()
     operands = [m.input(TEXT.shape, dtype="string"), m.constant(np.array([b"a+b?"], np.object_))]
     outputs = [m.tensor(TEXT.shape, dtype="bool")]
@@ -245,7 +249,7 @@ def test_constant_pattern() -> None:
         ("RegexFullMatch", [TEXT, TEXT[0, :1]], MATCHED, [], {}, "must be a constant string"),
     ],
 )
-def test_what_does_not_fit(
+def test_refuses_shapes_and_options_that_do_not_fit(
     name: str, inputs: Any, made: Any, constants: Any, attributes: Any, reason: str
 ) -> None:
     further = [np.array(each, np.int32) for each in constants]
@@ -254,7 +258,7 @@ def test_what_does_not_fit(
         convert(build_flex(name, inputs, [made], further, **attributes).bytes())
 
 
-def test_dynamic_transforms() -> None:
+def test_batch_and_frames_of_transforms_stay_dynamic() -> None:
     """Batch and frames of a transform may be dynamic."""
     m = Build()
     x = m.input([1, 1, 9], shape_signature=[-1, -1, 9])
@@ -272,7 +276,7 @@ def test_dynamic_transforms() -> None:
     ("length", "node"),
     [(7, "MatMul"), (250, "MatMul"), (1021, "MatMul"), (1511, "DFT"), (1 << 15, "DFT")],
 )
-def test_lengths_of_real_transforms(length: int, node: str, dtype: str) -> None:
+def test_length_decides_between_products_and_dft(length: int, node: str, dtype: str) -> None:
     """Two products for two factors, one product for a prime, DFT where matrices would be large.
 
     ONNX Runtime's DFT is inaccurate for a prime length.

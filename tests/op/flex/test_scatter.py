@@ -34,7 +34,7 @@ BOUNDS = {"float16": 2e-3, "float64": 1e-12}
     ],
 )
 @pytest.mark.parametrize("kind", ["int32", "int64"])
-def test_updates(name: str, at: Any, dtype: str, kind: str) -> None:
+def test_scattered_updates_equal_numpy(name: str, at: Any, dtype: str, kind: str) -> None:
     x = random_numbers(dtype, 5, 7)
     for places in ([[2, 1], [1, 0], [3, 4]], [[2], [1], [2]] if at else [[2], [1], [0]]):
         indices = np.array(places, kind)
@@ -69,7 +69,9 @@ def segments(x: Array, ids: list[int], count: int, name: str, empty: Any) -> Arr
 @pytest.mark.parametrize("name", ["Sum", "Prod", "Max", "Min", "Mean"])
 @pytest.mark.parametrize("ids", [[0, 0, 1, 3, 3, 3], [1, 1, 1, 2, 5, 5]])
 @pytest.mark.parametrize("constant", [True, False])
-def test_sorted_segments(name: str, dtype: str, ids: list[int], *, constant: bool) -> None:
+def test_sorted_segments_equal_numpy(
+    name: str, dtype: str, ids: list[int], *, constant: bool
+) -> None:
     if name == "Mean" and dtype[0] != "f":
         dtype = "float32"  # the rounding of integer means is not documented
     x, places = random_numbers(dtype, 6, 5, low=-2, high=3), np.array(ids, np.int32)
@@ -85,7 +87,7 @@ def test_sorted_segments(name: str, dtype: str, ids: list[int], *, constant: boo
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "uint16"])
 @pytest.mark.parametrize("name", ["Sum", "Prod", "Max", "Min"])
 @pytest.mark.parametrize("kind", ["int32", "int64"])
-def test_unsorted_segments(name: str, dtype: str, kind: str) -> None:
+def test_unsorted_segments_equal_numpy(name: str, dtype: str, kind: str) -> None:
     x, ids = random_numbers(dtype, 6, 5, low=-2, high=3), [0, 0, 1, 3, 1, -1]
     limits: Any = np.finfo(dtype) if dtype[0] == "f" else np.iinfo(dtype)
     empty = {"Sum": 0, "Prod": 1, "Max": limits.min, "Min": limits.max}[name]
@@ -98,7 +100,7 @@ def test_unsorted_segments(name: str, dtype: str, kind: str) -> None:
 @pytest.mark.parametrize("dtype", WIDE)
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_counts(dtype: str, kind: str, *, weighted: bool) -> None:
+def test_bincounts_equal_numpy(dtype: str, kind: str, *, weighted: bool) -> None:
     x = np.array([[0, 3, 1, 3], [1, 1, 9, 5]], kind)
     weights = random_numbers(dtype, 2, 4) if weighted else np.zeros(0, dtype)
     added = weights if weighted else np.ones((2, 4), dtype)
@@ -119,7 +121,7 @@ def test_counts(dtype: str, kind: str, *, weighted: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["DynamicStitch", "ParallelDynamicStitch"])
-def test_stitches(name: str) -> None:
+def test_dynamic_stitch_equals_numpy(name: str) -> None:
     data = [
         random_numbers("float32", 2, 3),
         random_numbers("float32", 3, 3),
@@ -133,7 +135,7 @@ def test_stitches(name: str) -> None:
     check_reference(m, data, [want])
 
 
-def test_stitches_nothing() -> None:
+def test_stitch_of_empty_rows_has_the_right_shape() -> None:
     """DynamicStitch of rows without elements has the right shape."""
     m = Build()
     operands = [m.constant(np.array([1, 0], np.int32)), m.input([2, 0])]
@@ -142,7 +144,7 @@ def test_stitches_nothing() -> None:
     check_reference(m, [np.zeros((2, 0), np.float32)], [np.zeros((2, 0), np.float32)])
 
 
-def test_stitches_with_holes() -> None:
+def test_refuses_stitches_with_missing_rows() -> None:
     x = np.zeros((2, 3), np.float32)
     m = Build()
     operands = [m.constant(np.array([0, 2], np.int32)), m.input(x.shape)]
@@ -153,7 +155,7 @@ def test_stitches_with_holes() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_inverse_permutation(dtype: str) -> None:
+def test_inverse_permutation_equals_argsort(dtype: str) -> None:
     x = np.array([2, 4, 0, 1, 3], dtype)
     want = np.argsort(x).astype(dtype)
     check_reference(build_flex("InvertPermutation", [x], [want]), [x], [want])
@@ -168,7 +170,7 @@ def test_inverse_permutation(dtype: str) -> None:
         ("DenseBincount", [(1, 2, 3)], (4,), [4, []], "must have 1 or 2 axes, got 3"),
     ],
 )
-def test_what_does_not_fit(
+def test_refuses_shapes_and_sizes_that_do_not_fit(
     name: str, shapes: Any, made: Any, constants: list[Any], reason: str
 ) -> None:
     inputs = [np.zeros(shape, np.int32) for shape in shapes]
@@ -177,7 +179,7 @@ def test_what_does_not_fit(
         convert(build_flex(name, inputs, [np.zeros(made, np.int32)], further).bytes())
 
 
-def test_weights_of_what_is_not_counted() -> None:
+def test_refuses_weights_of_binary_bincounts() -> None:
     further = [np.array(4, np.int32), np.ones(3, np.float32)]
     model = build_flex(
         "DenseBincount",

@@ -80,7 +80,7 @@ CASES: list[tuple[str, list[str], dict[str, Any], list[Array], Callable[[Array],
     [(case, dtype) for case in CASES for dtype in case[1]],
     ids=lambda each: each if isinstance(each, str) else each[0],
 )
-def test_types(case: Any, dtype: str) -> None:
+def test_operators_of_wide_types_equal_numpy(case: Any, dtype: str) -> None:
     name, _, attributes, constants, reference = case
     x = random_numbers(dtype, 2, 5, 7, low=-3, high=3)
     want = np.asarray(reference(x))
@@ -89,7 +89,7 @@ def test_types(case: Any, dtype: str) -> None:
     check_reference(model, [x], [want], tolerance=BOUNDS.get(dtype, 0))
 
 
-def test_largest_elements() -> None:
+def test_largest_elements_are_sorted_for_any_option() -> None:
     """TopKV2 returns sorted elements for both values of `sorted`."""
     x = np.random.default_rng(0).permutation(35).reshape(5, 7).astype(np.float64)
     places = np.argsort(-x, -1)[:, :3]
@@ -100,14 +100,14 @@ def test_largest_elements() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "uint16", "uint32", "int32", "float32"])
-def test_clipping(dtype: str) -> None:
+def test_clipping_equals_numpy(dtype: str) -> None:
     x = random_numbers(dtype, 3, 5)
     bounds = [np.array(each, dtype) for each in (1, 3)]
     want = np.clip(x, 1, 3).astype(dtype)
     check_reference(build_flex("ClipByValue", [x], [want], bounds), [x], [want])
 
 
-def test_a_list_is_no_number() -> None:
+def test_refuses_a_list_as_a_numeric_attribute() -> None:
     """A list as the value of a numeric attribute is an error."""
     x, odd = random_numbers("float64", 3, 5), [0.5, 0.5]
     for model, reason in (
@@ -121,14 +121,14 @@ def test_a_list_is_no_number() -> None:
             convert(model.bytes())
 
 
-def test_an_integer_as_a_boolean_option() -> None:
+def test_integer_2_as_boolean_option_means_true() -> None:
     x = random_numbers("float64", 7)
     want, axis = np.cumsum(x[::-1])[::-1].copy(), np.array(0, np.int32)
     model = build_flex("Cumsum", [x], [want], [axis], exclusive=False, reverse=2)
     check_reference(model, [x], [want], tolerance=1e-12)
 
 
-def test_identities() -> None:
+def test_identity_of_several_tensors_returns_its_inputs() -> None:
     inputs = [random_numbers("float32", 2, 3), random_numbers("uint16", 5)]
     check_reference(build_flex("IdentityN", inputs, inputs), inputs, inputs)
 
@@ -142,7 +142,7 @@ def normalize(x: Array, scale: Array, offset: Array, mean: Array, variance: Arra
 
 @pytest.mark.parametrize("name", NORMALIZATIONS)
 @pytest.mark.parametrize("constant", [True, False])
-def test_batch_normalization(name: str, *, constant: bool) -> None:
+def test_batch_normalization_equals_numpy(name: str, *, constant: bool) -> None:
     x = random_numbers("float32", 2, 3, 5, 7)
     learned = [random_numbers("float32", 7, seed=i, low=1) for i in range(4)]
     want = normalize(x, *learned)

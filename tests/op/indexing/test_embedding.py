@@ -52,7 +52,9 @@ def add_lookup(m: Build, rows: Tensor, dtype: str | None = None) -> Tensor:
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("shape", [(3,), (3, 5), (2, 3, 5)], ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_rows_of_every_type(dtype: str, shape: tuple[int, ...], *, constant: bool) -> None:
+def test_rows_of_every_type_equal_litert(
+    dtype: str, shape: tuple[int, ...], *, constant: bool
+) -> None:
     m = Build()
     values = np.arange(ROWS * np.prod(shape)).reshape(ROWS, *shape).astype(dtype)
     rows = m.constant(values) if constant else m.input(values.shape, dtype=dtype)
@@ -60,7 +62,7 @@ def test_rows_of_every_type(dtype: str, shape: tuple[int, ...], *, constant: boo
     check_outputs(m, add_lookup(m, rows), inputs=given if constant else [values, *given])
 
 
-def test_rows_of_stored_integers() -> None:
+def test_rows_of_stored_integers_are_one_gather() -> None:
     m = Build()
     rows = m.constant(table("int8", 3), scale=0.5, zero_point=0)
     ids = m.input([len(IDS)], dtype="int32")
@@ -73,7 +75,7 @@ def test_rows_of_stored_integers() -> None:
 @pytest.mark.parametrize("by_row", [False, True])
 @pytest.mark.parametrize("shape", [(8,), (3, 4)], ids=str)
 @pytest.mark.parametrize("dtype", LIMITS)
-def test_integers_become_real(
+def test_integer_rows_are_dequantized(
     dtype: str, shape: tuple[int, ...], made: str, *, by_row: bool
 ) -> None:
     m = Build()
@@ -83,7 +85,7 @@ def test_integers_become_real(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_computed_integers_become_real(dtype: str) -> None:
+def test_computed_integer_rows_are_dequantized(dtype: str) -> None:
     m = Build()
     values = table(dtype, 3, 4)
     rows = m.input(values.shape, dtype=dtype, scale=0.3, zero_point=0)
@@ -102,13 +104,13 @@ def blockwise(m: Build, dtype: str, *shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", ["int4", "int2"])
-def test_blocks_of_a_row_have_scales(dtype: str) -> None:
+def test_blocks_of_a_row_may_have_scales(dtype: str) -> None:
     m = Build()
     rows = blockwise(m, dtype, 8)
     check_outputs(m, add_lookup(m, rows, "float32"), inputs=[np.array(IDS, np.int32)])
 
 
-def test_lookups_fold() -> None:
+def test_lookups_in_constants_fold() -> None:
     m = Build()
     rows = m.constant(np.arange(33, dtype=np.int32).reshape(ROWS, 3))
     folds(m, *m.op("EMBEDDING_LOOKUP", [m.constant(IDS), rows], [[len(IDS), 3]]))
@@ -123,7 +125,7 @@ def refusal(rows: Tensor, m: Build, ids: Any = None, dtype: str = "float32") -> 
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_rows_ids_and_scales() -> None:
     m = Build()
     assert "float32[rows, width, ...], got float32[3]" in refusal(m.input([3]), m)
     m = Build()
@@ -191,7 +193,7 @@ SPARSE = [
 
 @pytest.mark.parametrize("combiner", ["SUM", "MEAN", "SQRTN"])
 @pytest.mark.parametrize(("indices", "shape", "row"), SPARSE, ids=str)
-def test_sums_of_rows(
+def test_combined_rows_equal_litert(
     indices: list[list[int]], shape: list[int], row: list[int], combiner: str
 ) -> None:
     """Rows without ids are 0."""
@@ -199,7 +201,7 @@ def test_sums_of_rows(
     check_outputs(m, y, inputs=given)
 
 
-def test_sums_of_rows_refuse() -> None:
+def test_combined_rows_refuse_unsupported_shapes() -> None:
     for indices, shape, row, reason in (
         ([[0, 0]], [3, 2, 2], [5], r"int32\[1, 3\], got int32\[1, 2\]"),
         ([[0, 0]], [3, -2], [5], "shape of the sparse tensor must be"),
@@ -243,13 +245,13 @@ SENTENCES = [[7, 3, 3, 10, 1], [7, 3, 0, 99, 2], [0, 3], [5]]
 
 @pytest.mark.parametrize("tokens", SENTENCES, ids=str)
 @pytest.mark.parametrize(("blocks", "size"), [(3, 5), (7, 1)])
-def test_mean_of_tokens(tokens: list[int], blocks: int, size: int) -> None:
+def test_mean_of_tokens_ignores_padding(tokens: list[int], blocks: int, size: int) -> None:
     """Elements after the first 0 are padding, even if they are valid tokens."""
     m, (given, encoding, book) = build_kmeans_lookup(tokens, blocks, size)
     check_reference(m, [given], [mean_of_tokens(given, encoding, book)])
 
 
-def test_mean_of_tokens_refuses() -> None:
+def test_mean_of_tokens_refuses_unsupported_shapes() -> None:
     for tokens, made, reason in (
         ([2, 3], [1, 10], "int32\\[1, 3\\], got int32\\[2, 3\\]"),
         ([3], [1, 10], r"must be int32\[1, tokens\], got"),
@@ -262,7 +264,7 @@ def test_mean_of_tokens_refuses() -> None:
             convert(m.bytes())
 
 
-def test_as_many_ids_as_there_are() -> None:
+def test_number_of_ids_may_be_dynamic() -> None:
     """The number of ids may be dynamic."""
     m = Build()
     ids = m.input([None], dtype="int32")

@@ -40,7 +40,9 @@ def add_gather(m: Build, x: Tensor, indices: Tensor, axis: int) -> Tensor:
 
 @pytest.mark.parametrize("indices", INDICES)
 @pytest.mark.parametrize(("rank", "axis"), [(r, a) for r in range(1, 6) for a in range(-r, r)])
-def test_gather(rank: int, axis: int, indices: tuple[int, ...]) -> None:
+def test_gather_along_every_axis_equals_litert(
+    rank: int, axis: int, indices: tuple[int, ...]
+) -> None:
     m = Build()
     x = add_input(m, SIZES[:rank])
     index = m.input(indices, dtype="int32", name="index")
@@ -50,7 +52,7 @@ def test_gather(rank: int, axis: int, indices: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("by", INDEX_TYPES)
 @pytest.mark.parametrize("constant", [True, False])
-def test_gather_by_every_type(by: str, *, constant: bool) -> None:
+def test_gather_by_every_index_type_equals_litert(by: str, *, constant: bool) -> None:
     m = Build()
     x = add_input(m, [3, 5, 7])
     values = np.array([[4, 0, 0], [1, 3, 2]], by)
@@ -59,7 +61,7 @@ def test_gather_by_every_type(by: str, *, constant: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
-def test_gather_of_every_type(dtype: str) -> None:
+def test_gather_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     x = add_input(m, [3, 5, 7, 2], dtype)  # for int4 the kernel moves whole bytes
     check_outputs(m, add_gather(m, x, m.constant([4, 0, 2]), 1))
@@ -83,7 +85,7 @@ BATCHES = [
 
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize(("rank", "axis", "batch", "rest"), BATCHES)
-def test_gather_in_batches(
+def test_gather_in_batches_equals_litert(
     rank: int, axis: int, batch: int, rest: tuple[int, ...], *, negative: bool
 ) -> None:
     m = Build()
@@ -99,7 +101,7 @@ def test_gather_in_batches(
 
 @pytest.mark.parametrize("by", INDEX_TYPES)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_gather_in_batches_of_every_type(dtype: str, by: str) -> None:
+def test_gather_in_batches_of_every_type_equals_litert(dtype: str, by: str) -> None:
     m = Build()
     x = add_input(m, [3, 5, 7], dtype)
     index = m.input([3, 2], dtype=by, name="index")
@@ -107,14 +109,14 @@ def test_gather_in_batches_of_every_type(dtype: str, by: str) -> None:
     check_outputs(m, y, ranges={"index": (0, 6), "float32": (-8, 7)})
 
 
-def test_gather_of_stored_integers() -> None:
+def test_gather_of_stored_integers_is_one_node() -> None:
     m = Build()
     x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
     result = check_outputs(m, add_gather(m, x, m.constant([4, 0, 2]), 1))
     assert [node.op_type for node in result.model.graph.node] == ["Gather"]
 
 
-def test_gather_from_a_table() -> None:
+def test_gather_from_a_constant_table_is_one_node() -> None:
     """An embedding is one Gather of a constant table."""
     m = Build()
     table = m.constant(np.arange(33, dtype=np.float32).reshape(11, 3))
@@ -123,14 +125,14 @@ def test_gather_from_a_table() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["Gather"]
 
 
-def test_gather_folds() -> None:
+def test_gather_of_constants_folds() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
     shape = m.constant([2, 7, 5])
     folds(m, add_gather(m, x, m.constant([4, 0]), -1), add_gather(m, shape, m.constant(1), 0))
 
 
-def test_gather_in_batches_of_constants() -> None:
+def test_gather_in_batches_of_constants_equals_litert() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
     (y,) = m.op("GATHER", [x, m.constant([4, 0, 2])], [[3]], axis=1, batch_dims=1)
@@ -149,7 +151,7 @@ def refusal(
     return str(error.value)
 
 
-def test_gather_refuses() -> None:
+def test_gather_refuses_unsupported_axes_indices_and_batches() -> None:
     assert "below 2, got 2" in refusal("GATHER", [3, 5], [0], [3, 1], axis=2)
     assert "at least 0 and below [5]" in refusal("GATHER", [3, 5], [5], [3, 1], axis=1)
     assert "at least 0 and below [5]" in refusal("GATHER", [3, 5], [-1], [3, 1], axis=1)
@@ -182,7 +184,9 @@ DEPTHS = [
 
 @pytest.mark.parametrize("by", INDEX_TYPES)
 @pytest.mark.parametrize(("rank", "depth", "rest"), DEPTHS)
-def test_gather_nd(rank: int, depth: int, rest: tuple[int, ...], by: str) -> None:
+def test_gather_nd_of_every_depth_equals_litert(
+    rank: int, depth: int, rest: tuple[int, ...], by: str
+) -> None:
     m = Build()
     x = add_input(m, SIZES[:rank])
     index = m.input([*rest, depth], dtype=by, name="index")
@@ -191,21 +195,21 @@ def test_gather_nd(rank: int, depth: int, rest: tuple[int, ...], by: str) -> Non
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_gather_nd_of_every_type(dtype: str) -> None:
+def test_gather_nd_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     x = add_input(m, [3, 5, 7, 2], dtype)
     where = m.constant([[2, 4], [0, 1], [1, 3]])
     check_outputs(m, *m.op("GATHER_ND", [x, where], [[3, 7, 2]]))
 
 
-def test_gather_nd_of_stored_integers() -> None:
+def test_gather_nd_of_stored_integers_is_one_node() -> None:
     m = Build()
     x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
     result = check_outputs(m, *m.op("GATHER_ND", [x, m.constant([[2], [0]])], [[2, 5]]))
     assert [node.op_type for node in result.model.graph.node] == ["GatherND"]
 
 
-def test_gather_nd_refuses() -> None:
+def test_gather_nd_refuses_indices_out_of_range() -> None:
     assert "at least 0 and below [3]" in refusal("GATHER_ND", [3, 5], [[3]], [1, 5])
     assert "at least 0 and below [3, 5]" in refusal("GATHER_ND", [3, 5], [[0, -1]], [1])
     deep = {"shape": [1, 3], "dtype": "int32"}

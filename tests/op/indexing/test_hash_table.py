@@ -41,7 +41,7 @@ def add_lookup(m: Build, rows: Tensor, keys: Any = KEYS, **fields: Any) -> list[
 
 @pytest.mark.parametrize("shape", [[5], [5, 3], [5, 2, 3]], ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_rows(dtype: str, shape: list[int]) -> None:
+def test_rows_of_every_type_equal_litert(dtype: str, shape: list[int]) -> None:
     if dtype == "string" and len(shape) > 1:  # the kernel supports rank 1 only
         shape = [5]
     m = Build()
@@ -50,14 +50,14 @@ def test_rows(dtype: str, shape: list[int]) -> None:
     check_outputs(m, *add_lookup(m, rows), inputs=[WANTED])
 
 
-def test_computed_tables() -> None:
+def test_keys_and_rows_may_be_computed() -> None:
     m = Build()
     rows, keys = m.input([5, 3]), m.input([5], dtype="int32")
     values = np.arange(15, dtype=np.float32).reshape(5, 3)
     check_outputs(m, *add_lookup(m, rows, keys), inputs=[values, KEYS, WANTED])
 
 
-def test_missing_rows_of_stored_integers() -> None:
+def test_missing_rows_are_the_stored_integer_0() -> None:
     """Rows of missing keys are the stored integer 0, whatever the zero point is."""
     m, scale = Build(), {"scale": 0.5, "zero_point": 3}
     rows = add_input(m, [5, 3], "int8", **scale)
@@ -65,7 +65,7 @@ def test_missing_rows_of_stored_integers() -> None:
     check_outputs(m, *add_lookup(m, rows, **scale), inputs=[table, WANTED])
 
 
-def test_missing_rows_of_integers_kept_otherwise() -> None:
+def test_missing_rows_in_other_storage_equal_litert() -> None:
     m, scale = Build(), {"scale": 0.5, "zero_point": 3}
     rows = add_input(m, [5, 3], "int8", **scale)
     values = np.arange(15, dtype=np.int8).reshape(5, 3)
@@ -73,7 +73,7 @@ def test_missing_rows_of_integers_kept_otherwise() -> None:
     check_outputs(m, *outputs, inputs=[values, WANTED], activations="uint8")
 
 
-def test_refuses() -> None:
+def test_refuses_unsorted_keys_and_other_shapes() -> None:
     for keys, shape, reason in (
         (np.array([0, 3, 3, 4, 5], np.int32), [5], "must be in strictly ascending order"),
         (np.array([0, 3, 2, 4, 5], np.int32), [5], "must be in strictly ascending order"),
@@ -128,7 +128,7 @@ def add_initialised_table(m: Build, number: int, keys: Any, values: Any) -> Tens
 @pytest.mark.parametrize("fill", [add_filled_table, add_initialised_table])
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("shape", [[6], [2, 3], [1]], ids=str)
-def test_words_of_numbers(shape: list[int], fill: Any, *, constant: bool) -> None:
+def test_words_are_found_by_numbers(shape: list[int], fill: Any, *, constant: bool) -> None:
     m = Build()
     handle = fill(m, 7, NUMBERS, WORDS)
     default = m.constant(["?", "!"]) if constant else m.input([2], dtype="string")
@@ -140,7 +140,7 @@ def test_words_of_numbers(shape: list[int], fill: Any, *, constant: bool) -> Non
 
 @pytest.mark.parametrize("fill", [add_filled_table, add_initialised_table])
 @pytest.mark.parametrize("constant", [True, False])
-def test_numbers_of_words(fill: Any, *, constant: bool) -> None:
+def test_numbers_are_found_by_words(fill: Any, *, constant: bool) -> None:
     m = Build()
     handle = fill(m, 7, WORDS, NUMBERS)
     default = m.constant(np.array([-9])) if constant else m.input([1], dtype="int64")
@@ -150,7 +150,7 @@ def test_numbers_of_words(fill: Any, *, constant: bool) -> None:
     check_outputs(m, y, inputs=[*given, wanted])
 
 
-def test_sizes_and_second_imports() -> None:
+def test_second_imports_into_a_table_are_ignored() -> None:
     """The first import fills a table, later imports are ignored; equal keys count once."""
     m = Build()
     handle = add_initialised_table(m, 7, NUMBERS, WORDS)
@@ -164,7 +164,7 @@ def test_sizes_and_second_imports() -> None:
     check_outputs(m, *sizes, y, inputs=[np.array([2, 5, 3])])
 
 
-def test_what_is_not_known() -> None:
+def test_refuses_tables_filled_with_computed_keys() -> None:
     m = Build()
     keys, values = m.input([3], dtype="int64"), m.constant(["a", "b", "c"])
     handle = table(m, 7, ("int64", "string"))
@@ -176,7 +176,7 @@ def test_what_is_not_known() -> None:
     assert str(error.value).count("its table must be filled with constants") == 2
 
 
-def test_an_empty_table() -> None:
+def test_empty_table_gives_the_default() -> None:
     """Every lookup in an empty table gives the default."""
     m = Build()
     handle = add_filled_table(m, 7, np.zeros(0, np.int64), np.array([], object))
@@ -192,7 +192,7 @@ def refusal_reason(m: Build, *outputs: Tensor) -> str:
     return str(error.value)
 
 
-def test_tables_that_no_kernel_reads() -> None:
+def test_refuses_tables_of_numbers_and_empty_defaults() -> None:
     """Tables of numbers to numbers, and an empty default, are refused."""
     m = Build()
     handle = add_filled_table(m, 7, NUMBERS, NUMBERS)

@@ -39,7 +39,7 @@ def values(dtype: str, *, smooth: bool) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize("smooth", [True, False])
-def test_table(dtype: str, *, smooth: bool) -> None:
+def test_table_lookup_equals_reference(dtype: str, *, smooth: bool) -> None:
     table, limits, kind = values(dtype, smooth=smooth), np.iinfo(dtype), np.dtype(dtype)
     every = np.arange(limits.min, limits.max + 1).astype(kind).reshape(2, -1)
     m = Build()
@@ -52,7 +52,7 @@ def test_table(dtype: str, *, smooth: bool) -> None:
         check_reference(m, [every], want, tolerance=0, activations=activations)
 
 
-def test_table_refuses() -> None:
+def test_refuses_unsupported_types_and_table_sizes() -> None:
     m = Build()
     m.output(*m.custom("Table", [m.input([3]), m.constant(np.zeros(256, np.int8))], [[3]]))
     with pytest.raises(ConversionError, match="int8 or int16, got float32"):

@@ -31,7 +31,7 @@ def build_projection(
 @pytest.mark.parametrize(
     "dtype", ["int8", "uint8", "bool", "int16", "int32", "int64", "uint64", "float32"]
 )
-def test_types(dtype: str, kind: int, *, weighted: bool) -> None:
+def test_hashes_of_every_type_equal_litert(dtype: str, kind: int, *, weighted: bool) -> None:
     m, y = build_projection([7], dtype, kind, weighted=weighted)
     check_outputs(m, y, ranges={"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)})
 
@@ -39,18 +39,18 @@ def test_types(dtype: str, kind: int, *, weighted: bool) -> None:
 @pytest.mark.parametrize(
     "size", [1, 3, 4, 5, 11, 12, 13, 28, 29, 59, 60, 61, 100, 124, 125, 187, 188, 252]
 )
-def test_lengths(size: int) -> None:
+def test_hashes_of_every_length_equal_litert(size: int) -> None:
     """Keys of every kind of length are hashed right; a key is 4 bytes longer than its item."""
     m, y = build_projection([3, size], "uint8", DENSE)
     check_outputs(m, y, random_layouts=[])
 
 
-def test_items_of_several_axes() -> None:
+def test_items_may_have_several_axes() -> None:
     m, y = build_projection([3, 2, 5], "int32", SPARSE)
     check_outputs(m, y)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_projections_and_long_items() -> None:
     for shape, dtype, kind, seeds, reason in (
         ([3], "int32", 0, SEEDS, "type must be 1 .*, got 0"),
         ([3, 253], "int8", DENSE, SEEDS, "at most 252 bytes, .* got 253"),

@@ -25,7 +25,7 @@ def one_hot(m: Build, indices: Tensor, depth: int, values: list[Tensor], axis: i
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize(("rank", "axis"), [(r, a) for r in range(4) for a in range(-1, r + 1)])
-def test_one_hot(rank: int, axis: int, index: str) -> None:
+def test_one_hot_along_every_axis_equals_litert(rank: int, axis: int, index: str) -> None:
     m = Build()
     indices = m.input(SIZES[:rank], dtype=index, name="indices")
     y = one_hot(m, indices, 4, [m.constant(2.5), m.constant(-1.5)], axis)
@@ -34,14 +34,14 @@ def test_one_hot(rank: int, axis: int, index: str) -> None:
 
 @pytest.mark.parametrize("shape", [[], [1]])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_one_hot_of_every_type(dtype: str, shape: list[int]) -> None:
+def test_one_hot_of_every_type_equals_litert(dtype: str, shape: list[int]) -> None:
     m = Build()
     indices = m.input([3, 5], dtype="int32", name="indices")
     values = [m.input(shape, dtype=dtype) for _ in range(2)]
     check_outputs(m, one_hot(m, indices, 4, values, 1), ranges={"indices": (-3, 6)})
 
 
-def test_one_hot_of_stored_integers() -> None:
+def test_one_hot_of_stored_integers_equals_litert() -> None:
     m = Build()
     indices = m.input([3, 5], dtype="int32", name="indices")
     values = [m.input([], dtype="int8", scale=0.5, zero_point=3) for _ in range(2)]
@@ -56,7 +56,7 @@ def test_one_hot_of_stored_integers() -> None:
     check_outputs(m, y, ranges={"indices": (-3, 6)})
 
 
-def test_one_hot_folds() -> None:
+def test_one_hot_of_constants_folds() -> None:
     m = Build()
     values = [m.constant(5), m.constant(-2)]
     indices = m.constant([[3, 0, -1], [9, 1, 2]])
@@ -65,13 +65,13 @@ def test_one_hot_folds() -> None:
 
 @pytest.mark.parametrize("dtype", DIAGONALS)
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5)], ids=str)
-def test_matrix_diag(shape: tuple[int, ...], dtype: str) -> None:
+def test_matrix_diag_equals_litert(shape: tuple[int, ...], dtype: str) -> None:
     m = Build()
     check_outputs(m, *m.op("MATRIX_DIAG", [add_input(m, shape, dtype)], [[*shape, shape[-1]]]))
 
 
 @pytest.mark.parametrize("mode", [{}, {"activations": "uint8"}], ids=str)
-def test_matrix_diag_of_stored_integers(mode: dict[str, Any]) -> None:
+def test_elements_off_the_diagonal_are_stored_0(mode: dict[str, Any]) -> None:
     """Elements off the diagonal are the stored integer 0, whatever the zero point is."""
     m = Build()
     x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
@@ -80,7 +80,7 @@ def test_matrix_diag_of_stored_integers(mode: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("dtype", DIAGONALS)
 @pytest.mark.parametrize("shape", [(5, 5), (3, 5), (5, 3), (2, 3, 5), (2, 7, 5, 3)], ids=str)
-def test_matrix_set_diag(shape: tuple[int, ...], dtype: str) -> None:
+def test_matrix_set_diag_equals_litert(shape: tuple[int, ...], dtype: str) -> None:
     m = Build()
     diagonal = add_input(m, [*shape[:-2], min(shape[-2:])], dtype)
     check_outputs(m, *m.op("MATRIX_SET_DIAG", [add_input(m, shape, dtype), diagonal], [shape]))
@@ -95,7 +95,7 @@ def refusal(code: str, inputs: list[Any], made: list[int], **options: Any) -> st
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_axes_depths_and_types() -> None:
     indices = np.zeros((2, 3), np.int32)
     assert "between -1 and 2, got 3" in refusal("ONE_HOT", [indices, 4, 1, 0], [2, 3, 4], axis=3)
     assert "between -1 and 2, got -2" in refusal("ONE_HOT", [indices, 4, 1, 0], [2, 3, 4], axis=-2)

@@ -22,7 +22,9 @@ SIZES = (2, 3, 5, 7)
     ("rank", "depth", "rest"),
     [(1, 1, (6,)), (2, 1, (4,)), (3, 2, (3, 2)), (4, 3, ()), (4, 4, (6,))],
 )
-def test_scatter_nd(rank: int, depth: int, rest: tuple[int, ...], *, constant: bool) -> None:
+def test_scatter_nd_adds_updates_of_equal_indices(
+    rank: int, depth: int, rest: tuple[int, ...], *, constant: bool
+) -> None:
     """Updates with equal indices are added."""
     m = Build()
     shape, places = SIZES[:rank], (*rest, depth)
@@ -36,7 +38,7 @@ def test_scatter_nd(rank: int, depth: int, rest: tuple[int, ...], *, constant: b
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_scatter_nd_of_every_type(dtype: str) -> None:
+def test_scatter_nd_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     indices = m.constant([[2], [0], [2], [2]])
     x = m.input([4, 5], dtype=dtype)
@@ -56,7 +58,7 @@ def test_scatter_nd_of_every_type(dtype: str) -> None:
         ((2, 3, 5, 7), [[0, 1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 5]]),
     ],
 )
-def test_sparse_to_dense(
+def test_sparse_to_dense_equals_litert(
     shape: tuple[int, ...], indices: Any, dtype: str, index: str, *, scalar: bool
 ) -> None:
     m = Build()
@@ -67,7 +69,7 @@ def test_sparse_to_dense(
     check_outputs(m, y)
 
 
-def test_sparse_to_dense_of_computed_indices() -> None:
+def test_sparse_to_dense_of_computed_indices_equals_litert() -> None:
     m = Build()
     places = m.input([2, 2], dtype="int32")
     inputs = [places, m.constant([3, 5]), m.constant([1.5, 2.5]), m.constant([0.5])]
@@ -82,7 +84,7 @@ def test_sparse_to_dense_of_computed_indices() -> None:
     [((5,), [2, 0, -1, 2, 2]), ((5, 3), [3, 3, 0, -7, 1]), ((2, 3, 5), [[0, 3, 0], [1, -2, 3]])],
 )
 @pytest.mark.parametrize("constant", [True, False])
-def test_unsorted_segments(
+def test_unsorted_segments_equal_litert(
     shape: tuple[int, ...], numbers: list[Any], name: str, dtype: str, *, constant: bool
 ) -> None:
     m = Build()
@@ -97,7 +99,7 @@ def test_unsorted_segments(
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 3)], ids=str)
-def test_segment_sum(shape: tuple[int, ...], dtype: str) -> None:
+def test_segment_sum_equals_litert(shape: tuple[int, ...], dtype: str) -> None:
     m = Build()
     data = m.input(shape, dtype=dtype)
     inputs = [data, m.constant([0, 0, 1, 2, 2])]
@@ -105,7 +107,7 @@ def test_segment_sum(shape: tuple[int, ...], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 3)], ids=str)
-def test_as_many_segments_as_are_found(shape: tuple[int, ...]) -> None:
+def test_number_of_segments_is_data_dependent(shape: tuple[int, ...]) -> None:
     m = Build()
     data, numbers = m.input(shape), m.input([5], dtype="int32")
     (y,) = m.op("SEGMENT_SUM", [data, numbers], [m.tensor([None, *shape[1:]])])
@@ -128,7 +130,7 @@ def refusal(code: str, inputs: list[Any], made: list[int]) -> str:
     return str(error.value)
 
 
-def test_scatter_nd_refuses() -> None:
+def test_scatter_nd_refuses_unsupported_indices_and_updates() -> None:
     def scatter(indices: Any, updates: Any, shape: list[int]) -> str:
         return refusal("SCATTER_ND", [indices, updates, shape], shape)
 
@@ -140,7 +142,7 @@ def test_scatter_nd_refuses() -> None:
     assert "int32, got float32" in scatter([[0.0]], (1, 5), [3, 5])
 
 
-def test_sparse_to_dense_refuses() -> None:
+def test_sparse_to_dense_refuses_unsupported_indices_and_values() -> None:
     def dense(indices: Any, values: Any, default: Any, shape: list[int]) -> str:
         return refusal("SPARSE_TO_DENSE", [indices, shape, values, default], shape)
 
@@ -153,7 +155,7 @@ def test_sparse_to_dense_refuses() -> None:
     assert "float32[], got int32[]" in dense([1, 2], (2,), 0, [7])
 
 
-def test_segments_refuse() -> None:
+def test_segments_refuse_numbers_out_of_range() -> None:
     x = (3, 5)
     code = "UNSORTED_SEGMENT_SUM"
     assert "must be less than 4, got 4" in refusal(code, [x, [0, 4, 1], 4], [4, 5])

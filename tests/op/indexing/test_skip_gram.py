@@ -38,7 +38,9 @@ def grams(m: Build, *, size: int, skip: int, every: bool) -> None:
 @pytest.mark.parametrize("sentence", SENTENCES)
 @pytest.mark.parametrize("every", [False, True])
 @pytest.mark.parametrize(("size", "skip"), [*SIZES, (4, 1)])
-def test_sentences(sentence: str, size: int, skip: int, *, every: bool) -> None:
+def test_skip_grams_of_sentences_equal_litert(
+    sentence: str, size: int, skip: int, *, every: bool
+) -> None:
     if size == 4 and len(sentence.split()) < 4:
         return
     m = Build()
@@ -46,7 +48,7 @@ def test_sentences(sentence: str, size: int, skip: int, *, every: bool) -> None:
     check_outputs(m, inputs=[np.array([sentence], object)])
 
 
-def test_too_few_words() -> None:
+def test_too_few_words_give_no_skip_grams() -> None:
     """With fewer than n words there are no n-grams, also no shorter ones."""
     m = Build()
     x = m.input([2], dtype="string")
@@ -57,7 +59,7 @@ def test_too_few_words() -> None:
     check_outputs(m, size, inputs=[np.array(["two words", "and more of them"], object)])
 
 
-def test_refuses() -> None:
+def test_refuses_sizes_out_of_range() -> None:
     for size, skip in ((0, 1), (1 << 20, 0), (9, 5)):
         m = Build()
         grams(m, size=size, skip=skip, every=False)

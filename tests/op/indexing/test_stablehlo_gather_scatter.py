@@ -68,7 +68,9 @@ def random_indices(shape: list[int], dtype: str = "int32") -> Array:
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("case", GATHERINGS, ids=str)
-def test_gather(case: Gathering, dtype: str, *, constant: bool) -> None:
+def test_gathered_windows_are_moved_into_the_data(
+    case: Gathering, dtype: str, *, constant: bool
+) -> None:
     """Windows out of range are moved into the data."""
     m, indices = Build(), random_indices(case.indices, dtype)
     data = np.arange(np.prod(case.shape), dtype=np.float32).reshape(case.shape)
@@ -80,7 +82,7 @@ def test_gather(case: Gathering, dtype: str, *, constant: bool) -> None:
     check_outputs(m, y, inputs=[data] if constant else [data, indices])
 
 
-def test_windows_far_outside() -> None:
+def test_gather_indices_beyond_32_bits_are_exact() -> None:
     """Indices beyond 32 bits are exact, although ONNX Runtime's Max and Min compare 32 bits."""
     m, case = Build(), GATHERINGS[0]
     indices = np.resize([(1 << 32) - 1, 1 << 33, -(1 << 32), 1], case.indices)
@@ -91,21 +93,21 @@ def test_windows_far_outside() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_gather_of_every_type(dtype: str) -> None:
+def test_gather_of_every_type_equals_litert(dtype: str) -> None:
     m, case = Build(), GATHERINGS[0]
     where = m.constant(random_indices(case.indices))
     x = add_input(m, case.shape, dtype)
     check_outputs(m, *m.op("STABLEHLO_GATHER", [x, where], [case.made], **case.options))
 
 
-def test_rows_are_one_node() -> None:
+def test_gather_of_rows_is_one_node() -> None:
     m, case = Build(), GATHERINGS[1]
     where = m.constant(random_indices(case.indices, "int64"))
     (y,) = m.op("STABLEHLO_GATHER", [m.input([7, 5]), where], [case.made], **case.options)
     assert [node.op_type for node in check_outputs(m, y).model.graph.node] == ["Gather"]
 
 
-def test_gather_refuses() -> None:
+def test_gather_refuses_inconsistent_dimensions() -> None:
     m, good = Build(), GATHERINGS[0]
     x, where = m.input(good.shape), m.constant(random_indices(good.indices))
 
@@ -185,7 +187,7 @@ def add_scatter(
 @pytest.mark.parametrize("code", ["STABLEHLO_ADD", "STABLEHLO_MAXIMUM", ""])
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("case", SCATTERINGS, ids=str)
-def test_scatter(case: Scattering, code: str, *, constant: bool) -> None:
+def test_scatter_drops_updates_out_of_range(case: Scattering, code: str, *, constant: bool) -> None:
     """Updates out of range are dropped."""
     m, indices = Build(), random_indices(case.indices)
     if not code:  # unique, because the order of updates is not defined
@@ -206,7 +208,7 @@ def test_scatter(case: Scattering, code: str, *, constant: bool) -> None:
 
 @pytest.mark.parametrize("code", COMPUTATIONS)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_scatter_of_every_type(dtype: str, code: str) -> None:
+def test_scatter_of_every_type_equals_litert(dtype: str, code: str) -> None:
     m, case = Build(), SCATTERINGS[1]
     where = m.constant(np.array([[2], [9], [2]] if code else [[2], [9], [0]], np.int64))
     x, updates = add_input(m, case.shape, dtype), add_input(m, case.updates, dtype)
@@ -214,7 +216,7 @@ def test_scatter_of_every_type(dtype: str, code: str) -> None:
     check_outputs(m, y, tolerance=1e-3 if dtype == "float16" else 1e-5)
 
 
-def test_scatter_of_stored_integers() -> None:
+def test_scatter_of_stored_integers_equals_litert() -> None:
     m, case = Build(), SCATTERINGS[1]
     x, updates = (
         m.input(s, dtype="int8", scale=0.5, zero_point=3) for s in (case.shape, case.updates)
@@ -223,14 +225,14 @@ def test_scatter_of_stored_integers() -> None:
     check_outputs(m, add_scatter(m, "", x, where, updates, **case.options))
 
 
-def test_no_updates() -> None:
+def test_scatter_without_updates_equals_litert() -> None:
     m, case = Build(), SCATTERINGS[1]
     x, where, updates = m.input([7, 5]), m.input([0, 1], dtype="int32"), m.input([0, 5])
     y = add_scatter(m, "STABLEHLO_ADD", x, where, updates, **case.options)
     check_outputs(m, *m.op("NEG", [y], [[7, 5]]))
 
 
-def test_scatter_refuses() -> None:
+def test_scatter_refuses_inconsistent_dimensions() -> None:
     m, good = Build(), SCATTERINGS[0]
     x, where = m.input(good.shape), m.constant(random_indices(good.indices))
     updates = m.input(good.updates)

@@ -41,7 +41,7 @@ def add_arg(
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
-def test_topk(rank: int) -> None:
+def test_topk_of_every_rank_equals_litert(rank: int) -> None:
     m = Build()
     x = add_input(m, SIZES[:rank])
     for k in range(1, SIZES[rank - 1] + 1):
@@ -52,7 +52,7 @@ def test_topk(rank: int) -> None:
 @pytest.mark.parametrize("by", ["int16", "int32"])
 @pytest.mark.parametrize("k_by", ["int16", "int32"])
 @pytest.mark.parametrize("dtype", TOPK_TYPES)
-def test_topk_of_every_type(dtype: str, k_by: str, by: str) -> None:
+def test_topk_of_every_type_equals_litert(dtype: str, k_by: str, by: str) -> None:
     m = Build()
     k = m.constant(np.array([3], k_by))
     check_outputs(m, *largest(m, add_input(m, [2, 3, 11], dtype), k, 3, by))
@@ -60,7 +60,7 @@ def test_topk_of_every_type(dtype: str, k_by: str, by: str) -> None:
 
 @pytest.mark.parametrize("k", [1, 2, 7, 50, 199, 200])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
-def test_topk_of_equal_elements(dtype: str, k: int) -> None:
+def test_topk_sorts_equal_elements_by_index(dtype: str, k: int) -> None:
     """Equal elements are sorted by index."""
     m = Build()
     ranges = {dtype: (0, 3)} if dtype != "float32" else None
@@ -74,12 +74,12 @@ def test_topk_of_equal_elements(dtype: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [0, -2])
-def test_topk_of_none(k: int) -> None:
+def test_topk_of_no_elements_is_empty(k: int) -> None:
     m = Build()
     check_outputs(m, *largest(m, add_input(m, [3, 5]), m.constant(k), 0))
 
 
-def test_topk_of_stored_integers() -> None:
+def test_topk_of_stored_integers_is_not_rescaled() -> None:
     m = Build()
     scale: dict[str, Any] = {"scale": 0.5, "zero_point": 3}
     x = add_input(m, [3, 5], "int8", **scale)
@@ -89,7 +89,7 @@ def test_topk_of_stored_integers() -> None:
 
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
 @pytest.mark.parametrize(("rank", "axis"), AXES)
-def test_arg(rank: int, axis: int, code: str) -> None:
+def test_arg_along_every_axis_equals_litert(rank: int, axis: int, code: str) -> None:
     m = Build()
     check_outputs(m, add_arg(m, code, add_input(m, SIZES[:rank]), axis, axis))
 
@@ -98,7 +98,7 @@ def test_arg(rank: int, axis: int, code: str) -> None:
 @pytest.mark.parametrize("made", ["int32", "int64"])
 @pytest.mark.parametrize("by", ["int32", "int64"])
 @pytest.mark.parametrize("dtype", ARG_TYPES)
-def test_arg_of_every_type(dtype: str, by: str, made: str, code: str) -> None:
+def test_arg_of_every_type_equals_litert(dtype: str, by: str, made: str, code: str) -> None:
     m = Build()
     axis = m.constant(np.array([1], by))
     check_outputs(m, add_arg(m, code, add_input(m, [2, 3, 5], dtype), axis, 1, made))
@@ -107,14 +107,14 @@ def test_arg_of_every_type(dtype: str, by: str, made: str, code: str) -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32"])
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN"])
-def test_arg_of_equal_elements(code: str, dtype: str, axis: int) -> None:
+def test_arg_returns_the_first_of_equal_elements(code: str, dtype: str, axis: int) -> None:
     """Of equal elements the first is returned."""
     m = Build()
     x = add_input(m, [61, 67], dtype)
     check_outputs(m, add_arg(m, code, x, axis, axis), ranges={dtype: (0, 3)})
 
 
-def test_arg_of_stored_integers() -> None:
+def test_arg_of_stored_integers_is_not_rescaled() -> None:
     m = Build()
     x = add_input(m, [3, 5], "int8", scale=0.5, zero_point=3)
     result = check_outputs(m, add_arg(m, "ARG_MAX", x, 1, 1))
@@ -131,7 +131,7 @@ def refusal(code: str, inputs: Sequence[Any], made: Sequence[Any], dtype: str = 
     return str(error.value)
 
 
-def test_topk_refuses() -> None:
+def test_topk_refuses_unsupported_numbers_and_types() -> None:
     made = [([3, 2], "float32"), ([3, 2], "int32")]
     assert "k must be at most the last size of tensor_0, [3, 5], got 6" in refusal(
         "TOPK_V2", [[3, 5], 6], made
@@ -144,7 +144,7 @@ def test_topk_refuses() -> None:
     assert "int16 or int32, got int64" in refusal("TOPK_V2", [[3, 5], 2], made)
 
 
-def test_arg_refuses() -> None:
+def test_arg_refuses_unsupported_axes_and_types() -> None:
     made = [([3], "int32")]
     assert "below 2, got 2" in refusal("ARG_MAX", [[3, 5], 2], made)
     assert "below 0, got 0" in refusal("ARG_MIN", [[], 0], made)

@@ -41,14 +41,14 @@ def sparse_numbers(shape: list[int], dtype: str) -> Any:
 
 @pytest.mark.parametrize("dtype", ["bool", "float32", "int8", "uint8", "int32", "uint32", "int64"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_where(shape: list[int], dtype: str) -> None:
+def test_where_of_every_type_equals_litert(shape: list[int], dtype: str) -> None:
     m = Build()
     y = add_where(m, m.input(shape, dtype=dtype))
     result = check_outputs(m, y, inputs=[sparse_numbers(shape, dtype)])
     assert declared_sizes(result) == [[f"tensor_{y.index}_0", len(shape)]]
 
 
-def test_what_is_found_twice() -> None:
+def test_equal_data_dependent_sizes_can_be_added() -> None:
     """Two data-dependent sizes that are equal at run time can be added."""
     m = Build()
     x = m.input([3, 5])
@@ -56,7 +56,7 @@ def test_what_is_found_twice() -> None:
     check_outputs(m, y, inputs=[sparse_numbers([3, 5], "float32")])
 
 
-def test_nothing_is_found() -> None:
+def test_empty_result_of_where_can_be_summed() -> None:
     """An empty result can be read by other operators; LiteRT does not return empty outputs."""
     m = Build()
     places = add_where(m, m.input([3, 5]))
@@ -64,14 +64,14 @@ def test_nothing_is_found() -> None:
     check_outputs(m, total, inputs=[np.zeros([3, 5], np.float32)])
 
 
-def test_where_of_odd_numbers() -> None:
+def test_where_of_unusual_floats_equals_litert() -> None:
     m = Build()
     y = add_where(m, m.input([6]))
     check_outputs(m, y, inputs=[np.array([np.nan, 0, -0.0, 1e-40, np.inf, 0.5], np.float32)])
 
 
 @pytest.mark.parametrize("mode", [{"activations": "uint8"}, {"quantization": "float"}], ids=str)
-def test_where_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
+def test_where_tests_integers_of_the_file_in_other_storage(mode: dict[str, Any]) -> None:
     """WHERE tests the file's integers, also if the model stores int8 as uint8 or as floats."""
     m = Build()
     kind: dict[str, Any] = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
@@ -80,7 +80,7 @@ def test_where_of_integers_kept_otherwise(mode: dict[str, Any]) -> None:
     check_outputs(m, add_where(m, x), inputs=[sparse_numbers([3, 5], "float32") - 1.5], **mode)
 
 
-def test_where_of_stored_integers() -> None:
+def test_where_compares_stored_integers_with_0() -> None:
     """WHERE compares the stored integer with 0, not the real number."""
     m = Build()
     y = add_where(m, m.input([5], dtype="int8", scale=0.5, zero_point=3))
@@ -89,7 +89,7 @@ def test_where_of_stored_integers() -> None:
 
 @pytest.mark.parametrize("kind", ["int32", "int64"])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16", "int32", "int64"])
-def test_unique(dtype: str, kind: str) -> None:
+def test_unique_of_every_type_equals_litert(dtype: str, kind: str) -> None:
     m = Build()
     values, places = unique(m, m.input([11], dtype=dtype), kind)
     numbers = np.array([3, 0, 3, 7, 0, 5, 7, 1, 3, 2, 9]).astype(dtype)
@@ -97,14 +97,14 @@ def test_unique(dtype: str, kind: str) -> None:
     assert declared_sizes(result) == [[f"tensor_{values.index}_0"], [11]]
 
 
-def test_unique_of_stored_integers() -> None:
+def test_unique_of_stored_integers_equals_litert() -> None:
     m = Build()
     scale: dict[str, Any] = {"scale": 0.5, "zero_point": 3}
     outputs = unique(m, m.input([5], dtype="int8", **scale), **scale)
     check_outputs(m, *outputs, inputs=[np.array([4, -4, 4, 0, -4], np.int8)])
 
 
-def test_what_was_found_is_computed_with() -> None:
+def test_data_dependent_sizes_stay_dynamic_in_other_operators() -> None:
     """Data-dependent sizes stay dynamic through several operators."""
     m = Build()
     x = m.input([3, 5])
@@ -116,7 +116,7 @@ def test_what_was_found_is_computed_with() -> None:
     assert declared_sizes(result) == [[f"tensor_{places.index}_0"], []]
 
 
-def test_rows_that_are_found() -> None:
+def test_mask_selects_rows() -> None:
     """Rows are selected by a mask as in TensorFlow's boolean_mask."""
     m = Build()
     x, mask = m.input([7, 3]), m.input([7], dtype="bool")
@@ -126,14 +126,14 @@ def test_rows_that_are_found() -> None:
     check_outputs(m, rows, seeds=[0, 1])
 
 
-def test_declared_sizes_of_data_dependent_outputs() -> None:
+def test_data_dependent_outputs_stay_dynamic_in_static_models() -> None:
     m = Build()
     y = add_where(m, m.input([3, 5]))
     m.output(y)
     assert declared_sizes(convert(m.bytes(), static=True)) == [[f"tensor_{y.index}_0", 2]]
 
 
-def test_dynamic_inputs() -> None:
+def test_where_of_dynamic_inputs_equals_litert() -> None:
     m = Build()
     x = m.input([None, 5])
     y = add_where(m, x)
@@ -141,7 +141,7 @@ def test_dynamic_inputs() -> None:
     assert declared_sizes(result) == [[f"tensor_{y.index}_0", 2]]
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_ranks_and_types() -> None:
     m = Build()
     m.output(*m.op("WHERE", [m.input([])], [m.tensor([None, 0], dtype="int64")]))
     m.output(add_where(m, m.input([3], dtype="int16")))
@@ -157,7 +157,7 @@ def test_refuses() -> None:
         assert reason in reasons
 
 
-def test_dynamic_number_of_boxes() -> None:
+def test_number_of_boxes_may_be_dynamic() -> None:
     """The number of boxes may be dynamic."""
     m = Build()
     boxes, scores = m.input([None, 4], name="boxes"), m.input([None], name="scores")
@@ -181,7 +181,7 @@ def test_dynamic_number_of_boxes() -> None:
     check_outputs(m, inputs=given)
 
 
-def test_transforms_of_a_dynamic_batch() -> None:
+def test_batch_of_transforms_stays_dynamic() -> None:
     m = Build()
     x = m.input([None, 3, 8])
     length = m.constant(np.array([4, 8], np.int32))
@@ -191,7 +191,7 @@ def test_transforms_of_a_dynamic_batch() -> None:
     assert declared_sizes(result) == [["batch", 4, 5]]
 
 
-def test_rows_of_a_dynamic_number_of_indices() -> None:
+def test_number_of_gathered_rows_may_be_dynamic() -> None:
     m = Build()
     x, indices = m.input([7, 5]), m.input([None, 1], dtype="int32")
     (y,) = m.op(

@@ -59,7 +59,9 @@ def run_attention(*arrays: Array, options: dict[str, Any]) -> Array:
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 @pytest.mark.parametrize("options", [{}, {"scale": 0.25}], ids=str)
 @pytest.mark.parametrize("opset", [17, 23])
-def test_attention(heads: Heads, options: dict[str, Any], opset: int) -> None:
+def test_attention_equals_litert_delegate(
+    heads: Heads, options: dict[str, Any], opset: int
+) -> None:
     """Query heads may share key heads, also as Attention of opset 23."""
     inputs = operands(heads)
     m = attention([x.shape for x in inputs], options)
@@ -84,7 +86,9 @@ def test_attention(heads: Heads, options: dict[str, Any], opset: int) -> None:
         ),
     ],
 )
-def test_refuses(shapes: list[tuple[int, ...]], reason: str) -> None:
+def test_refuses_heads_and_shapes_that_do_not_fit(
+    shapes: list[tuple[int, ...]], reason: str
+) -> None:
     with pytest.raises(ConversionError) as error:
         convert(attention(shapes).bytes())
     assert reason in str(error.value)

@@ -23,7 +23,7 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("shape", "size"), BLOCKS, ids=str)
-def test_hadamard(shape: list[int], size: int) -> None:
+def test_hadamard_rotation_equals_litert(shape: list[int], size: int) -> None:
     m = Build()
     options = {"hadamard_size": size, "random_binary_vector": [1, -1]}
     m.output(*m.custom("aeq.hadamard_rotation", [m.input(shape)], [shape], options))
@@ -31,7 +31,7 @@ def test_hadamard(shape: list[int], size: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [[3, 2, 32], [24, 8]])
-def test_hadamard_of_another_declared_shape(shape: list[int]) -> None:
+def test_hadamard_rotation_ignores_the_declared_shape(shape: list[int]) -> None:
     m = Build()
     options = {"hadamard_size": 64, "random_binary_vector": [1, -1]}
     made = m.custom("aeq.hadamard_rotation", [m.input([3, 64])], [shape], options)
@@ -41,7 +41,7 @@ def test_hadamard_of_another_declared_shape(shape: list[int]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("shape", [[2, 5, 7, 3], [11]])
-def test_numeric_verify(shape: list[int], dtype: str) -> None:
+def test_numeric_verify_equals_litert(shape: list[int], dtype: str) -> None:
     m = Build()
     zero = 0 if dtype == "int16" else 3
     x, real = m.input(shape, dtype=dtype, scale=0.1, zero_point=zero), m.input(shape)
@@ -50,7 +50,7 @@ def test_numeric_verify(shape: list[int], dtype: str) -> None:
     check(m.bytes())
 
 
-def test_numeric_verify_of_float16() -> None:
+def test_numeric_verify_of_float16_equals_litert() -> None:
     m = Build()
     x, real = m.input([3, 5], dtype="float16"), m.input([3, 5])
     m.output(*m.custom("NumericVerify", [x, real], [m.tensor([3, 5])], {"tolerance": 5.0}))
@@ -67,7 +67,7 @@ def refusal(code: str, shapes: list[list[int]], dtype: str = "float32", **option
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_blocks_and_types() -> None:
     code = "aeq.hadamard_rotation"
     for shape, size in (([3, 6], 6), ([3, 6], 4), ([3, 6], 0), ([8], 8), ([1, 1, 1, 8], 8)):
         assert f"got {list(shape)} and blocks of" in refusal(code, [shape], hadamard_size=size)

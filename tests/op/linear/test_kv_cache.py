@@ -47,7 +47,7 @@ POSITIONS = [
 
 
 @pytest.mark.parametrize("positions", POSITIONS, ids=str)
-def test_new_rows(positions: list[int]) -> None:
+def test_new_rows_are_written_at_their_positions(positions: list[int]) -> None:
     """Rows are written at their positions; of two rows at one position the later row stays."""
     cache, new = (1, 11, 3, 5), (1, len(positions), 3, 5)
     m = build_external_cache(cache, new, len(positions))
@@ -71,7 +71,7 @@ def test_new_rows(positions: list[int]) -> None:
         ((1, 1 << 28, 3, 5), (1, 2, 3, 5), 2, "elements at most, got 268,435,456"),
     ],
 )
-def test_refuses(cache: Shape, new: Shape, count: int, reason: str) -> None:
+def test_refuses_shapes_that_do_not_fit(cache: Shape, new: Shape, count: int, reason: str) -> None:
     with pytest.raises(ConversionError) as error:
         convert(build_external_cache(cache, new, count).bytes())
     assert reason in str(error.value)
@@ -112,7 +112,7 @@ def build_kept_cache(count: int, options: dict[str, float], times: int, layers: 
     ids=str,
 )
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_kept_rows(count: int, positions: Sequence[int]) -> None:
+def test_full_cache_drops_its_oldest_rows(count: int, positions: Sequence[int]) -> None:
     """When the cache is full, its oldest rows are dropped."""
     m = build_kept_cache(count, {"kv_cache_max": 7}, 7)
     runs, first = [], 0
@@ -129,7 +129,7 @@ def test_kept_rows(count: int, positions: Sequence[int]) -> None:
     assert [name for name, _ in states(result)] == names
 
 
-def test_layers_have_caches_of_their_own() -> None:
+def test_layers_have_separate_caches() -> None:
     m = build_kept_cache(2, {"kv_cache_max": 5}, 5, layers=3)
     runs = [
         [
@@ -144,7 +144,7 @@ def test_layers_have_caches_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 2048, 3, 5), (1, 1, 1, 1)])
-def test_default_size(shape: Shape) -> None:
+def test_output_has_the_shape_of_the_kernel(shape: Shape) -> None:
     """The output has the kernel's shape, not the declared shape."""
     m = Build()
     operands = [m.input([2], dtype="int64"), m.input([1, 2, 3, 5]), m.input([1, 2, 3, 5])]
@@ -153,7 +153,7 @@ def test_default_size(shape: Shape) -> None:
     check_reference(m, inputs, run_litert(m.bytes(), inputs)[0], tolerance=0)
 
 
-def test_refuses_what_cannot_be_kept() -> None:
+def test_refuses_too_many_rows_and_other_options() -> None:
     with pytest.raises(ConversionError, match=r"there must be 1 \.\.\. 2 new rows, got 3"):
         convert(build_kept_cache(3, {"kv_cache_max": 2}, 2).bytes())
     with pytest.raises(ConversionError, match="cannot convert float infinity"):

@@ -58,7 +58,7 @@ def nodes(result: Converted) -> list[str]:
     ],
     ids=str,
 )
-def test_shapes(
+def test_dense_layers_of_every_shape_equal_litert(
     shape: tuple[int, ...], features: int, made: tuple[int, ...], *, bias: bool
 ) -> None:
     m = Build()
@@ -67,7 +67,7 @@ def test_shapes(
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7), (2, 3, 5, 7), (2, 1, 3, 5, 7)], ids=str)
-def test_kept_axes(shape: tuple[int, ...], *, bias: bool) -> None:
+def test_dense_layers_may_keep_axes(shape: tuple[int, ...], *, bias: bool) -> None:
     m = Build()
     made = (*shape[:-1], OUT)
     check_outputs(m, connect(m, m.input(shape), 7, made, bias=bias, keep_num_dims=True))
@@ -75,7 +75,7 @@ def test_kept_axes(shape: tuple[int, ...], *, bias: bool) -> None:
 
 @pytest.mark.parametrize("made", [(6, OUT), (2, 3, OUT)], ids=str)
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1"])
-def test_activations(activation: str, made: tuple[int, ...]) -> None:
+def test_fused_activations_equal_litert(activation: str, made: tuple[int, ...]) -> None:
     m = Build()
     keep = len(made) > 2
     y = connect(
@@ -84,7 +84,7 @@ def test_activations(activation: str, made: tuple[int, ...]) -> None:
     check_outputs(m, y)
 
 
-def test_two_inputs_are_enough() -> None:
+def test_bias_may_be_missing() -> None:
     m = Build()
     check_outputs(
         m, *m.op("FULLY_CONNECTED", [m.input([3, 7]), m.constant(floats(OUT, 7))], [[3, OUT]])
@@ -92,7 +92,7 @@ def test_two_inputs_are_enough() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, OUT), (OUT, 1), (1, 1, OUT)], ids=str)
-def test_biases_of_other_ranks(shape: tuple[int, ...]) -> None:
+def test_bias_of_any_rank_is_a_row(shape: tuple[int, ...]) -> None:
     """A bias of shape [n, 1] is a row, as in the kernel; Gemm would broadcast a column."""
     m = Build()
     bias = m.constant(floats(OUT).reshape(shape))
@@ -103,20 +103,20 @@ def test_biases_of_other_ranks(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("shape", "made"), [((3, 7), (3, 5)), ((2, 3, 7), (6, 5)), ((3, 7, 1), (3, 5))], ids=str
 )
-def test_computed_weights(shape: tuple[int, ...], made: tuple[int, ...]) -> None:
+def test_computed_weights_equal_litert(shape: tuple[int, ...], made: tuple[int, ...]) -> None:
     m = Build()
     x, weights, bias = m.input(shape), m.input([5, 7]), m.input([5])
     check_outputs(m, *m.op("FULLY_CONNECTED", [x, weights, bias], [made]))
 
 
-def test_computed_weights_and_kept_axes() -> None:
+def test_computed_weights_with_kept_axes_equal_litert() -> None:
     m = Build()
     operands = [m.input([2, 3, 7]), m.input([5, 7]), m.input([5, 1])]
     check_outputs(m, *m.op("FULLY_CONNECTED", operands, [[2, 3, 5]], keep_num_dims=True))
 
 
 @pytest.mark.parametrize(("shape", "features"), [((3, 7), 7), ((3, 5, 2, 7), 70)])
-def test_half_precision_weights_stay_so(shape: tuple[int, ...], features: int) -> None:
+def test_float16_weights_are_stored_as_float16(shape: tuple[int, ...], features: int) -> None:
     """float16 weights and biases are stored as float16, and cast at run time."""
     m = Build()
     stored = m.constant(floats(OUT, features).astype(np.float16))
@@ -136,7 +136,7 @@ def convolve(m: Build, x: Tensor, channels: int = 3) -> Tensor:
 
 
 @pytest.mark.parametrize("reshapes", [True, False])
-def test_weights_move_instead_of_data(*, reshapes: bool) -> None:
+def test_weights_are_permuted_instead_of_data(*, reshapes: bool) -> None:
     """A flattened image keeps channels first; the weights are permuted at conversion instead."""
     m = Build()
     y = convolve(m, m.input([2, 5, 7, 3]))
@@ -190,7 +190,7 @@ def test_shared_weights_are_stored_once() -> None:
     assert sum(list(i.dims) == [OUT, 105] for i in result.model.graph.initializer) == 1
 
 
-def test_one_flattened_tensor_for_two_readers() -> None:
+def test_flattened_tensor_is_shared_by_two_readers() -> None:
     m = Build()
     x = convolve(m, m.input([2, 5, 7, 3]))
     (x,) = m.op("RESHAPE", [x, m.constant([2, 105])], [[2, 105]])
@@ -200,7 +200,7 @@ def test_one_flattened_tensor_for_two_readers() -> None:
     assert nodes(result).count("Reshape") == 1
 
 
-def test_gemm_transposes_for_free() -> None:
+def test_transpose_becomes_an_attribute_of_gemm() -> None:
     """A TRANSPOSE of the data or of computed weights becomes an attribute of Gemm."""
     m = Build()
     (x,) = m.op("TRANSPOSE", [m.input([7, 3]), m.constant([1, 0])], [[3, 7]])
@@ -218,7 +218,7 @@ def test_gemm_transposes_for_free() -> None:
     ],
     ids=str,
 )
-def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
+def test_quantized_layer_is_a_gemm(shape: Any, features: int, made: Any, *, keep: bool) -> None:
     """A quantized layer is a Gemm with its bias; only Reshapes are added for other ranks."""
     m = Build()
     generator = np.random.default_rng(0)
@@ -267,7 +267,7 @@ def test_quantized(shape: Any, features: int, made: Any, *, keep: bool) -> None:
         ),
     ],
 )
-def test_refusals(
+def test_dense_layers_refuse_unsupported_shapes(
     shape: Any, weights: Any, bias: Any, made: Any, options: Any, reason: str
 ) -> None:
     m = Build()
@@ -277,7 +277,7 @@ def test_refusals(
         convert(m.bytes())
 
 
-def test_integers_are_refused() -> None:
+def test_refuses_integers_without_a_scale() -> None:
     m = Build()
     operands = [m.input([3, 7], dtype="int8"), m.constant(np.ones((5, 7), np.int8))]
     m.output(*m.op("FULLY_CONNECTED", operands, [[3, 5]]))
@@ -306,7 +306,7 @@ def swap_last_axes(shape: Sequence[int], *, swap: bool) -> tuple[int, ...]:
     ],
     ids=str,
 )
-def test_products(
+def test_batch_products_equal_litert(
     a: tuple[int, ...], b: tuple[int, ...], made: tuple[int, ...], *, adj_x: bool, adj_y: bool
 ) -> None:
     m = Build()
@@ -315,7 +315,7 @@ def test_products(
 
 
 @pytest.mark.parametrize("adj_y", [False, True])
-def test_products_with_a_constant(*, adj_y: bool) -> None:
+def test_constant_operand_is_transposed_at_conversion(*, adj_y: bool) -> None:
     """A constant operand is transposed at conversion."""
     m = Build()
     b = m.constant(floats(*swap_last_axes((5, 7), swap=adj_y)))
@@ -326,7 +326,7 @@ def test_products_with_a_constant(*, adj_y: bool) -> None:
 
 
 @pytest.mark.parametrize("adj", [(True, False), (False, True), (True, True)], ids=str)
-def test_a_swap_cancels_a_transpose(adj: tuple[bool, bool]) -> None:
+def test_transpose_cancels_the_option_that_transposes(adj: tuple[bool, bool]) -> None:
     """A TRANSPOSE of an operand cancels the option that transposes the operand."""
     m = Build()
     adj_x, adj_y = adj
@@ -343,7 +343,7 @@ def test_a_swap_cancels_a_transpose(adj: tuple[bool, bool]) -> None:
 
 
 @pytest.mark.parametrize("adj_y", [False, True])
-def test_products_of_integers(*, adj_y: bool) -> None:
+def test_products_of_quantized_matrices_can_be_int32(*, adj_y: bool) -> None:
     """The product of quantized int8 matrices can be plain int32."""
     m = Build()
     fields: Any = {"dtype": "int8", "scale": 0.5, "zero_point": 3}
@@ -373,7 +373,9 @@ def test_products_of_integers(*, adj_y: bool) -> None:
         ((3, 5), (5, 7), (3, 7), "int16 int32", "must be int8, got int16 and int16"),
     ],
 )
-def test_product_refusals(a: Any, b: Any, made: Any, dtypes: str, reason: str) -> None:
+def test_batch_products_refuse_unsupported_shapes_and_types(
+    a: Any, b: Any, made: Any, dtypes: str, reason: str
+) -> None:
     given, dtype = dtypes.split()
     m = Build()
     operands = [m.input(a, dtype=given), m.input(b, dtype=given)]
@@ -382,7 +384,7 @@ def test_product_refusals(a: Any, b: Any, made: Any, dtypes: str, reason: str) -
         convert(m.bytes())
 
 
-def test_attention_moves_only_what_it_must() -> None:
+def test_attention_has_four_transposes() -> None:
     """Attention from [B, T, H, D] has 4 Transposes: one for each operand and one for the output."""
     m = Build()
     heads = [[2, 3, 5, 7], [2, 5, 3, 7]]

@@ -26,7 +26,9 @@ def shape_of(shape: list[int], have: str, want: str) -> tuple[list[int], list[in
 @pytest.mark.parametrize("shape", [[], [3, 5]], ids=str)
 @pytest.mark.parametrize("want", INTEGERS)
 @pytest.mark.parametrize("have", INTEGERS)
-def test_integers(have: str, want: str, shape: list[int]) -> None:
+def test_bitcasts_between_integers_need_no_new_opset(
+    have: str, want: str, shape: list[int]
+) -> None:
     """BITCAST between integers needs only nodes of the default opset."""
     given, made = shape_of(shape, have, want)
     m = Build()
@@ -37,7 +39,7 @@ def test_integers(have: str, want: str, shape: list[int]) -> None:
 @pytest.mark.parametrize("real", FLOATS)
 @pytest.mark.parametrize("other", [*FLOATS, "int8", "uint16", "int32", "uint64"])
 @pytest.mark.parametrize("back", [False, True])
-def test_floats(real: str, other: str, *, back: bool) -> None:
+def test_bitcasts_of_floats_equal_litert(real: str, other: str, *, back: bool) -> None:
     have, want = (other, real) if back else (real, other)
     given, made = shape_of([3, 5], have, want)
     m = Build()
@@ -45,12 +47,12 @@ def test_floats(real: str, other: str, *, back: bool) -> None:
     check_outputs(m, y, ranges=RANGES, tolerance=0)
 
 
-def test_small_floats() -> None:
+def test_bitcast_of_bfloat16_equals_litert() -> None:
     m = Build()
     check_outputs(m, *m.op("BITCAST", [add_input(m, [3, 5], "bfloat16")], [[3, 5]], dtype="int16"))
 
 
-def test_bools() -> None:
+def test_bitcast_of_bool_equals_litert() -> None:
     m = Build()
     x = add_input(m, [3, 5], "bool")
     check_outputs(
@@ -58,7 +60,7 @@ def test_bools() -> None:
     )
 
 
-def test_stored_integers() -> None:
+def test_bitcast_of_stored_integers_equals_litert() -> None:
     m = Build()
     x = m.input([3, 5], dtype="int8", scale=0.5, zero_point=3)
     (y,) = m.op("BITCAST", [x], [m.tensor([3, 5], dtype="uint8", scale=0.25, zero_point=9)])
@@ -83,7 +85,7 @@ def test_constants_fold() -> None:
     folds(m, *made)
 
 
-def test_refuses() -> None:
+def test_refuses_int4_and_other_shapes() -> None:
     for have, want, given, made in (
         ("int8", "int4", [3], [3]),
         ("int8", "int32", [3], []),

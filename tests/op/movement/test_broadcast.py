@@ -53,25 +53,27 @@ def broadcast(m: Build, x: Tensor, shape: tuple[int, ...], index: str = "int32")
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize(("old", "new"), SHAPES, ids=str)
-def test_broadcast_to(old: tuple[int, ...], new: tuple[int, ...], index: str) -> None:
+def test_broadcast_to_every_shape_equals_litert(
+    old: tuple[int, ...], new: tuple[int, ...], index: str
+) -> None:
     m = Build()
     check_outputs(m, broadcast(m, add_input(m, old), new, index))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_broadcast_to_of_every_type(dtype: str) -> None:
+def test_broadcast_to_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, broadcast(m, add_input(m, [3, 1, 5], dtype), (2, 3, 7, 5)))
 
 
-def test_broadcast_to_of_stored_integers() -> None:
+def test_broadcast_to_of_stored_integers_is_expand() -> None:
     m = Build()
     x = add_input(m, [3, 1], "int8", scale=0.5, zero_point=3)
     result = check_outputs(m, broadcast(m, x, (3, 5)))
     assert [node.op_type for node in result.model.graph.node] == ["Expand"]
 
 
-def test_broadcasts_fold() -> None:
+def test_broadcasts_of_constants_fold() -> None:
     m = Build()
     x = m.constant(np.arange(3, dtype=np.int32).reshape(3, 1))
     (args,) = m.op("BROADCAST_ARGS", [m.constant([3, 1]), m.constant([2, 1, 5])], [[3]])
@@ -93,7 +95,7 @@ def test_broadcasts_fold() -> None:
     ],
     ids=str,
 )
-def test_broadcast_args(a: list[int], b: list[int], dtype: str) -> None:
+def test_broadcast_args_equals_litert(a: list[int], b: list[int], dtype: str) -> None:
     m = Build()
     x, y = (m.input([len(each)], dtype=dtype) for each in (a, b))
     (made,) = m.op("BROADCAST_ARGS", [x, y], [[max(len(a), len(b))]])
@@ -102,31 +104,31 @@ def test_broadcast_args(a: list[int], b: list[int], dtype: str) -> None:
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 3, 5, 7), (2, 0)], ids=str)
-def test_fill(shape: tuple[int, ...], index: str) -> None:
+def test_fill_of_every_shape_equals_litert(shape: tuple[int, ...], index: str) -> None:
     m = Build()
     check_outputs(m, *m.op("FILL", [m.constant(np.array(shape, index)), add_input(m, [])], [shape]))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_fill_of_every_type(dtype: str) -> None:
+def test_fill_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     value = add_input(m, [], dtype)
     check_outputs(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
 
 
-def test_fill_of_strings() -> None:
+def test_fill_of_strings_equals_litert() -> None:
     m = Build()
     value = m.constant(np.array(b"word", object))
     check_outputs(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]), inputs=[])
 
 
-def test_fill_of_a_stored_integer() -> None:
+def test_fill_of_a_stored_integer_equals_litert() -> None:
     m = Build()
     value = add_input(m, [], "int8", scale=0.5, zero_point=3)
     check_outputs(m, *m.op("FILL", [m.constant([3, 5]), value], [[3, 5]]))
 
 
-def test_filled_tensors_may_lie_in_any_order() -> None:
+def test_filled_tensors_may_have_any_layout() -> None:
     m = Build()
     (filled,) = m.op("FILL", [m.constant([2, 3, 5]), add_input(m, [])], [[2, 3, 5]])
     check_outputs(m, *m.op("ADD", [filled, add_input(m, [2, 3, 5])], [[2, 3, 5]]))
@@ -143,7 +145,9 @@ def test_filled_tensors_may_lie_in_any_order() -> None:
         ("FILL", [[2], None], [3, 5], "int32 or int64, got float32"),
     ],
 )
-def test_refuses(code: str, inputs: list[Any], made: list[int], reason: str) -> None:
+def test_refuses_shapes_that_do_not_fit(
+    code: str, inputs: list[Any], made: list[int], reason: str
+) -> None:
     m = Build()
     shape = m.input([2], dtype="int32") if inputs[1] is None else m.constant(inputs[1])
     m.output(*m.op(code, [m.input(inputs[0]), shape], [made]))

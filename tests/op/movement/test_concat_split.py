@@ -78,7 +78,7 @@ def add_tile(m: Build, x: Tensor, multiples: Sequence[int], by: str = "int32") -
 
 
 @pytest.mark.parametrize(("rank", "axis"), AXES)
-def test_concatenation(rank: int, axis: int) -> None:
+def test_concatenation_along_every_axis_equals_litert(rank: int, axis: int) -> None:
     m = Build()
     xs = [add_input(m, resize_axis(SIZES[:rank], axis, size)) for size in (3, 1, 4, 0)]
     c = m.constant(np.ones(resize_axis(SIZES[:rank], axis, 2), np.float32))
@@ -86,27 +86,27 @@ def test_concatenation(rank: int, axis: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", CONCATENATION_TYPES)
-def test_concatenation_of_every_type(dtype: str) -> None:
+def test_concatenation_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(
         m, add_concatenation(m, -1, *(add_input(m, [2, 3, 5, size], dtype) for size in (7, 3)))
     )
 
 
-def test_concatenation_of_one() -> None:
+def test_concatenation_of_one_tensor_equals_litert() -> None:
     m = Build()
     check_outputs(m, add_concatenation(m, 0, add_input(m, [3, 5])))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_concatenation_of_stored_integers(dtype: str) -> None:
+def test_concatenation_of_stored_integers_is_one_node(dtype: str) -> None:
     m = Build()
     as_stored: dict[str, Any] = {"scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
     xs = [add_input(m, [2, 3, 5, size], dtype, **as_stored) for size in (7, 3)]
     assert node_types(check_outputs(m, add_concatenation(m, 3, *xs))) == ["Concat"]
 
 
-def test_concatenation_of_two_scales() -> None:
+def test_concatenation_of_two_scales_is_requantized() -> None:
     """uint8 operands with different scales are requantized, as in the kernel."""
     m = Build()
     x = add_input(m, [2, 7], "uint8", scale=0.5, zero_point=3)
@@ -115,7 +115,7 @@ def test_concatenation_of_two_scales() -> None:
     assert "QuantizeLinear" in node_types(result)
 
 
-def test_concatenation_refuses() -> None:
+def test_concatenation_refuses_unsupported_axes_shapes_and_types() -> None:
     def refuse(shapes: Sequence[Sequence[int]], made: Sequence[int], axis: int) -> str:
         m = Build()
         return refusal(m, "CONCATENATION", [add_input(m, s) for s in shapes], [made], axis=axis)
@@ -134,7 +134,7 @@ def test_concatenation_refuses() -> None:
 
 
 @pytest.mark.parametrize(("rank", "axis"), [(0, 0), (0, -1), *AXES, (1, -2), (4, 4), (4, -5)])
-def test_pack(rank: int, axis: int) -> None:
+def test_pack_along_every_axis_equals_litert(rank: int, axis: int) -> None:
     m = Build()
     xs = [add_input(m, SIZES[:rank]) for _ in range(2)]
     c = m.constant(np.ones(SIZES[:rank], np.float32))
@@ -142,23 +142,23 @@ def test_pack(rank: int, axis: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", PACK_TYPES)
-def test_pack_of_every_type(dtype: str) -> None:
+def test_pack_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, add_pack(m, 1, *(add_input(m, [2, 3, 5], dtype) for _ in range(3))))
 
 
-def test_pack_of_one() -> None:
+def test_pack_of_one_tensor_is_unsqueeze() -> None:
     m = Build()
     assert node_types(check_outputs(m, add_pack(m, 1, add_input(m, [3, 5])))) == ["Unsqueeze"]
 
 
-def test_pack_of_stored_integers() -> None:
+def test_pack_of_stored_integers_is_not_rescaled() -> None:
     m = Build()
     xs = [add_input(m, [2, 3], "int8", scale=0.5, zero_point=3) for _ in range(2)]
     assert node_types(check_outputs(m, add_pack(m, 1, *xs))) == ["Concat", "Reshape"]
 
 
-def test_pack_refuses() -> None:
+def test_pack_refuses_unsupported_shapes_and_axes() -> None:
     m = Build()
     xs = [add_input(m, [3, 5]), add_input(m, [3, 7])]
     assert "float32[3, 5], got float32[3, 7]" in refusal(m, "PACK", xs, [[2, 3, 5]])
@@ -169,29 +169,29 @@ def test_pack_refuses() -> None:
 
 
 @pytest.mark.parametrize(("rank", "axis"), AXES)
-def test_unpack(rank: int, axis: int) -> None:
+def test_unpack_along_every_axis_equals_litert(rank: int, axis: int) -> None:
     m = Build()
     check_outputs(m, *add_unpack(m, add_input(m, SIZES[:rank]), axis))
 
 
 @pytest.mark.parametrize("dtype", UNPACK_TYPES)
-def test_unpack_of_every_type(dtype: str) -> None:
+def test_unpack_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, *add_unpack(m, add_input(m, [2, 3, 5], dtype), 1))
 
 
-def test_unpack_of_one() -> None:
+def test_unpack_of_one_slice_is_squeeze() -> None:
     m = Build()
     assert node_types(check_outputs(m, *add_unpack(m, add_input(m, [3, 1, 5]), 1))) == ["Squeeze"]
 
 
-def test_unpack_of_stored_integers() -> None:
+def test_unpack_of_stored_integers_is_not_rescaled() -> None:
     m = Build()
     x = add_input(m, [2, 3], "int8", scale=0.5, zero_point=3)
     assert node_types(check_outputs(m, *add_unpack(m, x, 0))) == ["Reshape", "Split"]
 
 
-def test_unpack_refuses() -> None:
+def test_unpack_refuses_wrong_numbers_of_outputs() -> None:
     m = Build()
     reason = refusal(m, "UNPACK", [add_input(m, [3, 5])], [[5], [5]], num=2)
     assert "an output for each of 3 slices, got 2" in reason
@@ -203,7 +203,7 @@ def test_unpack_refuses() -> None:
 
 
 @pytest.mark.parametrize(("rank", "axis"), AXES)
-def test_split(rank: int, axis: int) -> None:
+def test_split_along_every_axis_equals_litert(rank: int, axis: int) -> None:
     m = Build()
     x = add_input(m, resize_axis(SIZES[:rank], axis, 6))
     check_outputs(m, *split(m, x, axis, 3))
@@ -211,20 +211,20 @@ def test_split(rank: int, axis: int) -> None:
 
 @pytest.mark.parametrize("by", ["int32", "int64"])
 @pytest.mark.parametrize(("rank", "axis"), AXES)
-def test_split_by_sizes(rank: int, axis: int, by: str) -> None:
+def test_split_by_sizes_equals_litert(rank: int, axis: int, by: str) -> None:
     m = Build()
     x = add_input(m, resize_axis(SIZES[:rank], axis, 11))
     check_outputs(m, *split_by(m, x, axis, [2, -1, 0, 5], by))
 
 
 @pytest.mark.parametrize("dtype", SPLIT_TYPES)
-def test_split_of_every_type(dtype: str) -> None:
+def test_split_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     x = add_input(m, [2, 6, 5], dtype)
     check_outputs(m, *split(m, x, 1, 2), *split_by(m, x, 1, [1, 5]), *split_by(m, x, 2, [-1, 3]))
 
 
-def test_split_of_one() -> None:
+def test_split_into_one_part_is_identity() -> None:
     m = Build()
     x = add_input(m, [2, 6])
     assert set(node_types(check_outputs(m, *split(m, x, 1, 1), *split_by(m, x, 0, [-1])))) == {
@@ -232,13 +232,13 @@ def test_split_of_one() -> None:
     }
 
 
-def test_split_of_stored_integers() -> None:
+def test_split_of_stored_integers_is_one_node() -> None:
     m = Build()
     x = add_input(m, [2, 6], "int8", scale=0.5, zero_point=3)
     assert node_types(check_outputs(m, *split(m, x, 1, 2))) == ["Split"]
 
 
-def test_split_refuses() -> None:
+def test_split_refuses_unsupported_axes_and_sizes() -> None:
     def refuse(code: str, *given: Any, made: Sequence[Sequence[int]]) -> str:
         m = Build()
         x = add_input(m, [2, 6])
@@ -263,31 +263,31 @@ def test_split_refuses() -> None:
 @pytest.mark.parametrize(
     "multiples", [[3], [2, 3], [1, 1, 4], [2, 1, 3, 1], [1, 2, 1, 2, 3], [2, 0, 1], [1, 1, 1]]
 )
-def test_tile(multiples: list[int], by: str) -> None:
+def test_tile_by_all_multiples_equals_litert(multiples: list[int], by: str) -> None:
     m = Build()
     check_outputs(m, add_tile(m, add_input(m, SIZES[: len(multiples)]), multiples, by))
 
 
 @pytest.mark.parametrize("dtype", TILE_TYPES)
-def test_tile_of_every_type(dtype: str) -> None:
+def test_tile_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, add_tile(m, add_input(m, [2, 3, 5], dtype), [2, 1, 3]))
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
-def test_tile_of_float8(dtype: str) -> None:
+def test_tile_of_float8_equals_numpy(dtype: str) -> None:
     m = Build()
     m.output(add_tile(m, m.input([16, 16], dtype=dtype), [2, 3]))
     check_float8(m, lambda every: np.tile(every, [2, 3]))
 
 
-def test_tile_of_stored_integers() -> None:
+def test_tile_of_stored_integers_is_one_node() -> None:
     m = Build()
     x = add_input(m, [2, 6], "int8", scale=0.5, zero_point=3)
     assert node_types(check_outputs(m, add_tile(m, x, [2, 3]))) == ["Tile"]
 
 
-def test_tile_refuses() -> None:
+def test_tile_refuses_unsupported_multiples() -> None:
     for multiples, reason in (
         ([2], r"multiples must be 2 non-negative integers, got [2]"),
         ([2, -1], r"multiples must be 2 non-negative integers, got [2, -1]"),
@@ -297,7 +297,7 @@ def test_tile_refuses() -> None:
         assert reason in refusal(m, "TILE", inputs, [[6, 5]])
 
 
-def test_all_fold() -> None:
+def test_all_operators_on_constants_fold() -> None:
     m = Build()
     x = m.constant(np.arange(12, dtype=np.int32).reshape(2, 6))
     one, two = m.constant(np.int32(1)), m.constant(np.int32(2))

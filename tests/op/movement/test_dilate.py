@@ -47,21 +47,23 @@ def add_dilate(m: Build, x: Tensor, value: Tensor, steps: list[int]) -> Tensor:
     ids=str,
 )
 @pytest.mark.parametrize("computed", [True, False])
-def test_dilate(shape: list[int], steps: list[int], *, computed: bool) -> None:
+def test_dilate_of_every_shape_equals_litert(
+    shape: list[int], steps: list[int], *, computed: bool
+) -> None:
     m = Build()
     value = m.input([]) if computed else m.constant(-1.5)
     check_outputs(m, add_dilate(m, add_input(m, shape), value, steps))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_every_type(dtype: str) -> None:
+def test_dilate_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(
         m, add_dilate(m, add_input(m, [3, 5, 2], dtype), add_input(m, [], dtype), [2, 1, 3])
     )
 
 
-def test_stored_integers() -> None:
+def test_dilate_of_stored_integers_is_not_rescaled() -> None:
     m = Build()
     x, value = (add_input(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
     result = check_outputs(m, add_dilate(m, x, value, [2, 3]))
@@ -77,7 +79,9 @@ def test_stored_integers() -> None:
         ([2.0, 1.0], 0.0, [5, 5], "int32, got float32"),
     ],
 )
-def test_refuses(steps: list[float], value: float, made: list[int], reason: str) -> None:
+def test_dilate_refuses_unsupported_steps_and_values(
+    steps: list[float], value: float, made: list[int], reason: str
+) -> None:
     m = Build()
     m.output(*m.op("DILATE", [m.input([3, 5]), m.constant(steps), m.constant(value)], [made]))
     with pytest.raises(ConversionError, match=reason):
@@ -113,27 +117,29 @@ PADS = [
 
 @pytest.mark.parametrize("computed", [True, False])
 @pytest.mark.parametrize(("shape", "pads"), PADS, ids=str)
-def test_pad(shape: list[int], pads: list[tuple[int, int, int]], *, computed: bool) -> None:
+def test_pad_before_after_and_between_equals_litert(
+    shape: list[int], pads: list[tuple[int, int, int]], *, computed: bool
+) -> None:
     m = Build()
     value = m.input([]) if computed else m.constant(-1.5)
     check_outputs(m, add_pad(m, add_input(m, shape), value, *pads))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_pad_of_every_type(dtype: str) -> None:
+def test_pad_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     x, value = add_input(m, [3, 5], dtype), add_input(m, [], dtype)
     check_outputs(m, add_pad(m, x, value, (1, -2, 1), (0, 2, 0)))
 
 
-def test_pad_of_stored_integers() -> None:
+def test_pad_of_stored_integers_is_not_rescaled() -> None:
     m = Build()
     x, value = (add_input(m, shape, "int8", scale=0.5, zero_point=3) for shape in ([3, 5], []))
     result = check_outputs(m, add_pad(m, x, value, (1, -2, 1), (0, 2, 0)))
     assert "DequantizeLinear" not in {node.op_type for node in result.model.graph.node}
 
 
-def test_pad_refuses() -> None:
+def test_pad_refuses_wrong_numbers_of_axes() -> None:
     m = Build()
     x, value = m.input([3]), m.input([])
     m.output(add_pad(m, x, value, (0, 0, 0), *[]))

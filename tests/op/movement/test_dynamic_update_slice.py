@@ -58,7 +58,9 @@ def add_update(m: Build, x: Tensor, update: Tensor, starts: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize(("shape", "size", "starts"), UPDATES, ids=str)
-def test_update(shape: list[int], size: list[int], starts: list[int], index: str) -> None:
+def test_update_writes_the_slice_at_the_starts(
+    shape: list[int], size: list[int], starts: list[int], index: str
+) -> None:
     m, known = Build(), Build()
     generator = np.random.default_rng(0)
     arrays = [generator.standard_normal(s).astype(np.float32) for s in (shape, size)]
@@ -71,7 +73,7 @@ def test_update(shape: list[int], size: list[int], starts: list[int], index: str
     check_outputs(known, add_update(known, x, update, known.constant(where)), inputs=arrays)
 
 
-def test_places_far_outside() -> None:
+def test_starts_beyond_32_bits_are_exact() -> None:
     """Starts beyond 32 bits are exact, although ONNX Runtime's Max and Min compare 32 bits."""
     m = Build()
     x, update, starts = m.input([5, 7]), m.input([2, 3]), m.input([2], dtype="int64")
@@ -83,7 +85,7 @@ def test_places_far_outside() -> None:
 
 @pytest.mark.parametrize("rows", [5, 300])  # Slice and Concat, ScatterND
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
-def test_update_of_every_type(dtype: str, rows: int) -> None:
+def test_update_of_every_type_equals_litert(dtype: str, rows: int) -> None:
     m = Build()
     x, update = add_input(m, [3, rows, 7, 2], dtype), add_input(m, [2, 1, 7, 2], dtype)
     starts = m.input([4], dtype="int32", name="starts")
@@ -93,14 +95,14 @@ def test_update_of_every_type(dtype: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "nodes"), [(7, ["Concat", "Slice"]), (70, ["ScatterND"])])
-def test_update_of_stored_integers(rows: int, nodes: list[str]) -> None:
+def test_update_of_stored_integers_is_not_rescaled(rows: int, nodes: list[str]) -> None:
     m = Build()
     x, update = (add_input(m, [n, 5], "int8", scale=0.5, zero_point=3) for n in (rows, 2))
     result = check_outputs(m, add_update(m, x, update, m.constant([3, 0])))
     assert sorted({node.op_type for node in result.model.graph.node}) == nodes
 
 
-def test_update_folds() -> None:
+def test_update_of_constants_folds() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
     folds(m, add_update(m, x, m.constant([[-1], [-2]]), m.constant([7, 3])))
@@ -115,7 +117,9 @@ def test_update_folds() -> None:
         ([2, 5], [2], "int16", "int32 or int64, got int16"),
     ],
 )
-def test_update_refuses(update: list[int], starts: list[int], dtype: str, reason: str) -> None:
+def test_update_refuses_shapes_and_starts_that_do_not_fit(
+    update: list[int], starts: list[int], dtype: str, reason: str
+) -> None:
     m = Build()
     m.output(add_update(m, m.input([3, 5]), m.input(update), m.input(starts, dtype=dtype)))
     with pytest.raises(ConversionError, match=reason):

@@ -60,13 +60,13 @@ def add_pad(
 
 @pytest.mark.parametrize("by", ["int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize(("shape", "pads"), PADS)
-def test_pad(shape: list[int], pads: Pads, by: str) -> None:
+def test_pad_of_every_shape_equals_litert(shape: list[int], pads: Pads, by: str) -> None:
     m = Build()
     check_outputs(m, add_pad(m, "PAD", add_input(m, shape), pads, by=by))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_pad_of_every_type(dtype: str) -> None:
+def test_pad_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     pads = [[1, 0], [0, 2], [3, 1], [0, 0]]
     check_outputs(m, add_pad(m, "PAD", add_input(m, [2, 3, 5, 7], dtype), pads))
@@ -74,20 +74,20 @@ def test_pad_of_every_type(dtype: str) -> None:
 
 @pytest.mark.parametrize("shape", [[], [1]])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_pad_with_a_value(dtype: str, shape: list[int]) -> None:
+def test_pad_with_a_computed_value_equals_litert(dtype: str, shape: list[int]) -> None:
     m = Build()
     x, value = add_input(m, [2, 3, 5, 7], dtype), add_input(m, shape, dtype)
     check_outputs(m, add_pad(m, "PADV2", x, [[1, 0], [0, 2], [3, 1], [0, 0]], value))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int16", "int32", "bool"])
-def test_pad_with_a_constant(dtype: str) -> None:
+def test_pad_with_a_constant_value_equals_litert(dtype: str) -> None:
     m = Build()
     value = m.constant(np.array(1, dtype))
     check_outputs(m, add_pad(m, "PADV2", add_input(m, [3, 5], dtype), [[1, 0], [0, 2]], value))
 
 
-def test_pad_with_nothing() -> None:
+def test_pad_by_0_elements_is_identity() -> None:
     m = Build()
     x, pads = add_input(m, [3, 5]), [[0, 0], [0, 0]]
     padded_with_7 = add_pad(m, "PADV2", x, pads, m.constant(np.float32(7)))
@@ -95,7 +95,7 @@ def test_pad_with_nothing() -> None:
     assert {node.op_type for node in result.model.graph.node} == {"Identity"}
 
 
-def test_pad_without_axes() -> None:
+def test_pad_of_a_scalar_is_identity() -> None:
     """PAD of a scalar is Identity; LiteRT cannot run it, because [] may be an unknown shape."""
     m = Build()
     m.output(*m.op("PAD", [add_input(m, []), m.constant(np.zeros((0, 2), np.int32))], [[]]))
@@ -105,7 +105,7 @@ def test_pad_without_axes() -> None:
 
 @pytest.mark.parametrize("code", ["PAD", "PADV2"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_pad_of_stored_integers(code: str, dtype: str) -> None:
+def test_pad_of_stored_integers_is_not_rescaled(code: str, dtype: str) -> None:
     """Stored integers are padded without rescaling: by the zero point, or by a given value."""
     m = Build()
     as_stored: dict[str, Any] = {"scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
@@ -118,7 +118,9 @@ def test_pad_of_stored_integers(code: str, dtype: str) -> None:
 @pytest.mark.parametrize("by", ["int32", "int64"])
 @pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
 @pytest.mark.parametrize(("shape", "pads"), MIRRORED)
-def test_mirror_pad(shape: list[int], pads: Pads, mode: str, by: str) -> None:
+def test_mirror_pad_in_every_mode_equals_litert(
+    shape: list[int], pads: Pads, mode: str, by: str
+) -> None:
     m = Build()
     if mode == "SYMMETRIC" and shape == [5]:
         pads = [[5, 5]]
@@ -128,13 +130,13 @@ def test_mirror_pad(shape: list[int], pads: Pads, mode: str, by: str) -> None:
 @pytest.mark.parametrize("pads", [[[1, 1], [0, 1], [0, 0]], [[0, 0], [2, 3], [0, 1]]])
 @pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
 @pytest.mark.parametrize("dtype", MIRRORED_TYPES)
-def test_mirror_pad_of_every_type(dtype: str, mode: str, pads: Pads) -> None:
+def test_mirror_pad_of_every_type_equals_litert(dtype: str, mode: str, pads: Pads) -> None:
     m = Build()
     check_outputs(m, add_pad(m, "MIRROR_PAD", add_input(m, [3, 5, 7], dtype), pads, mode=mode))
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
-def test_mirror_pad_of_float8(dtype: str) -> None:
+def test_mirror_pad_of_float8_equals_numpy(dtype: str) -> None:
     m = Build()
     x = m.input([16, 16], dtype=dtype)
     y = add_pad(m, "MIRROR_PAD", x, [[2, 3], [0, 0]], mode="REFLECT")
@@ -147,14 +149,14 @@ def test_mirror_pad_of_float8(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
-def test_mirror_pad_of_stored_integers(mode: str) -> None:
+def test_mirror_pad_of_stored_integers_is_not_rescaled(mode: str) -> None:
     m = Build()
     x = add_input(m, [3, 5, 7], "int8", scale=0.5, zero_point=3)
     result = check_outputs(m, add_pad(m, "MIRROR_PAD", x, [[1, 0], [2, 3], [0, 0]], mode=mode))
     assert not any(node.op_type.endswith("Linear") for node in result.model.graph.node)
 
 
-def test_pads_fold() -> None:
+def test_pads_of_constants_fold() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
     pads = [[1, 2], [0, 3]]
@@ -185,7 +187,7 @@ def test_pads_refuse_strings() -> None:
         convert(m.bytes())
 
 
-def test_pads_refuse() -> None:
+def test_pads_refuse_amounts_and_values_that_do_not_fit() -> None:
     three = [[0, 0]] * 3
     assert "shape [2, 2], got [0, 0, 0, 0, 0, 0] of the shape [3, 2]" in refusal_reason(
         "PAD", three, [3, 5]

@@ -78,7 +78,7 @@ def test_any_label_of_a_reshape_gives_the_right_numbers(
 
 
 @given(regroupings())
-def test_names_of_a_reshape(shapes: tuple[Shape, Shape]) -> None:
+def test_axis_names_of_a_reshape_form_minimal_groups(shapes: tuple[Shape, Shape]) -> None:
     """Axes of one name are adjacent, shared names have equal sizes, and groups are minimal."""
     source, target = shapes
     axes, made = match_reshape_axes(source, target)
@@ -98,7 +98,7 @@ def test_names_of_a_reshape(shapes: tuple[Shape, Shape]) -> None:
     assert set(alone) <= {1}
 
 
-def test_runs() -> None:
+def test_axes_of_a_reshape_are_matched_in_groups() -> None:
     assert match_reshape_axes((2, 5, 7, 3), (2, 35, 3)) == (
         ("r0", "r1", "r1", "r2"),
         ("r0", "r1", "r2"),
@@ -109,7 +109,7 @@ def test_runs() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_types(dtype: str) -> None:
+def test_operators_of_every_type_equal_litert(dtype: str) -> None:
     m = Build()
     x = add_input(m, [2, 3, 5], dtype)
     (a,) = m.op("RESHAPE", [x, m.constant([6, 5])], [[6, 5]])
@@ -137,12 +137,12 @@ def test_types(dtype: str) -> None:
     ],
     ids=str,
 )
-def test_reshapes(source: Shape, target: Shape) -> None:
+def test_reshapes_of_many_shapes_equal_litert(source: Shape, target: Shape) -> None:
     m = Build()
     check_outputs(m, *m.op("RESHAPE", [m.input(source)], [target], new_shape=target))
 
 
-def test_a_shape_in_the_options_or_in_a_tensor() -> None:
+def test_shape_may_be_an_option_or_a_tensor() -> None:
     """The shape of RESHAPE is an option or a tensor, and may contain -1."""
     m = Build()
     x = m.input([2, 3, 5])
@@ -155,7 +155,7 @@ def test_a_shape_in_the_options_or_in_a_tensor() -> None:
 
 
 @pytest.mark.parametrize("axes", [[], [1], [-2], [1, 3], [1, 1, -4]], ids=str)
-def test_squeeze(axes: list[int]) -> None:
+def test_squeeze_of_any_axes_equals_litert(axes: list[int]) -> None:
     gone = {axis % 5 for axis in axes} or {1, 3}
     shape = [3, 1, 5, 1, 7]
     left = [size for axis, size in enumerate(shape) if axis not in gone]
@@ -165,7 +165,7 @@ def test_squeeze(axes: list[int]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("axis", [0, 1, 3, -1, -4])
-def test_expand_dims(axis: int, dtype: str) -> None:
+def test_expand_dims_along_any_axis_equals_litert(axis: int, dtype: str) -> None:
     shape = [2, 3, 5]
     shape.insert(axis % 4, 1)
     m = Build()
@@ -175,7 +175,7 @@ def test_expand_dims(axis: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("permutation", PERMUTATIONS, ids=str)
-def test_transpose(permutation: list[int]) -> None:
+def test_transpose_by_any_permutation_equals_litert(permutation: list[int]) -> None:
     shape = [2, 3, 5, 7, 1, 11][: len(permutation)]
     made = [shape[axis] for axis in permutation]
     m = Build()
@@ -201,7 +201,7 @@ def test_shape_and_rank_fold() -> None:
     assert set(nodes(check(m.bytes()))) == {"Identity"}
 
 
-def test_shape_arithmetic_folds() -> None:
+def test_reshape_to_a_computed_shape_folds() -> None:
     """A RESHAPE to a computed shape is folded, as converters write it."""
     m = Build()
     x = m.input([2, 3, 5, 7])
@@ -227,7 +227,9 @@ def test_constants_fold() -> None:
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW", "WCNH"])
-def test_shape_and_rank_without_folding(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shape_is_in_tflite_order_for_any_layout(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SHAPE returns sizes in TFLite's order, whatever the stored order is."""
     module = import_module("tflite2onnx.normalisation")
     monkeypatch.setattr(module, "list_normalising_passes", lambda _: ())
@@ -248,7 +250,7 @@ def refuse(m: Build, reason: str) -> None:
 
 @pytest.mark.parametrize("declared", [[8], [2, 4], [2, 2, 2], [1, 1, 8], [3]], ids=str)
 @pytest.mark.parametrize("code", Reshape.codes)
-def test_the_operand_is_believed(code: str, declared: list[int]) -> None:
+def test_operand_decides_the_output_shape(code: str, declared: list[int]) -> None:
     """The operand decides the output shape, not the declared shape, as in LiteRT."""
     m = Build()
     x = m.input([1, 8] if code == "SQUEEZE" else [4, 2])
@@ -288,7 +290,7 @@ def test_reshapes_to_another_type_are_refused() -> None:
         ([0, 2], [2, 3], "below 2, got 2"),
     ],
 )
-def test_permutations_that_are_none(permutation: Any, made: Any, reason: str) -> None:
+def test_refuses_invalid_permutations(permutation: Any, made: Any, reason: str) -> None:
     m = Build()
     m.output(*m.op("TRANSPOSE", [m.input([2, 3]), m.constant(permutation)], [made]))
     refuse(m, reason)
@@ -301,7 +303,9 @@ def test_permutations_that_are_none(permutation: Any, made: Any, reason: str) ->
         ("RANK", [1], "int64", "int32, got int64"),
     ],
 )
-def test_shapes_of_shapes(code: str, made: Any, dtype: str, reason: str) -> None:
+def test_shape_and_rank_refuse_unsupported_output_types(
+    code: str, made: Any, dtype: str, reason: str
+) -> None:
     m = Build()
     m.output(*m.op(code, [m.input([2, 3])], [made], dtype=dtype))
     refuse(m, reason)

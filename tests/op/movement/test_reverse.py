@@ -42,12 +42,12 @@ def reverse(m: Build, x: Tensor, axes: list[int]) -> Tensor:
         (5, [2, 3]),
     ],
 )
-def test_reverse(rank: int, axes: list[int]) -> None:
+def test_reverse_along_any_axes_equals_litert(rank: int, axes: list[int]) -> None:
     m = Build()
     check_outputs(m, reverse(m, add_input(m, SIZES[:rank]), axes))
 
 
-def test_reverse_along_no_axis() -> None:
+def test_reverse_along_no_axis_is_identity() -> None:
     """An empty list of axes gives Identity, although LiteRT crashes."""
     m = Build()
     m.output(reverse(m, m.input([3, 5]), []))
@@ -55,7 +55,7 @@ def test_reverse_along_no_axis() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_reverse_of_every_type(dtype: str) -> None:
+def test_reverse_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, reverse(m, add_input(m, [3, 5, 7, 2], dtype), [2]))
 
@@ -75,7 +75,9 @@ def test_reverse_folds_and_moves_stored_integers() -> None:
     [(2, 0, 1), (2, 1, 0), (3, 0, 1), (3, 1, 0), (3, 2, 1), (4, 1, 3), (4, 3, 0), (4, 1, 2)],
 )
 @pytest.mark.parametrize("constant", [True, False])
-def test_reverse_sequence(rank: int, time: int, batch: int, *, constant: bool) -> None:
+def test_reverse_sequence_along_any_axes_equals_litert(
+    rank: int, time: int, batch: int, *, constant: bool
+) -> None:
     m = Build()
     x = add_input(m, SIZES[:rank])
     size = SIZES[batch]
@@ -87,7 +89,7 @@ def test_reverse_sequence(rank: int, time: int, batch: int, *, constant: bool) -
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize("dtype", SEQUENCES)
-def test_reverse_sequence_of_every_type(dtype: str, index: str) -> None:
+def test_reverse_sequence_of_every_type_equals_litert(dtype: str, index: str) -> None:
     m = Build()
     x = add_input(m, [3, 5, 2], dtype)
     lengths = m.input([3], dtype=index, name="lengths")
@@ -107,7 +109,9 @@ def test_reverse_sequence_of_every_type(dtype: str, index: str) -> None:
         (0, 1, [0.0] * 5, "int32 or int64, got float32"),
     ],
 )
-def test_reverse_sequence_refuses(time: int, batch: int, lengths: list[int], reason: str) -> None:
+def test_reverse_sequence_refuses_unsupported_axes_and_lengths(
+    time: int, batch: int, lengths: list[int], reason: str
+) -> None:
     m = Build()
     inputs = [m.input([3, 5]), m.constant(lengths)]
     m.output(*m.op("REVERSE_SEQUENCE", inputs, [[3, 5]], seq_dim=time, batch_dim=batch))
@@ -123,7 +127,7 @@ def test_reverse_sequence_refuses(time: int, batch: int, lengths: list[int], rea
         ([-3], [3, 5], "at least -2"),
     ],
 )
-def test_reverse_refuses(axes: list[int], made: list[int], reason: str) -> None:
+def test_reverse_refuses_invalid_axes(axes: list[int], made: list[int], reason: str) -> None:
     m = Build()
     m.output(*m.op("REVERSE_V2", [m.input([3, 5]), m.constant(axes)], [made]))
     with pytest.raises(ConversionError, match=reason):

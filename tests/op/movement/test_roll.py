@@ -44,21 +44,21 @@ def build_roll(shape: list[int], shifts: Any, axes: Any, dtype: str = "float32")
 
 @pytest.mark.parametrize(("shifts", "axes"), SHIFTS)
 @pytest.mark.parametrize("by", [np.int32, np.int64])
-def test_roll(shifts: Any, axes: Any, by: Any) -> None:
+def test_roll_by_any_shifts_equals_numpy(shifts: Any, axes: Any, by: Any) -> None:
     x = np.arange(2 * 5 * 7 * 3, dtype=np.float32).reshape(2, 5, 7, 3)
     want = roll_reference(x, shifts, axes)
     check_reference(build_roll([2, 5, 7, 3], by(shifts), by(axes)), [x], [want], tolerance=0)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_roll_of_every_type(dtype: str) -> None:
+def test_roll_of_every_type_equals_numpy(dtype: str) -> None:
     x = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 99, (5, 7)).astype(dtype)
     check_reference(
         build_roll([5, 7], np.int32(2), np.int32(1), dtype), [x], [np.roll(x, 2, 1)], tolerance=0
     )
 
 
-def test_roll_of_a_constant() -> None:
+def test_roll_of_a_constant_folds() -> None:
     m = Build()
     operands = [m.constant([1.0, 2.0, 3.0]), m.constant(np.int32(1)), m.constant(np.int32(0))]
     (c,) = m.custom("Roll", operands, [[3]])
@@ -70,7 +70,7 @@ def test_roll_of_a_constant() -> None:
     ("shifts", "axes", "reason"),
     [(1, 4, "below 2, got 4"), ([1, 2], [0], "shifts [1, 2] along axes [0]")],
 )
-def test_roll_refuses(shifts: Any, axes: Any, reason: str) -> None:
+def test_roll_refuses_axes_that_do_not_fit(shifts: Any, axes: Any, reason: str) -> None:
     with pytest.raises(ConversionError) as error:
         convert(build_roll([5, 7], np.int32(shifts), np.int32(axes)).bytes())
     assert reason in str(error.value)

@@ -62,19 +62,21 @@ def add_slice(
 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize(("shape", "begin", "size"), SLICES)
-def test_slice(shape: list[int], begin: list[int], size: list[int], index: str) -> None:
+def test_slice_of_every_shape_equals_litert(
+    shape: list[int], begin: list[int], size: list[int], index: str
+) -> None:
     m = Build()
     check_outputs(m, add_slice(m, add_input(m, shape), begin, size, index))
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "int4"])
-def test_slice_of_every_type(dtype: str) -> None:
+def test_slice_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     check_outputs(m, add_slice(m, add_input(m, [3, 5, 7, 2], dtype), [0, 2, 1, 0], [3, 2, -1, 2]))
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
-def test_slices_of_float8(dtype: str) -> None:
+def test_slices_of_float8_equal_numpy(dtype: str) -> None:
     m = Build()
     x = m.input([16, 16], dtype=dtype)
     y = add_slice(m, x, [0, 1], [16, 15])
@@ -92,7 +94,7 @@ def test_slices_of_float8(dtype: str) -> None:
         ([2, 3, 5, 7, 4], [1, 1, 0, 2, 1], [1, 2, 4, 3, 2]),
     ],
 )
-def test_slice_from_a_computed_begin(
+def test_slice_from_a_computed_begin_equals_litert(
     shape: list[int], begin: list[int], size: list[int], index: str
 ) -> None:
     m = Build()
@@ -110,7 +112,7 @@ def test_slice_from_a_computed_begin(
         ([2], "int32", [1, 6], [1, 6], r"at most \[3, 5\], got \[1, 6\]"),
     ],
 )
-def test_slice_from_a_computed_begin_refuses(
+def test_computed_begin_refuses_unsupported_shapes_and_types(
     begin: list[int], dtype: str, size: list[int], made: list[int], reason: str
 ) -> None:
     m = Build()
@@ -127,13 +129,13 @@ def test_slice_moves_stored_integers() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["Slice"]
 
 
-def test_slice_folds() -> None:
+def test_slice_of_constants_folds() -> None:
     m = Build()
     x = m.constant(np.arange(15, dtype=np.int32).reshape(3, 5))
     folds(m, add_slice(m, x, [1, 2], [2, -1]), add_slice(m, x, [0, 5], [3, 0]))
 
 
-def test_slice_of_everything_is_nothing_to_do() -> None:
+def test_slice_of_everything_is_identity() -> None:
     m = Build()
     result = check_outputs(m, add_slice(m, add_input(m, [3, 5]), [0, 0], [3, -1]))
     assert [node.op_type for node in result.model.graph.node] == ["Identity"]
@@ -152,7 +154,9 @@ def test_slice_of_everything_is_nothing_to_do() -> None:
         ([2**62, 0], [2**62, 5], [2, 5], "must lie inside"),
     ],
 )
-def test_slice_refuses(begin: list[int], size: list[int], made: list[int], reason: str) -> None:
+def test_slice_refuses_bounds_that_do_not_fit(
+    begin: list[int], size: list[int], made: list[int], reason: str
+) -> None:
     m = Build()
     bounds = [m.constant(np.array(each, np.int64)) for each in (begin, size)]
     m.output(*m.op("SLICE", [add_input(m, [3, 5]), *bounds], [made]))
@@ -261,16 +265,16 @@ def check_cuts(cuts: Sequence[Cut], shape: Sequence[int]) -> None:
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 @pytest.mark.parametrize("count", [1, 2])
-def test_strided_slice_with_every_mask(rank: int, count: int) -> None:
+def test_strided_slice_with_every_mask_equals_litert(rank: int, count: int) -> None:
     check_cuts(list(list_cuts(rank, count)), SIZES[:rank])
 
 
 @pytest.mark.parametrize(("rank", "count"), [(3, 3), (4, 3), (2, 4), (3, 4), (4, 4), (5, 5)])
-def test_strided_slice_with_some_masks(rank: int, count: int) -> None:
+def test_strided_slice_with_random_masks_equals_litert(rank: int, count: int) -> None:
     check_cuts(list(some_masks(rank, count, 400)), SIZES[:rank])
 
 
-def test_strided_slice_by_offset() -> None:
+def test_offset_makes_ends_relative_to_begins() -> None:
     """With `offset` an end is relative to its begin; the end alone decides the output size."""
     cuts = (
         Cut(((1, 3, 1), (-4, 2, 1)), offset=True),
@@ -284,7 +288,7 @@ def test_strided_slice_by_offset() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_strided_slice_of_every_type(dtype: str) -> None:
+def test_strided_slice_of_every_type_equals_litert(dtype: str) -> None:
     m = Build()
     each = Cut(((1, 3, 1), (0, 0, 1), (6, 0, -2), (1, 0, 1)), new_axis_mask=2, shrink_axis_mask=8)
     check_outputs(m, each.add(m, add_input(m, [3, 7, 5, 2], dtype), [2, 1, 3, 2]))
@@ -314,7 +318,9 @@ def test_strided_slice_moves_stored_integers() -> None:
         ([3, 5], Cut(((0, 3, 1),), new_axis_mask=-2), "must have at most 1 bits"),
     ],
 )
-def test_strided_slice_refuses(made: list[int], each: Cut, reason: str) -> None:
+def test_strided_slice_refuses_unsupported_strides_indices_and_masks(
+    made: list[int], each: Cut, reason: str
+) -> None:
     m = Build()
     m.output(each.add(m, add_input(m, [3, 5]), made))
     with pytest.raises(ConversionError, match=reason):

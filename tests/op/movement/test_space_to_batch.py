@@ -54,7 +54,7 @@ def to_space(
 
 
 @pytest.mark.parametrize(("shape", "block", "edges", "made"), SPACES, ids=str)
-def test_both_directions(
+def test_blocks_in_both_directions_equal_litert(
     shape: list[int], block: list[int], edges: list[list[int]], made: list[int]
 ) -> None:
     m = Build()
@@ -64,14 +64,14 @@ def test_both_directions(
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_every_type(dtype: str) -> None:
+def test_blocks_of_every_type_equal_litert(dtype: str) -> None:
     m = Build()
     x = add_input(m, [2, 5, 7, 3], dtype)
     y = add_space_to_batch(m, x, [2, 3], [[1, 0], [0, 2]], [12, 3, 3, 3])
     check_outputs(m, y, to_space(m, y, [3, 2], [[0, 2], [1, 0]], [2, 7, 5, 3]))
 
 
-def test_stored_integers() -> None:
+def test_stored_integers_are_padded_without_rescaling() -> None:
     """Stored integers are padded by the zero point, without rescaling."""
     m = Build()
     x = add_input(m, [2, 5, 7, 3], "int8", scale=0.5, zero_point=3)
@@ -92,7 +92,7 @@ def test_stored_integers() -> None:
         ("BATCH_TO_SPACE_ND", [2, 4, 3], [2], [[5, 4]], [1, 0, 3], "must not exceed"),
     ],
 )
-def test_refuses(
+def test_refuses_blocks_and_edges_that_do_not_fit(
     code: str,
     shape: list[int],
     block: list[int],

@@ -24,7 +24,7 @@ def blocks(code: str, image: Sequence[int], made: Sequence[int], size: int, **fi
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_blocks(size: int, dtype: str) -> None:
+def test_blocks_of_every_size_and_type_equal_litert(size: int, dtype: str) -> None:
     """SPACE_TO_DEPTH and DEPTH_TO_SPACE for every type, also with blocks of one pixel."""
     pixels, channels = [2, 3 * size, 7 * size, 5], [2, 3, 7, 5 * size * size]
     check(blocks("DEPTH_TO_SPACE", channels, pixels, size, dtype=dtype))
@@ -32,7 +32,7 @@ def test_blocks(size: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("channels", "forms"), [(7, "fastest"), (8, "canonical"), (8, "fastest")])
-def test_depth_to_space_of_many_channels(channels: int, forms: str) -> None:
+def test_depth_to_space_of_many_channels_moves_pixel_rows(channels: int, forms: str) -> None:
     """Rows of pixels move with the channels last if there are many."""
     shapes = [2, 3, 7, 9 * channels], [2, 9, 21, channels]
     result: Any = check(blocks("DEPTH_TO_SPACE", *shapes, 3), forms=forms)
@@ -41,7 +41,7 @@ def test_depth_to_space_of_many_channels(channels: int, forms: str) -> None:
 
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
-def test_opsets(opset: int) -> None:
+def test_every_opset_equals_litert(opset: int) -> None:
     for dtype in ("float32", "int32"):
         check(blocks("DEPTH_TO_SPACE", [2, 3, 5, 8], [2, 6, 10, 2], 2, dtype=dtype), opset=opset)
         check(blocks("SPACE_TO_DEPTH", [2, 6, 10, 2], [2, 3, 5, 8], 2, dtype=dtype), opset=opset)
@@ -49,7 +49,7 @@ def test_opsets(opset: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("code", ["DEPTH_TO_SPACE", "SPACE_TO_DEPTH"])
-def test_blocks_of_quantized_numbers(code: str, dtype: str) -> None:
+def test_blocks_of_stored_integers_equal_litert(code: str, dtype: str) -> None:
     """Stored integers are moved without rescaling."""
     shapes = [2, 3, 7, 20], [2, 6, 14, 5]
     image, made = shapes if code == "DEPTH_TO_SPACE" else shapes[::-1]
@@ -68,7 +68,7 @@ def test_blocks_of_quantized_numbers(code: str, dtype: str) -> None:
         ("SPACE_TO_DEPTH", [2, 0, 4, 3], [2, 0, 2, 12], 2, "axes NHWC"),
     ],
 )
-def test_refused(
+def test_refuses_block_sizes_and_shapes_that_do_not_fit(
     code: str, image: Sequence[int], made: Sequence[int], size: int, message: str
 ) -> None:
     with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):

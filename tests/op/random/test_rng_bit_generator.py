@@ -28,14 +28,16 @@ def add_generator(
 @pytest.mark.parametrize(
     "state", [[1, 2, 3], [0, 0, 0], [END, END, END], [END - 5, 2**32 - 2, 1 << 63]], ids=str
 )
-def test_bits(shape: list[int], state: list[int], algorithm: str, size: int, dtype: str) -> None:
+def test_bits_of_every_algorithm_equal_litert(
+    shape: list[int], state: list[int], algorithm: str, size: int, dtype: str
+) -> None:
     """The 64-bit counters carry between their halves, and wrap around."""
     m = Build()
     outputs = add_generator(m, shape, dtype, size, algorithm)
     check_outputs(m, *outputs, inputs=[np.array(state[:size], np.uint64)], random_layouts=[0])
 
 
-def test_refuses() -> None:
+def test_refuses_other_states_and_types() -> None:
     for shape, dtype, size, algorithm in (
         ([3], "int32", 3, "THREEFRY"),
         ([3], "int32", 4, "PHILOX"),

@@ -37,7 +37,7 @@ def build_random(code: str, shape: list[int], **seeds: Any) -> Build:
 
 @pytest.mark.parametrize("seeds", [{}, {"seed": 7}, {"seed": -3, "seed2": 1 << 40}])
 @pytest.mark.parametrize("code", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"])
-def test_distributions(code: str, seeds: dict[str, int]) -> None:
+def test_distributions_agree_with_litert(code: str, seeds: dict[str, int]) -> None:
     """Quantiles agree with LiteRT's, and rows are not correlated."""
     want, have = run_both(build_random(code, [101, 997], **seeds))
     parts = np.linspace(0.05, 0.95, 23)
@@ -48,7 +48,7 @@ def test_distributions(code: str, seeds: dict[str, int]) -> None:
         assert have.max() < 1
 
 
-def test_seeds() -> None:
+def test_equal_seeds_give_equal_outputs() -> None:
     """Equal seeds give equal outputs; each run continues the sequence."""
     m = build_random("RANDOM_UNIFORM", [101], seed=5)
     first, again = (session(convert(m.bytes()).model, optimize=True) for _ in range(2))
@@ -57,7 +57,7 @@ def test_seeds() -> None:
     assert not np.array_equal(one, other)
 
 
-def test_nothing_is_drawn() -> None:
+def test_empty_and_scalar_shapes_are_supported() -> None:
     for shape in ([0, 3], []):
         run_both(build_random("RANDOM_UNIFORM", shape, seed=1))
 
@@ -80,7 +80,7 @@ def test_flex_operators_draw_as_those_of_tflite(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_multinomial(dtype: str) -> None:
+def test_multinomial_frequencies_agree_with_litert(dtype: str) -> None:
     logits = np.array([[0, 1, 2, -np.inf, 0.5], [9, 9, -5, 9, 9]], np.float32)
     m = Build()
     x, count = m.input(logits.shape), m.constant(np.int32(50021))
@@ -92,7 +92,7 @@ def test_multinomial(dtype: str) -> None:
         np.testing.assert_allclose(other, one, atol=0.01)
 
 
-def test_multinomial_of_nothing() -> None:
+def test_multinomial_of_0_samples_is_empty() -> None:
     m = Build()
     (y,) = m.op("MULTINOMIAL", [m.input([3, 5]), m.constant(np.int32(0))], [[3, 0]], dtype="int64")
     m.output(y)
@@ -102,7 +102,7 @@ def test_multinomial_of_nothing() -> None:
     assert made.dtype == np.int64
 
 
-def test_shapes_that_are_computed() -> None:
+def test_shape_of_random_numbers_may_be_computed() -> None:
     m = Build()
     sizes = m.input([2], dtype="int32")
     m.output(*m.op("RANDOM_UNIFORM", [sizes], [m.tensor([None, None])], seed=1))
@@ -110,7 +110,7 @@ def test_shapes_that_are_computed() -> None:
     assert abs(have.mean() - 0.5) < 0.05
 
 
-def test_noise_in_the_shape_of_an_input() -> None:
+def test_noise_has_the_dynamic_shape_of_an_input() -> None:
     """The output has the dynamic size of another input."""
     m = Build()
     x = m.input([None, 53])
@@ -121,7 +121,7 @@ def test_noise_in_the_shape_of_an_input() -> None:
     assert abs(have.std() - 1) < 0.05
 
 
-def test_as_many_as_are_asked_for() -> None:
+def test_number_of_samples_may_be_computed() -> None:
     logits = np.array([[0, 1, 2, -np.inf, 0.5], [9, 9, -5, 9, 9]], np.float32)
     m = Build()
     x, count = m.input(logits.shape), m.input([], dtype="int32")
@@ -132,7 +132,7 @@ def test_as_many_as_are_asked_for() -> None:
         np.testing.assert_allclose(other, one, atol=0.01)
 
 
-def test_refuses() -> None:
+def test_refuses_negative_sizes_and_other_types() -> None:
     m = Build()
     m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, -3])], [[2, 3]], dtype="float32"))
     m.output(*m.op("RANDOM_UNIFORM", [m.constant([2, 3])], [[2, 3]], dtype="float64"))

@@ -43,7 +43,7 @@ def parameters(inputs: int, units: int) -> list[Array]:
 
 
 @pytest.mark.parametrize(("times", "batch", "inputs", "units"), SIZES)
-def test_gru(times: int, batch: int, inputs: int, units: int) -> None:
+def test_gru_equals_numpy_as_one_node(times: int, batch: int, inputs: int, units: int) -> None:
     x, h, weights = (
         draw_numbers(times, batch, inputs),
         draw_numbers(batch, units),
@@ -56,7 +56,7 @@ def test_gru(times: int, batch: int, inputs: int, units: int) -> None:
     assert [n.op_type for n in result.model.graph.node].count("GRU") == 1
 
 
-def test_refuses() -> None:
+def test_refuses_computed_weights_and_other_shapes() -> None:
     code, weights = "UNIDIRECTIONAL_SEQUENCE_GRU", parameters(3, 5)
 
     def refusal(shape: list[int], outputs: int = 2, *, fixed: bool = True) -> str:

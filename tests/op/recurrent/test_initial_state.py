@@ -52,18 +52,18 @@ def count_states(result: Result) -> int:
 
 @pytest.mark.parametrize("initial", ["computed", "given", "EXP", "FILL"])
 @pytest.mark.parametrize("make", MAKERS)
-def test_states_that_are_new_in_each_run(make: Make, initial: str) -> None:
+def test_initial_states_are_new_in_each_run(make: Make, initial: str) -> None:
     assert not count_states(check_states(make(Form(initial=initial))))
 
 
 @pytest.mark.parametrize("initial", ["computed", "given"])
 @pytest.mark.parametrize("make", SINGLE)
-def test_single_steps(make: Make, initial: str) -> None:
+def test_single_steps_with_initial_states_keep_no_state(make: Make, initial: str) -> None:
     assert not count_states(check_states(make(Form(initial=initial, single=True))))
 
 
 @pytest.mark.parametrize(("make", "initial"), ONCE)
-def test_states_that_litert_computes_once(make: Make, initial: str) -> None:
+def test_states_from_constants_are_computed_once(make: Make, initial: str) -> None:
     """States from constants are computed once: the second run continues from the first."""
     assert count_states(check_states(make(Form(initial=initial))))
 
@@ -80,12 +80,12 @@ def test_states_that_litert_computes_once(make: Make, initial: str) -> None:
         Form(diagonal=True),
     ],
 )
-def test_one_variable_is_both_states(form: Form) -> None:
+def test_one_variable_may_be_both_states(form: Form) -> None:
     """If h and c share a tensor, the output gate reads the new c in place of the old h."""
     check_states(cells.lstm(Form(**{**vars(form), "initial": "one"})))
 
 
-def test_one_variable_is_both_states_of_a_hybrid_kernel() -> None:
+def test_one_variable_may_be_both_hybrid_states() -> None:
     """The hybrid kernel quantizes the old h before it writes the shared tensor."""
     check_states(cells.lstm(Form(initial="one", weights="int8")), tolerance=0.01)
 
@@ -93,12 +93,12 @@ def test_one_variable_is_both_states_of_a_hybrid_kernel() -> None:
 @pytest.mark.parametrize(
     "make", [cells.bidirectional_lstm, cells.bidirectional_rnn, cells.basic_lstm]
 )
-def test_refuses_other_states_that_are_one_variable(make: Make) -> None:
+def test_other_layers_refuse_one_variable_as_both_states(make: Make) -> None:
     with pytest.raises(ConversionError, match="its states must be different variables"):
         convert(make(Form(initial="one", back=11)))
 
 
-def test_layers_that_begin_with_the_same_state() -> None:
+def test_second_layer_starts_from_final_state_of_the_first() -> None:
     """If two layers share a state, the second layer starts from the final state of the first."""
     m = Model()
     m.initial = "computed"
@@ -111,7 +111,7 @@ def test_layers_that_begin_with_the_same_state() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_a_batch_of_any_size(batch: int) -> None:
+def test_batch_of_initial_states_stays_dynamic(batch: int) -> None:
     """A given state has the dynamic batch of the sequence."""
     m, n = Model(), 11
     x, given = m.input([None, 5, 7]), m.input([None, n])
@@ -128,7 +128,7 @@ def test_a_batch_of_any_size(batch: int) -> None:
     assert sizes[0].dim_param == "batch"
 
 
-def test_variables_of_a_graph_that_is_called_are_not_computed_once() -> None:
+def test_called_graphs_compute_their_variables_in_each_call() -> None:
     """Variable tensors of a called sub-graph are computed again in each call."""
     m = Build()
     inner = m.subgraph("inner")

@@ -112,7 +112,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "form"), CASES)
-def test_forms(make: Make, form: Form) -> None:
+def test_all_forms_of_layers_equal_litert(make: Make, form: Form) -> None:
     check(make(form), runs=3, seeds=[0], ranges={"float32": (-2, 2)})
 
 
@@ -121,7 +121,7 @@ def nodes(result: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("make", [cells.lstm, cells.bidirectional_lstm, cells.rnn])
-def test_fifty_runs(make: Make) -> None:
+def test_differences_do_not_accumulate_over_50_runs(make: Make) -> None:
     """Small differences do not accumulate over 50 runs."""
     check(make(Form()), runs=50, seeds=[0], ranges={"float32": (-2, 2)}, random_layouts=[])
 
@@ -140,12 +140,12 @@ def test_fifty_runs(make: Make) -> None:
         (cells.rnn, Form(activation="RELU6"), "Scan"),
     ],
 )
-def test_nodes(make: Make, form: Form, node: str) -> None:
+def test_layers_become_recurrent_nodes_where_equivalent(make: Make, form: Form, node: str) -> None:
     """A layer becomes ONNX's recurrent node if this is equivalent, else a Scan."""
     assert {"LSTM", "RNN", "Scan"}.intersection(nodes(convert(make(form)))) == {node}
 
 
-def test_cells_that_reach_their_limit() -> None:
+def test_cells_are_clipped_at_their_limit() -> None:
     """The cells grow by 1 in each step until the steps run one by one, and are clipped."""
     model = cells.lstm(Form(cell_clip=10))
     check(model, runs=6, seeds=[0], ranges={"float32": (20.0, 21.0)})
@@ -171,14 +171,14 @@ def test_a_single_step_needs_no_loop() -> None:
     assert "Scan" not in nodes(convert(cells.lstm(Form(times=1, cell_clip=10))))
 
 
-def test_time_comes_first() -> None:
+def test_only_batch_major_sequences_need_transposes() -> None:
     """Only batch-major sequences with several batches and steps need Transposes."""
     assert nodes(convert(cells.lstm(Form()))).count("Transpose") == 2
     for form in (Form(time_major=True), Form(batch=1), Form(times=1)):
         assert "Transpose" not in nodes(convert(cells.lstm(form)))
 
 
-def test_a_basic_kernel() -> None:
+def test_basic_kernel_keeps_both_states() -> None:
     """The states of the kernel BASIC are outputs of the operator, and states of the model."""
     result: Any = check(cells.basic_lstm(), runs=5)
     assert len(result.states) == 2
@@ -194,7 +194,7 @@ def test_a_basic_kernel() -> None:
         (cells.rnn, Form(activation="RELU6", time_major=True)),
     ],
 )
-def test_sequences_of_any_length(make: Make, form: Form) -> None:
+def test_time_of_sequences_stays_dynamic(make: Make, form: Form) -> None:
     """A model with dynamic time also runs on longer sequences."""
     data, longer = make(change_form(form, dynamic=True)), make(change_form(form, times=9))
     result: Any = check(data, runs=2, ranges={"float32": (-2, 2)})
@@ -204,7 +204,7 @@ def test_sequences_of_any_length(make: Make, form: Form) -> None:
 
 
 @pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
-def test_outputs_without_a_shape(make: Make) -> None:
+def test_missing_output_shapes_are_inferred(make: Make) -> None:
     """The output shape is inferred if the file has none, as in LiteRT's own test models."""
     known = convert(make(Form())).outputs[0].onnx_shape
     model = schema.ModelT.InitFromPackedBuf(make(Form()))
@@ -214,7 +214,7 @@ def test_outputs_without_a_shape(make: Make) -> None:
 
 
 @pytest.mark.parametrize("make", [cells.lstm, cells.rnn, cells.svdf])
-def test_half_precision(make: Make) -> None:
+def test_float16_weights_are_stored_as_float16(make: Make) -> None:
     """float16 weights are stored as float16."""
     result = check(make(Form(weights="float16")), runs=2, ranges={"float32": (-2, 2)})
     kinds = {i.data_type for i in result.model.graph.initializer if len(i.dims) > 1}
@@ -253,11 +253,11 @@ def refusal(data: bytes) -> str:
         ),
     ],
 )
-def test_refusals(make: Make, form: Form, reason: str) -> None:
+def test_refuses_invalid_options_and_operands(make: Make, form: Form, reason: str) -> None:
     assert reason in refusal(make(form))
 
 
-def test_a_diagonal_of_integers() -> None:
+def test_refuses_a_diagonal_of_integers() -> None:
     model = schema.ModelT.InitFromPackedBuf(cells.lstm(Form(weights="int8", diagonal=True)))
     (operator,) = model.subgraphs[0].operators
     diagonal = model.subgraphs[0].tensors[operator.inputs[8]]
@@ -268,7 +268,7 @@ def test_a_diagonal_of_integers() -> None:
 
 
 @pytest.mark.parametrize("weights", [(11, 7), (11, 5)])
-def test_weights_that_are_computed_or_of_the_wrong_shape(weights: tuple[int, int]) -> None:
+def test_refuses_computed_weights_and_other_shapes(weights: tuple[int, int]) -> None:
     m = Model()
     x = m.input([3, 7])
     w = m.input(weights) if weights == (11, 7) else m.weights(*weights)

@@ -26,7 +26,9 @@ RANGES: list[tuple[float, float, float, str, int]] = [
 
 
 @pytest.mark.parametrize(("start", "limit", "step", "dtype", "count"), RANGES)
-def test_range(start: float, limit: float, step: float, dtype: str, count: int) -> None:
+def test_range_of_constants_folds(
+    start: float, limit: float, step: float, dtype: str, count: int
+) -> None:
     m = Build()
     inputs = [m.constant(np.array(number, dtype)) for number in (start, limit, step)]
     (y,) = m.op("RANGE", inputs, [[count]])
@@ -36,7 +38,7 @@ def test_range(start: float, limit: float, step: float, dtype: str, count: int) 
         check_outputs(m, *m.op("ADD", [y, add_input(m, [0], dtype)], [[0]]))
 
 
-def test_quantized_ranges_are_made_too() -> None:
+def test_quantized_ranges_are_computed_with_stored_integers() -> None:
     """RANGE of tensors with scales is not folded, and computes with the stored integers."""
     m = Build()
     inputs = [m.constant(np.array(number, np.int32), scale=1.0) for number in (1, 9, 2)]
@@ -52,7 +54,7 @@ def test_quantized_ranges_are_made_too() -> None:
         ((0, 5, 1), "int16", "float32, int32 or int64, got int16"),
     ],
 )
-def test_range_refuses(numbers: Any, dtype: str, reason: str) -> None:
+def test_range_refuses_steps_away_from_the_limit(numbers: Any, dtype: str, reason: str) -> None:
     m = Build()
     inputs = [
         m.input([], dtype=dtype) if n is None else m.constant(np.array(n, dtype)) for n in numbers
@@ -66,14 +68,16 @@ def test_range_refuses(numbers: Any, dtype: str, reason: str) -> None:
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 @pytest.mark.parametrize(("rank", "axis"), [(1, 0), (2, -1), (3, 1), (4, 2), (4, -4)])
-def test_cumsum(rank: int, axis: int, dtype: str, *, exclusive: bool, reverse: bool) -> None:
+def test_cumsum_along_every_axis_equals_litert(
+    rank: int, axis: int, dtype: str, *, exclusive: bool, reverse: bool
+) -> None:
     m = Build()
     x = add_input(m, SIZES[:rank], dtype)
     (y,) = m.op("CUMSUM", [x, m.constant(axis)], [x.shape], exclusive=exclusive, reverse=reverse)
     check_outputs(m, y)
 
 
-def test_cumsum_refuses() -> None:
+def test_cumsum_refuses_unsupported_axes_and_types() -> None:
     m = Build()
     m.output(*m.op("CUMSUM", [m.input([3, 5]), m.constant(2)], [[3, 5]]))
     m.output(*m.op("CUMSUM", [m.input([3, 5], dtype="int16"), m.constant(1)], [[3, 5]]))

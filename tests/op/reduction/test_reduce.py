@@ -41,7 +41,7 @@ def reduce(
 
 
 @pytest.mark.parametrize(("code", "dtype"), LINES)
-def test_types(code: str, dtype: str) -> None:
+def test_reductions_of_every_type_equal_litert(code: str, dtype: str) -> None:
     """Sums and products of integers wrap around; the random inputs are large enough."""
     limits = np.iinfo(dtype) if "int" in dtype else None
     ranges = {dtype: (limits.min, limits.max)} if limits and dtype != "int64" else {}
@@ -57,13 +57,15 @@ def test_types(code: str, dtype: str) -> None:
 @pytest.mark.parametrize("keep_dims", [False, True])
 @pytest.mark.parametrize("axes", AXES, ids=str)
 @pytest.mark.parametrize(("code", "dtype"), [("MEAN", "float32"), ("SUM", "int32")])
-def test_axes(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
+def test_reductions_over_all_axes_equal_litert(
+    code: str, dtype: str, axes: Any, *, keep_dims: bool
+) -> None:
     m = Build()
     check_outputs(m, reduce(m, code, m.input(SHAPE, dtype=dtype), axes, keep_dims=keep_dims))
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 20])
-def test_opsets(opset: int) -> None:
+def test_reductions_in_every_opset_equal_litert(opset: int) -> None:
     """Axes are an input from opset 18 on, and ReduceMax supports bool from opset 20 on."""
     m = Build()
     x, b = m.input(SHAPE), m.input(SHAPE, dtype="bool")
@@ -72,7 +74,7 @@ def test_opsets(opset: int) -> None:
 
 
 @pytest.mark.parametrize("code", Reduction.codes)
-def test_nothing(code: str) -> None:
+def test_empty_axes_give_the_neutral_element(code: str) -> None:
     """A reduction of an empty axis gives the neutral element; an empty output stays empty."""
     dtype = "bool" if code in ("REDUCE_ANY", "REDUCE_ALL") else "float32"
     m = Build()
@@ -81,7 +83,7 @@ def test_nothing(code: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_nothing_of_integers(dtype: str) -> None:
+def test_empty_integer_axes_equal_litert(dtype: str) -> None:
     m = Build()
     x = m.input([0, 3], dtype=dtype)
     codes = ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD")
@@ -89,7 +91,7 @@ def test_nothing_of_integers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX"])
-def test_scalar(code: str) -> None:
+def test_reduction_of_a_scalar_gives_the_scalar(code: str) -> None:
     """A reduction of a scalar gives the scalar."""
     m = Build()
     check_outputs(m, reduce(m, code, m.input([]), [0]))
@@ -97,7 +99,7 @@ def test_scalar(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX"])
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_scalar_over_computed_axes(code: str, dtype: str) -> None:
+def test_computed_axes_of_a_scalar_are_ignored(code: str, dtype: str) -> None:
     """The kernel does not read the axes, nor the declared shape of the output."""
     m = Build()
     x, axes = m.input([], dtype=dtype), m.input([2], dtype="int32")
@@ -106,20 +108,20 @@ def test_scalar_over_computed_axes(code: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_means_are_truncated(dtype: str) -> None:
+def test_integer_means_are_truncated(dtype: str) -> None:
     m = Build()
     m.output(reduce(m, "MEAN", m.input([4, 2], dtype=dtype), [1]))
     check(m.bytes(), inputs=[np.array([[1, 2], [-1, -2], [0, -1], [7, 7]], dtype)])
 
 
-def test_means_are_added_up_in_64_bits() -> None:
+def test_integer_means_are_summed_in_64_bits() -> None:
     m = Build()
     m.output(reduce(m, "MEAN", m.input([3], dtype="int32"), [0]))
     check(m.bytes(), inputs=[np.full(3, 2**31 - 1, np.int32)])
 
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
-def test_all_bits_are_kept(code: str) -> None:
+def test_reductions_of_int64_keep_all_bits(code: str) -> None:
     """Reductions of int64 are exact beyond 2**53, and sums and products wrap around."""
     m = Build()
     m.output(reduce(m, code, m.input([3, 2], dtype="int64"), [0]))
@@ -137,7 +139,9 @@ def test_all_bits_are_kept(code: str) -> None:
         ("SUM", 32, 20, False),  # no whole blocks of channels
     ],
 )
-def test_large_images_stay_in_blocks(code: str, size: int, channels: int, *, fast: bool) -> None:
+def test_large_images_are_reduced_by_global_average_pool(
+    code: str, size: int, channels: int, *, fast: bool
+) -> None:
     m = Build()
     filters = np.random.default_rng(0).standard_normal((channels, 1, 1, 16)).astype(np.float32)
     biases = m.constant(np.zeros(channels, np.float32))
@@ -150,7 +154,7 @@ def test_large_images_stay_in_blocks(code: str, size: int, channels: int, *, fas
     assert ("GlobalAveragePool" in nodes) == fast
 
 
-def test_between_convolutions_nothing_moves() -> None:
+def test_mean_of_a_convolved_image_needs_no_transpose() -> None:
     """A mean over height and width of a channels-first image needs no Transpose."""
     m = Build()
     x = m.input([2, 5, 7, 3])
@@ -171,7 +175,7 @@ def test_between_convolutions_nothing_moves() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("axes", [[1, 2], [2, 3], [0], []], ids=str)
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"])
-def test_quantized(code: str, axes: Any, dtype: str) -> None:
+def test_quantized_reductions_equal_litert(code: str, axes: Any, dtype: str) -> None:
     """Extremes equal LiteRT's; a mean may differ by one step."""
     extreme = code in ("REDUCE_MAX", "REDUCE_MIN")
     m = Build()
@@ -182,7 +186,9 @@ def test_quantized(code: str, axes: Any, dtype: str) -> None:
 
 @pytest.mark.parametrize(("code", "dtype"), LINES)
 @pytest.mark.parametrize(("axes", "keep_dims"), [([0], False), ([], True), ([-1, 0], True)])
-def test_constants_fold(code: str, dtype: str, axes: Any, *, keep_dims: bool) -> None:
+def test_constants_fold_except_float_sums_and_products(
+    code: str, dtype: str, axes: Any, *, keep_dims: bool
+) -> None:
     """Reductions of constants are folded, except sums and products of floats."""
     generator = np.random.default_rng(0)
     low, high = {"bool": (0, 2), "uint8": (0, 256)}.get(dtype, (-50, 50))
@@ -204,7 +210,9 @@ def test_constants_fold(code: str, dtype: str, axes: Any, *, keep_dims: bool) ->
         ("REDUCE_ANY", {}, [0], [5], "must be bool, got float32"),
     ],
 )
-def test_refusals(code: str, fields: Any, axes: Any, shape: Any, reason: str) -> None:
+def test_refuses_unsupported_axes_and_types(
+    code: str, fields: Any, axes: Any, shape: Any, reason: str
+) -> None:
     m = Build()
     m.output(*m.op(code, [m.input([3, 5], **fields), m.constant(axes)], [shape]))
     with pytest.raises(ConversionError, match=reason):

@@ -90,7 +90,7 @@ WINDOWS: list[tuple[list[int], dict[str, list[int]]]] = [
 @pytest.mark.parametrize("code", ["STABLEHLO_ADD", "MAXIMUM"])
 @pytest.mark.parametrize("start", [None, 0.0, -1.5])
 @pytest.mark.parametrize(("shape", "columns"), WINDOWS, ids=str)
-def test_windows(
+def test_all_windows_and_initial_values_equal_litert(
     shape: list[int], columns: dict[str, list[int]], start: float | None, code: str
 ) -> None:
     m = Build()
@@ -101,7 +101,9 @@ def test_windows(
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("code", "option", "neutral"), FUNCTIONS)
-def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
+def test_all_functions_in_every_type_equal_litert(
+    code: str, option: str, neutral: int, dtype: str
+) -> None:
     """All functions in all types; sums and products of integers wrap around."""
     m = Build()
     columns = {"window_dimensions": [3, 2], "padding": [1, 0, 0, 2]}
@@ -116,7 +118,7 @@ def test_functions(code: str, option: str, neutral: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
-def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> None:
+def test_extremes_of_int64_are_exact(code: str) -> None:
     """Extremes of int64 are exact, although ONNX Runtime's Max and Min compare 32 bits."""
     m = Build()
     x, first = m.input([7], dtype="int64"), m.constant(np.array(1 << 34))
@@ -126,7 +128,7 @@ def test_extremes_of_integers_that_differ_in_their_upper_halves(code: str) -> No
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_limits_make_no_difference(dtype: str) -> None:
+def test_initial_value_below_all_elements_is_omitted(dtype: str) -> None:
     """An initial value below all elements is omitted from a maximum."""
     m = Build()
     low = -np.inf if dtype == "float32" else -128
@@ -144,7 +146,7 @@ def test_large_windows_take_few_nodes() -> None:
     assert len(check_outputs(m, y).model.graph.node) < 60
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_functions_and_windows() -> None:
     m = Build()
     x, first = m.input([5, 7]), m.input([])
     m.output(stablehlo(m, "SUB", x, first))

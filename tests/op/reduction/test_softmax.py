@@ -22,14 +22,14 @@ def options(code: str, beta: float = 1) -> dict[str, Any]:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("code", CODES)
-def test_ranks(code: str, shape: tuple[int, ...]) -> None:
+def test_normalizations_of_every_rank_equal_litert(code: str, shape: tuple[int, ...]) -> None:
     m = Build()
     check_outputs(m, *m.op(code, [m.input(shape)], [shape], **options(code)))
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
 @pytest.mark.parametrize("code", CODES)
-def test_opsets(code: str, opset: int) -> None:
+def test_normalizations_in_every_opset_equal_litert(code: str, opset: int) -> None:
     m = Build()
     check_outputs(m, *m.op(code, [m.input([2, 3, 7])], [[2, 3, 7]], **options(code)), opset=opset)
 
@@ -40,20 +40,20 @@ def test_beta_scales_the_input(beta: float) -> None:
     check_outputs(m, *m.op("SOFTMAX", [m.input([2, 3, 7])], [[2, 3, 7]], beta=beta))
 
 
-def test_softmax_in_half_precision() -> None:
+def test_float16_softmax_equals_litert_within_rounding() -> None:
     """The kernel rounds to float16 where ONNX Runtime computes in float32."""
     m = Build()
     y = m.op("SOFTMAX", [m.input([3, 7], dtype="float16")], [[3, 7]], beta=2.0)
     check_outputs(m, *y, tolerance=1e-3)
 
 
-def test_softmax_of_large_numbers() -> None:
+def test_softmax_of_large_numbers_equals_litert() -> None:
     m = Build()
     m.output(*m.op("SOFTMAX", [m.input([2, 3])], [[2, 3]], beta=1.0))
     check(m.bytes(), inputs=[np.array([[1e4, 1e4, 0], [-1e30, 1e30, 1]], np.float32)])
 
 
-def test_norms_of_nearly_nothing() -> None:
+def test_norms_are_at_least_1e_minus_6() -> None:
     """The norm is at least 1e-6, as in the kernel; there is no epsilon added to the squares."""
     m = Build()
     m.output(*m.op("L2_NORMALIZATION", [m.input([4, 3])], [[4, 3]]))
@@ -63,7 +63,7 @@ def test_norms_of_nearly_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7])
-def test_quantized_softmax(size: int) -> None:
+def test_quantized_softmax_equals_litert_within_one_step(size: int) -> None:
     m = Build()
     x = m.input([5, size], dtype="int8", scale=0.1)
     y = m.op("SOFTMAX", [x], [[5, size]], beta=1.0, scale=1 / 256, zero_point=-128)
@@ -83,14 +83,14 @@ def normalize_between_convolutions(code: str) -> Build:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_between_convolutions_nothing_moves(code: str) -> None:
+def test_canonical_form_between_convolutions_needs_no_transpose(code: str) -> None:
     """On a channels-first image the normalization runs along axis 1, without Transposes."""
     result = check(normalize_between_convolutions(code).bytes(), forms="canonical")
     assert "Transpose" not in {node.op_type for node in result.model.graph.node}
 
 
 @pytest.mark.parametrize("code", ["LOG_SOFTMAX", "SOFTMAX"])
-def test_softmax_between_convolutions_has_rows_of_a_matrix(code: str) -> None:
+def test_fastest_softmax_between_convolutions_is_of_a_matrix(code: str) -> None:
     """ONNX Runtime's kernel is slow along another axis, and moves Transposes through the node."""
     result = check(normalize_between_convolutions(code).bytes())
     codes = [node.op_type for node in result.model.graph.node]
@@ -99,7 +99,7 @@ def test_softmax_between_convolutions_has_rows_of_a_matrix(code: str) -> None:
 
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
-def test_softmax_of_an_image_at_the_output(forms: str) -> None:
+def test_fastest_softmax_at_the_output_has_classes_last(forms: str) -> None:
     """The classes of a segmentation network come last, unless ONNX's plain form is wanted."""
     m = Build()
     weights = m.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 1, 3))
@@ -122,7 +122,9 @@ def test_softmax_of_an_image_at_the_output(forms: str) -> None:
         ("L2_NORMALIZATION", "int8", [3], [3], "float32 or quantized, got int8"),
     ],
 )
-def test_refusals(code: str, dtype: str, shape: Any, made: Any, reason: str) -> None:
+def test_refuses_unsupported_shapes_and_types(
+    code: str, dtype: str, shape: Any, made: Any, reason: str
+) -> None:
     m = Build()
     m.output(*m.op(code, [m.input(shape, dtype=dtype)], [made]))
     with pytest.raises(ConversionError, match=reason):
@@ -130,14 +132,14 @@ def test_refusals(code: str, dtype: str, shape: Any, made: Any, reason: str) -> 
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_inputs_too_many(code: str) -> None:
+def test_refuses_a_second_input(code: str) -> None:
     m = Build()
     m.output(*m.op(code, [m.input([3]), m.input([3])], [[3]]))
     with pytest.raises(ConversionError, match="it must have 1 input, got 2"):
         convert(m.bytes())
 
 
-def test_floats_of_two_types() -> None:
+def test_refuses_input_and_output_of_two_types() -> None:
     """Input and output must have one float type."""
     m = Build()
     made = m.tensor([3, 5], dtype="float16")
@@ -146,7 +148,7 @@ def test_floats_of_two_types() -> None:
         convert(m.bytes())
 
 
-def test_beta_of_integers_that_is_not_a_number() -> None:
+def test_refuses_beta_of_nan_for_integers() -> None:
     """The kernel makes a table of all its results."""
     m = Build()
     x, y = (m.tensor([1, 5], dtype="int8", scale=0.1) for _ in range(2))

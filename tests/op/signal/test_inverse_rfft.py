@@ -37,7 +37,9 @@ def inverse(spectrum: Array, lengths: Array) -> Array:
 
 @pytest.mark.parametrize("code", ["IRFFT2D", "FlexIRFFT2D"])
 @pytest.mark.parametrize(("lead", "size", "lengths"), SIZES)
-def test_inverse(lead: tuple[int, ...], size: Pair, lengths: Pair, code: str) -> None:
+def test_inverse_transform_equals_numpy(
+    lead: tuple[int, ...], size: Pair, lengths: Pair, code: str
+) -> None:
     spectrum = np.fft.rfft2(draw_numbers(*lead, *size)).astype(np.complex64)
     want = inverse(spectrum, np.array(lengths))
     if size == lengths:
@@ -51,7 +53,7 @@ def test_inverse(lead: tuple[int, ...], size: Pair, lengths: Pair, code: str) ->
     check_reference(m, [pairs], [want])
 
 
-def test_there_and_back() -> None:
+def test_inverse_transform_restores_the_padded_input() -> None:
     """IRFFT2D inverts RFFT2D, which pads with 0."""
     m = Build()
     lengths = m.constant(np.array([8, 16], np.int32))
@@ -61,7 +63,7 @@ def test_there_and_back() -> None:
     check_reference(m, [x], [np.pad(x, [(0, 3), (0, 5)])])
 
 
-def test_refuses() -> None:
+def test_refuses_lengths_other_than_powers_of_2() -> None:
     m = Build()
     x, lengths = m.input([4, 3], dtype="complex64"), m.constant(np.array([4, 6], np.int32))
     m.output(*m.custom("IRFFT2D", [x, lengths], [m.tensor([4, 6])]))

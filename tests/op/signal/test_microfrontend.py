@@ -74,21 +74,21 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("sound", SOUNDS)
 @pytest.mark.parametrize("more", CHANGES)
-def test_features(more: dict[str, Any], sound: str) -> None:
+def test_features_of_all_options_equal_reference(more: dict[str, Any], sound: str) -> None:
     check_features(make_sounds(149)[sound], {**SMALL, **more})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])
-def test_types(dtype: str) -> None:
+def test_features_of_other_types_equal_reference(dtype: str) -> None:
     check_features(make_sounds(149)["high"], {**SMALL, "out_scale": 7, "left_context": 1}, dtype)
 
 
-def test_speech() -> None:
+def test_features_of_default_options_equal_reference() -> None:
     """TensorFlow's default settings: frames of 400 samples at 16 kHz."""
     check_features(make_sounds(1201)["tone"], DEFAULTS)
 
 
-def test_one_frame() -> None:
+def test_features_of_one_frame_equal_reference() -> None:
     check_features(make_sounds(25)["high"], SMALL)
 
 
@@ -115,6 +115,8 @@ def test_one_frame() -> None:
         (1499, {"left_context": 65535, "right_context": 65535}, "at most, got 58,195,524"),
     ],
 )
-def test_refuses(samples: int, more: dict[str, Any], reason: str) -> None:
+def test_refuses_short_inputs_and_invalid_options(
+    samples: int, more: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(ConversionError, match=reason):
         convert(model(samples, (13, 3), "int32", {**SMALL, **more}).bytes())

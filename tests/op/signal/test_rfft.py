@@ -48,12 +48,14 @@ def add_parts(m: Build, x: Tensor) -> list[Tensor]:
     ids=str,
 )
 @pytest.mark.parametrize("opset", [None, 20])
-def test_transforms(shape: list[int], lengths: tuple[int, ...], opset: int | None) -> None:
+def test_transforms_of_every_shape_equal_litert(
+    shape: list[int], lengths: tuple[int, ...], opset: int | None
+) -> None:
     m = Build()
     check_outputs(m, *add_parts(m, spectrum(m, shape, *lengths)), opset=opset)
 
 
-def test_row_is_transformed_by_products() -> None:
+def test_row_is_transformed_by_products_without_dft() -> None:
     """The transform of a row of constant length needs no DFT, which many runtimes lack."""
     m = Build()
     m.output(*add_parts(m, spectrum(m, [3, 1, 512])))
@@ -144,12 +146,12 @@ MOVES = [
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_complex_numbers(move: Any) -> None:
+def test_operators_on_complex_numbers_equal_litert(move: Any) -> None:
     m = Build()
     check_outputs(m, *add_parts(m, move(m, spectrum(m, [3, 8, 8]))))
 
 
-def test_sizes() -> None:
+def test_shape_and_rank_of_complex_tensors_equal_litert() -> None:
     m = Build()
     x = spectrum(m, [3, 8, 8])
     (sizes,) = m.op("SHAPE", [x], [[3]], dtype="int32", out_type="int32")
@@ -158,12 +160,12 @@ def test_sizes() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "float16"])
-def test_casts_of_the_real_part(dtype: str) -> None:
+def test_casts_of_complex_numbers_keep_the_real_part(dtype: str) -> None:
     m = Build()
     check_outputs(m, *m.op("CAST", [spectrum(m, [4, 8])], [[4, 5]], dtype=dtype), tolerance=1e-3)
 
 
-def test_interfaces_of_pairs() -> None:
+def test_complex_inputs_and_outputs_are_pairs_of_floats() -> None:
     """Complex inputs and outputs of the file are pairs of real numbers in the ONNX model."""
     m = Build()
     x = m.input([3, 5], dtype="complex64", name="x")
@@ -180,7 +182,7 @@ def test_interfaces_of_pairs() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_constants(dtype: str) -> None:
+def test_parts_of_complex_constants_equal_litert(dtype: str) -> None:
     m = Build()
     values = np.array([[1 - 2j, 3j, -1], [0, 2 + 2j, 1e-3]], dtype)
     x = m.constant(values)
@@ -190,7 +192,7 @@ def test_constants(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("opset", [13, None])
-def test_lengths_whose_squares_are_no_floats(opset: int | None) -> None:
+def test_complex_abs_is_exact_if_squares_overflow(opset: int | None) -> None:
     """COMPLEX_ABS equals hypot even if squares overflow or underflow."""
     m = Build()
     x = m.input([2, 3], dtype="complex64")
@@ -202,7 +204,7 @@ def test_lengths_whose_squares_are_no_floats(opset: int | None) -> None:
     np.testing.assert_allclose(made, np.abs(values), rtol=1e-6)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_operators_and_lengths() -> None:
     m = Build()
     x = spectrum(m, [4, 8])
     m.output(*m.op("ADD", [x, x], [x.shape]))
@@ -219,7 +221,7 @@ def test_refuses() -> None:
     assert "must be float32[2], got float32[3]" in str(error.value)
 
 
-def test_complex_numbers_of_another_width() -> None:
+def test_complex_numbers_are_cast_part_by_part() -> None:
     """The real and imaginary parts are cast separately."""
     m = Build()
     x = m.input([2, 3], dtype="complex64")
@@ -231,7 +233,9 @@ def test_complex_numbers_of_another_width() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["Cast", "Gather"]
 
 
-def test_no_more_complex_numbers_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_complex_constants_far_larger_than_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Complex constants that need far more memory than the file are refused."""
     m = Build()
     x = m.constant(np.ones(4, np.complex64))
@@ -313,7 +317,7 @@ def from_real_rows(m: Build, x: Tensor, _: Tensor) -> Tensor:
         from_real_rows,
     ],
 )
-def test_complex_numbers_of_dynamic_sizes(move: Any) -> None:
+def test_complex_numbers_of_dynamic_sizes_equal_litert(move: Any) -> None:
     m = Build()
     made = move(m, *add_dynamic_spectrum(m))
     for code in ("REAL", "IMAG", "COMPLEX_ABS"):

@@ -35,7 +35,9 @@ def spectrogram(m: Build, x: Tensor, window: int, step: int, *, squared: bool = 
 @pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize(("window", "step"), WINDOWS)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_spectrogram(channels: int, window: int, step: int, *, squared: bool) -> None:
+def test_spectrograms_of_every_window_equal_litert(
+    channels: int, window: int, step: int, *, squared: bool
+) -> None:
     m = Build()
     m.output(spectrogram(m, m.input([499, channels]), window, step, squared=squared))
     check(m.bytes(), ranges={"float32": (-1, 1)})
@@ -55,14 +57,14 @@ def mfcc(m: Build, x: Tensor, rate: int | Tensor = 16000, **options: Any) -> Ten
 
 
 @pytest.mark.parametrize("options", COEFFICIENTS, ids=str)
-def test_mfcc(options: dict[str, Any]) -> None:
+def test_mfcc_of_all_options_equals_litert(options: dict[str, Any]) -> None:
     m = Build()
     m.output(mfcc(m, m.input([2, 5, 257]), **options))
     check(m.bytes(), ranges={"float32": (0, 100)})
 
 
 @pytest.mark.parametrize("rate", [8001, 16000, 44100, 7999, 1])
-def test_sample_rate_that_is_an_input(rate: int) -> None:
+def test_sample_rate_may_be_an_input(rate: int) -> None:
     """Some speech models have the samples and their rate as inputs, as a decoder returns them.
 
     The kernel gives zeros if 4000 Hz is out of the range, as it is for the last two rates.
@@ -73,14 +75,14 @@ def test_sample_rate_that_is_an_input(rate: int) -> None:
     check(m.bytes(), inputs=[powers, np.array([rate], np.int32)])
 
 
-def test_silence() -> None:
+def test_mfcc_of_silence_equals_litert() -> None:
     """The logarithm of an energy of 0 is limited, as in the kernel."""
     m = Build()
     m.output(mfcc(m, m.input([1, 3, 257])))
     check(m.bytes(), inputs=[np.zeros((1, 3, 257), np.float32)])
 
 
-def test_one_after_the_other() -> None:
+def test_mfcc_of_the_spectrogram_of_a_tone_equals_litert() -> None:
     """The MFCCs of a pure tone, for which the logarithms of tiny energies must agree."""
     m = Build()
     m.output(mfcc(m, spectrogram(m, m.input([4000, 1]), 640, 320)))
@@ -95,7 +97,7 @@ def refusal(m: Build, y: Tensor) -> str:
     return str(error.value)
 
 
-def test_spectrogram_refuses() -> None:
+def test_spectrogram_refuses_unsupported_windows_and_shapes() -> None:
     m = Build()
     assert "window_size must be at least 2 and stride at least 1, got 1, 1" in refusal(
         m, spectrogram(m, m.input([99, 1]), 1, 1)
@@ -121,18 +123,18 @@ def test_spectrogram_refuses() -> None:
         ({"rate": 0}, "positive, got 0 Hz"),
     ],
 )
-def test_mfcc_refuses(options: dict[str, Any], reason: str) -> None:
+def test_mfcc_refuses_invalid_options(options: dict[str, Any], reason: str) -> None:
     m = Build()
     assert reason in refusal(m, mfcc(m, m.input([1, 3, 257]), **options))
 
 
-def test_mfcc_of_two_rates() -> None:
+def test_mfcc_refuses_two_sample_rates() -> None:
     m = Build()
     made = mfcc(m, m.input([1, 3, 129]), m.input([2], dtype="int32"))
     assert "must be int32[1], got int32[2]" in refusal(m, made)
 
 
-def test_mfcc_of_more_axes() -> None:
+def test_mfcc_refuses_inputs_with_more_axes() -> None:
     m = Build()
     made = mfcc(m, m.input([1, 3, 129, 1]))
     assert "[channels, times, frequencies], got float32[1, 3, 129, 1]" in refusal(m, made)

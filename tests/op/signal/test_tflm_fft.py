@@ -51,7 +51,7 @@ def check_transform(code: str, x: Array, want: Array, length: int, tolerance: fl
     ("size", "length"), [(480, 512), (64, 64), (2, 7), (481, 482), (59, 60), (3, 4)]
 )
 @pytest.mark.parametrize("lead", [(), (3,)])
-def test_floats(lead: tuple[int, ...], size: int, length: int) -> None:
+def test_transforms_of_floats_equal_numpy(lead: tuple[int, ...], size: int, length: int) -> None:
     x = draw_numbers(*lead, size)
     parts = np.fft.rfft(x, length)
     want = np.stack([parts.real, parts.imag], -1).reshape(*lead, -1)
@@ -60,7 +60,7 @@ def test_floats(lead: tuple[int, ...], size: int, length: int) -> None:
 
 @pytest.mark.parametrize("length", [512, 60, 62, 7, 2])
 @pytest.mark.parametrize("lead", [(), (3,)])
-def test_floats_back(lead: tuple[int, ...], length: int) -> None:
+def test_inverse_transforms_of_floats_equal_numpy(lead: tuple[int, ...], length: int) -> None:
     """The imaginary parts of the first and last frequencies are ignored."""
     x = draw_numbers(*lead, length // 2 + 1, 2)
     want = np.fft.irfft(x[..., 0] + 1j * x[..., 1], length)
@@ -73,7 +73,7 @@ LENGTHS = (4, 6, 8, 10, 12, 16, 20, 30, 48, 54, 100, 120, 250, 480, 512)
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", ["int16", "int32"])
-def test_integers(dtype: str, length: int) -> None:
+def test_transforms_of_integers_equal_reference(dtype: str, length: int) -> None:
     bits = np.iinfo(dtype).bits
     x = extreme_integers(dtype, 3, length)
     x[1] = np.iinfo(dtype).min
@@ -85,7 +85,7 @@ def test_integers(dtype: str, length: int) -> None:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", ["int16", "int32"])
-def test_integers_back(dtype: str, length: int) -> None:
+def test_inverse_transforms_of_integers_equal_reference(dtype: str, length: int) -> None:
     bits = np.iinfo(dtype).bits
     x = extreme_integers(dtype, 3, length + 2)
     x[1] = np.iinfo(dtype).min
@@ -95,7 +95,7 @@ def test_integers_back(dtype: str, length: int) -> None:
     check_transform("SignalIrfft", x, np.array(want), length)
 
 
-def test_integers_that_are_fewer_of_several_streams() -> None:
+def test_short_inputs_of_several_streams_are_padded_with_0() -> None:
     x = extreme_integers("int16", 2, 3, 29)
     padded = np.pad(x, [(0, 0), (0, 0), (0, 3)]).reshape(6, 32)
     want = np.array([transforms.real_transform(row.tolist(), 16) for row in padded])
@@ -103,7 +103,7 @@ def test_integers_that_are_fewer_of_several_streams() -> None:
 
 
 @pytest.mark.parametrize("bits", [16, 32])
-def test_the_reference(bits: int) -> None:
+def test_reference_is_the_scaled_fourier_transform(bits: int) -> None:
     """The reference is the Fourier transform divided by its length, up to some rounding steps."""
     dtype = f"int{bits}"
     x = extreme_integers(dtype, 240).astype(np.int64) // 2
@@ -126,7 +126,9 @@ def test_the_reference(bits: int) -> None:
         ("SignalIrfft", 0, 8, "int16", 8, r"must have elements, got \[0\]"),
     ],
 )
-def test_refuses(code: str, size: int, made: int, dtype: str, length: int, reason: str) -> None:
+def test_refuses_unsupported_lengths_sizes_and_types(
+    code: str, size: int, made: int, dtype: str, length: int, reason: str
+) -> None:
     m = model(code, (size,), made, dtype if dtype in TYPES else "int16", length)
     if dtype not in TYPES:
         m = Build()
@@ -183,7 +185,7 @@ class FrontEnd:
         return [np.array([signals.logarithm(n, 3, 1600) for n in levels], np.int16)]
 
 
-def test_a_front_end() -> None:
+def test_sequence_of_all_operators_equals_reference() -> None:
     """All operators of TFLite Micro's micro_speech in sequence, for 12 frames."""
     generator = np.random.default_rng(0)
     window = generator.integers(0, 4096, SAMPLES, np.int16)

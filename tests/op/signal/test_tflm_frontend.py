@@ -66,7 +66,7 @@ def check_operator(
 
 @pytest.mark.parametrize("shift", [0, 1, 12, 15, 31])
 @pytest.mark.parametrize("shape", [(480,), (3, 7)])
-def test_window(shape: tuple[int, ...], shift: int) -> None:
+def test_window_equals_reference_for_every_shift(shape: tuple[int, ...], shift: int) -> None:
     x, weights = samples(*shape), samples(shape[-1], low=0)
     want = [signals.window(x, weights, shift)]
     check_operator("SignalWindow", [x, (weights,)], want, {"shift": shift})
@@ -74,7 +74,7 @@ def test_window(shape: tuple[int, ...], shift: int) -> None:
 
 @pytest.mark.parametrize("largest", [0, 1, 2, 255, 256, 16383, 16384, 32767])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_auto_scale(sign: int, largest: int) -> None:
+def test_auto_scale_equals_reference_at_powers_of_2(sign: int, largest: int) -> None:
     x = samples(37, low=-largest, high=largest)
     x[5] = sign * largest
     scaled, bits = signals.auto_scale(x)
@@ -83,13 +83,13 @@ def test_auto_scale(sign: int, largest: int) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 257), (4, 129), (7, 7)])
-def test_energy(start: int, end: int) -> None:
+def test_energy_of_every_range_equals_reference(start: int, end: int) -> None:
     x = samples(514)
     want = [signals.energy(x, start, end)]
     check_operator("SignalEnergy", [x], want, {"start_index": start, "end_index": end})
 
 
-def test_filter_bank() -> None:
+def test_filter_bank_with_empty_bands_equals_reference() -> None:
     x, bands = energies(257), 5
     want = [signals.filter_bank(x, bands, tables())]
     check_operator(
@@ -98,7 +98,7 @@ def test_filter_bank() -> None:
 
 
 @pytest.mark.parametrize("bits", [0, 1, 7, 31])
-def test_square_root(bits: int) -> None:
+def test_square_roots_of_64_bits_equal_reference(bits: int) -> None:
     x = squares()
     want = np.array([signals.square_root(int(n)) >> bits for n in x], np.uint32)
     operands = [x, np.array(bits, np.int32)]
@@ -106,7 +106,7 @@ def test_square_root(bits: int) -> None:
 
 
 @pytest.mark.parametrize(("correction", "scale"), [(3, 1600), (0, 65536), (31, 1), (5, 1 << 20)])
-def test_log(correction: int, scale: int) -> None:
+def test_logarithms_of_every_bit_length_equal_reference(correction: int, scale: int) -> None:
     x = energies(500)
     want = np.array([signals.logarithm(int(n), correction, scale) for n in x], np.int16)
     options = {"input_correction_bits": correction, "output_scale": scale}
@@ -114,7 +114,7 @@ def test_log(correction: int, scale: int) -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 6, 20])
-def test_pcan(shift: int) -> None:
+def test_pcan_of_every_shift_equals_reference(shift: int) -> None:
     x, noise = energies(500), energies(500)[::-1].copy()
     table = samples(125, low=0, high=2000)
     want = [signals.pcan(int(n), int(m), table, shift) for n, m in zip(x, noise, strict=True)]
@@ -137,7 +137,7 @@ def refusal(
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_shapes_shifts_and_ranges() -> None:
     x, wide = ([8], "int16"), ([8], "uint32")
     assert "its shift must be from 0 to 31, got 32" in refusal(
         "SignalWindow", [x, x], "int16", {"shift": 32}
@@ -172,7 +172,9 @@ def test_refuses() -> None:
         ([4, 4], 1, 0, "its num_channels must be from 1 to 8, got 0"),
     ],
 )
-def test_filter_bank_refuses(widths: list[int], weights: int, channels: int, reason: str) -> None:
+def test_filter_bank_refuses_invalid_tables(
+    widths: list[int], weights: int, channels: int, reason: str
+) -> None:
     m = Build()
     tables = [[weights] * 9, [weights] * 9, [0, 4], [0, 4], widths]
     given = (m.constant(np.array(table, np.int16)) for table in tables)

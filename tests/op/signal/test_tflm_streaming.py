@@ -74,7 +74,7 @@ ADDITIONS = [(1, 7, 3), (2, 7, 3), (5, 7, 3), (1, 5, 5), (3, 5, 5), (5, 2, 1), (
 
 @pytest.mark.parametrize("length", DELAYS)
 @pytest.mark.parametrize("lead", [(), (2, 3)])
-def test_delay(lead: tuple[int, ...], length: int) -> None:
+def test_delay_of_every_length_equals_reference(lead: tuple[int, ...], length: int) -> None:
     shape = *lead, 7
     kernel = streams.Delay(int(np.prod(lead)), length)
     result = check_stream(
@@ -91,7 +91,9 @@ def test_delay(lead: tuple[int, ...], length: int) -> None:
 @pytest.mark.parametrize(("size", "step", "count"), FRAMINGS)
 @pytest.mark.parametrize("prefill", [False, True])
 @pytest.mark.parametrize("lead", [(), (3,)])
-def test_framer(lead: tuple[int, ...], size: int, step: int, count: int, *, prefill: bool) -> None:
+def test_framer_equals_reference_with_and_without_prefill(
+    lead: tuple[int, ...], size: int, step: int, count: int, *, prefill: bool
+) -> None:
     kernel = streams.Framer(int(np.prod(lead)), size, step, prefill=prefill)
     options = {"frame_size": size, "frame_step": step, "prefill": prefill}
     made = [((*lead, count, size), "int16"), FLAG]
@@ -102,7 +104,7 @@ def test_framer(lead: tuple[int, ...], size: int, step: int, count: int, *, pref
     assert names == ["y0/past", "y0/steps"][: 0 if size == step else 1 if prefill else 2]
 
 
-def test_framer_that_leaves_samples_out() -> None:
+def test_framer_that_skips_samples_has_no_state() -> None:
     options = {"frame_size": 2, "frame_step": 3, "prefill": False}
     kernel = streams.Framer(1, 2, 3, prefill=False)
     xs = random_runs("int16", 15)
@@ -110,7 +112,9 @@ def test_framer_that_leaves_samples_out() -> None:
 
 
 @pytest.mark.parametrize(("channels", "left", "right", "step"), STACKINGS)
-def test_stacker(channels: int, left: int, right: int, step: int) -> None:
+def test_stacker_of_every_context_equals_reference(
+    channels: int, left: int, right: int, step: int
+) -> None:
     options = {
         "num_channels": channels,
         "stacker_left_context": left,
@@ -125,7 +129,9 @@ def test_stacker(channels: int, left: int, right: int, step: int) -> None:
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
 @pytest.mark.parametrize("lead", [(), (2, 3)])
 @pytest.mark.parametrize(("count", "size", "step"), ADDITIONS)
-def test_overlap_add(count: int, size: int, step: int, lead: tuple[int, ...], dtype: str) -> None:
+def test_overlap_add_equals_reference_over_runs(
+    count: int, size: int, step: int, lead: tuple[int, ...], dtype: str
+) -> None:
     shape = *lead, count, size
     xs = [draw_numbers(*shape, seed=seed) for seed in range(RUNS)]
     xs = random_runs("int16", *shape) if dtype == "int16" else xs
@@ -149,7 +155,7 @@ SUBTRACTION = {
 
 @pytest.mark.parametrize("bits", [0, 10])
 @pytest.mark.parametrize("clamping", [0, 1])
-def test_spectral_subtraction(clamping: int, bits: int) -> None:
+def test_spectral_subtraction_equals_reference_over_runs(clamping: int, bits: int) -> None:
     options = {**SUBTRACTION, "clamping": clamping, "smoothing_bits": bits}
     xs = [x >> np.uint32(3 * run) for run, x in enumerate(random_runs("uint32", 11))]
     made = [((11,), "uint32")] * 2
@@ -184,7 +190,7 @@ SLOTS: list[tuple[int, Any]] = [
 
 
 @pytest.mark.parametrize(("slots", "options"), SLOTS)
-def test_circular_buffer(slots: int, options: Any) -> None:
+def test_circular_buffer_equals_reference_over_runs(slots: int, options: Any) -> None:
     xs = random_runs("int8", 1, 1, 2, 3)
     kernel = streams.CircularBuffer(np.full((1, slots, 2, 3), -3, np.int8))
     result = check_reference_runs(
@@ -198,7 +204,9 @@ def test_circular_buffer(slots: int, options: Any) -> None:
     "stages",
     [((2, 7),), ((3, 2), (2, 3)), ((3, 4), (1, 3), (2, 5)), ((1, 3), (2, 1), (2, 2)), ((0, 4),)],
 )
-def test_runs_that_end(stages: tuple[tuple[int, int], ...]) -> None:
+def test_operators_after_an_ended_run_keep_their_states(
+    stages: tuple[tuple[int, int], ...],
+) -> None:
     """If a buffer ends the run, the operators after it do not run, and their states stay."""
     m, kernels = Build(), []
     x = m.input([1, 1, 2, 3], **SCALE)
@@ -235,7 +243,7 @@ def refusal(m: Build) -> str:
     return str(error.value)
 
 
-def test_circular_buffer_refuses() -> None:
+def test_circular_buffer_refuses_invalid_cycles_and_scales() -> None:
     assert "its cycles_max must be less than 2147483648, got 2147483648" in refusal(
         build_circular_buffer(7, {"cycles_max": 1 << 31})
     )
@@ -336,7 +344,7 @@ X, FRAMES, PAIR = np.zeros(6, np.int16), [((2, 7), "int16"), FLAG], [((6,), "uin
         ),
     ],
 )
-def test_refuses(
+def test_refuses_invalid_options_and_shapes(
     code: str,
     x: Any,
     made: list[tuple[tuple[int, ...], str]],
@@ -347,7 +355,7 @@ def test_refuses(
         convert(model(code, np.asarray(x), made, options).bytes())
 
 
-def test_an_input_too_many() -> None:
+def test_refuses_a_second_input() -> None:
     """It is not taken for the memory."""
     m = Build()
     x = m.input([7], dtype="int16")
@@ -356,7 +364,7 @@ def test_an_input_too_many() -> None:
     assert "it must have 1 input, got 2" in refusal(m)
 
 
-def test_two_of_a_kind_remember_apart() -> None:
+def test_two_operators_with_equal_names_have_separate_states() -> None:
     """Two operators have separate states, even if their outputs have the same name."""
     m = Build()
     x = m.input([7], dtype="int16")
@@ -369,7 +377,7 @@ def test_two_of_a_kind_remember_apart() -> None:
     assert [name for name, _ in states(result)] == ["y/delayed", "y_2/delayed"]
 
 
-def test_memory_within_a_branch() -> None:
+def test_refuses_states_inside_a_branch() -> None:
     m = Build()
     x = m.input([7], dtype="int16")
     for name in ("then", "else"):

@@ -81,7 +81,9 @@ def output_shape(
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3), (7, 5)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (5, 3)])
-def test_conv(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
+def test_convolutions_of_all_windows_equal_litert(
+    kernel: tuple[int, int], strides: tuple[int, int], padding: str
+) -> None:
     """All windows, dilations, groups and activations."""
     for dilations, (inputs, filters, outputs), activation in product(
         [(1, 1), (2, 3)], [(3, 3, 5), (6, 2, 9), (3, 1, 3), (1, 1, 7)], FUSED
@@ -93,7 +95,7 @@ def test_conv(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("filters", [[32, 3, 2, 16], [48, 1, 1, 16], [32, 5, 3, 8], [32, 1, 3, 1]])
-def test_conv_of_many_channels(filters: list[int], padding: str) -> None:
+def test_convolutions_of_many_channels_equal_litert(filters: list[int], padding: str) -> None:
     """Multiples of 8 or 16 channels, for which ONNX Runtime uses a blocked layout."""
     for dilations, activation in product([(1, 1), (2, 3)], FUSED[:2]):
         chosen = options((1, 1), padding, dilations, fused_activation_function=activation)
@@ -102,7 +104,7 @@ def test_conv_of_many_channels(filters: list[int], padding: str) -> None:
 
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("height", range(1, 10))
-def test_same_padding_of_every_size(height: int, code: str) -> None:
+def test_same_padding_of_every_size_equals_litert(height: int, code: str) -> None:
     """SAME padding for many sizes, kernels, strides and dilations; it is often one-sided."""
     for kernel, stride, dilation in product([1, 2, 3, 5], [1, 2, 3, 4], [1, 2]):
         filters = [3, kernel, 3, 3] if code == "CONV_2D" else [1, kernel, 3, 3]
@@ -113,7 +115,9 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("kernel", [(1, 1), (4, 1), (11, 1), (3, 2)])
-def test_columns(kernel: tuple[int, int], code: str, padding: str) -> None:
+def test_convolutions_of_columns_equal_litert(
+    kernel: tuple[int, int], code: str, padding: str
+) -> None:
     """A sequence in a column is stored as a row, with the window."""
     width = 1 if padding == "SAME" else kernel[1]
     filters = [16, *kernel, 3] if code == "CONV_2D" else [1, *kernel, 3]
@@ -123,7 +127,7 @@ def test_columns(kernel: tuple[int, int], code: str, padding: str) -> None:
             check(convolution([2, 11, width, 3], filters, code, **chosen), random_layouts=[0])
 
 
-def test_columns_are_rows_from_the_first_convolution_to_the_last() -> None:
+def test_columns_stay_rows_between_convolutions() -> None:
     """The numbers of the input keep their place, and no Reshape is between operators."""
     m = Build()
     x = m.input([1, 48, 1, 16])
@@ -150,7 +154,7 @@ def test_columns_are_rows_from_the_first_convolution_to_the_last() -> None:
 
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("height", range(5, 12))
-def test_same_padding_of_dynamic_sizes(height: int, code: str) -> None:
+def test_same_padding_of_dynamic_sizes_equals_litert(height: int, code: str) -> None:
     """Windows that are smaller than their stride do not read the last rows of some images."""
     for kernel, stride, width in product([1, 2, 3], [2, 4, 5], [1, 2]):
         filters = [3, kernel, width, 3] if code == "CONV_2D" else [1, kernel, width, 3]
@@ -163,7 +167,9 @@ def test_same_padding_of_dynamic_sizes(height: int, code: str) -> None:
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (3, 2)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (3, 3)])
-def test_depthwise(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
+def test_depthwise_convolutions_equal_litert(
+    kernel: tuple[int, int], strides: tuple[int, int], padding: str
+) -> None:
     """Several filters for each channel, also with a wrong depth_multiplier: LiteRT ignores it."""
     for dilations, (channels, multiplier), (named, activation) in product(
         [(1, 1), (2, 3)], [(5, 1), (3, 2), (1, 7), (16, 2)], zip((0, 1, 7), FUSED, strict=False)
@@ -205,7 +211,9 @@ def build_transpose_conv(
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3), (3, 2), (4, 1), (5, 5)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (4, 3)])
-def test_transpose_conv(kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
+def test_transpose_conv_to_every_output_size_equals_litert(
+    kernel: tuple[int, int], strides: tuple[int, int], padding: str
+) -> None:
     """Every output size that has the input size: padded, natural and larger."""
     sizes = (
         sizes_before(n, k, s, padding) for n, k, s in zip((3, 2), kernel, strides, strict=True)
@@ -229,7 +237,7 @@ def test_transpose_conv(kernel: tuple[int, int], strides: tuple[int, int], paddi
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("size", range(1, 6))
-def test_transpose_conv_of_every_size(size: int, stride: int) -> None:
+def test_transpose_conv_of_every_input_size_equals_litert(size: int, stride: int) -> None:
     """Many sizes along one axis at a time."""
     for kernel, padding in product(range(1, 6), ["SAME", "VALID"]):
         for height in sizes_before(size, kernel, stride, padding):
@@ -240,7 +248,7 @@ def test_transpose_conv_of_every_size(size: int, stride: int) -> None:
             check(data, seeds=[0], random_layouts=[], optimize=[True])
 
 
-def test_transpose_conv_to_a_shape_that_is_not_constant() -> None:
+def test_computed_output_shape_gives_the_declared_shape() -> None:
     """The declared output shape is used if the shape operand is an input."""
     m = Build()
     shape, x = m.input([4], dtype="int32"), m.input([2, 3, 5, 3])
@@ -265,7 +273,7 @@ def test_transpose_conv_to_a_shape_that_is_not_constant() -> None:
         ("TRANSPOSE_CONV", [[7, 3, 2, 3], [2, 5, 7, 3], [7]], [2, 5, 7, 7]),
     ],
 )
-def test_weights_that_are_computed(
+def test_computed_weights_and_biases_equal_litert(
     code: str, shapes: Sequence[Sequence[int]], made: list[int]
 ) -> None:
     """Weights and biases may be inputs; they are transposed at run time."""
@@ -278,7 +286,7 @@ def test_weights_that_are_computed(
 
 
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"])
-def test_half_precision_weights(code: str) -> None:
+def test_float16_weights_are_stored_as_float16(code: str) -> None:
     """float16 weights are stored as float16 in the ONNX file."""
     m = Build()
     x, filters = m.input([2, 5, 7, 3]), [1 if "DEPTH" in code else 3, 3, 2, 3]
@@ -294,7 +302,7 @@ def test_half_precision_weights(code: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "absent"), [("CONV_2D", True), ("DEPTHWISE_CONV_2D", False)])
-def test_no_bias(code: str, *, absent: bool) -> None:
+def test_missing_bias_equals_a_bias_of_zeros(code: str, *, absent: bool) -> None:
     """A missing bias equals a bias of zeros."""
     m, zeros = Build(), Build()
     chosen: dict[str, Any] = {"stride_h": 2, "stride_w": 1, "padding": "SAME"}
@@ -314,7 +322,7 @@ def test_no_bias(code: str, *, absent: bool) -> None:
 
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
-def test_opsets(opset: int) -> None:
+def test_convolutions_in_every_opset_equal_litert(opset: int) -> None:
     chosen = options((2, 1), "SAME", (1, 1), fused_activation_function="RELU6")
     check(convolution([2, 5, 7, 6], [9, 3, 2, 2], **chosen), opset=opset)
     check(convolution([2, 5, 7, 3], [1, 3, 2, 6], "DEPTHWISE_CONV_2D", **chosen), opset=opset)
@@ -323,7 +331,7 @@ def test_opsets(opset: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [None, 0.125])
-def test_biases_of_integers(scale: float | None) -> None:
+def test_integer_biases_are_added_to_integer_products(scale: float | None) -> None:
     """An integer bias is added to the products of integers, with or without its own scale."""
     m, generator = Build(), np.random.default_rng(0)
     x = m.input([2, 5, 7, 3], dtype="int8", scale=0.5, zero_point=3)
@@ -336,7 +344,7 @@ def test_biases_of_integers(scale: float | None) -> None:
     check(m.bytes(), steps=1)
 
 
-def test_a_chain_keeps_its_order() -> None:
+def test_chain_of_convolutions_needs_no_transpose() -> None:
     """Convolutions pass channels-first tensors on without a Transpose."""
     m = Build()
     chosen = options((1, 1), "SAME", fused_activation_function="RELU6")
@@ -380,7 +388,7 @@ def build_convolution(
 
 
 @pytest.mark.parametrize("code", GOOD)
-def test_what_is_refused_is_otherwise_good(code: str) -> None:
+def test_unchanged_models_of_refusals_are_converted(code: str) -> None:
     convert(build_convolution(code, GOOD[code], {}))
 
 
@@ -431,7 +439,7 @@ def test_what_is_refused_is_otherwise_good(code: str) -> None:
         ("TRANSPOSE_CONV", {"shape": [2, 5]}, r"axes NHWC, .*got \[2, 5\]"),
     ],
 )
-def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
+def test_refuses_invalid_options_and_shapes(code: str, bad: dict[str, Any], message: str) -> None:
     """Options and shapes that no kernel accepts are errors with the reason."""
     shapes = GOOD[code] | {k: v for k, v in bad.items() if k in GOOD[code]}
     chosen = {k: v for k, v in bad.items() if k not in GOOD[code] and k != "types"}
@@ -440,7 +448,7 @@ def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("code", GOOD)
-def test_no_options(code: str) -> None:
+def test_refuses_operators_without_options(code: str) -> None:
     """Without its table of options an operator has no strides."""
     m = Build()
     inputs = [m.input(GOOD[code][name]) for name in ("x", "w", "b")]

@@ -49,7 +49,7 @@ def output_shape(
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("volume", "kernel", "strides", "dilations"), WINDOWS, ids=str)
-def test_conv(
+def test_conv_3d_of_all_windows_equals_litert(
     volume: Shape, kernel: Shape, strides: Shape, dilations: Shape, padding: str, *, bias: bool
 ) -> None:
     m = Build()
@@ -61,7 +61,7 @@ def test_conv(
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
-def test_activations(activation: str) -> None:
+def test_fused_activations_equal_litert(activation: str) -> None:
     m = Build()
     inputs = [m.input([1, 5, 7, 4, CHANNELS]), m.constant(floats(3, 3, 3, CHANNELS, FILTERS))]
     (y,) = m.op(
@@ -78,7 +78,7 @@ def test_activations(activation: str) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("volume", "kernel", "strides", "dilations"), WINDOWS, ids=str)
-def test_transpose(
+def test_transposed_conv_3d_equals_litert(
     volume: Shape, kernel: Shape, strides: Shape, dilations: Shape, padding: str, *, bias: bool
 ) -> None:
     m = Build()
@@ -109,7 +109,7 @@ def conv(
     return m.op("CONV_3D", [x, w], [shape], padding="SAME", **options(strides))[0]
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_strides_groups_and_types() -> None:
     m = Build()
     m.output(
         conv(m, strides=(1, 0, 1)),

@@ -136,7 +136,7 @@ def check_padding(want: Array, have: Array, found: int) -> None:
 
 @pytest.mark.parametrize("regular", [False, True])
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
-def test_options(changes: dict[str, Any], *, regular: bool) -> None:
+def test_all_options_equal_litert(changes: dict[str, Any], *, regular: bool) -> None:
     m, words = Build(), options(use_regular_nms=regular, **changes)
     detector(m, words)
     for seed in (0, 1):
@@ -144,7 +144,7 @@ def test_options(changes: dict[str, Any], *, regular: bool) -> None:
 
 
 @pytest.mark.parametrize("changes", REGULAR, ids=str)
-def test_options_of_regular_suppression(changes: dict[str, Any]) -> None:
+def test_options_of_regular_suppression_equal_litert(changes: dict[str, Any]) -> None:
     m, words = Build(), options(use_regular_nms=True, **changes)
     detector(m, words)
     check_detections(m, draw_detections(0), words)
@@ -161,7 +161,7 @@ def test_a_score_at_the_threshold_counts(found: int, *, regular: bool) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3, CLASSES, CLASSES + 2])
-def test_several_classes_of_a_box(classes: int) -> None:
+def test_box_may_have_several_classes(classes: int) -> None:
     """Output elements that the kernel does not write are 0."""
     m = Build()
     words = options(
@@ -183,13 +183,13 @@ def test_key_points_behind_the_boxes_are_not_read() -> None:
     check(m.bytes(), inputs=draw_detections(0, width=7), tolerance=0)
 
 
-def test_one_box() -> None:
+def test_single_box_is_detected() -> None:
     m, words = Build(), options(nms_score_threshold=0.0)
     detector(m, words, boxes=1)
     assert check_detections(m, draw_detections(0, boxes=1), words) == 1
 
 
-def test_anchors_that_are_computed() -> None:
+def test_computed_anchors_equal_litert() -> None:
     m = Build()
     detector(m, options(use_regular_nms=True), fixed=False)
     check(m.bytes(), inputs=[*draw_detections(0), anchors()], tolerance=0)
@@ -197,7 +197,7 @@ def test_anchors_that_are_computed() -> None:
 
 @pytest.mark.parametrize("regular", [False, True])
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
-def test_quantized(quantization: str, *, regular: bool) -> None:
+def test_quantized_detections_equal_litert(quantization: str, *, regular: bool) -> None:
     m = Build()
     words = options(use_regular_nms=regular)
     stored = np.clip(np.rint(anchors() * 200), 0, 255).astype(np.uint8)
@@ -224,7 +224,7 @@ def test_quantized(quantization: str, *, regular: bool) -> None:
             np.testing.assert_allclose(b, a, rtol=0, atol=1e-6)
 
 
-def test_scores_behind_a_logistic_are_moved_once() -> None:
+def test_scores_after_logistic_equal_litert() -> None:
     """The Transpose of the scores is placed before LOGISTIC, and agrees with LiteRT."""
     m = Build()
     x = m.input([1, BOXES, CLASSES + 1])
@@ -234,7 +234,7 @@ def test_scores_behind_a_logistic_are_moved_once() -> None:
     check(m.bytes(), tolerance=1e-6)
 
 
-def test_shapes_that_the_file_does_not_have() -> None:
+def test_missing_output_shapes_are_computed() -> None:
     """Output shapes are computed if the file has none, as converters leave custom operators."""
     m = Build()
     boxes, *_ = detector(m, options(), declared=False)
@@ -266,7 +266,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), REFUSED, ids=str)
-def test_refused_options(changes: dict[str, Any], reason: str) -> None:
+def test_refuses_invalid_options(changes: dict[str, Any], reason: str) -> None:
     m = Build()
     encoded, scores = m.input([1, BOXES, 4]), m.input([1, BOXES, CLASSES + 1])
     operands = [encoded, scores, m.constant(anchors())]
@@ -292,7 +292,9 @@ def test_refused_options(changes: dict[str, Any], reason: str) -> None:
         ([1, BOXES, 4], "int8", BOXES, "must be float32 or quantized uint8, got int8"),
     ],
 )
-def test_refused_operands(encoded: list[int], dtype: str, number: int, reason: str) -> None:
+def test_refuses_unsupported_operands(
+    encoded: list[int], dtype: str, number: int, reason: str
+) -> None:
     m = Build()
     operands = [
         m.input(encoded, dtype=dtype),
@@ -305,7 +307,7 @@ def test_refused_operands(encoded: list[int], dtype: str, number: int, reason: s
         convert(m.bytes())
 
 
-def test_refused_outputs() -> None:
+def test_refuses_wrong_numbers_of_outputs() -> None:
     m = Build()
     operands = [m.input([1, BOXES, 4]), m.input([1, BOXES, 6]), m.constant(anchors())]
     m.output(*m.custom("TFLite_Detection_PostProcess", operands, [[1, 11, 4]], OPTIONS))

@@ -55,7 +55,9 @@ SECONDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(("shape", "numbers"), POINTS)
 @pytest.mark.parametrize("scale", [1.0, 192.0, -0.5])
-def test_transform(shape: tuple[int, ...], numbers: int, scale: float) -> None:
+def test_transformed_landmarks_equal_reference(
+    shape: tuple[int, ...], numbers: int, scale: float
+) -> None:
     x, matrix = draw_numbers(*shape), MATRIX.reshape(1, 4, 4)
     m = Build()
     options = {"dimensions": numbers, "scale": scale}
@@ -65,7 +67,7 @@ def test_transform(shape: tuple[int, ...], numbers: int, scale: float) -> None:
 
 
 @pytest.mark.parametrize("shape", SECOND_POINTS)
-def test_transform_of_version_2(shape: tuple[int, ...]) -> None:
+def test_transformed_landmarks_of_version_2_equal_reference(shape: tuple[int, ...]) -> None:
     x, matrix = draw_numbers(*shape), MATRIX.reshape(1, 1, 4, 4)
     m = Build()
     operands = [m.input(shape), m.input(matrix.shape)]
@@ -74,7 +76,7 @@ def test_transform_of_version_2(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("options", FIRSTS, ids=str)
-def test_matrix(options: dict[str, Any]) -> None:
+def test_transform_matrix_equals_reference(options: dict[str, Any]) -> None:
     x = draw_numbers(1, 1, 1, 33, low=0, high=192)
     m = Build()
     words = {**FIRST, **options}
@@ -82,7 +84,7 @@ def test_matrix(options: dict[str, Any]) -> None:
     check_reference(m, [x], [landmarks.matrix_version_1(x, words)])
 
 
-def test_matrix_of_points_above_each_other() -> None:
+def test_matrix_of_vertical_points_equals_reference() -> None:
     """Points above each other, for which the tangent is infinite."""
     x = draw_numbers(1, 1, 1, 33, low=0, high=192)
     x[..., 7 * 3] = x[..., 2 * 3]
@@ -92,7 +94,7 @@ def test_matrix_of_points_above_each_other() -> None:
 
 
 @pytest.mark.parametrize("options", SECONDS, ids=str)
-def test_matrix_of_version_2(options: dict[str, Any]) -> None:
+def test_transform_matrix_of_version_2_equals_reference(options: dict[str, Any]) -> None:
     x = draw_numbers(1, 11, 3, low=0, high=192)
     m = Build()
     words = {**SECOND, **options}
@@ -120,7 +122,7 @@ def refusal(code: str, shape: list[int], options: dict[str, Any], version: int =
         ([1, 1, 1, 33], {"dimensions": 3}, 1, "and 0.0"),
     ],
 )
-def test_transform_refuses(
+def test_transform_refuses_unsupported_shapes_and_versions(
     shape: list[int], options: dict[str, Any], version: int, reason: str
 ) -> None:
     assert reason in refusal("TransformLandmarks", shape, options, version)
@@ -139,12 +141,12 @@ def test_transform_refuses(
         ({"bbox_size_multiplier": 0.0}, "its bbox_size_multiplier must not be 0"),
     ],
 )
-def test_matrix_refuses(changes: dict[str, Any], reason: str) -> None:
+def test_matrix_refuses_invalid_options(changes: dict[str, Any], reason: str) -> None:
     code = "Landmarks2TransformMatrix"
     assert reason in refusal(code, [1, 1, 1, 33], {**FIRST, **changes})
 
 
-def test_matrix_of_version_2_refuses() -> None:
+def test_matrix_of_version_2_refuses_sizes_of_0() -> None:
     code = "Landmarks2TransformMatrix"
     for name in ("scale_x", "output_width"):
         assert f"its {name} must be positive, got 0.0" in refusal(

@@ -14,7 +14,9 @@ from tflite2onnx.errors import ConversionError
 @pytest.mark.parametrize(
     ("bias", "alpha", "beta"), [(1.0, 1.0, 0.5), (2.0, 1e-4, 0.75), (0.5, 0.3, 1.0)]
 )
-def test_radii(radius: int, bias: float, alpha: float, beta: float) -> None:
+def test_normalization_of_every_radius_equals_litert(
+    radius: int, bias: float, alpha: float, beta: float
+) -> None:
     m = Build()
     (y,) = m.op(
         "LOCAL_RESPONSE_NORMALIZATION",
@@ -29,7 +31,7 @@ def test_radii(radius: int, bias: float, alpha: float, beta: float) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.5), (1.0, 0.0), (0.0, 0.0)])
-def test_factors_that_are_zero(alpha: float, beta: float) -> None:
+def test_factors_of_0_equal_litert(alpha: float, beta: float) -> None:
     """Zero alpha or beta is converted without LRN, which ONNX Runtime refuses for 0."""
     m = Build()
     (y,) = m.op(
@@ -45,7 +47,7 @@ def test_factors_that_are_zero(alpha: float, beta: float) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(-1.0, 0.5), (1.0, -0.5)])
-def test_factors_below_zero(alpha: float, beta: float) -> None:
+def test_refuses_negative_factors(alpha: float, beta: float) -> None:
     m = Build()
     x = m.input([1, 1, 1, 3])
     m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [x], [x.shape], alpha=alpha, beta=beta))
@@ -61,7 +63,9 @@ def test_factors_below_zero(alpha: float, beta: float) -> None:
         ([2, 3, 5, 7], 1, "int32", "must be float32, got int32"),
     ],
 )
-def test_refuses(shape: list[int], radius: int, dtype: str, reason: str) -> None:
+def test_refuses_unsupported_axes_radii_and_types(
+    shape: list[int], radius: int, dtype: str, reason: str
+) -> None:
     m = Build()
     x = m.input(shape, dtype=dtype)
     m.output(*m.op("LOCAL_RESPONSE_NORMALIZATION", [x], [shape], radius=radius, beta=0.5))

@@ -41,7 +41,7 @@ def add_suppression(
 @pytest.mark.parametrize("least", [0.1, -1.0, 0.95])
 @pytest.mark.parametrize("overlap", [0.3, 0.7, 1.0, 1.5, 0.0, -0.5])
 @pytest.mark.parametrize("most", [3, 20, 31, 0])
-def test_boxes(most: int, overlap: float, least: float) -> None:
+def test_selected_boxes_equal_litert(most: int, overlap: float, least: float) -> None:
     m = Build()
     check_outputs(m, *add_suppression(m, 20, most, overlap, least), inputs=boxes_of(20))
 
@@ -50,7 +50,9 @@ def test_boxes(most: int, overlap: float, least: float) -> None:
 @pytest.mark.parametrize("overlap", [0.3, 0.7, 1.0])
 @pytest.mark.parametrize("sigma", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("most", [3, 31])
-def test_falling_scores(most: int, sigma: float, overlap: float, least: float) -> None:
+def test_scores_decayed_by_sigma_equal_litert(
+    most: int, sigma: float, overlap: float, least: float
+) -> None:
     m = Build()
     boxes, scores = boxes_of(20)
     check_outputs(
@@ -58,21 +60,21 @@ def test_falling_scores(most: int, sigma: float, overlap: float, least: float) -
     )
 
 
-def test_scores_that_fall_to_zero() -> None:
+def test_scores_that_decay_to_0_equal_litert() -> None:
     """A small sigma makes factors of 0, by which dropped scores are multiplied, too."""
     m = Build()
     check_outputs(m, *add_suppression(m, 20, 31, 0.7, 0.0, 1e-30), inputs=boxes_of(20))
 
 
 @pytest.mark.parametrize("values", [(0.4, 0.1, 0.2), (0.0, 0.1, 0.0), (0.6, -1.0, 0.0)])
-def test_computed_parameters(values: tuple[float, ...]) -> None:
+def test_computed_parameters_equal_litert(values: tuple[float, ...]) -> None:
     m = Build()
     parameters = [m.input([]) for _ in values]
     outputs = add_suppression(m, 20, 7, *parameters)
     check_outputs(m, *outputs, inputs=[*(np.float32(v) for v in values), *boxes_of(20)])
 
 
-def test_boxes_that_overlap_by_just_the_threshold() -> None:
+def test_boxes_that_overlap_by_the_threshold_are_dropped() -> None:
     """Boxes that overlap by exactly the threshold are dropped; NonMaxSuppression keeps them."""
     boxes = [[0, 0, 1, 1], [0, 0, 1, 0.5], [0, 0, 0.25, 1], [0, 0, 0.25, 0.25], [0, 2, 1, 3]]
     scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5], np.float32)
@@ -82,7 +84,7 @@ def test_boxes_that_overlap_by_just_the_threshold() -> None:
         check_outputs(m, *outputs, inputs=[np.array(boxes, np.float32), scores])
 
 
-def test_boxes_without_an_area_are_found_again_and_again() -> None:
+def test_boxes_without_area_are_selected_repeatedly() -> None:
     boxes = np.array([[0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0.5, 1]], np.float32)
     m = Build()
     outputs = add_suppression(m, 3, 5, 0.8, 0.3, 0.5)
@@ -91,7 +93,7 @@ def test_boxes_without_an_area_are_found_again_and_again() -> None:
 
 @pytest.mark.parametrize("parameters", [(0.5, 0.1), (0.5, 0.1, 0.0), (0.5, 0.1, 0.3)])
 @pytest.mark.parametrize("most", [4, 31])
-def test_as_many_as_are_asked_for(most: int, parameters: tuple[float, ...]) -> None:
+def test_number_of_outputs_may_be_computed(most: int, parameters: tuple[float, ...]) -> None:
     """The number of outputs is an input; indices and scores have equal dynamic sizes."""
     m = Build()
     indices, *scores, number = add_suppression(m, 20, None, *parameters)
@@ -102,7 +104,7 @@ def test_as_many_as_are_asked_for(most: int, parameters: tuple[float, ...]) -> N
     check_outputs(m, indices, *scores, number, inputs=[boxes, values, np.array(most, np.int32)])
 
 
-def test_without_a_sigma_it_is_one_node() -> None:
+def test_suppression_without_sigma_needs_no_loop() -> None:
     for parameters in ((0.5, 0.0), (0.5, 0.0, 0.0)):
         m = Build()
         result = check_outputs(m, *add_suppression(m, 20, 7, *parameters), inputs=boxes_of(20))
@@ -111,7 +113,7 @@ def test_without_a_sigma_it_is_one_node() -> None:
         assert "Loop" not in kinds
 
 
-def test_refuses() -> None:
+def test_refuses_negative_sigma_and_other_shapes() -> None:
     def refuse(m: Build, reason: str) -> None:
         with pytest.raises(ConversionError, match=reason):
             convert(m.bytes())

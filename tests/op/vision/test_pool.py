@@ -54,7 +54,9 @@ def build_pool(code: str, image: Sequence[int], chosen: dict[str, Any], **fields
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3), (7, 5)])
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 2), (2, 5), (11, 13)])
-def test_pool(code: str, kernel: tuple[int, int], strides: tuple[int, int], padding: str) -> None:
+def test_pooling_of_all_windows_equals_litert(
+    code: str, kernel: tuple[int, int], strides: tuple[int, int], padding: str
+) -> None:
     """All windows with all activations; the largest window is global pooling."""
     for activation in FUSED:
         chosen = options(kernel, strides, padding, activation)
@@ -64,7 +66,7 @@ def test_pool(code: str, kernel: tuple[int, int], strides: tuple[int, int], padd
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("height", range(1, 10))
-def test_same_padding_of_every_size(height: int, code: str) -> None:
+def test_same_padding_of_every_size_equals_litert(height: int, code: str) -> None:
     """Windows that exceed the image on one or both sides, or that are larger than it."""
     for kernel, stride in product([1, 2, 3, 5, 11], [1, 2, 3, 4]):
         chosen = options((kernel, 2), (stride, 1), "SAME")
@@ -74,7 +76,7 @@ def test_same_padding_of_every_size(height: int, code: str) -> None:
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("kernel", [(3, 1), (2, 2), (11, 1)])
-def test_columns(kernel: tuple[int, int], padding: str, code: str) -> None:
+def test_pooling_of_columns_equals_litert(kernel: tuple[int, int], padding: str, code: str) -> None:
     """A sequence in a column is stored as a row, with the window."""
     width = 1 if padding == "SAME" else kernel[1]
     chosen = options(kernel, (2, 1), padding)
@@ -83,7 +85,7 @@ def test_columns(kernel: tuple[int, int], padding: str, code: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("height", range(5, 12))
-def test_same_padding_of_dynamic_sizes(height: int, code: str) -> None:
+def test_same_padding_of_dynamic_sizes_equals_litert(height: int, code: str) -> None:
     """Windows that are smaller than their stride do not read the last rows of some images."""
     for kernel, stride, width in product([1, 2, 3], [2, 4, 5], [1, 2]):
         chosen = options((kernel, width), (stride, 2), "SAME")
@@ -93,12 +95,12 @@ def test_same_padding_of_dynamic_sizes(height: int, code: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("opset", [13, 18, 22])
-def test_opsets(opset: int, code: str) -> None:
+def test_pooling_in_every_opset_equals_litert(opset: int, code: str) -> None:
     check(build_pool(code, [2, 5, 7, 3], options((3, 2), (2, 1), "SAME")), opset=opset)
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_padding_is_no_number(code: str) -> None:
+def test_padding_is_excluded_from_averages_and_maxima(code: str) -> None:
     """Padded elements are excluded from averages and maxima; here all inputs are below 0."""
     data = build_pool(code, [2, 5, 7, 3], options((3, 3), (2, 2), "SAME"))
     check(data, ranges={"float32": (-8, -7)})
@@ -106,7 +108,7 @@ def test_padding_is_no_number(code: str) -> None:
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU6"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_max_pool_of_integers(dtype: str, activation: str) -> None:
+def test_max_pool_of_integers_equals_litert(dtype: str, activation: str) -> None:
     """The maximum of stored integers equals LiteRT's."""
     chosen = options((3, 2), (2, 1), "SAME", activation)
     quantized = {"dtype": dtype, "scale": 0.25, "zero_point": 5}
@@ -126,7 +128,7 @@ def build_any_pool(**bad: Any) -> bytes:
     return m.bytes()
 
 
-def test_what_is_refused_is_otherwise_good() -> None:
+def test_unchanged_models_of_refusals_are_converted() -> None:
     for code in CODES:
         convert(build_any_pool(code=code))
 
@@ -149,14 +151,14 @@ def test_what_is_refused_is_otherwise_good() -> None:
         ({"y_type": "float16"}, "must be float32, got float16"),
     ],
 )
-def test_refused(bad: dict[str, Any], message: str) -> None:
+def test_refuses_invalid_options_and_shapes(bad: dict[str, Any], message: str) -> None:
     """Options and shapes that no kernel accepts are errors with the reason."""
     for code in CODES:
         with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
             convert(build_any_pool(code=code, **bad))
 
 
-def test_maxima_of_padded_positive_images() -> None:
+def test_pad_of_positive_images_becomes_padding_of_max_pool() -> None:
     """PAD of zeros becomes the padding of MaxPool."""
     m, shape = Build(), [2, 9, 8, 5]
     (x,) = m.op("RELU", [m.input([2, 7, 6, 5])], [[2, 7, 6, 5]])

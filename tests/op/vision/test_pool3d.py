@@ -69,7 +69,9 @@ def pool_reference(x: Array, window: tuple[Shape, Shape], padding: str, *, avera
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int16"])
-def test_pool(dtype: str, kernel: Shape, strides: Shape, padding: str, code: str) -> None:
+def test_pooling_of_all_windows_equals_numpy(
+    dtype: str, kernel: Shape, strides: Shape, padding: str, code: str
+) -> None:
     shape, average = (2, 5, 7, 4, 3), code == "AvgPool3D"
     generator = np.random.default_rng(0)
     x: Array = generator.integers(-90, 90, shape).astype(dtype)
@@ -91,7 +93,7 @@ def refusal(words: Any, dtype: str = "float32", shape: tuple[int, ...] = (1, 4, 
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_formats_types_and_windows() -> None:
     two, good = (2, 2, 2), options((2, 2, 2), (2, 2, 2), "SAME")
     assert "NCDHW" in refusal(options(two, two, "SAME", "NCDHW"))
     assert "must not be uint8" in refusal(good, "uint8")

@@ -39,14 +39,14 @@ def random_sizes(seed: int, most: int, count: int) -> list[tuple[tuple[int, ...]
 
 
 @pytest.mark.parametrize("options", MODES[:3])
-def test_bilinear(options: dict[str, Any]) -> None:
+def test_bilinear_to_random_sizes_equals_litert(options: dict[str, Any]) -> None:
     """Larger, smaller, and one axis larger while the other is smaller."""
     for size, made in random_sizes(0, 40, 80):
         check(build_resize(BILINEAR, size, made, options), seeds=[0], random_layouts=[0])
 
 
 @pytest.mark.parametrize("options", MODES[:3])
-def test_bilinear_of_many_channels(options: dict[str, Any]) -> None:
+def test_bilinear_of_many_channels_stores_channels_last(options: dict[str, Any]) -> None:
     """The channels are stored last; a multiple has a kernel in the blocks of convolutions."""
     for size, made in [*random_sizes(1, 20, 20), ((5, 7), (10, 21)), ((4, 7), (8, 21))]:
         channels = 8 + size[0] % 2
@@ -61,7 +61,9 @@ def test_bilinear_of_many_channels(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", MODES[:3])
 @pytest.mark.parametrize("made", [(1, 1), (1, 7), (5, 1), (5, 7), (10, 14), (15, 21), (2, 3)])
-def test_bilinear_to_special_sizes(made: tuple[int, int], options: dict[str, Any]) -> None:
+def test_bilinear_to_special_sizes_equals_litert(
+    made: tuple[int, int], options: dict[str, Any]
+) -> None:
     """A single pixel, the same size, and integer multiples."""
     check(build_resize(BILINEAR, (5, 7), made, options))
     check(build_resize(BILINEAR, made, (5, 7), options))
@@ -72,7 +74,7 @@ def test_bilinear_to_special_sizes(made: tuple[int, int], options: dict[str, Any
 @pytest.mark.parametrize(
     ("made", "is_exact"), [((10, 14), True), ((5, 14), True), ((2, 7), False), ((7, 9), False)]
 )
-def test_dynamic_batch(
+def test_scales_of_a_dynamic_batch_are_constant_if_exact(
     made: tuple[int, int], options: dict[str, Any], code: str, *, is_exact: bool
 ) -> None:
     """Scales are constant if they are exact; other sizes are computed from the batch."""
@@ -82,7 +84,7 @@ def test_dynamic_batch(
 
 
 @pytest.mark.parametrize("options", MODES)
-def test_nearest(options: dict[str, Any]) -> None:
+def test_nearest_to_random_sizes_is_exact(options: dict[str, Any]) -> None:
     """Nearest neighbours are exact for random sizes, close together and far apart."""
     for size, made in (*random_sizes(1, 40, 80), *random_sizes(2, 300, 20)):
         data = build_resize(NEAREST, size, made, options)
@@ -91,7 +93,7 @@ def test_nearest(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_nearest_of_bytes(dtype: str, options: dict[str, Any]) -> None:
+def test_nearest_of_bytes_is_exact(dtype: str, options: dict[str, Any]) -> None:
     """The kernel of bytes selects other elements in large images: its scale is rounded up."""
     for size, made in (
         *random_sizes(1, 40, 10),
@@ -104,7 +106,7 @@ def test_nearest_of_bytes(dtype: str, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("made", range(1, 25))
-def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
+def test_nearest_of_every_small_size_is_exact(made: int, options: dict[str, Any]) -> None:
     """All small sizes, which have the most positions halfway between two pixels."""
     for size in range(1, 25):
         data = build_resize(NEAREST, (1, size), (1, made), options)
@@ -113,7 +115,7 @@ def test_nearest_of_every_size(made: int, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_nearest_of_every_type(dtype: str, options: dict[str, Any]) -> None:
+def test_nearest_of_every_type_is_exact(dtype: str, options: dict[str, Any]) -> None:
     """All types; some sizes need Gather, and an axis of equal sizes needs no node."""
     for size, made in [((5, 7), (11, 3)), ((14, 5), (1, 5))]:
         check(build_resize(NEAREST, size, made, options, dtype=dtype), tolerance=0)
@@ -121,13 +123,13 @@ def test_nearest_of_every_type(dtype: str, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("opset", [13, 18, 22])
 @pytest.mark.parametrize("options", MODES[:3])
-def test_opsets(opset: int, options: dict[str, Any]) -> None:
+def test_resizing_in_every_opset_equals_litert(opset: int, options: dict[str, Any]) -> None:
     for code in (BILINEAR, NEAREST):
         check(build_resize(code, (5, 7), (11, 3), options), opset=opset)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_nearest_of_quantized_numbers(dtype: str) -> None:
+def test_nearest_copies_stored_integers(dtype: str) -> None:
     """Stored integers are copied without rescaling."""
     quantized = {"dtype": dtype, "scale": 0.5, "zero_point": 0 if dtype == "int16" else 3}
     check(build_resize(NEAREST, (5, 7), (11, 3), CENTERED, **quantized))
@@ -153,7 +155,7 @@ def nodes(size: Sequence[int], made: Sequence[int], options: dict[str, Any]) -> 
         ((5, 7), (10, 14), ALIGNED | CENTERED, ["Gather", "Gather"]),
     ],
 )
-def test_the_plainest_node_that_is_exact(
+def test_simplest_exact_node_is_chosen(
     size: Sequence[int], made: Sequence[int], options: dict[str, Any], expected: list[str]
 ) -> None:
     assert nodes(size, made, options) == expected
@@ -173,7 +175,7 @@ def test_nearest_to_a_multiple_is_asymmetric(
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
-def test_channels_of_bytes_are_images_of_their_own(forms: str, dtype: str) -> None:
+def test_channels_of_bytes_become_separate_images(forms: str, dtype: str) -> None:
     """ONNX Runtime cannot move its Transposes through a Reshape to the slow side of Resize."""
     data = build_resize(NEAREST, (5, 7), (10, 14), CENTERED, dtype=dtype, scale=0.5, zero_point=3)
     nodes = [node.op_type for node in check(data, forms=forms).model.graph.node]
@@ -204,12 +206,12 @@ def build_any_resize(code: str, **bad: Any) -> bytes:
         ({"x": [2, 5, 0, 3]}, "axes NHWC"),
     ],
 )
-def test_refused(code: str, bad: dict[str, Any], message: str) -> None:
+def test_refuses_invalid_sizes_and_shapes(code: str, bad: dict[str, Any], message: str) -> None:
     with pytest.raises(ConversionError, match=f"{code} .*: .*{message}"):
         convert(build_any_resize(code, **bad))
 
 
-def test_refused_by_bilinear_alone() -> None:
+def test_bilinear_refuses_plain_integers_and_two_modes() -> None:
     """Integers without a scale are not interpolated; two modes exclude each other."""
     with pytest.raises(ConversionError, match="must be float32 or quantized, got int32"):
         convert(build_any_resize(BILINEAR, dtype="int32"))

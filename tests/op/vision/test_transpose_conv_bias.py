@@ -32,7 +32,9 @@ def options(padding: int, strides: Pair) -> bytes:
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
 @pytest.mark.parametrize("image", IMAGES)
-def test_sizes(image: Pair, kernel: Pair, strides: Pair, padding: str) -> None:
+def test_all_sizes_and_windows_equal_reference(
+    image: Pair, kernel: Pair, strides: Pair, padding: str
+) -> None:
     x, w, b = (
         draw_numbers(2, *image, 3),
         draw_numbers(5, *kernel, 3, seed=1),
@@ -56,7 +58,7 @@ def refusal(given: bytes, *, channels: int = 3, biases: int = 5) -> str:
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_invalid_options_and_shapes() -> None:
     assert "got [1, 0] and" in refusal(options(1, (1, 0)))
     assert "and UNKNOWN" in refusal(options(0, (1, 1)))
     assert "padding must be below 3, got 9" in refusal(options(9, (1, 1)))

@@ -54,7 +54,9 @@ def image(*shape: int) -> Array:
 
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
-def test_max_pooling_with_argmax(kernel: Pair, strides: Pair, padding: str) -> None:
+def test_max_pooling_with_argmax_2d_equals_reference(
+    kernel: Pair, strides: Pair, padding: str
+) -> None:
     x = image(2, 11, 7, 3)
     same = padding == "SAME"
     want = images.max_pool(x, kernel, strides, same=same, within=True)
@@ -67,7 +69,7 @@ def test_max_pooling_with_argmax(kernel: Pair, strides: Pair, padding: str) -> N
 
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(("kernel", "strides"), WINDOWS)
-def test_max_pool_with_argmax(kernel: Pair, strides: Pair, padding: str) -> None:
+def test_max_pool_with_argmax_equals_reference(kernel: Pair, strides: Pair, padding: str) -> None:
     x = image(2, 11, 7, 3)
     same = padding == "SAME"
     want = images.max_pool(x, kernel, strides, same=same, within=False)
@@ -79,7 +81,7 @@ def test_max_pool_with_argmax(kernel: Pair, strides: Pair, padding: str) -> None
 
 
 @pytest.mark.parametrize(("number", "low", "high"), [(1, 0, 9), (2, -1, 1), (3, 0, 6)])
-def test_fused_activations(number: int, low: float, high: float) -> None:
+def test_activations_apply_to_maxima_not_to_indices(number: int, low: float, high: float) -> None:
     """Activations apply to the maxima, not to the indices."""
     x = image(1, 6, 4, 3) * 2
     values, places = images.max_pool(x, (2, 2), (2, 2), same=False, within=True)
@@ -129,7 +131,7 @@ UNPOOLINGS = (
 
 
 @pytest.mark.parametrize("case", UNPOOLINGS, ids=str)
-def test_unpooling(case: Unpooling) -> None:
+def test_unpooling_of_all_options_equals_reference(case: Unpooling) -> None:
     places = case.random_places(np.random.default_rng(1))
     x = draw_numbers(*places.shape)
     m = Build()
@@ -138,7 +140,7 @@ def test_unpooling(case: Unpooling) -> None:
     check_reference(m, [x, places], [case.reference(x, places)], tolerance=0)
 
 
-def test_there_and_back_moves_nothing_between_convolutions() -> None:
+def test_pooling_and_unpooling_need_no_transpose() -> None:
     """Pooling and unpooling as in MediaPipe's segmentation networks need no Transposes."""
     m = Build()
     x = convolve(m, m.input([1, 8, 6, 3]), 4, "first")
@@ -158,7 +160,7 @@ def refusal(code: str, options: Any, *, dtype: str = "float32", made: Any = "flo
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_types_windows_and_options() -> None:
     pool, within = "MaxPoolWithArgmax", "MaxPoolingWithArgmax2D"
     good = flex_options_of("SAME", (2, 2), (2, 2))
     assert "must be int32, got float32" in refusal(pool, good)

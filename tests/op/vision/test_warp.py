@@ -24,7 +24,7 @@ THIN = [(1, 1, 5, 2), (1, 5, 1, 2), (2, 1, 1, 3)]
 
 
 @pytest.mark.parametrize("shape", [*SIZES, *THIN])
-def test_resampler(shape: tuple[int, ...]) -> None:
+def test_resampler_equals_reference_beyond_borders(shape: tuple[int, ...]) -> None:
     """Places inside, outside, and within a pixel of the border, where the image fades to 0."""
     x, places = (
         draw_numbers(*shape),
@@ -37,7 +37,7 @@ def test_resampler(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", SIZES)
-def test_dense_image_warp(shape: tuple[int, ...]) -> None:
+def test_dense_image_warp_equals_reference(shape: tuple[int, ...]) -> None:
     x, flow = draw_numbers(*shape), draw_numbers(*shape[:3], 2, seed=1, low=-5, high=5)
     flow.reshape(-1)[::5] = np.round(flow.reshape(-1)[::5])
     m = Build()
@@ -72,7 +72,7 @@ def matrix_of(name: str) -> Array:
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("size", [(5, 9), (12, 8)])
-def test_transform_tensor(size: tuple[int, int], version: int, name: str) -> None:
+def test_transform_tensor_equals_reference(size: tuple[int, int], version: int, name: str) -> None:
     code = "TransformTensor" if version == 1 else "TransformTensorBilinear"
     x, matrix = draw_numbers(1, 11, 7, 3), matrix_of(name)
     m = Build()
@@ -81,7 +81,7 @@ def test_transform_tensor(size: tuple[int, int], version: int, name: str) -> Non
     check_reference(m, [x, matrix], [images.transform_tensor(x, matrix, size, version=version)])
 
 
-def test_between_convolutions_nothing_moves() -> None:
+def test_transformation_between_convolutions_needs_no_transpose() -> None:
     m = Build()
     x = convolve(m, m.input([1, 8, 6, 3]), 4, "first")
     (x,) = m.custom("TransformTensorBilinear", [x, m.input([4, 4])], [[1, 5, 7, 4]], op_version=2)
@@ -97,7 +97,7 @@ def refusal(code: str, shapes: list[list[int]], made: list[int], **options: Any)
     return str(error.value)
 
 
-def test_refuses() -> None:
+def test_refuses_unsupported_shapes_and_modes() -> None:
     image, matrix = [1, 5, 7, 3], [4, 4]
     assert "float32[1, 5, 7, 2], got" in refusal("Resampler", [image, [1, 5, 7, 3]], image)
     assert "rows, columns, channels], got" in refusal("Resampler", [[5, 7, 3], [5, 7, 2]], image)
@@ -112,7 +112,7 @@ def test_refuses() -> None:
 
 
 @pytest.mark.parametrize("opset", [19, 20, 26])
-def test_the_mode_has_two_names(opset: int) -> None:
+def test_mode_of_grid_sample_depends_on_the_opset(opset: int) -> None:
     """GridSample's mode "bilinear" is called "linear" from opset 20 on."""
     m = Build()
     m.output(*m.custom("DenseImageWarp", [m.input((1, 3, 4, 2)), m.input((1, 3, 4, 2))], [[]]))

@@ -170,7 +170,7 @@ NETWORKS: dict[str, Network] = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("size", [3, "n"])
-def test_one_operator(name: str, size: int | str) -> None:
+def test_batch_of_each_operator_equals_single_runs(name: str, size: int | str) -> None:
     check_batch(build(NETWORKS[name]), size)
 
 
@@ -281,14 +281,14 @@ SEVERAL = {
 
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("size", [3, "n"])
-def test_several_operands(name: str, size: int | str) -> None:
+def test_batch_of_several_operands_equals_single_runs(name: str, size: int | str) -> None:
     check_batch(build(SEVERAL[name]), size)
 
 
 # Sub-graphs
 
 
-def test_loop() -> None:
+def test_loop_repeats_values_to_which_samples_are_added() -> None:
     """What a loop carries is repeated if an iteration adds samples to it."""
     m = Build()
     x, zeros = m.input([1, 3], name="x"), m.constant(np.zeros((1, 3), np.float32))
@@ -299,7 +299,7 @@ def test_loop() -> None:
         check_batch(m.bytes(), size)
 
 
-def test_branches() -> None:
+def test_both_branches_return_the_whole_batch() -> None:
     """Both branches have the samples in one axis, also if a branch returns a constant."""
     m = Build()
     x, y = m.input([1, 3], name="x"), m.constant(draw(1, 3))
@@ -368,7 +368,7 @@ REFUSED: dict[str, tuple[Network, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
+def test_refuses_networks_that_mix_samples(name: str) -> None:
     network, reason = REFUSED[name]
     with pytest.raises(ConversionError, match=f"samples are not independent: .*{reason}"):
         convert(build(network), batch=3)
@@ -396,7 +396,7 @@ def test_states_are_those_of_each_sample(data: bytes, size: int | str) -> None:
     assert {state.output.tflite_sizes[0] for state in result.states} == {size}
 
 
-def test_states_before_a_named_batch() -> None:
+def test_initial_state_of_one_sample_is_repeated() -> None:
     """Before the first run there is one sample of each state, which the model repeats."""
     result = convert(build_sum(), batch="n", states="required")
     (state,) = result.states
@@ -416,7 +416,7 @@ LOOPED = ("a sum", "a condition", "SOFTMAX over the batch", "PAD of the batch", 
 
 @pytest.mark.parametrize("name", LOOPED)
 @pytest.mark.parametrize("size", [3, "n"])
-def test_sample_by_sample(name: str, size: int | str) -> None:
+def test_loop_runs_networks_that_mix_samples(name: str, size: int | str) -> None:
     data = build(REFUSED[name][0])
     result = convert(data, batch=f"loop:{size}")
     ends = (*result.inputs, *result.outputs)
@@ -425,16 +425,16 @@ def test_sample_by_sample(name: str, size: int | str) -> None:
 
 
 @pytest.mark.parametrize("name", ["SQUEEZE of the batch", "MEAN of a vector", "ABS of a scalar"])
-def test_sample_by_sample_without_batch_axis(name: str) -> None:
+def test_loop_runs_samples_without_batch_axis(name: str) -> None:
     data = build(NETWORKS[name])
     assert verify(data, convert(data, batch="loop:3")).ok
 
 
-def test_sample_by_sample_with_states() -> None:
+def test_loop_runs_networks_with_states() -> None:
     assert verify(build_sum(), convert(build_sum(), batch="loop:2")).ok
 
 
-def test_outputs_of_unknown_size_have_no_batch() -> None:
+def test_refuses_batches_of_outputs_of_unknown_size() -> None:
     with pytest.raises(ConversionError, match="is known at run time only"):
         convert(build(mix_by_where), batch="loop:3")
 
@@ -442,7 +442,7 @@ def test_outputs_of_unknown_size_have_no_batch() -> None:
 # Options
 
 
-def test_shape_and_batch() -> None:
+def test_shapes_may_state_the_batch_or_one_sample() -> None:
     """A shape may have the batch, or one sample."""
     data = build(single("ABS", [1, 4, 5], [1, 4, 5]))
     for first in (1, 3):
@@ -452,7 +452,7 @@ def test_shape_and_batch() -> None:
     assert result.outputs[0].sizes == ("n", "h", 5)
 
 
-def test_other_dynamic_sizes() -> None:
+def test_batch_may_have_a_dynamic_height() -> None:
     """The number of boxes follows from a dynamic height, and the batch is another size."""
 
     def network(m: Build) -> Sequence[Tensor]:
@@ -467,7 +467,7 @@ def test_other_dynamic_sizes() -> None:
         assert verify(data, result).ok
 
 
-def test_no_inputs() -> None:
+def test_refuses_batches_of_models_without_inputs() -> None:
     m = Build()
     m.output(op(m, "ABS", m.constant(draw(2))))
     with pytest.raises(ConversionError, match="batch must be of a model with inputs, got none"):
@@ -475,7 +475,7 @@ def test_no_inputs() -> None:
 
 
 @pytest.mark.parametrize("size", ["loop:0", "loop:", "loop:a b", "0x"])
-def test_sizes_that_are_none(size: str) -> None:
+def test_refuses_malformed_batch_sizes(size: str) -> None:
     with pytest.raises(ConversionError, match="a size must be a positive number or a name"):
         convert(build(single("ABS", [1, 3], [1, 3])), batch=size)
 

@@ -45,7 +45,7 @@ def _add(text: str) -> str:
     return write_graph(add_tokens(changed, operator_for, caches, graph.outputs[0]))
 
 
-def test_after() -> None:
+def test_attention_reads_several_tokens_and_product_the_last() -> None:
     """Attention reads the tokens in its second axis; the product reads the last token."""
     text = _add(STEP)
     assert text.startswith("inputs %0: int32[1,1], %1: int32[1,1], %2: float32[1,6,2,8]")
@@ -69,7 +69,7 @@ return %25, %19, %20"""
         ("id: int32[1,1]", "id: int32[1]", "one number"),
     ],
 )
-def test_other_decoders(old: str, new: str, reason: str) -> None:
+def test_refuses_decoders_of_other_forms(old: str, new: str, reason: str) -> None:
     text = STEP.replace(old, new)
     assert text != STEP
     with pytest.raises(MixedSamplesError, match=reason):

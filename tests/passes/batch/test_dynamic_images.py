@@ -43,7 +43,7 @@ def join_rows(m: Build) -> Sequence[Tensor]:
     return m.op("CONCATENATION", parts, [m.tensor([1, None, None, 6])], axis=3)
 
 
-def test_sizes_that_must_be_equal() -> None:
+def test_batch_may_assume_that_sizes_are_equal() -> None:
     """LiteRT runs one sample if they are equal, and so the batch may assume it."""
     data = build(join_rows)
     result = convert(data, batch="n", shapes={"x": ["n", "h", "w", 3]})
@@ -60,7 +60,9 @@ def add_rows(m: Build, *, dynamic: bool = True) -> Sequence[Tensor]:
 
 
 @pytest.mark.parametrize("size", [3, "n"])
-def test_sizes_of_the_file(size: int | str, caplog: pytest.LogCaptureFixture) -> None:
+def test_sizes_of_file_are_fixed_with_one_warning(
+    size: int | str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Other dynamic sizes of the file are fixed where an operator needs it, in one warning."""
     m = Build()
     x = m.input([1, 8, 6, 3], shape_signature=[1, -1, -1, 3], name="x")
@@ -76,7 +78,7 @@ def test_sizes_of_the_file(size: int | str, caplog: pytest.LogCaptureFixture) ->
     assert verify(data, result).ok
 
 
-def test_names_that_cannot_be() -> None:
+def test_refuses_sizes_that_cannot_be_dynamic() -> None:
     """The reason is the size, in the user's words, and not that samples were mixed."""
     data = build(lambda m: add_rows(m, dynamic=False))
     with pytest.raises(ConversionError, match="the size h cannot be dynamic because ADD") as caught:
@@ -86,12 +88,12 @@ def test_names_that_cannot_be() -> None:
     assert verify(data, convert(data, batch="n", shapes={"x": ["n", 8, "w", 3]})).ok
 
 
-def test_names_in_a_loop() -> None:
+def test_refuses_named_sizes_in_a_loop_of_samples() -> None:
     with pytest.raises(ConversionError, match="the size h must be a number with the batch loop:n"):
         convert(build(join_rows), batch="loop:n", shapes={"x": ["n", "h", 6, 3]})
 
 
-def test_rows_of_which_a_sample_has_several() -> None:
+def test_rows_of_a_sample_get_their_own_axis() -> None:
     """At other sizes one sample becomes several rows: they get an axis of their own."""
     m = Build()
     x = m.input([1, 4, 4, 3], name="x")
@@ -109,7 +111,7 @@ def test_rows_of_which_a_sample_has_several() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dynamic range", "int8"])
-def test_products_of_images(kind: str) -> None:
+def test_dense_layers_of_dynamic_images_equal_litert(kind: str) -> None:
     """Rows are multiplied as a matrix; the shape of the output has three dynamic sizes."""
     m = Build()
     integers = np.random.default_rng(3).integers(-127, 128, (5, 3), np.int8)

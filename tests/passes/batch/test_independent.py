@@ -70,11 +70,11 @@ INDEPENDENT = {
 
 @pytest.mark.parametrize("name", INDEPENDENT)
 @pytest.mark.parametrize("size", [3, "n"])
-def test_independent_samples(name: str, size: int | str) -> None:
+def test_batch_equals_single_runs(name: str, size: int | str) -> None:
     check_batch(build(INDEPENDENT[name]), size)
 
 
-def test_words_of_a_table() -> None:
+def test_hash_table_finds_words_of_a_batch() -> None:
     m = Build()
     (table,) = m.op(
         "HASHTABLE",
@@ -109,12 +109,12 @@ def build_masked() -> bytes:
 
 
 @pytest.mark.parametrize("size", [3, "n"])
-def test_a_state_of_no_sample(size: int | str) -> None:
+def test_state_that_all_samples_share_has_no_batch(size: int | str) -> None:
     result = check_batch(build_masked(), size)
     assert [state.input.sizes for state in result.states] == [(3, 4)]
 
 
-def test_what_one_sample_cannot_do_either() -> None:
+def test_other_errors_are_not_reported_as_mixed_samples() -> None:
     """A network that cannot be converted without a batch is not said to mix samples."""
     wrong, custom = Build(), Build()
     x = wrong.input([1, 3])

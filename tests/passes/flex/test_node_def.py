@@ -9,7 +9,7 @@ from tflite2onnx.errors import OperatorError
 from tflite2onnx.passes.flex.node_def import decode
 
 
-def test_attributes() -> None:
+def test_attributes_are_decoded_as_encoded() -> None:
     attributes = {
         "T": Type(1),
         "strides": [1, 2, 3, 1],
@@ -30,14 +30,14 @@ def test_attributes() -> None:
     assert decode(b"") == {}
 
 
-def test_numbers_that_are_not_packed() -> None:
+def test_unpacked_lists_of_numbers_are_read() -> None:
     """Lists of numbers are read in the older encoding, too: a field for each number."""
     entry = b"\x0a\x01s\x12\x06\x0a\x04\x18\x01\x18\x02"
     raw = b"\x2a" + bytes([len(entry)]) + entry
     assert decode(raw) == {"s": [1, 2]}
 
 
-def test_attributes_of_kinds_that_no_operator_needs() -> None:
+def test_attributes_of_unused_kinds_are_read_as_none() -> None:
     entry = b"\x0a\x01s\x12\x02\x3a\x00"  # a shape
     raw = b"\x2a" + bytes([len(entry)]) + entry
     assert decode(raw) == {"s": None}
@@ -55,7 +55,7 @@ def test_attributes_of_kinds_that_no_operator_needs() -> None:
         b"\x2a\x05\x0a\x01s\x10\x01",
     ],
 )
-def test_garbage(raw: bytes) -> None:
+def test_refuses_malformed_bytes(raw: bytes) -> None:
     with pytest.raises(OperatorError):
         decode(raw)
 

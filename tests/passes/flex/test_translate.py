@@ -156,7 +156,7 @@ def model(case: Case, *, flex: bool, dtype: str = "float32") -> bytes:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
-def test_the_same_as_tflite(case: Case) -> None:
+def test_flex_operators_equal_tflite_operators(case: Case) -> None:
     """A Flex operator gives the same nodes and outputs as the TFLite operator."""
     theirs, ours = (convert(model(case, flex=flex)) for flex in (True, False))
     nodes = [[n.op_type for n in made.model.graph.node] for made in (theirs, ours)]
@@ -180,7 +180,7 @@ def build_flex(
     return m.bytes()
 
 
-def test_of_integers() -> None:
+def test_operators_of_integers_or_constants_are_converted() -> None:
     """Operators with integer outputs, or with constant operands only, are converted."""
     for name, shapes, made, dtype in (
         ("ArgMax", [[3, 5], scalar(1)], [3], "int64"), ("ArgMin", [[3, 5], scalar(1)], [3], I32),
@@ -193,7 +193,7 @@ def test_of_integers() -> None:
         assert convert(build_flex(name, shapes, made, dtype, num_split=1)).outputs
 
 
-def test_clipping() -> None:
+def test_clipping_becomes_min_and_max() -> None:
     result = convert(build_flex("ClipByValue", [[3, 5], np.float32(-1), np.float32(2)], [3, 5]))
     assert [node.op_type for node in result.model.graph.node] == ["Min", "Max"]
 
@@ -224,7 +224,9 @@ def test_clipping() -> None:
     ],
     ids=str,
 )
-def test_what_has_no_counterpart(name: str, shapes: list[Any], attributes: dict[str, Any]) -> None:
+def test_refuses_forms_without_a_counterpart(
+    name: str, shapes: list[Any], attributes: dict[str, Any]
+) -> None:
     message = f"Flex{name} .*: TensorFlow operator {name}, run by the Flex delegate"
     if name != "Qr":
         message += ", is converted, but not with these"
@@ -241,7 +243,7 @@ def test_the_form_that_has_no_counterpart_is_named() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x01\x02", flex_options("Pad")[:-3]])
-def test_options_that_cannot_be_read(raw: bytes) -> None:
+def test_unreadable_options_count_as_empty(raw: bytes) -> None:
     """Unreadable options count as empty."""
     m = Build()
     operands = [m.input([3]), m.constant(ints(1, 1).reshape(1, 2))]
@@ -253,7 +255,7 @@ def test_options_that_cannot_be_read(raw: bytes) -> None:
         convert(m.bytes())
 
 
-def test_a_class_of_ones_own_comes_first() -> None:
+def test_registered_class_replaces_the_translation() -> None:
     """A registered class for a Flex operator replaces the translation, and reads the attributes."""
 
     class Own(FlexUnary):
@@ -275,7 +277,9 @@ def test_a_class_of_ones_own_comes_first() -> None:
 
 
 @pytest.mark.parametrize(("name", "code", "count"), [("Atan2", "ATAN2", 2), ("Sign", "SIGN", 1)])
-def test_custom_operators_that_have_become_builtin_ones(name: str, code: str, count: int) -> None:
+def test_custom_names_of_builtin_operators_give_equal_nodes(
+    name: str, code: str, count: int
+) -> None:
     graphs = []
     for custom in (True, False):
         m = Build()
@@ -285,7 +289,7 @@ def test_custom_operators_that_have_become_builtin_ones(name: str, code: str, co
     assert graphs[0] == graphs[1]
 
 
-def test_variables() -> None:
+def test_variables_become_states() -> None:
     """TensorFlow variables become states of the model."""
     m = Build()
     (handle,) = m.custom(
@@ -306,7 +310,7 @@ def test_variables() -> None:
     assert not difference(y, after)
 
 
-def test_tables() -> None:
+def test_named_tables_become_numbered_tables() -> None:
     """TensorFlow hash tables, which have names, become TFLite tables, which have numbers."""
     m = Build()
     inner = m.subgraph("init")
@@ -334,7 +338,7 @@ def test_tables() -> None:
     assert y.tolist() == ["minus", "?", "five"]
 
 
-def test_a_table_without_a_name() -> None:
+def test_refuses_a_table_without_a_name() -> None:
     m = Build()
     options = flex_options("HashTableV2", shared_name="")
     m.output(*m.custom("FlexHashTableV2", [], [m.tensor([], dtype="resource")], options))
@@ -342,7 +346,7 @@ def test_a_table_without_a_name() -> None:
         convert(m.bytes())
 
 
-def test_transposed_convolution() -> None:
+def test_transposed_convolution_equals_tflite() -> None:
     """Conv2DBackpropInput equals TRANSPOSE_CONV with transposed weights."""
     weights, sizes = floats(3, 2, 4, 3), ints(2, 10, 14, 4)
     results = []
@@ -364,7 +368,7 @@ def test_transposed_convolution() -> None:
     assert not difference(results[0], results[1], tolerance=0)
 
 
-def test_explicit_paddings() -> None:
+def test_explicit_paddings_become_a_pad() -> None:
     """Explicit paddings become a PAD before the operator."""
     attributes = {**WINDOW, "padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0]}
     theirs = build_flex("Conv2D", [IMAGE, floats(3, 2, 3, 4)], [2, 3, 7, 4], **attributes)

@@ -60,7 +60,7 @@ def test_constant_behind_the_sum_is_the_first_bias() -> None:
     ],
     ids=["none", "first", "second", "later", "first and later", "a single number"],
 )
-def test_model_with_biases_becomes_nodes(text: str, nodes: str) -> None:
+def test_sums_of_layers_become_two_gemm(text: str, nodes: str) -> None:
     result = check(make_model(text))
     assert " ".join(node.op_type for node in result.model.graph.node) == nodes
 

@@ -30,7 +30,7 @@ def negate_unpacked(shape: list[int], axis: int) -> bytes:
     return m.bytes()
 
 
-def test_pack() -> None:
+def test_pack_becomes_concatenation_and_reshape() -> None:
     before = """
         inputs %0: float32[2,4], %1: float32[2,4]
         %2: float32[2,4] = NEG(%0)
@@ -50,7 +50,7 @@ def test_pack() -> None:
     check_pass(flatten_packs, graph, before, after, "axis")
 
 
-def test_unpack() -> None:
+def test_unpack_becomes_reshape_and_split() -> None:
     before = """
         inputs %0: float32[2,2,4]
         %1: float32[2,4], %2: float32[2,4] = UNPACK(%0, axis=1)
@@ -71,7 +71,7 @@ def test_unpack() -> None:
 
 
 @pytest.mark.parametrize(("shape", "axis"), [([4], 0), ([2, 4], 0), ([2, 3, 4], 1)], ids=str)
-def test_numbers(shape: list[int], axis: int) -> None:
+def test_numbers_equal_litert(shape: list[int], axis: int) -> None:
     kinds = [node.op_type for node in check(pack_negated(shape, axis)).model.graph.node]
     assert kinds == ["Neg"] * 3 + ["Concat", "Reshape"]
     data = negate_unpacked([*shape[:axis], 3, *shape[axis:]], axis)
@@ -121,12 +121,12 @@ def with_other_scale() -> bytes:
     ],
     ids=["last", "one", "axes", "scalars", "unpack", "reshapes", "constant", "scales"],
 )
-def test_other_packs(data: bytes) -> None:
+def test_other_packs_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(flatten_packs, graph)
 
 
-def test_open_sizes() -> None:
+def test_pack_of_dynamic_batch_equals_litert() -> None:
     result: Any = check(open_batch())
     assert [node.op_type for node in result.model.graph.node][-1] == "Concat"
     assert result.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param

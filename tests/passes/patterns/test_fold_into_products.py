@@ -42,7 +42,7 @@ def model(
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_constant_sum_becomes_part_of_the_bias() -> None:
     before = """
         inputs %0: float32[2,7]
         %1: float32[2,5] = FULLY_CONNECTED(%0, float32[5,7], [0.0, 1.0, 2.0, 3.0, 4.0])
@@ -61,13 +61,13 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("code", FILTERS)
 @pytest.mark.parametrize("name", ["ADD", "SUB", "MUL", "DIV"])
 @pytest.mark.parametrize("constant", [2.5, [[3, -1, 0.5, 1, 2]]], ids=["one", "each"])
-def test_numbers(code: str, name: str, constant: Any) -> None:
+def test_numbers_equal_litert(code: str, name: str, constant: Any) -> None:
     data = model(code, (name, constant))
     assert [op.code for op in fold(read_model(data).graphs[0]).ops] == [code]
     check(data, seeds=[0])
 
 
-def test_without_a_bias() -> None:
+def test_sums_add_a_bias_and_products_do_not() -> None:
     for name in ("ADD", "MUL"):
         data = model("FULLY_CONNECTED", (name, [1, 2, 3, 4, 5]), bias=False)
         (op,) = fold(read_model(data).graphs[0]).ops
@@ -75,7 +75,7 @@ def test_without_a_bias() -> None:
         check(data, seeds=[0])
 
 
-def test_two_operators() -> None:
+def test_operator_after_an_activation_stays() -> None:
     """The second operator stays, because the first operator applies an activation."""
     data = model("CONV_2D", ("MUL", [1, 2, 3, 4, 5]), ("ADD", 1))
     assert [op.code for op in fold(read_model(data).graphs[0]).ops] == ["CONV_2D", "ADD"]
@@ -95,7 +95,7 @@ def test_two_operators() -> None:
     ids=["activation", "two readers", "zero", "tiny", "each pixel", "each column"],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a conversion silences numpy
-def test_other_operators(data: bytes) -> None:
+def test_other_operators_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fold, graph)
 
@@ -115,7 +115,7 @@ def split_features(
     return m.bytes()
 
 
-def test_reshape_between() -> None:
+def test_constants_behind_a_reshape_are_folded() -> None:
     """The bias of heads of attention, and the scale of the queries."""
     before = """
         inputs %0: float32[2,7]
@@ -146,13 +146,13 @@ def test_reshape_between() -> None:
     ],
     ids=["repeated", "rows", "no features", "two readers"],
 )
-def test_other_reshapes(data: bytes) -> None:
+def test_other_reshapes_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fold, graph)
     check(data, seeds=[0])
 
 
-def test_constant_minus_product() -> None:
+def test_constant_minus_product_stays() -> None:
     m = Build()
     weights = m.constant(np.ones((5, 7), np.float32))
     (y,) = m.op("FULLY_CONNECTED", [m.input([2, 7]), weights, None], [[2, 5]])
@@ -163,7 +163,7 @@ def test_constant_minus_product() -> None:
 
 @pytest.mark.parametrize(("factor", "stays"), [(-1, False), (3, False), (1.1, True)])
 @pytest.mark.parametrize("name", ["MUL", "ADD"])
-def test_float16(name: str, factor: float, *, stays: bool) -> None:
+def test_filters_stay_float16(name: str, factor: float, *, stays: bool) -> None:
     """Filters stay float16; MUL stays if products are not; ADD is folded into the small bias."""
     m = Build()
     half = m.constant(np.ones((5, 7), np.float16))

@@ -106,7 +106,7 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize(("spelling", "code", "node"), SPELLINGS)
-def test_one_operator(spelling: Spelling, code: str, node: str) -> None:
+def test_spellings_become_one_activation(spelling: Spelling, code: str, node: str) -> None:
     data = spell(spelling)
     graph = fuse(read_model(data).graphs[0])
     assert [op.code for op in graph.ops] == [code]
@@ -114,7 +114,7 @@ def test_one_operator(spelling: Spelling, code: str, node: str) -> None:
     assert [each.op_type for each in result.model.graph.node] == [node]
 
 
-def test_erf() -> None:
+def test_gelu_with_erf_is_exact_gelu() -> None:
     """GELU with TensorFlow's Erf, which LiteRT has no kernel for."""
     m = Spelled()
     x = m.input(SHAPE)
@@ -125,7 +125,7 @@ def test_erf() -> None:
     assert not graph.ops[-1].options.approximate
 
 
-def test_before_and_after() -> None:
+def test_sum_and_product_become_hard_sigmoid() -> None:
     before = """
         inputs %0: float32[2,3,5]
         %1: float32[2,3,5] = ADD(%0, 3.0, fused_activation_function=RELU6)
@@ -143,7 +143,7 @@ def test_before_and_after() -> None:
 
 
 @pytest.mark.parametrize(("code", "number"), [("MUL", 0.1666666716337204), ("DIV", 6.0)])
-def test_the_biases_of_a_convolution_have_the_three(code: str, number: float) -> None:
+def test_relu6_of_a_convolution_becomes_hard_sigmoid(code: str, number: float) -> None:
     words = "padding=SAME, stride_h=1, stride_w=1, fused_activation_function"
     filters = "float32[5,1,1,4], float32[5]"
     before = f"""
@@ -191,13 +191,13 @@ def two_parameters(m: Spelled, x: Tensor) -> Tensor:
         two_parameters,
     ],
 )
-def test_what_is_no_activation(spelling: Spelling) -> None:
+def test_similar_operators_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling)).graphs[0]
     check_unchanged(fuse_activations, graph)
     check(spell(spelling), seeds=[0])
 
 
-def test_integers() -> None:
+def test_quantized_operators_stay() -> None:
     """Patterns of quantized operators stay, because the kernels round each result."""
     m = Build()
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
@@ -207,7 +207,7 @@ def test_integers() -> None:
     check_unchanged(fuse_activations, read_model(m.bytes()).graphs[0])
 
 
-def test_node_before_opset_20() -> None:
+def test_gelu_before_opset_20_uses_tanh() -> None:
     """Before opset 20 GELU becomes the nodes that ONNX Runtime fuses to Gelu."""
     result = check(spell(gelu), seeds=[0])
     assert "Tanh" in {node.op_type for node in result.model.graph.node}

@@ -89,7 +89,7 @@ def spell(spelling: Spelling, *, behind: bool = True) -> bytes:
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_channel_shuffle_becomes_a_gather() -> None:
     m = Build()
     m.output(*shuffle(m, convolve(m, m.input([1, 4, 4, 5]), 12)))
     before = """
@@ -120,7 +120,7 @@ def test_before_and_after() -> None:
         (turn_twice, ["Conv", "Conv"]),
     ],
 )
-def test_numbers(spelling: Spelling, kinds: list[str]) -> None:
+def test_numbers_equal_litert(spelling: Spelling, kinds: list[str]) -> None:
     result = check(spell(spelling))
     found = [node.op_type for node in result.model.graph.node]
     assert sorted(kind for kind in found if kind != "Transpose") == sorted(kinds)
@@ -133,7 +133,7 @@ def test_numbers(spelling: Spelling, kinds: list[str]) -> None:
         ((4, 4, 2, 2, 3), (0, 1, 3, 2, 4, 5), (8, 8, 3), "DepthToSpace"),
     ],
 )
-def test_dynamic_batch(
+def test_moves_within_a_dynamic_batch_are_fused(
     split: tuple[int, ...], axes: tuple[int, ...], end: tuple[int, ...], moves: str
 ) -> None:
     m = Build()
@@ -146,7 +146,7 @@ def test_dynamic_batch(
     assert "Reshape" not in found
 
 
-def test_dynamic_batch_that_moves() -> None:
+def test_dynamic_batch_that_moves_stays_a_transpose() -> None:
     """Images become rows of one image."""
     m = Build()
     x = convolve(m, m.input([1, 4, 4, 5], shape_signature=[-1, 4, 4, 5]), 12)
@@ -169,24 +169,24 @@ def half_blocks(m: Build, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("spelling", [mix_rows, other_blocks, half_blocks])
-def test_other_moves(spelling: Spelling) -> None:
+def test_other_moves_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)
 
 
-def test_images_that_no_convolution_makes() -> None:
+def test_images_that_no_convolution_makes_stay() -> None:
     """They are stored with channels last."""
     graph = read_model(spell(shuffle, behind=False)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)
 
 
-def test_large_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_images_stay_unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST", SIZE * SIZE * CHANNELS - 1)
     graph = read_model(spell(shuffle)).graphs[0]
     check_unchanged(fuse_rearrangements, graph)
 
 
-def test_permutation_that_is_an_input() -> None:
+def test_permutation_that_is_an_input_stays() -> None:
     m = Build()
     x = reshape(m, convolve(m, m.input([1, 4, 4, 5]), 12), 1, 4, 4, 3, 4)
     (turned,) = m.op("TRANSPOSE", [x, m.input([5], dtype="int32")], [[1, 4, 4, 4, 3]])

@@ -194,7 +194,7 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize(("spelling", "code", "node"), SPELLINGS)
-def test_one_operator(spelling: Spelling, code: str, node: str) -> None:
+def test_spellings_become_one_rectifier(spelling: Spelling, code: str, node: str) -> None:
     data = spell(spelling)
     graph = fuse(read_model(data).graphs[0])
     assert [op.code for op in graph.ops] == [code]
@@ -202,7 +202,7 @@ def test_one_operator(spelling: Spelling, code: str, node: str) -> None:
     assert [each.op_type for each in result.model.graph.node] == [node]
 
 
-def test_before_and_after() -> None:
+def test_selected_product_becomes_prelu() -> None:
     before = """
         inputs %0: float32[2,3,5]
         %1: bool[2,3,5] = GREATER(%0, 0.0)
@@ -223,7 +223,7 @@ def test_before_and_after() -> None:
     np.testing.assert_array_equal(slopes.data, SLOPES)
 
 
-def test_inner_tensor_as_x() -> None:
+def test_rectifier_of_an_inner_tensor_is_found() -> None:
     """The result is no rectifier of the first tensor, but of one that depends on it."""
     m = Spelled()
     scaled = m.apply("MUL", m.input(SHAPE), -SLOPES - 3)
@@ -233,7 +233,7 @@ def test_inner_tensor_as_x() -> None:
     check(m.bytes(), seeds=[0])
 
 
-def test_long_chain() -> None:
+def test_long_chains_stay_unfused() -> None:
     """Tensors far before the result are no longer considered."""
     m = Spelled()
     x = y = m.input(SHAPE)
@@ -313,19 +313,19 @@ def sign(m: Spelled, x: Tensor) -> Tensor:
         sign,
     ],
 )
-def test_what_is_no_rectifier(spelling: Spelling) -> None:
+def test_similar_operators_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling)).graphs[0]
     check_unchanged(fuse_rectifiers, graph)
     check(spell(spelling), seeds=[0])
 
 
 @np.errstate(all="ignore")
-def test_infinite_slope() -> None:
+def test_infinite_slopes_stay_products() -> None:
     graph = fuse(read_model(spell(infinite_slope)).graphs[0])
     assert [op.code for op in graph.ops] == ["RELU", "MINIMUM", "MUL", "ADD"]
 
 
-def test_broadcast() -> None:
+def test_broadcast_results_stay_unfused() -> None:
     """The result must have the shape of x."""
     m = Build()
     x = m.input([1, 5])
@@ -334,7 +334,7 @@ def test_broadcast() -> None:
     check_unchanged(fuse_rectifiers, read_model(m.bytes()).graphs[0])
 
 
-def test_integers() -> None:
+def test_quantized_rectifiers_stay() -> None:
     """Rectifiers of quantized operators stay, because the kernels round each result."""
     m = Build()
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
@@ -345,7 +345,7 @@ def test_integers() -> None:
     check_unchanged(fuse_rectifiers, read_model(m.bytes()).graphs[0])
 
 
-def test_empty_slopes() -> None:
+def test_empty_slopes_stay_unchanged() -> None:
     m = Build()
     x = m.input([1, 0])
     m.output(*m.op("PRELU", [x, m.constant(np.zeros((1, 0), np.float32))], [[1, 0]]))

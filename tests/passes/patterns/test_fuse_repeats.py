@@ -74,7 +74,7 @@ def list_nodes(data: bytes) -> set[str]:
     return {node.op_type for node in result.model.graph.node}
 
 
-def test_before_and_after() -> None:
+def test_repeated_rows_and_columns_become_one_resize() -> None:
     m = Repeats()
     m.convolve(m.upsample(m.image(), 2, 3))
     before = """
@@ -99,14 +99,14 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("code", ["TILE", "BROADCAST_TO"])
 @pytest.mark.parametrize("axis", [1, 2])
-def test_one_axis(axis: int, code: str, dtype: str) -> None:
+def test_repeats_along_one_axis_are_fused(axis: int, code: str, dtype: str) -> None:
     m = Repeats(dtype, code)
     m.convolve(m.repeat(m.image(), axis, 3))
     assert not {"Tile", "Expand"} & list_nodes(m.bytes())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_sequences(dtype: str) -> None:
+def test_repeated_sequences_become_resize(dtype: str) -> None:
     m = Repeats(dtype)
     m.convolve(m.repeat(m.sequence(), 1, 2))
     found = list_nodes(m.bytes())
@@ -114,7 +114,7 @@ def test_sequences(dtype: str) -> None:
     assert "Tile" not in found
 
 
-def test_images_after_other_operators() -> None:
+def test_repeats_before_other_operators_are_fused() -> None:
     """The result is joined with another image before the convolution."""
     m = Repeats()
     x = m.upsample(m.image(), 2, 2)
@@ -149,14 +149,14 @@ def read_repeated(m: Repeats) -> None:
 
 
 @pytest.mark.parametrize("build", [repeat_heads, repeat_channels, repeat_image, read_repeated])
-def test_what_is_no_resizing(build: Callable[[Repeats], None]) -> None:
+def test_other_repeats_stay(build: Callable[[Repeats], None]) -> None:
     m = Repeats()
     build(m)
     check_unchanged(fuse_repeats, read_model(m.bytes()).graphs[0])
     check(m.bytes(), seeds=[0])
 
 
-def test_other_pixels() -> None:
+def test_large_repeats_equal_litert() -> None:
     """The kernel rounds 1 / 41 down, and would take pixel 0 for 1."""
     m = Repeats()
     m.convolve(m.repeat(m.image(), 1, 41))
@@ -164,7 +164,7 @@ def test_other_pixels() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_dynamic_sizes(axis: int) -> None:
+def test_batch_may_be_dynamic_but_height_may_not(axis: int) -> None:
     """The batch may be dynamic, and Resize then has scales; the height may not."""
     m = Repeats()
     shape = [2, HEIGHT, WIDTH, CHANNELS]

@@ -73,7 +73,7 @@ def split_concatenated(m: Build) -> bytes:
 PAIRS = [pack_unpacked, unpack_packed, concatenate_split, concatenate_halves, split_concatenated]
 
 
-def test_before_and_after() -> None:
+def test_pack_of_unpacked_parts_becomes_a_reshape() -> None:
     before = """
         inputs %0: float32[2,3,4]
         %1: float32[2,4], %2: float32[2,4], %3: float32[2,4] = UNPACK(%0)
@@ -91,7 +91,7 @@ def test_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_numbers(pair: Any) -> None:
+def test_pairs_that_undo_each_other_vanish(pair: Any) -> None:
     result = check(pair(Build()))
     assert {node.op_type for node in result.model.graph.node} == {"Neg"}
 
@@ -131,13 +131,13 @@ def open_axis(m: Build) -> bytes:
     "pair",
     [other_axis, other_sequence, other_sizes, activation, some_parts, other_parts, open_axis],
 )
-def test_what_is_no_pair(pair: Any) -> None:
+def test_other_pairs_stay(pair: Any) -> None:
     graph = read_model(pair(Build())).graphs[0]
     check_unchanged(join_parts, graph)
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.25])
-def test_quantized_parts(scale: float) -> None:
+def test_parts_with_another_scale_stay(scale: float) -> None:
     """A part with another scale is requantized."""
     m = Build()
     x = m.input([2, 3, 4], dtype="int8", scale=0.5)

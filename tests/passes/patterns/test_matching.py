@@ -101,7 +101,7 @@ def test_other_readers_end_a_match_unless_it_is_shared() -> None:
     assert found[0].tensors["inner"] is found[0].tensors["y"]
 
 
-def test_steps_between_may_be_there() -> None:
+def test_steps_between_operators_are_optional() -> None:
     pattern = ("NEG", through(("ABS", "x")))
     assert find_matches(pattern, "ABS(a)", "NEG(c)")
     assert find_matches(pattern, "ABS(a)", "RESHAPE(c, [2])", "NEG(d)")
@@ -118,7 +118,7 @@ def test_only_operators_of_floats_match_unless_told() -> None:
     assert list(GraphMatcher(graph, floats=False).find_all(graph.ops[0], pattern))
 
 
-def test_constant_number_of_a_match() -> None:
+def test_only_equal_elements_give_a_number() -> None:
     (found,) = find_matches(("SUB", "x", "k#"), "SUB(a, 0.5)")
     assert found.number("k#") == 0.5
     (found,) = find_matches(("SUB", "x", "k#"), "SUB(a, [0.5, 0.5])")
@@ -132,14 +132,14 @@ def test_analysis_of_a_graph_runs_once() -> None:
     assert calls == [found.graph]
 
 
-def test_codes_of_all_matches() -> None:
+def test_listed_codes_are_in_all_matches() -> None:
     pattern = OneOf(
         Named("y", ("ADD", ("ABS", "x"), 1)), ("ADD", Shared(("SUB", "x", {"a": 1})), ...)
     )
     assert list_codes(pattern) == {"ADD"}
 
 
-def test_operators_that_may_end_a_match() -> None:
+def test_ends_include_fused_activations() -> None:
     assert list_ends(OneOf(("SUB", "x"), ("RELU", "x"))) == {("SUB", False), ("RELU", False)}
     assert list_ends(Named("y", Activated(OneOf(("ADD", "x"), "x")))) == {("ADD", True)}
     assert list_ends("x") == set()

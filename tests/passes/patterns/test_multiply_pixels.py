@@ -45,7 +45,7 @@ def mixer(*, size: int = 0, batch: int = 1, **options: Any) -> bytes:
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_convolution_becomes_a_dense_layer() -> None:
     m = Build()
     x = convolve(m, m.input([1, 1, 4, 3]), 5, fused_activation_function="RELU")
     m.output(transpose(m, x))
@@ -60,27 +60,27 @@ def test_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
-def test_numbers(forms: str) -> None:
+def test_numbers_equal_litert(forms: str) -> None:
     result = check(mixer(), forms=forms)
     convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
     assert len(convolutions) == (4 if forms == "canonical" else 0)
 
 
 @pytest.mark.parametrize("options", [{"size": 3}, {"batch": 2}], ids=str)
-def test_images_in_blocks(options: dict[str, int]) -> None:
+def test_products_beside_other_convolutions_stay_convolutions(options: dict[str, int]) -> None:
     """Products in channels-first order stay convolutions beside others, and with a batch."""
     result = check(mixer(**options))
     convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
     assert len(convolutions) == (3 if "size" in options else 2)
 
 
-def test_transposes() -> None:
+def test_model_has_no_transpose() -> None:
     """The model has no Transpose."""
     assert not convert(mixer()).transposes
     assert convert(mixer(), forms="canonical").transposes
 
 
-def test_other_convolutions() -> None:
+def test_other_convolutions_stay() -> None:
     """Larger filters, strides and dilations stay convolutions."""
     for options in ({"size": 3}, {"dilation_h_factor": 2}):
         m = Build()
@@ -89,7 +89,7 @@ def test_other_convolutions() -> None:
         check_unchanged(multiply_pixels, graph)
 
 
-def test_no_transpose() -> None:
+def test_convolutions_without_transpose_stay() -> None:
     """Convolutions stay if no Transpose would be saved."""
     m = Build()
     x = convolve(m, m.input([1, 4, 6, 2]), 5)

@@ -49,7 +49,7 @@ def spell(code: str, *sizes: int) -> Spelled:
 move = eliminate_dead_after(slice_before_transpose)
 
 
-def test_before_and_after() -> None:
+def test_items_are_sliced_before_the_transpose() -> None:
     m = Spelled()
     (first, _) = take(m, m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST), "UNPACK")
     m.output(m.softmax(m.multiply(first, first, adj_y=True)))
@@ -76,7 +76,7 @@ def test_before_and_after() -> None:
 
 @pytest.mark.parametrize("code", ["SLICE", "STRIDED_SLICE", "UNPACK"])
 @pytest.mark.parametrize("batch", [1, 2])
-def test_attention(code: str, batch: int) -> None:
+def test_attention_of_items_is_recognised(code: str, batch: int) -> None:
     """The attention is recognised; with a batch of 1 nothing but its result is moved."""
     data = spell(code, batch).bytes()
     check(data)
@@ -86,7 +86,7 @@ def test_attention(code: str, batch: int) -> None:
 
 
 @pytest.mark.parametrize("masks", [{}, {"begin_mask": 1}, {"end_mask": 1}])
-def test_masks(masks: dict[str, Any]) -> None:
+def test_slices_with_masks_equal_litert(masks: dict[str, Any]) -> None:
     """With a mask the kernel takes another index than the one in the lists of bounds."""
     m = Spelled()
     y = m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST)
@@ -117,7 +117,7 @@ def refuse(m: Spelled, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["no move", "other order", "range", "read by another", "steps"])
-def test_other_graphs(kind: str) -> None:
+def test_similar_graphs_stay(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)
     graph = read_model(m.bytes()).graphs[0]
@@ -125,7 +125,7 @@ def test_other_graphs(kind: str) -> None:
     check(m.bytes())
 
 
-def test_no_attention() -> None:
+def test_graphs_without_attention_stay() -> None:
     m = Spelled()
     m.output(*take(m, m.transpose(m.input([1, 5, 2, 3, 4]), ITEMS_FIRST), "UNPACK"))
     graph = read_model(m.bytes()).graphs[0]

@@ -54,7 +54,7 @@ def spell(slicer: Any, *places: tuple[int, int], **fields: Any) -> bytes:
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_slices_become_transpose_and_split() -> None:
     before = """
         inputs %0: float32[1,2,5,2]
         %1: float32[1,5] = STRIDED_SLICE(%0, [0, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1])
@@ -87,7 +87,7 @@ def test_before_and_after() -> None:
 
 @pytest.mark.parametrize("slicer", [take_strided, take])
 @pytest.mark.parametrize("fields", [{}, {"dtype": "int8", "scale": 0.1, "zero_point": 3}], ids=str)
-def test_results(slicer: Any, fields: dict[str, Any]) -> None:
+def test_results_equal_litert_without_slice_nodes(slicer: Any, fields: dict[str, Any]) -> None:
     data = spell(slicer, *ALL, **fields)
     check(data)
     nodes = count_optimized_nodes(convert(data).model)
@@ -96,7 +96,7 @@ def test_results(slicer: Any, fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_items_along_one_axis(axis: int) -> None:
+def test_only_slices_along_the_last_axis_are_split(axis: int) -> None:
     """Items along another axis than the last consist of rows, which Slice copies."""
     m, shape = Build(), [2, 2, 2]
     shape[axis] = 3
@@ -115,14 +115,14 @@ def test_items_along_one_axis(axis: int) -> None:
     [ALL[:2], ALL[:3], [*ALL, ALL[0]], [*ALL[:3], ALL[0]]],
     ids=["two", "not all", "one twice", "one twice, not all"],
 )
-def test_other_items(places: list[tuple[int, int]]) -> None:
+def test_incomplete_or_repeated_items_stay_slices(places: list[tuple[int, int]]) -> None:
     data = spell(take_strided, *places)
     graph = read_model(data).graphs[0]
     check_unchanged(split_slices, graph)
     check(data)
 
 
-def test_numbers_of_a_vector() -> None:
+def test_numbers_of_a_vector_need_no_transpose() -> None:
     """Nothing needs to be moved."""
     m = Build()
     x = m.input((3,))
@@ -134,7 +134,7 @@ def test_numbers_of_a_vector() -> None:
     assert "TRANSPOSE" not in text
 
 
-def test_large_tensor() -> None:
+def test_slices_of_a_large_tensor_stay() -> None:
     """A Transpose of a large tensor takes longer than its slices."""
     m = Build()
     x = m.input((1 << 13, 3))
@@ -146,7 +146,7 @@ def test_large_tensor() -> None:
     check_unchanged(split_slices, graph)
 
 
-def test_computed_bounds() -> None:
+def test_slices_with_computed_bounds_stay() -> None:
     m = Build()
     x, begin = m.input((4, 3)), m.input([2], dtype="int32")
     parts = [m.op("SLICE", [x, begin, *constants(m, (4, 1))], [[4, 1]])[0] for _ in range(3)]
@@ -155,7 +155,7 @@ def test_computed_bounds() -> None:
     check_unchanged(split_slices, graph)
 
 
-def test_ranges() -> None:
+def test_ranges_and_mixed_axes_stay() -> None:
     """Ranges of indices, and slices along different axes, stay."""
     m = Build()
     x = m.input((4, 6))

@@ -58,7 +58,7 @@ def attention(
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_operands_of_the_product_are_swapped() -> None:
     before = """
         inputs %0: float32[1,7,3,2,4], %1: float32[1,5,3,4]
         %2: float32[1,3,4,7,2] = TRANSPOSE(%0, [0, 2, 4, 1, 3])
@@ -84,7 +84,7 @@ def test_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, -1])
-def test_results_and_moves(batch: int) -> None:
+def test_results_equal_litert_with_cheaper_moves(batch: int) -> None:
     """The results are those of LiteRT; each Transpose keeps the last axis, or moves one axis."""
     data = attention(batch=batch)
     check(data)
@@ -101,7 +101,7 @@ def test_results_and_moves(batch: int) -> None:
 
 
 @pytest.mark.parametrize("adjoint", [(False, False), (True, False), (False, True), (True, True)])
-def test_adjoint_operands(adjoint: tuple[bool, bool]) -> None:
+def test_swapped_adjoint_operands_need_no_transpose(adjoint: tuple[bool, bool]) -> None:
     """A TRANSPOSE may read the product directly; a constant needs no Transpose."""
     m = Build()
     shape = (4, 5) if adjoint[0] else (5, 4)
@@ -123,12 +123,12 @@ def test_adjoint_operands(adjoint: tuple[bool, bool]) -> None:
     ],
     ids=["columns last", "read twice"],
 )
-def test_other_readers(data: bytes) -> None:
+def test_products_with_other_readers_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(swap_products, graph)
 
 
-def test_batch_that_moves() -> None:
+def test_batch_that_moves_saves_no_transpose() -> None:
     """The dynamic batch becomes the last axis."""
     data = attention(batch=-1, order=(1, 2, 3, 4, 0))
     assert convert(data).transposes == convert(data, forms="canonical").transposes
@@ -136,7 +136,7 @@ def test_batch_that_moves() -> None:
 
 
 @pytest.mark.parametrize("kind", ["input", "constant", "graph output", "symbols"])
-def test_other_operands(kind: str) -> None:
+def test_products_of_other_operands_stay(kind: str) -> None:
     """An input would need a Transpose; constants stay second; dynamic sizes cannot be split."""
     m = Build()
     signature: Any = {"shape_signature": (-1, 4)} if kind == "symbols" else {}

@@ -49,11 +49,11 @@ MIXED = """
 
 @pytest.mark.parametrize("after", ENDS)
 @pytest.mark.parametrize("before", ["float", "int8"])
-def test_operators_at_the_ends(before: str, after: str) -> None:
+def test_ends_change_between_float_and_integers(before: str, after: str) -> None:
     assert_rewritten(partial(change_io_types, chosen=after), ENDS[before], ENDS[after])
 
 
-def test_one_end_by_name() -> None:
+def test_one_end_changes_by_name() -> None:
     assert_rewritten(
         partial(change_io_types, chosen={"x": "float"}),
         INT8_ENDS,
@@ -66,7 +66,7 @@ def test_one_end_by_name() -> None:
     )
 
 
-def test_integers_with_other_uses() -> None:
+def test_other_uses_of_integers_get_real_numbers() -> None:
     """The real numbers are computed where they are needed, and an output keeps its name."""
     assert_rewritten(
         partial(change_io_types, chosen={"x": "int8"}),
@@ -90,7 +90,7 @@ def test_integers_with_other_uses() -> None:
         )
 
 
-def test_a_tensor_that_is_input_and_output() -> None:
+def test_tensor_that_is_both_ends_gets_both_types() -> None:
     graph = change_io_types(parse_graph("inputs x: int8(0.5, 3)[2]\nreturn x"), "float")
     assert [t.dtype.label for t in (*graph.inputs, *graph.outputs)] == ["float32", "int8"]
 
@@ -103,7 +103,7 @@ def test_a_tensor_that_is_input_and_output() -> None:
         ({"r": "int8"}, "io_type of r must not be int8, because no DEQUANTIZE computes it: leave"),
     ],
 )
-def test_ends_that_cannot_change(chosen: dict[str, str], message: str) -> None:
+def test_refuses_ends_that_cannot_change(chosen: dict[str, str], message: str) -> None:
     with pytest.raises(ConversionError, match=message):
         change_io_types(parse_graph(MIXED), chosen)
 
@@ -115,7 +115,7 @@ def test_ends_that_cannot_change(chosen: dict[str, str], message: str) -> None:
         ("y: int16(0.5, 0)[2] = QUANTIZE(x)", "x must not be uint8, because the network .* int16"),
     ],
 )
-def test_inputs_without_8_bits(text: str, message: str) -> None:
+def test_refuses_uint8_for_inputs_without_8_bits(text: str, message: str) -> None:
     graph = parse_graph(f"inputs x: float32[2]\n{text}\nreturn y")
     with pytest.raises(ConversionError, match=message):
         change_io_types(graph, "uint8")
@@ -123,7 +123,7 @@ def test_inputs_without_8_bits(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("after", ENDS)
 @pytest.mark.parametrize("before", ENDS)
-def test_numbers(before: str, after: Any, tmp_path: Path) -> None:
+def test_numbers_equal_litert_for_each_type(before: str, after: Any, tmp_path: Path) -> None:
     """LiteRT and ONNX Runtime agree; the metadata suffice to verify a file."""
     path, model = tmp_path / "model.onnx", make_model(ENDS[before])
     result = convert(model, path, io_type=after)
@@ -158,7 +158,9 @@ def test_given_numbers_are_rounded() -> None:
     assert [d.largest for d in report.outputs] == [0]
 
 
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_chooses_types_of_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, path = tmp_path / "model.tflite", tmp_path / "model.onnx"
     model.write_bytes(make_model(FLOAT_ENDS))
     types = ["--io-type", "x=uint8", "--io-type", "y=int8", "--verify"]
@@ -185,7 +187,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ),
     ],
 )
-def test_wrong_words(
+def test_refuses_invalid_types_on_the_command_line(
     types: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = tmp_path / "model.tflite"
@@ -194,7 +196,9 @@ def test_wrong_words(
     assert message in capsys.readouterr().err
 
 
-def test_names_are_for_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refuses_named_types_for_several_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in "ab":
         (tmp_path / f"{name}.tflite").write_bytes(make_model(FLOAT_ENDS))
     assert main([str(tmp_path), "-o", str(tmp_path / "out"), "--io-type", "x=int8"]) == 1

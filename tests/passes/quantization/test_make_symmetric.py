@@ -48,7 +48,7 @@ def list_zero_points(model: onnx.ModelProto) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", QUANTIZED, ids=lambda case: case.name)
-def test_networks(case: Any) -> None:
+def test_networks_have_only_zero_points_of_zero(case: Any) -> None:
     """All zero points are 0, all types int8, and each operator keeps the signal."""
     result = convert(case.path, quantization="symmetric")
     points = list_zero_points(result.model)
@@ -61,7 +61,7 @@ def test_networks(case: Any) -> None:
     assert min(each.difference.decibels for each in report.operators) > 20
 
 
-def test_tensors() -> None:
+def test_scale_is_largest_magnitude_divided_by_127() -> None:
     """A scale is the largest magnitude / 127; what is symmetric stays."""
     assert_rewritten(
         make_symmetric,
@@ -80,7 +80,7 @@ def test_tensors() -> None:
     )
 
 
-def test_uint8_around_its_middle() -> None:
+def test_uint8_around_its_middle_keeps_its_scale() -> None:
     """uint8 with the zero point 128 keeps its scale, and saturates where int8 does."""
     assert_rewritten(
         make_symmetric,
@@ -93,7 +93,7 @@ def test_uint8_around_its_middle() -> None:
     ("zero", "limit"),
     [(-128, "RELU(x)"), (-100, "MAXIMUM(x, -14.0)"), (100, "MINIMUM(x, 13.5)")],
 )
-def test_saturation_of_inputs(zero: int, limit: str) -> None:
+def test_inputs_saturate_at_the_old_range(zero: int, limit: str) -> None:
     scale = 0.5 * max(-128 - zero, 127 - zero, key=abs) / 127
     assert_rewritten(
         make_symmetric,
@@ -127,7 +127,7 @@ def build_layer(code: str, weights: Any, bias: Any, zero: int = 0, **options: An
 @pytest.mark.parametrize(
     ("code", "shape"), [("CONV_2D", (5, 3, 3, 3)), ("FULLY_CONNECTED", (5, 3))]
 )
-def test_products(code: str, shape: tuple[int, ...]) -> None:
+def test_products_keep_bias_and_activation(code: str, shape: tuple[int, ...]) -> None:
     """Weights have a scale per channel; a bias and a RELU in the range are kept at an output."""
     weights = RANDOM.integers(0, 256, shape, np.uint8)
     weights[1] = 100  # only zeros
@@ -142,7 +142,7 @@ def test_products(code: str, shape: tuple[int, ...]) -> None:
     assert report.outputs[0].decibels > 30
 
 
-def test_a_bias_that_is_too_large_for_a_channel() -> None:
+def test_large_bias_gives_its_channel_a_larger_scale() -> None:
     """The channel gets a larger scale: its bias fits into 32 bits."""
     weights = np.full((5, 1, 1, 3), 100, np.uint8)
     weights[0, 0, 0, 0] = 101
@@ -156,7 +156,7 @@ def test_a_bias_that_is_too_large_for_a_channel() -> None:
     assert 2**29 < biases[0].max() <= 2**30
 
 
-def test_constants_and_custom_operators() -> None:
+def test_constants_and_custom_operators_become_symmetric() -> None:
     """The smallest int8 has no opposite, with which SUB could add the constant."""
     text = """
         inputs x: int8(0.5, 3)[2,3]
@@ -181,7 +181,7 @@ def test_constants_and_custom_operators() -> None:
     )
 
 
-def test_scalars() -> None:
+def test_constants_without_axes_equal_litert() -> None:
     """A constant without axes stays an array."""
     m = Build()
     x = m.input([1, 3], dtype="int8", scale=0.5, zero_point=1)
@@ -217,13 +217,15 @@ def dequantize_linear(stored: Any, own: Quantization) -> Any:
     return ((stored.astype(int) - own.zero_point[0]) * own.scale[0]).astype(np.float32)
 
 
-def test_operators_on_stored_integers() -> None:
+def test_refuses_operators_on_stored_integers() -> None:
     graph = parse_graph("inputs x: uint8(0.5, 3)[2]\ny: int32[2] = CAST(x)\nreturn y")
     with pytest.raises(UnsupportedOperators, match=r"CAST .*: it depends on the integers of the"):
         make_symmetric(graph)
 
 
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_makes_a_symmetric_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The file says that its scales are others, and `verify` says what they cost."""
     path, onnx_path = QUANTIZED[0].path, tmp_path / "model.onnx"
     assert main([str(path), str(onnx_path), "--quantization", "symmetric"]) == 0
@@ -238,13 +240,13 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     "options", [{"activations": "uint8"}, {"weights": "uint8"}, {"io_type": "uint8"}]
 )
-def test_other_types(options: Any) -> None:
+def test_refuses_uint8_with_symmetric_quantization(options: Any) -> None:
     with pytest.raises(OptionError, match="with quantization symmetric"):
         convert(QUANTIZED[0].path, quantization="symmetric", **options)
     assert issubclass(OptionError, ConversionError)
 
 
-def test_initial_values_of_states() -> None:
+def test_initial_values_of_states_are_rounded_anew() -> None:
     """They are rounded anew, as the tensors that hold them; 16 bits and reals stay."""
     graph = parse_graph(
         "inputs s: int8(0.127, -128)[3], r: float32[1]\nn: int8(0.127, -128)[3] = RELU(s)\n"
@@ -259,7 +261,7 @@ def test_initial_values_of_states() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_branches(dtype: str) -> None:
+def test_branches_pass_on_stored_integers(dtype: str) -> None:
     """Branches pass on stored integers, also where all operators compute real numbers."""
     m = Build()
     condition, x = m.input([], dtype="bool"), m.input([2, 3], dtype=dtype, scale=0.1, zero_point=0)
@@ -268,7 +270,7 @@ def test_branches(dtype: str) -> None:
     assert convert(m.bytes(), target="tensorrt").outputs[0].dtype == "float32"
 
 
-def test_products_of_computed_matrices_and_several_scales() -> None:
+def test_products_of_computed_matrices_become_symmetric() -> None:
     """Computed weights have the range of their integers, constants that of their elements."""
     m = Build()
     x = m.input([2, 3], name="x", dtype="int8", scale=0.02, zero_point=7)

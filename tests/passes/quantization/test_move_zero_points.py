@@ -153,7 +153,7 @@ NETWORKS: dict[str, tuple[str, int]] = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
-def test_numbers(name: str, forms: Any) -> None:
+def test_numbers_equal_litert_up_to_a_step(name: str, forms: Any) -> None:
     """Outputs are those of LiteRT, up to a step where all integers are kept."""
     text, kept = NETWORKS[name]
     assert len(MovedZeroPoints(parse_graph(text)).tensors) == kept
@@ -172,7 +172,7 @@ def test_numbers(name: str, forms: Any) -> None:
     assert min(each.difference.decibels for each in report.operators) > 24
 
 
-def test_rewritten_convolution() -> None:
+def test_bias_takes_up_both_zero_points() -> None:
     """Zeros of the padding are the zero point, and the bias takes up both zero points."""
     m = Build()
     r = m.input([1, 2, 2, 1], dtype="float32")
@@ -193,7 +193,7 @@ def test_rewritten_convolution() -> None:
     assert verify(m.bytes(), result).outputs[0].largest <= 0.5
 
 
-def test_weights_that_bias_makes_too_small() -> None:
+def test_tiny_weights_get_a_scale_fitting_the_bias() -> None:
     """A channel of tiny weights gets a larger scale, so that the moved bias fits into 32 bits."""
     m = Build()
     r = m.input([1, 4], dtype="float32")
@@ -209,7 +209,7 @@ def test_weights_that_bias_makes_too_small() -> None:
     assert verify(m.bytes(), result).outputs[0].decibels > 30
 
 
-def test_an_operator_that_contradicts_itself() -> None:
+def test_refuses_inputs_with_too_few_axes() -> None:
     """The error is that of the operator, whose input has too few axes."""
     text = enclose(
         f"f: int8(0.04, -128)[144] = RESHAPE(x, [144])\n        y: {TWO} = CONV_2D(f, {WEIGHTS})"

@@ -90,7 +90,7 @@ def test_a_projection_is_a_product_behind_the_layer(form: Keras) -> None:
     assert types.isdisjoint({"Loop", "Scan"})
 
 
-def test_projections_that_stay_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_states_and_large_projections_stay_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state before the projection is not known, or its product of matrices is too large."""
     assert "Scan" in checked_node_types(replace(PROJECTED, zeroed=False))
     monkeypatch.setattr(lstm_cell, "_STEP", -1000)
@@ -100,7 +100,7 @@ def test_projections_that_stay_formulas(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     "form", [Keras(layers=2), Keras("GRU", layers=2, last=True), Keras("RNN", layers=2)], ids=str
 )
-def test_layers_in_one_loop(form: Keras) -> None:
+def test_two_layers_in_one_loop_become_two_nodes(form: Keras) -> None:
     result: Any = check(form.model().bytes(), ranges={"float32": (-1, 1)}, random_layouts=[0])
     assert [n.op_type for n in result.model.graph.node].count(form.cell) == 2
 
@@ -142,7 +142,7 @@ def test_similar_loops_stay_loops(form: Keras) -> None:
     [Keras(c, last=last) for c in ("LSTM", "GRU", "GRU-before", "RNN") for last in (False, True)],
     ids=str,
 )
-def test_sequences_of_any_length(form: Keras) -> None:
+def test_dynamic_sequence_length_stays_dynamic(form: Keras) -> None:
     """A dynamic sequence length stays dynamic."""
     data = replace(form, dynamic=True).model().bytes()
     given = random_inputs(data, 0, float32=(-1, 1))
@@ -163,7 +163,7 @@ def test_sequences_of_any_length(form: Keras) -> None:
     ],
     ids=str,
 )
-def test_other_limits_stay_those_of_a_loop(form: Keras) -> None:
+def test_loops_with_other_limits_stay_loops(form: Keras) -> None:
     assert "Loop" in {n.op_type for n in convert(form.model().bytes()).model.graph.node}
 
 
@@ -217,7 +217,7 @@ def test_similar_loops_with_a_mask_stay_loops(form: Keras) -> None:
 
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "GRU-before", "RNN"])
-def test_weights_of_integers(cell: str, *, rows: bool) -> None:
+def test_integer_weights_stay_integers(cell: str, *, rows: bool) -> None:
     """Integer weights stay integers."""
     data = Keras(cell, int8=True, rows=rows).model().bytes()
     result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)})
@@ -227,7 +227,7 @@ def test_weights_of_integers(cell: str, *, rows: bool) -> None:
     assert {i.data_type for i in matrices} == {TensorProto.INT8}
 
 
-def test_large_layers_of_dynamic_range() -> None:
+def test_large_layers_of_dynamic_range_become_lstm() -> None:
     """A layer is not computed in a Loop, which takes many times as long as LSTM."""
     data = Keras(int8=True, batch=2400, times=2).model().bytes()
     result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)}, random_layouts=[])
@@ -284,7 +284,7 @@ def test_a_name_of_a_pattern_matches_one_formula() -> None:
     assert not list(FormulaMatcher().match(("MUL", "p", "q", "r"), both, {}))
 
 
-def test_what_is_no_sum_of_products() -> None:
+def test_other_products_stay_atoms_of_a_formula() -> None:
     """These products stay atoms of a formula: computed bias, nested product, rank 3, transposed."""
     m = Build()
     x, b = m.input([2, 3]), m.input([3])
@@ -302,7 +302,7 @@ def test_what_is_no_sum_of_products() -> None:
     assert all(isinstance(each, Atom) for each in found)
 
 
-def test_a_cast_to_its_own_type_makes_nothing() -> None:
+def test_cast_to_its_own_type_is_ignored() -> None:
     m = Build()
     (same,) = m.op("CAST", [m.input([2, 3])], [[2, 3]])
     (tanh,) = m.op("TANH", [same], [[2, 3]])

@@ -64,7 +64,7 @@ def proved_node_types(data: bytes) -> list[str]:
     return [node.op_type for node in result.model.graph.node if node.op_type not in moves]
 
 
-def test_before_and_after() -> None:
+def test_operators_of_a_step_become_one_gru() -> None:
     """The operators of both cells become one operator; the item of one step is a sequence."""
     m = Build()
     form = Keras("GRU-before", batch=1)
@@ -105,19 +105,19 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("outputs", ["last", "every", "both", "first"])
-def test_unrolled_layers(cell: str, times: int, outputs: str) -> None:
+def test_unrolled_layers_become_one_node(cell: str, times: int, outputs: str) -> None:
     kinds = proved_node_types(model(Keras(cell), times, outputs=outputs))
     assert kinds[0] == cell.partition("-")[0]
     assert not {"Gemm", "MatMul", "Sigmoid"} & {*kinds}
 
 
-def test_batch_first() -> None:
+def test_sequences_with_batch_first_become_lstm() -> None:
     assert proved_node_types(model(Keras(), axis=1)) == ["Transpose", "LSTM"]
     assert proved_node_types(model(Keras(), 1, axis=1))[-1] == "LSTM"
 
 
 @pytest.mark.parametrize("form", [Keras(int8=True), Keras("GRU", int8=True, rows=True)], ids=str)
-def test_integer_weights(form: Keras) -> None:
+def test_single_step_with_integer_weights_stays(form: Keras) -> None:
     """A single step is faster with the products."""
     data = model(form)
     result: Any = check(data, tolerance=0.02, ranges={"float32": (-1, 1)})
@@ -126,14 +126,14 @@ def test_integer_weights(form: Keras) -> None:
     check_unchanged(raise_recurrent_steps, graph)
 
 
-def test_large_batch() -> None:
+def test_single_step_of_a_large_batch_stays() -> None:
     """A single step is faster with the products."""
     graph = read_model(model(Keras("GRU"), 1, batch=9)).graphs[0]
     check_unchanged(raise_recurrent_steps, graph)
     assert "GRU" in proved_node_types(model(Keras("GRU"), 2, batch=9))
 
 
-def test_stacked_layers() -> None:
+def test_two_stacked_layers_become_two_nodes() -> None:
     """The second layer reads the states of the first; the operators of both are mixed."""
     m = Build()
     form = Keras(batch=1)
@@ -145,7 +145,7 @@ def test_stacked_layers() -> None:
     assert [kind for kind in proved_node_types(m.bytes()) if kind == "LSTM"] == ["LSTM", "LSTM"]
 
 
-def test_decoder() -> None:
+def test_steps_of_a_decoder_become_single_nodes() -> None:
     """Each step but the first reads the result of the step before as its item."""
     m = Build()
     form = Keras(batch=1)
@@ -160,7 +160,7 @@ def test_decoder() -> None:
     assert [kind for kind in kinds if kind != "Relu"] == ["LSTM", "Gemm"] * 3
 
 
-def test_different_parameters() -> None:
+def test_steps_with_different_parameters_become_two_nodes() -> None:
     """The second step is a layer of its own."""
     m = Build()
     forms = Keras(batch=1), Keras(batch=1, added_biases=True)
@@ -182,7 +182,7 @@ def test_different_parameters() -> None:
     ],
     ids=str,
 )
-def test_cells_with_other_activations(form: Keras) -> None:
+def test_cells_with_other_activations_become_one_node(form: Keras) -> None:
     types = proved_node_types(model(form))
     assert types.count(form.cell.partition("-")[0]) == 1
 
@@ -190,6 +190,6 @@ def test_cells_with_other_activations(form: Keras) -> None:
 @pytest.mark.parametrize(
     "form", [Keras(squash="ABS"), Keras(activation="RELU"), Keras("GRU", other=True)], ids=str
 )
-def test_other_cells(form: Keras) -> None:
+def test_other_cells_stay_unchanged(form: Keras) -> None:
     graph = read_model(model(form)).graphs[0]
     check_unchanged(raise_recurrent_steps, graph)

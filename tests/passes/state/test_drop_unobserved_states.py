@@ -37,7 +37,7 @@ def build_seeds(*names: str) -> tuple[Build, Tensor]:
     return m, y
 
 
-def test_seeds_of_dropout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_of_dropout_are_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The model has only its own inputs, outputs and nodes."""
     m, y = build_seeds("first", "second")
     for name in ("first", "second"):
@@ -56,7 +56,7 @@ def test_seeds_of_dropout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
-def test_states_of_each_other() -> None:
+def test_unobserved_states_of_each_other_are_dropped() -> None:
     """Two states that depend on each other are dropped, a state that an output needs is not."""
     m, y = build_seeds("first", "second", "third")
     first = add_seed(m, "first")
@@ -70,7 +70,7 @@ def test_states_of_each_other() -> None:
     assert states(result) == [(name, f"{name}/next") for name in ("first", "second", "third")]
 
 
-def test_a_state_in_the_middle() -> None:
+def test_observed_state_between_dropped_ones_stays() -> None:
     """The states around it are dropped, and its initial value stays its own."""
     m, y = build_seeds("first")
     initialise(m, second=np.array([3, 4], np.float32), third=np.zeros(COUNT, np.float32))

@@ -43,7 +43,7 @@ def graph_of(data: bytes) -> Graph:
 # Resources
 
 
-def test_a_sum() -> None:
+def test_each_run_continues_from_the_last_value() -> None:
     """The first run starts from the initial value, each further run from the last value."""
     result: Any = check(build_sum(), runs=50)
     assert states(result) == [("memory", "memory/next")]
@@ -51,12 +51,12 @@ def test_a_sum() -> None:
     np.testing.assert_array_equal(result.states[0].initial.ravel(), np.arange(30))
 
 
-def test_names_that_are_taken() -> None:
+def test_taken_names_of_states_get_a_number() -> None:
     result = check(build_sum("x"), runs=2)
     assert states(result) == [("x_1", "x_1/next")]
 
 
-def test_a_graph_says_what_its_state_is() -> None:
+def test_states_are_listed_behind_own_ends() -> None:
     graph = graph_of(build_sum())
     assert [t.name for t in graph.inputs] == ["x", "memory"]
     assert [t.name for t in graph.outputs] == ["y", "memory/next"]
@@ -67,7 +67,7 @@ def test_a_graph_says_what_its_state_is() -> None:
 ZEROS = np.zeros(SHAPE, np.float32)
 
 
-def test_two_handles_of_one_variable_and_one_of_another() -> None:
+def test_variables_differ_by_name_and_container() -> None:
     """Variables are distinguished by name and container, not by their handle tensors."""
     m = Build()
     x = m.input(SHAPE, name="x")
@@ -78,7 +78,7 @@ def test_two_handles_of_one_variable_and_one_of_another() -> None:
     assert states(check(m.bytes(), runs=2)) == []
 
 
-def test_values_are_those_of_the_moment() -> None:
+def test_read_values_do_not_change_by_later_assignments() -> None:
     """A value that was read does not change when the variable is assigned again."""
     m = Build()
     x = m.input(SHAPE, name="x")
@@ -137,7 +137,7 @@ def test_an_input_may_be_assigned() -> None:
     assert [e.name for e in result.outputs] == ["y"]
 
 
-def test_other_shapes_of_as_many_elements() -> None:
+def test_other_shapes_of_as_many_elements_are_allowed() -> None:
     """A variable may be read and assigned with other shapes, because the kernels copy bytes."""
     m = Build()
     x = m.input([5, 6], name="x")
@@ -201,7 +201,7 @@ def test_a_call_may_do_nothing() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("int8", -7), ("uint8", 0), ("float32", 0)])
-def test_what_nothing_initialises_begins_like_a_variable_tensor(dtype: str, value: int) -> None:
+def test_variables_without_initial_value_begin_at_zero(dtype: str, value: int) -> None:
     """Variables without initial values start at 0, as on microcontrollers; LiteRT refuses them."""
     m = Build()
     scale = {} if dtype == "float32" else {"scale": 0.5, "zero_point": -7 if value else 7}
@@ -212,7 +212,7 @@ def test_what_nothing_initialises_begins_like_a_variable_tensor(dtype: str, valu
     assert (state.initial == value).all()
 
 
-def test_state_of_complex_numbers() -> None:
+def test_complex_state_is_stored_as_pairs_of_reals() -> None:
     """A complex state is stored as pairs of real numbers."""
     m = Build()
     shape, fields = [4, 5], {"dtype": "complex64"}
@@ -295,7 +295,7 @@ def test_quantized_state_has_the_type_of_the_file(activations: str) -> None:
     np.testing.assert_array_equal(state.initial, np.full(state.input.onnx_shape, -7, np.int8))
 
 
-def test_state_without_quantization() -> None:
+def test_float_quantization_makes_states_float32() -> None:
     """With float quantization states and their initial values are float32."""
     result = convert(build_streaming(**INT8), quantization="float")
     (state,) = result.states
@@ -308,7 +308,7 @@ def test_state_without_quantization() -> None:
 
 
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
-def test_the_integers_of_a_variable_are_read_as_the_reader_says(quantization: str) -> None:
+def test_integers_of_a_variable_keep_their_bytes(quantization: str) -> None:
     """Stored integers keep their bytes if the scales of write and read differ."""
     m = Build()
     initialise(m, memory=np.full(SHAPE, 3, np.int8))
@@ -330,7 +330,7 @@ def refusal_reason(m: Build) -> str:
     return str(error.value)
 
 
-def test_what_was_never_set() -> None:
+def test_refuses_variables_that_were_never_set() -> None:
     m = Build()
     m.output(read_variable(m, handle(m), name="y"))
     assert "1, y): the variable memory must be assigned a value" in refusal_reason(m)
@@ -343,14 +343,14 @@ def test_what_was_never_set() -> None:
         ({"shape": SHAPE, "dtype": "int32"}, "memory must be int32"),
     ],
 )
-def test_what_is_read_as_something_else(fields: Any, reason: str) -> None:
+def test_refuses_reads_of_another_shape_or_type(fields: Any, reason: str) -> None:
     m = Build()
     initialise(m, memory=ZEROS)
     m.output(read_variable(m, handle(m), name="y", **fields))
     assert reason in refusal_reason(m)
 
 
-def test_what_is_set_to_something_else() -> None:
+def test_refuses_assignments_of_another_shape() -> None:
     """An assignment with another shape is refused."""
     m = Build()
     x = m.input([2, 3], name="x")
@@ -360,7 +360,7 @@ def test_what_is_set_to_something_else() -> None:
     assert "memory/next must be 6 elements of float32, as x is float32[2, 3]" in refusal_reason(m)
 
 
-def test_initial_values_that_are_not_constant() -> None:
+def test_refuses_initial_values_that_are_not_constant() -> None:
     m = Build()
     inner = m.subgraph("init")
     size = inner.constant(int32(SHAPE))
@@ -370,7 +370,7 @@ def test_initial_values_that_are_not_constant() -> None:
     assert "the initial value of memory must be constant" in refusal_reason(m)
 
 
-def test_calls_of_what_is_not_there() -> None:
+def test_refuses_calls_of_missing_sub_graphs() -> None:
     m = Build()
     m.op("CALL_ONCE", [], [], init_subgraph_index=5)
     m.output(read_variable(m, handle(m)))
@@ -380,7 +380,7 @@ def test_calls_of_what_is_not_there() -> None:
     )
 
 
-def test_handles_that_come_from_elsewhere() -> None:
+def test_refuses_handles_that_come_from_elsewhere() -> None:
     m = Build()
     m.output(read_variable(m, m.input([], dtype="resource", name="h"), name="y"))
     assert (
@@ -388,20 +388,20 @@ def test_handles_that_come_from_elsewhere() -> None:
     )
 
 
-def test_handles_that_go_elsewhere() -> None:
+def test_refuses_handles_that_go_elsewhere() -> None:
     m = Build()
     m.output(m.op("VAR_HANDLE", [], [m.tensor([], dtype="resource", name="h")])[0])
     assert "VAR_HANDLE (operator 0, h): its resource handle is used" in refusal_reason(m)
 
 
-def test_resources_in_variable_tensors() -> None:
+def test_refuses_resources_in_variable_tensors() -> None:
     m = Build()
     state = m.tensor([2], variable=True, dtype="resource", name="state")
     m.output(*m.op("RESHAPE", [state], [[2]]))
     assert "variable state must hold numbers or bools, got resource" in refusal_reason(m)
 
 
-def test_more_zeros_than_memory_holds() -> None:
+def test_refuses_more_zeros_than_memory_holds() -> None:
     m = Build()
     state = m.tensor([1 << 20, 1 << 20], variable=True, name="state")
     m.output(*m.op("RESHAPE", [state], [[1 << 20, 1 << 20]]))
@@ -410,7 +410,7 @@ def test_more_zeros_than_memory_holds() -> None:
 
 @pytest.mark.parametrize("code", ["READ_VARIABLE", "ASSIGN_VARIABLE"])
 @pytest.mark.parametrize("operands", [0, 1])
-def test_operands_that_are_missing(code: str, operands: int) -> None:
+def test_refuses_variable_operators_without_operands(code: str, operands: int) -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
     m.op(code, [handle(m)][:operands], [])
@@ -426,7 +426,7 @@ def svdf(m: Subgraph, x: Tensor, state: Tensor) -> Tensor:
     return m.op("SVDF", [x, *weights, None, state], [[2, 4]], rank=1)[0]
 
 
-def test_operators_that_update_variable_tensors_say_so() -> None:
+def test_state_operators_return_the_next_value() -> None:
     """An operator with state gets the next value as an output, which later readers use."""
     m = Build()
     x = m.input([2, 3])
@@ -484,7 +484,9 @@ def test_variable_tensors_that_nothing_writes_to_are_constant() -> None:
     assert states(check(m.bytes(), runs=2)) == []
 
 
-def test_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_summary_lists_states_apart_from_ends(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """States are listed separately from inputs and outputs."""
     path = tmp_path / "model.tflite"
     path.write_bytes(build_sum())

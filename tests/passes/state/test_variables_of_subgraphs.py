@@ -24,7 +24,7 @@ from tflite2onnx.errors import UnsupportedOperators
 ZEROS = np.zeros(SHAPE, np.float32)
 
 
-def test_state_of_a_graph_that_is_called() -> None:
+def test_each_call_continues_from_the_last_state() -> None:
     """Each call continues from the state after the last call."""
     m = Build()
     inner = m.subgraph("inner")
@@ -53,7 +53,7 @@ def condition(m: Subgraph, x: Tensor, limit: float) -> Tensor:
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])
-def test_a_loop_that_remembers(rounds: int) -> None:
+def test_each_iteration_continues_from_the_last_state(rounds: int) -> None:
     """Each iteration and each run continues from the last state."""
     m = Build()
     initialise(m, memory=ZEROS, constant=np.full(SHAPE, 0.5, np.float32))
@@ -81,7 +81,7 @@ def test_a_loop_that_remembers(rounds: int) -> None:
     assert states(check(m.bytes(), runs=3)) == [("memory", "memory/next")]
 
 
-def test_branches_that_remember() -> None:
+def test_branches_assign_and_read_variables() -> None:
     """Each branch assigns one variable and reads both."""
     m = Build()
     initialise(m, memory=ZEROS, other=ZEROS)
@@ -108,7 +108,7 @@ def test_branches_that_remember() -> None:
 
 
 @pytest.mark.parametrize("code", ["WHILE", "IF", "STABLEHLO_CASE", "STABLEHLO_COMPOSITE"])
-def test_outputs_that_are_variables(code: str) -> None:
+def test_outputs_that_are_variables_are_overwritten(code: str) -> None:
     """The operator overwrites the variable; the values in its sub-graphs are no states."""
     m = Build()
     count, x = m.input([], dtype="int32"), m.input(SHAPE, dtype="int32")
@@ -182,7 +182,7 @@ def test_variable_that_is_computed_before_it_is_read_is_no_state() -> None:
     assert states(check(m.bytes(), runs=2, ranges={"int32": (0, 0)})) == []
 
 
-def test_an_initial_value_that_is_not_there_yet() -> None:
+def test_refuses_initial_values_read_before_assignment() -> None:
     """CALL_ONCE must not read a variable before its assignment."""
     m = Build()
     inner = m.subgraph("init")
@@ -196,7 +196,7 @@ def test_an_initial_value_that_is_not_there_yet() -> None:
         convert(m.bytes())
 
 
-def test_an_assignment_of_nothing() -> None:
+def test_refuses_assignments_without_value() -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input(SHAPE)], [SHAPE]))
     m.op("ASSIGN_VARIABLE", [handle(m), None], [])

@@ -73,7 +73,7 @@ def build_set_item(  # noqa: PLR0913 - each is a choice
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int8"])
 @pytest.mark.parametrize("guessed", [False, True])
 @pytest.mark.parametrize("axis", [0, -3])
-def test_an_item_is_set(axis: int, dtype: str, guessed: bool) -> None:  # noqa: FBT001
+def test_assignment_becomes_dynamic_update_slice(axis: int, dtype: str, guessed: bool) -> None:  # noqa: FBT001
     data = build_set_item(axis=axis, dtype=dtype, guessed=guessed).bytes()
     codes = [op.code for op in fuse_list_assignment(read_model(data).graphs[0]).ops]
     assert codes[-1] == "DYNAMIC_UPDATE_SLICE"
@@ -104,6 +104,6 @@ def test_the_declared_shape_of_the_result_is_not_read() -> None:
     ],
     ids=str,
 )
-def test_what_is_something_else_stays(options: dict[str, Any]) -> None:
+def test_other_assignments_stay(options: dict[str, Any]) -> None:
     graph = read_model(build_set_item(**options).bytes()).graphs[0]
     assert [op.code for op in fuse_list_assignment(graph).ops] == [op.code for op in graph.ops]

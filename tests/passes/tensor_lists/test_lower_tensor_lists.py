@@ -189,7 +189,7 @@ def set_item(x: Array, i: int) -> Array:
         (add_length_and_shape, lambda *_: [np.array(7, np.int32), np.array([3, 5])]),
     ],
 )
-def test_an_operator(make: Make, want: Callable[[Array, int], list[Array]]) -> None:
+def test_list_operators_equal_numpy(make: Make, want: Callable[[Array, int], list[Array]]) -> None:
     m = Build()
     x, i = m.input(SHAPE, name="x"), m.input([], dtype="int32", name="i")
     m.output(*make(m, x, i))
@@ -249,7 +249,7 @@ def build_loop(m: Build, *, listed: bool, batch: int | None, first: int | None =
 
 
 @pytest.mark.parametrize(("batch", "first"), [(None, 5), (2, None), (None, None)])
-def test_dynamic_sizes(batch: int | None, first: int | None) -> None:
+def test_dynamic_sizes_stay_dynamic(batch: int | None, first: int | None) -> None:
     plain = build_loop(Build(), listed=False, batch=2, first=5)
     listed = build_loop(Build(), listed=True, batch=batch, first=first)
     result = check_lists(plain, listed, fixed=False)
@@ -318,7 +318,9 @@ def of_text(m: Build, x: Tensor) -> list[Tensor]:
         (of_text, "must be numbers or bools, got string"),
     ],
 )
-def test_what_is_refused(make: Callable[[Build, Tensor], list[Tensor]], message: str) -> None:
+def test_refuses_lists_that_cannot_become_tensors(
+    make: Callable[[Build, Tensor], list[Tensor]], message: str
+) -> None:
     m = Build()
     m.output(*make(m, m.input(ITEM)))
     with pytest.raises(UnsupportedOperators, match=message):

@@ -74,7 +74,7 @@ def table_lines(window: int) -> str:
 @pytest.mark.parametrize("is_long", [False, True])
 @pytest.mark.parametrize("window", [None, TOKENS, 2])
 @pytest.mark.parametrize(("heads", "shares"), [(2, 3), (3, 1), (1, 4), (6, 3)])
-def test_results(
+def test_attention_of_one_token_equals_litert(
     keys: str, values: str, heads: int, shares: int, window: int | None, *, is_long: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -112,7 +112,7 @@ def test_results(
         ("k: float32[1,1,2,8]", "k: float32[1,2,2,8]"),
     ],
 )
-def test_other_computations(old: str, new: str) -> None:
+def test_other_computations_stay(old: str, new: str) -> None:
     text = STEP.replace(old, new)
     assert text != STEP
     check_unchanged(attend_tokens, parse_graph(text))
@@ -157,7 +157,7 @@ def mask_rows(window: int) -> str:
 
 
 @pytest.mark.parametrize("window", [TOKENS, 3])
-def test_positions(window: int) -> None:
+def test_masks_and_angles_are_read_by_position(window: int) -> None:
     """Masks, cosines and sines are found by the position."""
     rotated = rotate_step(mask_rows(window))
     graph = write_graph(attend_tokens(fuse_rotations(parse_graph(rotated))), ["positions"])
@@ -171,7 +171,7 @@ def test_positions(window: int) -> None:
 
 
 @pytest.mark.parametrize("text", [STEP, WINDOW])
-def test_positions_behind_the_cache(text: str) -> None:
+def test_masks_of_any_position_stay_computed(text: str) -> None:
     """A mask that is computed of any position is computed as in the file."""
     rotated = rotate_step(text)
     check(make_model(rotated), ranges={"at": (0, 2 * TOKENS)})
@@ -179,7 +179,7 @@ def test_positions_behind_the_cache(text: str) -> None:
     assert {"Cos", "Sin", "RotaryEmbedding", "FusedMatMul"} <= nodes.keys()
 
 
-def test_angles_of_anything_else() -> None:
+def test_angles_of_another_input_stay_computed() -> None:
     """Angles that depend on another input are computed in each step."""
     text = rotate_step(mask_rows(TOKENS)).replace("CAST(at)", "CAST(other)")
     text = text.replace("at: int32[1],", "at: int32[1], other: int32[1],", 1)

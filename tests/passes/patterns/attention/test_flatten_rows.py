@@ -20,7 +20,7 @@ LAYERS = """
 """
 
 
-def test_before_and_after() -> None:
+def test_operators_between_dense_layers_compute_matrices() -> None:
     after = """
     inputs x: float32[2,3,4]
     a: float32[2,3,4] = FULLY_CONNECTED(x, float32[4,4], none, keep_num_dims=True)
@@ -41,7 +41,7 @@ def test_before_and_after() -> None:
     assert_rewritten(flatten_rows, LAYERS, after)
 
 
-def test_results() -> None:
+def test_reshapes_are_left_at_both_ends_only() -> None:
     """Reshapes are left at both ends only."""
     data = make_model(
         LAYERS.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "TANH(sum)")
@@ -51,12 +51,12 @@ def test_results() -> None:
     assert nodes.count("Reshape") == 2
 
 
-def test_a_single_factor() -> None:
+def test_product_by_a_scalar_is_flattened() -> None:
     text = write_graph(flatten_rows(parse_graph(LAYERS.replace("[0.5, 1.0, 2.0, 4.0]", "0.5"))))
     assert text.count("[6,4] = MUL") == 1
 
 
-def test_factors_of_rows() -> None:
+def test_product_by_factors_of_rows_is_not_flattened() -> None:
     """A factor for each row of a sample is none for each row of the matrix."""
     text = LAYERS.replace("[0.5, 1.0, 2.0, 4.0]", "[[[0.5], [1.0], [2.0]]]")
     text = text.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "TANH(sum)")
@@ -64,7 +64,7 @@ def test_factors_of_rows() -> None:
     check(make_model(text))
 
 
-def test_a_normalization_along_another_axis() -> None:
+def test_only_normalization_along_the_last_axis_is_flattened() -> None:
     """Only the last axis of a tensor is an axis of the matrix."""
     text = LAYERS.replace("RMS_NORMALIZATION(sum, [1.0, 2.0, 3.0, 4.0], epsilon=0.1)", "{}(sum)")
     normal = "NORMALIZATION(sum, none, none, axes=[{}], epsilon=0.1)"
@@ -74,7 +74,7 @@ def test_a_normalization_along_another_axis() -> None:
     assert "[2,3,4] = NORMALIZATION" in write_graph(flatten_rows(parse_graph(along[0])))
 
 
-def test_factors_that_are_computed() -> None:
+def test_product_by_computed_factors_is_not_flattened() -> None:
     """A computed factor of another shape would have to be repeated for the rows of the matrix."""
     text = LAYERS.replace("x: float32[2,3,4]", "x: float32[2,3,4], f: float32[2,3,1]", 1)
     text = text.replace("MUL(a, [0.5, 1.0, 2.0, 4.0])", "MUL(a, f)")
@@ -85,9 +85,9 @@ def test_factors_that_are_computed() -> None:
     check(make_model(text))
 
 
-def test_a_batch_of_any_size() -> None:
+def test_dynamic_batch_stays_unchanged() -> None:
     check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[n,3,4]")))
 
 
-def test_matrices() -> None:
+def test_matrices_stay_unchanged() -> None:
     check_unchanged(flatten_rows, parse_graph(LAYERS.replace("[2,3,4]", "[6,4]")))

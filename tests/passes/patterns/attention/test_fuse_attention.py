@@ -119,7 +119,7 @@ def spell(spelling: Callable[..., None], *, batch: int = 1, masked: bool = True)
 fuse = eliminate_dead_after(fuse_attention)
 
 
-def test_before_and_after() -> None:
+def test_operators_become_one_attention() -> None:
     before = """
         inputs %0: float32[1,5,12], %1: float32[1,5,12], %2: float32[1,5,12], %3: float32[1,1,5,5]
         %4: float32[1,5,3,4] = RESHAPE(%0, [1, 5, 3, 4])
@@ -154,7 +154,7 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("batch", [1, 2])
-def test_results(spelling: Callable[..., None], masked: bool, batch: int) -> None:  # noqa: FBT001
+def test_spellings_equal_litert(spelling: Callable[..., None], masked: bool, batch: int) -> None:  # noqa: FBT001
     """The results are those of LiteRT, also as Attention, whose mask must have all rows."""
     data = spell(spelling, batch=batch, masked=masked)
     graph = fuse(read_model(data).graphs[0])
@@ -167,7 +167,7 @@ def test_results(spelling: Callable[..., None], masked: bool, batch: int) -> Non
 
 
 @pytest.mark.parametrize("shared", [1, 3])
-def test_shared_heads(shared: int) -> None:
+def test_shared_heads_need_no_expand(shared: int) -> None:
     """Keys and values may be repeated for several heads; `share_heads` recognises one."""
     m = Spelled(heads=6)
     q = m.transpose(m.split_heads(), HEADS_FIRST)
@@ -197,7 +197,7 @@ def test_no_operand_is_moved(spelling: Callable[..., None]) -> None:
     assert "Div" not in nodes
 
 
-def test_canonical_form() -> None:
+def test_canonical_form_has_no_attention_node() -> None:
     model = convert(spell(spell_torch), forms="canonical", opset=23).model
     assert "Attention" not in {node.op_type for node in model.graph.node}
 
@@ -254,7 +254,7 @@ def refuse(m: Spelled, kind: str) -> None:
         "zero factor of scores",
     ],
 )
-def test_other_graphs(kind: str) -> None:
+def test_similar_graphs_stay_unchanged(kind: str) -> None:
     m = Spelled()
     refuse(m, kind)
     graph = read_model(m.bytes()).graphs[0]
@@ -262,7 +262,7 @@ def test_other_graphs(kind: str) -> None:
     check(m.bytes())
 
 
-def test_dynamic_batch() -> None:
+def test_dynamic_batch_gives_no_attention_node() -> None:
     """The sizes must be fixed."""
     m = Spelled()
     x = m.input([1, 5, 3, 4], shape_signature=[-1, 5, 3, 4])
@@ -277,7 +277,7 @@ def test_dynamic_batch() -> None:
     assert "Attention" not in names[False]
 
 
-def test_no_softmax() -> None:
+def test_products_without_softmax_stay() -> None:
     m = Spelled()
     q, k = (m.transpose(m.split_heads(), HEADS_FIRST) for _ in range(2))
     m.output(m.multiply(q, k, adj_y=True))

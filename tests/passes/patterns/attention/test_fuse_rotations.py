@@ -42,7 +42,7 @@ WHOLE = f"""
 
 
 @pytest.mark.parametrize("text", [HALVES, WHOLE])
-def test_before_and_after(text: str) -> None:
+def test_operators_become_one_rotary_embedding(text: str) -> None:
     after = f"""
     {INPUTS}
     c: float32[1,1,5,4] = COS(angle)
@@ -56,13 +56,13 @@ def test_before_and_after(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [HALVES, WHOLE])
-def test_results(text: str) -> None:
+def test_rotary_embedding_equals_litert(text: str) -> None:
     data = make_model(text)
     check(data)
     assert "RotaryEmbedding" in [node.op_type for node in convert(data).model.graph.node]
 
 
-def test_positions_before_heads() -> None:
+def test_positions_before_heads_equal_litert() -> None:
     moved = HALVES.replace("[1,3,5,", "[1,5,3,").replace("[1,1,5,4]", "[1,5,1,4]")
     check(make_model(moved.replace("[1, 3, 5, 4]", "[1, 5, 3, 4]")))
 
@@ -78,7 +78,7 @@ def test_positions_before_heads() -> None:
         (WHOLE, "(angle, angle, axis=3)", "(angle, angle, axis=3, fused_activation_function=RELU)"),
     ],
 )
-def test_other_computations(text: str, old: str, new: str) -> None:
+def test_other_computations_stay(text: str, old: str, new: str) -> None:
     """Other halves, other signs, and angles of which nothing shows that they are repeated.
 
     An activation of repeated angles would be lost.
@@ -88,7 +88,7 @@ def test_other_computations(text: str, old: str, new: str) -> None:
     check_unchanged(fuse_rotations, parse_graph(changed))
 
 
-def test_angles_of_each_head() -> None:
+def test_angles_of_each_head_stay_unfused() -> None:
     """ONNX's operator has one angle for all heads of a position."""
     for text in (HALVES, WHOLE):
         changed = text.replace("float32[1,1,5,", "float32[1,3,5,")
@@ -96,7 +96,7 @@ def test_angles_of_each_head() -> None:
         check(make_model(changed))
 
 
-def test_halves_that_are_joined_along_another_axis() -> None:
+def test_halves_joined_along_another_axis_stay() -> None:
     text = HALVES.replace("y: float32[1,3,5,8]", "y: float32[1,6,5,4]")
     text = text.replace(
         "CONCATENATION(first, second, axis=3)", "CONCATENATION(first, second, axis=1)"
@@ -105,7 +105,7 @@ def test_halves_that_are_joined_along_another_axis() -> None:
     check(make_model(text))
 
 
-def test_cosines_that_are_inputs() -> None:
+def test_cosines_that_are_inputs_stay_unfused() -> None:
     """Nothing tells that both halves have the same cosines."""
     text = WHOLE.replace(", angle: float32[1,1,5,4]", ", c: float32[1,1,5,8], s: float32[1,1,5,8]")
     lines = [line for line in text.splitlines() if "angle" not in line and "(twice)" not in line]

@@ -55,7 +55,7 @@ def _rewrite(text: str, order: tuple[int, ...] = HEADS_FIRST) -> Graph:
 
 
 @pytest.mark.parametrize(("text", "window"), [(STEP, 0), (WINDOW, 3)])
-def test_before_and_after(text: str, window: int) -> None:
+def test_operators_become_cached_attention(text: str, window: int) -> None:
     text = write_graph(_rewrite(text), ["scale", "window"])
     assert text.count("DYNAMIC_UPDATE_SLICE") == text.count("BATCH_MATMUL") == 0
     assert f"CACHED_ATTENTION(%6, %7, %8, %4, %5, %9, scale=0.5, window={window})" in text
@@ -84,26 +84,26 @@ def test_before_and_after(text: str, window: int) -> None:
         ("    return y, ks, vs", "    more: float32[6,2,8] = ABS(k3)\n    return y, ks, vs, more"),
     ],
 )
-def test_other_computations(old: str, new: str) -> None:
+def test_other_masks_and_products_stay(old: str, new: str) -> None:
     """Masks that are not causal, other places, and other products stay as they are."""
     text = STEP.replace(old, new)
     assert text != STEP
     assert "CACHED_ATTENTION" not in write_graph(_rewrite(text))
 
 
-def test_layouts_of_inputs_only() -> None:
+def test_layouts_of_inputs_alone_do_not_suffice() -> None:
     graph = parse_graph(STEP)
     changed = read_caches(graph, dict.fromkeys(graph.inputs[4:], HEADS_FIRST))
     assert "CACHED_ATTENTION" not in write_graph(changed)
 
 
-def test_other_layouts() -> None:
+def test_caches_without_heads_first_stay() -> None:
     """A cache whose heads are not stored first would have to be transposed in each step."""
     assert "CACHED_ATTENTION" not in write_graph(_rewrite(STEP, (0, 1, 2, 3)))
 
 
 @pytest.mark.parametrize("tokens_first", [False, True])
-def test_decoder(*, tokens_first: bool) -> None:
+def test_signatures_store_caches_with_heads_first(*, tokens_first: bool) -> None:
     """All signatures store caches with heads first; a step updates them in place.
 
     In a runtime that does not share the memory of caches, rows behind the position would be lost.
@@ -129,7 +129,7 @@ def test_decoder(*, tokens_first: bool) -> None:
         assert verify(data, kept).ok
 
 
-def test_memory_of_caches() -> None:
+def test_metadata_tell_which_caches_share_memory() -> None:
     """The metadata tell which outputs have the memory of which inputs."""
     data = build_decoder(mask="", tokens_first=True, depth=16)
     result = convert(data, signature="decode", caches="shared")

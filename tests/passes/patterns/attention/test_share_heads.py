@@ -35,7 +35,7 @@ STEP = """
 """
 
 
-def test_before_and_after() -> None:
+def test_products_read_keys_and_values_without_repeats() -> None:
     after = """
     inputs q: float32[1,1,6,4], k: float32[1,9,2,4], v: float32[1,9,2,4], mask: float32[1,1,1,9]
     scaled: float32[1,1,6,4] = MUL(q, 0.5)
@@ -60,7 +60,7 @@ def test_before_and_after() -> None:
     assert_rewritten(share_heads, STEP, after)
 
 
-def test_results() -> None:
+def test_only_products_run_over_the_cache() -> None:
     """No node runs over the cache but the products."""
     data = make_model(STEP)
     check(data)
@@ -69,7 +69,7 @@ def test_results() -> None:
     assert not {"Expand", "Transpose"} & nodes.keys()
 
 
-def test_places_of_transposes() -> None:
+def test_reshape_may_move_heads_but_not_last_axis() -> None:
     """The RESHAPE of a cache may move its heads; the TRANSPOSE behind it moves its last axis."""
     graph = share_heads(parse_graph(STEP))
     kept = [op for op in graph.ops if op.options.get("keeps_last")]
@@ -93,7 +93,7 @@ TOKENS = """
 """
 
 
-def test_heads_in_place() -> None:
+def test_heads_in_place_need_no_transpose() -> None:
     after = """
     inputs q: float32[2,6,5,4], k: float32[2,2,9,4]
     split: float32[2,2,1,9,4] = RESHAPE(k, [2, 2, 1, 9, 4])
@@ -117,7 +117,7 @@ def test_heads_in_place() -> None:
     ],
     ids=["order", "transposed", "batch"],
 )
-def test_other_products(old: str, new: str) -> None:
+def test_other_products_stay_unchanged(old: str, new: str) -> None:
     text = TOKENS.replace(old, new)
     if "[2,6,4,5]" in new:
         text = text.replace("adj_x=False", "adj_x=True")
@@ -128,7 +128,7 @@ def test_other_products(old: str, new: str) -> None:
     check(make_model(text))
 
 
-def test_repeated_elements() -> None:
+def test_repeated_elements_of_a_matrix_stay() -> None:
     """The elements of a matrix are repeated, not the matrix."""
     text = """
     inputs q: float32[6,5,4], k: float32[6,1,4]
@@ -141,7 +141,7 @@ def test_repeated_elements() -> None:
 
 
 @pytest.mark.parametrize("shape", ["1,9,1,4", "1,1,2,4", "1,9,2,1"])
-def test_axes_of_one_element(shape: str) -> None:
+def test_axes_of_one_element_need_no_expand(shape: str) -> None:
     """A TRANSPOSE that has fewer than three other axes becomes a RESHAPE, or stays."""
     _, tokens, heads, depth = map(int, shape.split(","))
     text = f"""

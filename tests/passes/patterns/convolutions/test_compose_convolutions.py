@@ -48,7 +48,7 @@ def build(m: Network, channels: tuple[int, int, int] = (16, 8, 48), **options: A
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_two_convolutions_become_one() -> None:
     before = """
         inputs %0: float32[1,28,28,3]
         %1: float32[1,28,28,16] = CONV_2D(%0, float32[16,3,3,3], float32[16])
@@ -68,13 +68,13 @@ def test_before_and_after() -> None:
     check_pass(compose_convolutions, graph, before, after)
 
 
-def test_numbers() -> None:
+def test_numbers_equal_litert() -> None:
     result = check(build(Network()))
     assert [node.op_type for node in result.model.graph.node].count("Conv") == 3
 
 
 @pytest.mark.parametrize("channels", [(96, 24, 144), (600, 8, 600)])
-def test_slower_composition(channels: tuple[int, int, int]) -> None:
+def test_slower_compositions_are_left_out(channels: tuple[int, int, int]) -> None:
     """Many channels on both sides would multiply more, or need large filters."""
     check_unchanged(compose_convolutions, read_model(build(Network(), channels)).graphs[0])
 
@@ -82,7 +82,7 @@ def test_slower_composition(channels: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize(
     "options", [{"fused_activation_function": "RELU"}, {"size": 3}, {"stride_w": 2}]
 )
-def test_other_convolutions(options: dict[str, Any]) -> None:
+def test_convolutions_of_other_forms_stay(options: dict[str, Any]) -> None:
     m = Network()
     x = m.convolve_depthwise(m.convolve(m.input([1, *SIZE, 3]), 16, 3))
     size = options.pop("size", 1)
@@ -94,7 +94,7 @@ def test_other_convolutions(options: dict[str, Any]) -> None:
     check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
 
 
-def test_dense_layer() -> None:
+def test_dense_layer_is_not_composed() -> None:
     """Other operators with three inputs are no convolutions."""
     m = Network()
     x = m.convolve(m.convolve(m.convolve(m.input([1, *SIZE, 3]), 16, 3), 8), 48)
@@ -104,7 +104,7 @@ def test_dense_layer() -> None:
     assert [op.code for op in graph.ops] == ["CONV_2D", "CONV_2D", "FULLY_CONNECTED"]
 
 
-def test_two_readers() -> None:
+def test_convolution_with_two_readers_stays() -> None:
     m = Network()
     x = m.convolve(m.convolve(m.input([1, *SIZE, 3]), 16), 8)
     m.output(x)
@@ -114,7 +114,7 @@ def test_two_readers() -> None:
     check(m.bytes(), seeds=[0])
 
 
-def test_bias_of_an_input() -> None:
+def test_convolution_whose_bias_is_an_input_stays() -> None:
     m = Network()
     x = m.convolve_depthwise(m.convolve(m.input([1, *SIZE, 3]), 16, 3))
     (x,) = m.op("CONV_2D", [x, m.weights(8, 1, 1, 16), m.input([8])], [[1, *SIZE, 8]], **STEP)
@@ -122,7 +122,7 @@ def test_bias_of_an_input() -> None:
     check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
 
 
-def test_integer_filters() -> None:
+def test_convolutions_with_integer_filters_stay() -> None:
     """Convolutions that quantize their data stay."""
     m = Network()
     x = m.convolve_depthwise(m.convolve(m.input([1, *SIZE, 3]), 16, 3))
@@ -133,7 +133,7 @@ def test_integer_filters() -> None:
     check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
 
 
-def test_integers() -> None:
+def test_quantized_convolutions_stay() -> None:
     m = Build()
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
     x = m.input([1, *SIZE, 16], **fields)
@@ -145,7 +145,7 @@ def test_integers() -> None:
     check_unchanged(compose_convolutions, read_model(m.bytes()).graphs[0])
 
 
-def test_three_convolutions() -> None:
+def test_three_convolutions_become_one() -> None:
     """The second convolution is composed with the first; the third reads the result."""
     image, step = "float32[1,32,32,32]", "padding=SAME, stride_h=1, stride_w=1"
     text = f"""

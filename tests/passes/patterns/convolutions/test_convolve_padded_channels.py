@@ -44,7 +44,7 @@ def model(pads: Any, code: str = "PAD") -> bytes:
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_pad_of_channels_becomes_a_convolution() -> None:
     before = f"""
         inputs %0: float32[1,5,7,3]
         %1: float32[1,5,7,3] = CONV_2D(%0, float32[3,3,3,3], [0.0, 0.0, 0.0], padding=SAME)
@@ -63,7 +63,7 @@ def test_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("pair", [(0, 2), (3, 0), (1, 4)], ids=str)
-def test_numbers(pair: tuple[int, int]) -> None:
+def test_numbers_equal_litert(pair: tuple[int, int]) -> None:
     result = check(model([[0, 0], [0, 0], [0, 0], pair]))
     assert "Pad" not in {node.op_type for node in result.model.graph.node}
 
@@ -77,13 +77,13 @@ def test_numbers(pair: tuple[int, int]) -> None:
     ],
     ids=["pixels", "nothing", "ones"],
 )
-def test_other_pads(pads: Any, code: str) -> None:
+def test_pads_of_other_forms_stay(pads: Any, code: str) -> None:
     graph = read_model(model(pads, code)).graphs[0]
     check_unchanged(convolve_padded_channels, graph)
     check(model(pads, code), seeds=[0])
 
 
-def test_ends_of_the_graph() -> None:
+def test_pads_at_ends_of_the_graph_stay() -> None:
     """A PAD of an input, and a PAD that is an output, stay."""
     m = Build()
     pads = m.constant(np.array(LAST, np.int32))
@@ -93,7 +93,7 @@ def test_ends_of_the_graph() -> None:
     check_unchanged(convolve_padded_channels, graph)
 
 
-def test_many_channels() -> None:
+def test_pads_of_many_channels_stay() -> None:
     """A PAD of many channels stays, because the filters would take too much memory."""
     m = Build()
     x = convolve(m, m.input([1, 1, 1, 3]), 3)
@@ -124,7 +124,7 @@ def residual(
     return m.bytes()
 
 
-def test_channels_that_are_computed() -> None:
+def test_convolutions_compute_the_padded_channels() -> None:
     before = """
         inputs %0: float32[1,64,64,3]
         %1: float32[1,64,64,24] = CONV_2D(%0, float32[24,3,3,3], float32[24])
@@ -155,7 +155,7 @@ def test_channels_that_are_computed() -> None:
         pytest.param({"channels": 32, "more": 64}, id="more blocks"),
     ],
 )
-def test_pads_that_stay_convolutions(options: dict[str, Any]) -> None:
+def test_other_pads_become_separate_convolutions(options: dict[str, Any]) -> None:
     (graph,) = read_model(residual(**options)).graphs
     changed = convolve_padded_channels(graph)
     assert [op.code.replace("PAD", "CONV_2D") for op in graph.ops] == [
@@ -171,7 +171,7 @@ def test_a_large_graph_is_estimated_a_few_times_only(monkeypatch: pytest.MonkeyP
     assert codes == [op.code.replace("PAD", "CONV_2D") for op in graph.ops]
 
 
-def test_networks_that_grow() -> None:
+def test_growing_networks_equal_litert_with_fewer_convolutions() -> None:
     """The numbers stay; a pool then has whole blocks."""
     m = Network()
     x = m.convolve(m.input([1, 16, 16, 3]), 24, 3, fused_activation_function="RELU")

@@ -58,7 +58,9 @@ def types(model: bytes, **options: Any) -> list[str]:
     ],
     ids=str,
 )
-def test_blocks(outputs: int, block: int, options: dict[str, Any]) -> None:
+def test_blocks_of_pixels_equal_single_pixels(
+    outputs: int, block: int, options: dict[str, Any]
+) -> None:
     """Blocks of pixels are equal to the pixels one by one, whatever the padding is."""
     data = model(outputs, **options)
     result: Any = check(data)
@@ -66,7 +68,7 @@ def test_blocks(outputs: int, block: int, options: dict[str, Any]) -> None:
     assert {each.name: each.i for each in node.attribute}["blocksize"] == block
 
 
-def test_dynamic_batch() -> None:
+def test_dynamic_batch_computes_blocks() -> None:
     data = model(3)
     images = np.random.default_rng(1).standard_normal((3, 48, 64, 32)).astype(np.float32)
     shapes = {"tensor_1": ["batch", 48, 64, 32]}
@@ -89,14 +91,14 @@ def test_dynamic_batch() -> None:
     ],
     ids=str,
 )
-def test_others_stay(options: dict[str, Any]) -> None:
+def test_other_convolutions_stay(options: dict[str, Any]) -> None:
     """Convolutions stay if no block fits, or if it would not be faster."""
     graph = read_model(model(**{"outputs": 3, **options})).graphs[0]
     check_unchanged(convolve_pixel_blocks, graph)
 
 
 @pytest.mark.parametrize("scale", [0.1, [0.1, 0.2, 0.4]])
-def test_integer_filters(scale: Any) -> None:
+def test_integer_filters_keep_scales_and_are_stored_once(scale: Any) -> None:
     """Filters of integers keep their scales; the file stores them once."""
     m, generator = Build(), np.random.default_rng(0)
     integers = generator.integers(-127, 128, (3, 3, 3, 32)).astype(np.int8)
@@ -120,13 +122,13 @@ def test_integer_images_stay() -> None:
     check_unchanged(convolve_pixel_blocks, read_model(m.bytes()).graphs[0])
 
 
-def test_other_forms_stay() -> None:
+def test_canonical_forms_and_dynamic_sizes_stay() -> None:
     data = model(3)
     assert types(data, forms="canonical") == ["Conv"]
     assert types(data, shapes={"tensor_1": [1, "height", "width", 32]}) == ["Conv"]
 
 
-def test_before_and_after() -> None:
+def test_convolution_becomes_blocks_and_depth_to_space() -> None:
     assert_rewritten(
         convolve_pixel_blocks,
         """

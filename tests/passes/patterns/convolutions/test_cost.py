@@ -26,14 +26,14 @@ def image(*shape: int) -> Tensor:
         (16, 1, (3, 3), True, "depthwise"),
     ],
 )
-def test_kernels(
+def test_kernel_follows_from_channels_and_window(
     block: int, read: int, window: tuple[int, int], kernel: str, *, depthwise: bool
 ) -> None:
     assert find_kernel(block, read, window, depthwise=depthwise) == kernel
 
 
 @pytest.mark.parametrize("block", [8, 16])
-def test_whole_blocks(block: int) -> None:
+def test_channels_count_in_whole_blocks(block: int) -> None:
     """Channels are computed in whole blocks."""
     few, many = (
         estimate_convolution(block, (n, 1, 1), image(1, 28, 28, n), image(1, 28, 28, m))
@@ -42,7 +42,7 @@ def test_whole_blocks(block: int) -> None:
     assert few == many
 
 
-def test_terms() -> None:
+def test_time_is_the_sum_of_its_terms() -> None:
     """The time is that of a node, of its multiplications, of loaded numbers, and of bytes."""
     x, y = image(1, 10, 10, 16), image(1, 10, 10, 32)
     factors = FACTORS[16]["window"]
@@ -56,14 +56,14 @@ def test_terms() -> None:
     assert estimate_convolution(16, (16, 3, 3), x, y) == pytest.approx(expected)
 
 
-def test_depthwise() -> None:
+def test_depthwise_time_has_no_term_for_loads() -> None:
     x, factors = image(1, 10, 10, 20), FACTORS[16]["depthwise"]
     expected = factors.node + factors.products * 0.0288 + factors.megabytes * 0.0256
     expected += factors.filters * 0.001152
     assert estimate_convolution(16, (1, 3, 3), x, x) == pytest.approx(expected)
 
 
-def test_better_times() -> None:
+def test_better_times_lose_little_with_avx2() -> None:
     first = Times(100, 100)
     assert Times(90, 102).is_better(first, first)
     assert not Times(70, 110).is_better(first, first)

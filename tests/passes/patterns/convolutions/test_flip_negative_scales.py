@@ -38,27 +38,27 @@ def build_convolution(
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
-def test_channels_with_negative_scales(code: str, dtype: str) -> None:
+def test_channels_with_negative_scales_equal_litert(code: str, dtype: str) -> None:
     check(build_convolution(code=code, dtype=dtype).bytes(), steps=1)
 
 
-def test_one_negative_scale() -> None:
+def test_one_negative_scale_equals_litert() -> None:
     check(build_convolution(scales=np.array([-0.02], np.float32)).bytes(), steps=1)
 
 
-def test_the_smallest_integer_of_another_channel() -> None:
+def test_smallest_integer_of_another_channel_is_allowed() -> None:
     weights = np.random.default_rng(1).integers(-127, 128, (4, 3, 3, 4), np.int8)
     weights[2] = -128
     check(build_convolution(weights).bytes(), steps=1)
 
 
-def test_the_smallest_integer_has_no_opposite() -> None:
+def test_refuses_the_smallest_integer_without_opposite() -> None:
     weights = np.full((4, 3, 3, 4), -128, np.int8)
     with pytest.raises(ConversionError, match="greater than -128, which has no opposite in int8"):
         convert(build_convolution(weights).bytes())
 
 
-def test_an_operand_of_another_operator() -> None:
+def test_dequantized_constant_may_have_a_negative_scale() -> None:
     m = Build()
     x = m.input([3, 4], dtype="int8", scale=0.05, zero_point=3)
     constant = m.constant(np.arange(-5, 7, dtype=np.int8).reshape(3, 4), scale=[-0.1])
@@ -67,7 +67,7 @@ def test_an_operand_of_another_operator() -> None:
     check(m.bytes())
 
 
-def test_a_computed_tensor() -> None:
+def test_refuses_negative_scales_of_computed_tensors() -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input([3], dtype="int8", scale=[-0.5])], [[3]]))
     with pytest.raises(ConversionError, match="scales must be finite and not negative"):

@@ -64,7 +64,7 @@ def nodes(result: Any) -> list[str]:
     ],
     ids=str,
 )
-def test_one_convolution(
+def test_operators_become_one_dilated_convolution(
     code: str, block: list[int], pads: list[list[int]], crops: list[list[int]]
 ) -> None:
     m = Build()
@@ -77,7 +77,7 @@ def test_one_convolution(
 
 
 @pytest.mark.parametrize("code", CONVOLUTIONS)
-def test_integers(code: str) -> None:
+def test_quantized_images_are_padded_with_zero_point(code: str) -> None:
     """Padding of quantized images is the zero point."""
     m = Build()
     add_spread_convolution(m, code, [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]], "int8")
@@ -85,7 +85,7 @@ def test_integers(code: str) -> None:
     assert not {"Reshape", "Slice", "Pad"} & {*nodes(result)}
 
 
-def test_what_is_no_dilation() -> None:
+def test_convolutions_that_are_not_dilated_stay() -> None:
     """Not fused: SAME padding, strides, crops beyond the padding, readers of inner tensors."""
     pads = [[2, 3], [2, 3]]
     for crops, options in (
@@ -102,7 +102,7 @@ def test_what_is_no_dilation() -> None:
     assert "Reshape" in nodes(check(m.bytes(), seeds=[0]))
 
 
-def test_parts_with_other_readers() -> None:
+def test_blocks_with_other_readers_are_computed_too() -> None:
     """If another operator reads the blocks, they are computed in addition to the convolution."""
     m = Build()
     _, parts = add_spread_convolution(m, "CONV_2D", [2, 2], [[2, 3], [2, 3]], [[0, 1], [0, 1]])
@@ -161,7 +161,7 @@ AROUND = [[0, 0], [0, 1], [2, 3], [0, 0]]
 
 @pytest.mark.parametrize("code", CONVOLUTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_convolutions_pad(code: str, dtype: str) -> None:
+def test_pad_becomes_padding_of_the_convolution(code: str, dtype: str) -> None:
     m = Build()
     add_padded_convolution(m, code, AROUND, dtype)
     result = check(m.bytes(), seeds=[0], steps=1)
@@ -175,14 +175,14 @@ def test_convolutions_pad(code: str, dtype: str) -> None:
     ("dtype", "value", "pads"),
     [("float32", 0, 0), ("float32", 1, 1), ("int8", 3, 0), ("int8", 0, 1)],
 )
-def test_a_value_that_stands_for_zero(dtype: str, value: int, pads: int) -> None:
+def test_padding_with_the_zero_point_is_fused(dtype: str, value: int, pads: int) -> None:
     """PADV2 with the zero point, here 3, is fused."""
     m = Build()
     add_padded_convolution(m, "CONV_2D", AROUND, dtype, value=value)
     assert nodes(check(m.bytes(), seeds=[0], steps=1)).count("Pad") == pads
 
 
-def test_what_no_convolution_pads() -> None:
+def test_pads_that_no_convolution_can_do_stay() -> None:
     """Not fused: padding of other axes, a SAME convolution, an image with another scale."""
     for pads, options in (
         ([[1, 0], [0, 1], [0, 1], [0, 0]], {}),
@@ -195,7 +195,7 @@ def test_what_no_convolution_pads() -> None:
         assert "Pad" in nodes(check(m.bytes(), seeds=[0], steps=1))
 
 
-def test_padded_images_with_other_readers() -> None:
+def test_pad_with_another_reader_stays() -> None:
     """If another operator reads the padded image, PAD is kept in addition to the convolution."""
     m = Build()
     wide, _ = add_padded_convolution(m, "CONV_2D", AROUND)

@@ -39,11 +39,11 @@ def list_nodes(text: str) -> list[str]:
     return [node.op_type for node in check(make_model(text)).model.graph.node]
 
 
-def test_before_and_after() -> None:
+def test_operators_become_space_to_batch_and_back() -> None:
     assert_rewritten(fuse_spread_sequences, BEFORE, AFTER)
 
 
-def test_numbers() -> None:
+def test_result_is_one_dilated_convolution() -> None:
     """One convolution with a dilation, whose padding is that of PAD without that of SLICE."""
     assert list_nodes(BEFORE).count("Conv") == 1
     assert not {"Transpose", "Slice", "Pad"} & {*list_nodes(BEFORE)}
@@ -58,20 +58,20 @@ def make_integers(padded: str = "(0.1, 3)") -> str:
     return text
 
 
-def test_integers() -> None:
+def test_quantized_sequences_become_one_convolution() -> None:
     """Integers are moved like floats; LiteRT's built-in kernels round convolutions twice."""
     found = [node.op_type for node in check(make_model(make_integers()), steps=1).model.graph.node]
     assert found.count("Conv") == 1
     assert not {"Transpose", "Slice", "Pad"} & {*found}
 
 
-def test_integers_of_other_scale() -> None:
+def test_pad_that_changes_the_scale_stays() -> None:
     """A PAD that changes the scale stays."""
     after = fuse_spread_sequences(parse_graph(make_integers("(0.2, 3)")))
     assert [op.code for op in after.ops][:2] == ["PAD", "SPACE_TO_BATCH_ND"]
 
 
-def test_columns() -> None:
+def test_samples_along_the_height_are_fused() -> None:
     """The samples may be the height of the images."""
     text = BEFORE.replace("[2,1,12,5]", "[2,12,1,5]").replace("[2,1,11,5]", "[2,11,1,5]")
     text = text.replace("[2, 1, 12, 5]", "[2, 12, 1, 5]").replace("[5,1,2,5]", "[5,2,1,5]")
@@ -79,7 +79,7 @@ def test_columns() -> None:
     assert not {"Transpose", "Slice", "Pad"} & {*list_nodes(text)}
 
 
-def test_no_slice_and_no_pad() -> None:
+def test_sequences_without_slice_and_pad_are_fused() -> None:
     text = f"""
         inputs x: float32[1,24,5]
         r: float32[12,2,5] = RESHAPE(x, [12, 2, 5])
@@ -93,7 +93,7 @@ def test_no_slice_and_no_pad() -> None:
     assert "Transpose" not in list_nodes(text)
 
 
-def test_two_layers() -> None:
+def test_no_reshape_is_left_between_layers() -> None:
     """No RESHAPE is left between two layers."""
     second = BEFORE.partition("p:")[2]
     names = dict(zip("xprticusy", "ABCDEFGHI", strict=True))
@@ -105,14 +105,14 @@ def test_two_layers() -> None:
     assert (found.count("Conv"), found.count("Reshape")) == (2, 2)
 
 
-def test_pad_of_channels() -> None:
+def test_pad_of_channels_stays() -> None:
     """The pads of channels stay PAD."""
     text = BEFORE.replace("[1,21,5]", "[1,24,4]", 1).replace("[3, 0], [0, 0]]", "[0, 0], [0, 1]]")
     after = fuse_spread_sequences(parse_graph(text))
     assert [op.code for op in after.ops][:2] == ["PAD", "SPACE_TO_BATCH_ND"]
 
 
-def test_slice_of_channels() -> None:
+def test_slice_of_channels_stays() -> None:
     """A SLICE of channels stays, and so do the operators before it."""
     text = BEFORE.replace("y: float32[1,21,5]", "y: float32[1,22,4]")
     text = text.replace("[0, 1, 0]", "[0, 0, 1]")
@@ -128,7 +128,7 @@ def test_slice_of_channels() -> None:
         ("inputs x: float32[1,21,5]", "inputs x: float32[1,n,5]", "PAD"),
     ],
 )
-def test_other_operators(old: str, new: str, kept: str) -> None:
+def test_other_orders_and_unknown_sizes_stay(old: str, new: str, kept: str) -> None:
     """Samples that are not side by side, and a number of samples that is not known."""
     after = fuse_spread_sequences(parse_graph(BEFORE.replace(old, new)))
     assert kept in {op.code for op in after.ops}
@@ -142,11 +142,11 @@ def test_other_operators(old: str, new: str, kept: str) -> None:
         "y: float32[24,5] = RESHAPE(t, [24, 5])\n        return y",
     ],
 )
-def test_no_convolution(rest: str) -> None:
+def test_sequences_without_convolution_stay(rest: str) -> None:
     check_unchanged(fuse_spread_sequences, parse_graph(f"{SPREAD}        {rest}\n"))
 
 
-def test_larger_batch() -> None:
+def test_mixed_sequences_of_a_batch_stay() -> None:
     """Two sequences that are mixed are no sequence that is spread."""
     text = f"""
         inputs x: float32[2,12,5]

@@ -36,11 +36,11 @@ def list_nodes(text: str) -> list[str]:
     return [node.op_type for node in check(make_model(text)).model.graph.node]
 
 
-def test_before_and_after() -> None:
+def test_reshapes_around_a_convolution_are_dropped() -> None:
     assert_rewritten(keep_rows, BEFORE, AFTER)
 
 
-def test_dilated_convolution() -> None:
+def test_operators_become_one_dilated_convolution() -> None:
     """The operators are one convolution with a dilation."""
     found = list_nodes(BEFORE)
     assert found.count("Conv") == 1
@@ -48,7 +48,7 @@ def test_dilated_convolution() -> None:
 
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU"])
-def test_elementwise_operators(activation: str) -> None:
+def test_elementwise_operators_run_on_images(activation: str) -> None:
     """Operators on rows become operators on images; an output keeps its name."""
     text = f"""
         {ROWS}
@@ -65,7 +65,7 @@ def test_elementwise_operators(activation: str) -> None:
     assert [output.name for output in result.model.graph.output] == ["y"]
 
 
-def test_rows_with_other_readers() -> None:
+def test_rows_with_other_readers_equal_litert() -> None:
     """Rows that an operator reads which needs rows are made of the image."""
     text = f"""
         {ROWS}
@@ -77,7 +77,7 @@ def test_rows_with_other_readers() -> None:
     check(make_model(text))
 
 
-def test_integers() -> None:
+def test_quantized_operators_become_one_convolution() -> None:
     """Quantized convolutions; LiteRT's built-in kernels round them twice."""
     text = BEFORE.replace(
         "float32[5,1,3,4], float32[5]", "int8(0.02, 0)[5,1,3,4], int32(0.002, 0)[5]"
@@ -90,7 +90,7 @@ def test_integers() -> None:
     assert not {"Pad", "Reshape"} & {*found}
 
 
-def test_explicit_padding_of_columns() -> None:
+def test_convolution_with_padded_columns_reads_images() -> None:
     columns = STEP.replace("VALID", "EXPLICIT, pads=(0, 1, 0, 0)")
     text = f"""
         {ROWS}
@@ -112,7 +112,7 @@ def test_explicit_padding_of_columns() -> None:
         "NEG(r)",
     ],
 )
-def test_other_operators(operation: str) -> None:
+def test_other_operators_on_rows_stay(operation: str) -> None:
     """Operators that round by row or read other rows, and constants with rows, do not change."""
     text = f"""
         {ROWS}
@@ -124,7 +124,7 @@ def test_other_operators(operation: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [("1,2,6,4", "n,2,6,4"), ("2,1,6,4", "1,2,6,4")])
-def test_other_reshapes(old: str, new: str) -> None:
+def test_other_reshapes_stay(old: str, new: str) -> None:
     """Sizes that are not known, and images of other rows."""
     text = f"""
         {ROWS.replace(old, new)}

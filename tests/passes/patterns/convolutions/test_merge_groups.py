@@ -56,7 +56,7 @@ def test_canonical_forms_keep_the_groups() -> None:
     assert (32, 4, 3, 3) in shapes
 
 
-def test_before_and_after() -> None:
+def test_filters_of_groups_grow_to_a_block() -> None:
     before = """
         inputs %0: float32[1,6,5,32]
         %1: float32[1,6,5,32] = CONV_2D(%0, float32[32,3,3,4], float32[32], padding=SAME)

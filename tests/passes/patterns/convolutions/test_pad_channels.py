@@ -55,7 +55,7 @@ def bottleneck(
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_channels_are_padded_to_whole_blocks() -> None:
     before = """
         inputs %0: float32[1,5,7,3]
         %1: float32[1,5,7,9] = CONV_2D(%0, float32[9,1,1,3], float32[9])
@@ -95,7 +95,7 @@ def pool(m: Network, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("between", [Network.convolve_depthwise, activate, squeeze, pool])
-def test_numbers(between: Callable[[Network, Tensor], Tensor]) -> None:
+def test_numbers_equal_litert(between: Callable[[Network, Tensor], Tensor]) -> None:
     result = check(bottleneck(between))
     shapes = [value.type.tensor_type.shape for value in result.model.graph.value_info]
     sizes = {size.dim_value for shape in shapes for size in shape.dim}
@@ -125,7 +125,7 @@ def read_slopes(m: Network, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("between", [concatenate, pass_on, multiply, read_slopes])
-def test_other_readers(between: Callable[[Network, Tensor], Tensor]) -> None:
+def test_channels_with_other_readers_stay(between: Callable[[Network, Tensor], Tensor]) -> None:
     data = bottleneck(between)
     graph = read_model(data).graphs[0]
     check_unchanged(pad_channels, graph)
@@ -133,7 +133,7 @@ def test_other_readers(between: Callable[[Network, Tensor], Tensor]) -> None:
 
 
 @pytest.mark.parametrize("channels", [4, 8, 16, 20, 3])
-def test_other_numbers_of_channels(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_numbers_of_channels_stay(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """8 channels are a block with AVX2, 20 are two blocks with AVX-512."""
     monkeypatch.setattr(f"{__name__}.SIZE", (56, 56))
     graph = read_model(bottleneck(channels=channels)).graphs[0]
@@ -153,20 +153,20 @@ def test_much_padding_needs_a_depthwise_convolution(channels: int, padded: int) 
     assert sizes == [padded, -(-channels // 8) * 8]
 
 
-def test_channels_between_blocks() -> None:
+def test_twelve_channels_are_padded_to_sixteen() -> None:
     """12 channels are no block, with AVX-512 or AVX2."""
     result = check(bottleneck(channels=12))
     shapes = [value.type.tensor_type.shape for value in result.model.graph.value_info]
     assert {shape.dim[1].dim_value for shape in shapes} == {16}
 
 
-def test_two_convolutions() -> None:
+def test_channels_of_one_small_reader_stay() -> None:
     """Channels that are read by one small convolution are not padded: the cost exceeds the gain."""
     graph = read_model(bottleneck(lambda _, x: x)).graphs[0]
     check_unchanged(pad_channels, graph)
 
 
-def test_layout_of_an_inner_tensor() -> None:
+def test_tensor_with_a_given_layout_is_not_padded() -> None:
     """A tensor with a layout from the user is not padded."""
     data = bottleneck()
     name = read_model(data).graphs[0].ops[0].outputs[0].name

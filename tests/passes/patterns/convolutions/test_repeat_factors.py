@@ -45,7 +45,7 @@ def test_the_pixel_is_repeated(code: str, inputs: str) -> None:
 
 
 @pytest.mark.parametrize("channels", [16, 12, 6])
-def test_numbers(channels: int) -> None:
+def test_numbers_equal_litert(channels: int) -> None:
     call = f"y: float32[1,7,5,{channels}] = MUL(x, s)"
     check(make_model(excite(channels, call)), tolerance=1e-5)
 

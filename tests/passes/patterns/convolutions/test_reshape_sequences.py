@@ -91,7 +91,7 @@ def list_nodes(data: bytes, **options: Any) -> list[str]:
     return [node.op_type for node in result.model.graph.node]
 
 
-def test_before_and_after() -> None:
+def test_reshapes_move_to_the_ends() -> None:
     m = Sequences(ROW)
     x = m.spread(m.pad(m.input([1, TIMES, CHANNELS]), 4, 0), 2)
     m.output(m.apply("TANH", [m.join(m.sequence(m.convolve(m.image(x), 3)))], [1, 12, FILTERS]))
@@ -122,7 +122,7 @@ def test_before_and_after() -> None:
 
 @pytest.mark.parametrize("axis", [ROW, COLUMN])
 @pytest.mark.parametrize("block", [2, 3, 5])
-def test_layers(axis: int, block: int) -> None:
+def test_layers_become_convolutions_and_elementwise_nodes(axis: int, block: int) -> None:
     """The nodes of a layer are convolutions, activations, a product and a sum."""
     found = list_nodes(spell_layers(axis, TIMES, CHANNELS, [block, 1]))
     assert sorted({*found} - {"Reshape"}) == ["Add", "Conv", "Mul", "Sigmoid", "Tanh"]
@@ -131,7 +131,7 @@ def test_layers(axis: int, block: int) -> None:
 
 @pytest.mark.parametrize("axis", [ROW, COLUMN])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_padding(axis: int, dtype: str) -> None:
+def test_pad_becomes_padding_of_the_convolution(axis: int, dtype: str) -> None:
     """Causal padding becomes that of the convolution, for integers too."""
     m = Sequences(axis, dtype)
     x = m.pad(m.input([1, TIMES, CHANNELS], **m.fields), 2, 1)
@@ -187,13 +187,13 @@ def pad_by_input(m: Sequences) -> None:
 @pytest.mark.parametrize(
     "build", [read_padded, read_image, fold_times, read_sequences, quantize_data, pad_by_input]
 )
-def test_what_does_not_move(build: Callable[[Sequences], None]) -> None:
+def test_reshapes_of_other_graphs_stay(build: Callable[[Sequences], None]) -> None:
     m = Sequences(ROW)
     build(m)
     check_unchanged(reshape_sequences, read_model(m.bytes()).graphs[0])
 
 
-def test_dynamic_sizes() -> None:
+def test_pad_of_a_dynamic_axis_stays() -> None:
     """The axis of times is dynamic: PAD stays."""
     m = Sequences(ROW)
     x = m.pad(m.input([1, TIMES, CHANNELS], shape_signature=[1, -1, CHANNELS]), 2, 0)

@@ -38,7 +38,7 @@ def model(slopes: Any) -> bytes:
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_prelu_becomes_depthwise_convolutions_and_a_sum() -> None:
     before = f"""
         inputs %0: float32[2,5,7,4]
         %1: float32[2,5,7,4] = CONV_2D(%0, {WEIGHTS})
@@ -64,7 +64,7 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize(
     "slopes", [[0.1, 0.2, 0.3, 0.4], [-2, 0, 1, 3], [1e-9, 100, -100, 1]], ids=str
 )
-def test_numbers(slopes: list[float]) -> None:
+def test_numbers_equal_litert_for_any_slopes(slopes: list[float]) -> None:
     """Results are accurate for steep, flat and negative slopes."""
     result = check(model(slopes), tolerance=1e-6)
     assert "PRelu" not in {node.op_type for node in result.model.graph.node}
@@ -73,14 +73,14 @@ def test_numbers(slopes: list[float]) -> None:
 @pytest.mark.parametrize(
     "slopes", [(4,), np.ones((5, 7, 4)), [[[0.5]]]], ids=["given", "each", "one"]
 )
-def test_other_slopes(slopes: Any) -> None:
+def test_other_slopes_stay_prelu(slopes: Any) -> None:
     """Slopes that are computed, that differ between pixels, or that are all equal, stay PRelu."""
     graph = read_model(model(slopes)).graphs[0]
     check_unchanged(split_prelu, graph)
     check(model(slopes), seeds=[0])
 
 
-def test_no_convolution() -> None:
+def test_prelu_without_convolution_stays() -> None:
     """PRELU stays if its input comes from no convolution."""
     m = Build()
     alpha = m.constant(np.linspace(0, 1, 4, dtype=np.float32))
@@ -89,7 +89,7 @@ def test_no_convolution() -> None:
     check_unchanged(split_prelu, graph)
 
 
-def test_after_a_sum() -> None:
+def test_prelu_after_a_sum_is_split() -> None:
     """PRELU after a sum of convolutions is split."""
     m = Build()
     x = convolve(m, m.input(SHAPE))

@@ -62,7 +62,7 @@ def spell(
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_operators_become_one_group_normalization() -> None:
     before = """
         inputs %0: float32[2,5,7,6]
         %1: float32[2,5,7,2,3] = RESHAPE(%0)
@@ -87,14 +87,14 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize(
     "parameter", [(1, 1, 1, GROUPS, 3), (GROUPS, 3), (3,), (GROUPS, 1), (1,)], ids=str
 )
-def test_numbers(parameter: tuple[int, ...]) -> None:
+def test_numbers_equal_litert(parameter: tuple[int, ...]) -> None:
     result = check(spell(parameter=parameter), ranges={"tensor_0": (-2.0, 5.0)})
     counts = count_optimized_nodes(result.model)
     assert counts["InstanceNormalization"] == 1
     assert counts["ReduceMean"] == 0
 
 
-def test_open_batch() -> None:
+def test_dynamic_batch_is_normalized_by_instance_normalization() -> None:
     m = Spelled([1, 2, 4])
     x = m.input([1, 5, 7, 6], shape_signature=[-1, 5, 7, 6])
     m.output(reshape(m, plain(m, reshape(m, x, [1, 5, 7, GROUPS, 3]), []), [1, 5, 7, 6]))
@@ -114,7 +114,7 @@ def test_open_batch() -> None:
     ],
     ids=["axes", "parameter", "two readers", "pixels", "parameter of pixels"],
 )
-def test_what_is_no_group_normalization(data: bytes) -> None:
+def test_other_normalizations_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fuse_group_normalizations, graph)
     check(data)

@@ -111,7 +111,7 @@ def nodes(data: bytes, **options: Any) -> list[str]:
     return [node.op_type for node in result.model.graph.node]
 
 
-def test_before_and_after() -> None:
+def test_operators_become_one_normalization() -> None:
     before = """
         inputs %0: float32[2,3,4]
         %1: float32[2,3,1] = MEAN(%0, [-1])
@@ -136,7 +136,7 @@ def test_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_layers(spelling: Spelling) -> None:
+def test_spellings_become_layer_normalization(spelling: Spelling) -> None:
     data = spell(spelling, [2, 3, 8], [-1])
     found = nodes(data)
     assert found == ["LayerNormalization"] + ["Relu"] * (spelling is with_activation)
@@ -163,7 +163,7 @@ def normalize_rows(m: Spelled, x: Tensor, *, scaled: bool = True, zero: float = 
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_rows(*, scaled: bool) -> None:
+def test_normalizations_of_rows_become_layer_normalization(*, scaled: bool) -> None:
     m = Spelled([-1])
     m.output(normalize_rows(m, m.input([1, 5, 8]), scaled=scaled))
     assert nodes(m.bytes()) == ["LayerNormalization"]
@@ -185,14 +185,14 @@ def normalize_instances(m: Spelled, x: Tensor, *, keeps: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_instances_of_rows(*, keeps: bool) -> None:
+def test_mean_without_its_axes_stays_unfused(*, keeps: bool) -> None:
     """A mean without its axes is subtracted from the columns of a square."""
     m = Spelled([-1])
     m.output(normalize_instances(m, m.input([1, 8, 8]), keeps=keeps))
     assert ("LayerNormalization" in nodes(m.bytes())) == keeps
 
 
-def test_other_rows() -> None:
+def test_offsets_other_than_zero_are_not_fused() -> None:
     """The offset has another number than 0."""
     m = Spelled([-1])
     m.output(normalize_rows(m, m.input([1, 5, 8]), zero=1))
@@ -202,7 +202,7 @@ def test_other_rows() -> None:
 @pytest.mark.parametrize(
     ("shape", "axis"), [([1, 5, 1, 8], -2), ([2, 1, 1, 1, 8], -3), ([2, 5, 3, 8], -1), ([5, 8], -1)]
 )
-def test_axes_of_one_element(shape: list[int], axis: int) -> None:
+def test_axes_of_one_element_are_normalized_too(shape: list[int], axis: int) -> None:
     """Axes of size 1 before the last axis are normalized too; OpenVINO has a kernel for that."""
     result = check(spell(keras, shape, [-1]), ranges={"tensor_0": (-2.0, 5.0)})
     (node,) = result.model.graph.node
@@ -210,13 +210,13 @@ def test_axes_of_one_element(shape: list[int], axis: int) -> None:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_images(spelling: Spelling) -> None:
+def test_images_are_normalized_with_two_reduce_mean(spelling: Spelling) -> None:
     """Instance normalization of a channels-last image is computed with two ReduceMean."""
     found = nodes(spell(spelling, [2, 5, 7, 3], [1, 2]))
     assert found.count("ReduceMean") == 2
 
 
-def test_instances() -> None:
+def test_images_behind_convolutions_use_instance_normalization() -> None:
     """After a convolution channels are first, and InstanceNormalization is used."""
     m = Spelled([1, 2])
     filters = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
@@ -231,20 +231,20 @@ def test_instances() -> None:
     ("shape", "axes"), [([2, 5, 3, 4], [1, 2, 3]), ([2, 6, 4], [1, 2]), ([6], [0]), ([3, 4], [0])]
 )
 @pytest.mark.parametrize("spelling", [keras, without_parameters])
-def test_other_axes(spelling: Spelling, shape: list[int], axes: list[int]) -> None:
+def test_other_axes_are_fused_too(spelling: Spelling, shape: list[int], axes: list[int]) -> None:
     graph = fuse(read_model(spell(spelling, shape, axes)).graphs[0])
     assert [op.code for op in graph.ops] == ["NORMALIZATION"]
     nodes(spell(spelling, shape, axes))
 
 
-def test_opset_16() -> None:
+def test_opset_16_has_no_layer_normalization() -> None:
     """In opset 16, which lacks LayerNormalization, it is composed of older nodes."""
     data = spell(keras, [2, 3, 8], [-1])
     assert "LayerNormalization" not in nodes(data, opset=16)
     assert "LayerNormalization" in nodes(data, forms="canonical")
 
 
-def test_dynamic_sizes() -> None:
+def test_number_of_rows_may_be_dynamic() -> None:
     """The number of rows may be dynamic."""
     m = Spelled([-1])
     m.output(keras(m, m.input([1, 3, 8], shape_signature=[-1, 3, 8])))
@@ -277,19 +277,19 @@ def several_epsilons(m: Spelled, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("spelling", [other_axes, read_mean, several_epsilons])
-def test_what_is_no_normalization(spelling: Spelling) -> None:
+def test_similar_operators_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling, [2, 3, 8], [-1])).graphs[0]
     check_unchanged(fuse_normalizations, graph)
 
 
-def test_scale_that_is_an_input() -> None:
+def test_scale_that_is_an_input_stays_a_product() -> None:
     """A scale that is an input stays a product after the normalization."""
     graph = fuse(read_model(spell(given_scale, [2, 3, 8], [-1])).graphs[0])
     assert [op.code for op in graph.ops] == ["NORMALIZATION", "MUL"]
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (3, 8), (1,)], ids=str)
-def test_other_scales(shape: tuple[int, ...]) -> None:
+def test_scale_along_another_axis_stays_a_product(shape: tuple[int, ...]) -> None:
     """A scale along another axis stays a product; a scalar becomes the scale of all channels."""
 
     def scale(m: Spelled, x: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def spell(spelling: Spelling, shape: list[int], axis: int = -1) -> bytes:
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_operators_become_one_rms_normalization() -> None:
     before = """
         inputs %0: float32[2,3]
         %1: float32[2,3] = MUL(%0, %0)
@@ -103,7 +103,7 @@ def test_before_and_after() -> None:
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("shape", [[1, 8], [2, 3, 8], [2, 5, 7, 3]], ids=str)
-def test_numbers(spelling: Spelling, shape: list[int]) -> None:
+def test_numbers_equal_litert(spelling: Spelling, shape: list[int]) -> None:
     data = spell(spelling, shape)
     result = check(data, ranges={"tensor_0": (-2.0, 5.0)})
     assert "SimplifiedLayerNormalization" in count_optimized_nodes(result.model)
@@ -111,7 +111,7 @@ def test_numbers(spelling: Spelling, shape: list[int]) -> None:
     assert newest == ["RMSNormalization"] + ["Relu"] * (spelling is with_activation)
 
 
-def test_open_sizes() -> None:
+def test_number_of_rows_may_be_dynamic() -> None:
     """The number of rows is open."""
     m = Spelled([-1])
     m.output(scale_result(m, m.input([1, 3, 8], shape_signature=[-1, 3, 8])))
@@ -181,12 +181,12 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("spelling", OTHERS)
-def test_what_is_no_normalization(spelling: Spelling) -> None:
+def test_similar_operators_stay(spelling: Spelling) -> None:
     graph = read_model(spell(spelling, [2, 3, 8])).graphs[0]
     check_unchanged(fuse_rms_normalizations, graph)
     check(spell(spelling, [2, 3, 8]), ranges={"tensor_0": (0.5, 2.0)})
 
 
-def test_other_axes() -> None:
+def test_normalizations_along_other_axes_stay() -> None:
     graph = read_model(spell(scale_result, [2, 3, 8], 1)).graphs[0]
     check_unchanged(fuse_rms_normalizations, graph)

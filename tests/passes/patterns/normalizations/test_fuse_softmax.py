@@ -68,7 +68,7 @@ def spell(spelling: Spelling, shape: list[int], axis: int = -1, *, keeps: bool =
     return m.bytes()
 
 
-def test_before_and_after() -> None:
+def test_operators_become_one_softmax() -> None:
     before = """
         inputs %0: float32[2,3]
         %1: float32[2,1] = REDUCE_MAX(%0, [-1])
@@ -90,7 +90,7 @@ def test_before_and_after() -> None:
     ("node", "spelling"), [(node, s) for node, group in SPELLINGS.items() for s in group]
 )
 @pytest.mark.parametrize("shape", [[5], [2, 3], [2, 4, 3, 7]], ids=str)
-def test_numbers(node: str, spelling: Spelling, shape: list[int]) -> None:
+def test_numbers_equal_litert(node: str, spelling: Spelling, shape: list[int]) -> None:
     result = check(spell(spelling, shape), ranges={"tensor_0": (-90.0, 200.0)})
     assert [each.op_type for each in result.model.graph.node] == [node]
 
@@ -104,7 +104,7 @@ def test_numbers(node: str, spelling: Spelling, shape: list[int]) -> None:
     ],
     ids=["no maximum", "axis", "no kept axis"],
 )
-def test_what_is_no_softmax(data: bytes) -> None:
+def test_similar_operators_stay(data: bytes) -> None:
     graph = read_model(data).graphs[0]
     check_unchanged(fuse_softmax, graph)
     check(data)

@@ -43,7 +43,7 @@ def test_resizes_are_products(sizes: Any, options: dict[str, Any]) -> None:
     check(m.bytes(), tolerance=1e-5)
 
 
-def test_a_dynamic_batch() -> None:
+def test_dynamic_batch_equals_litert() -> None:
     check(build_resize((5, 7), (13, 9), batch=None).bytes(), tolerance=1e-5)
 
 

@@ -33,7 +33,7 @@ def list_codes(m: Build) -> list[str]:
     return [op.code for op in pool_before_functions(read_model(m.bytes()).graphs[0]).ops]
 
 
-def test_before_and_after() -> None:
+def test_pool_moves_before_functions() -> None:
     pool = "stride_w=2, stride_h=2, filter_width=2, filter_height=2"
     before = f"""
         inputs %0: float32[1,4,4,2]

@@ -40,7 +40,9 @@ def surround(calls: str, channels: int = 4) -> str:
     ],
 )
 @pytest.mark.parametrize("activation", ["NONE", "RELU"])
-def test_before_and_after(calls: str, filters: str, biases: str, activation: str) -> None:
+def test_products_and_sums_become_a_depthwise_convolution(
+    calls: str, filters: str, biases: str, activation: str
+) -> None:
     act = f"fused_activation_function={activation}"
     image = "float32[1,5,6,4]"
     before = calls.replace(": T", f": {image}").replace("ACT", act).replace("; ", "\n        ")

@@ -20,7 +20,7 @@ def spell(call: str, shape: str) -> str:
     """
 
 
-def test_elu_before_and_after() -> None:
+def test_elu_becomes_minimum_exp_and_maximum() -> None:
     after = """
         inputs x: float32[2,512]
         a: float32[2,512] = MINIMUM(x, 0.0)
@@ -42,7 +42,7 @@ def spell_sigmoid(shape: str, one: float = 1) -> str:
     """
 
 
-def test_sigmoid_before_and_after() -> None:
+def test_sigmoid_becomes_softplus_and_power() -> None:
     after = f"""
         inputs x: float32[n,16]
         a: float32[n,16] = FlexSoftplus(x)
@@ -62,7 +62,7 @@ def test_sigmoid_before_and_after() -> None:
         (0.6, "d: float32[1,2,3,4] = POW(s, 0.6)"),
     ],
 )  # fmt: skip
-def test_normalization_before_and_after(beta: float, power: str) -> None:
+def test_local_normalization_becomes_a_convolution(beta: float, power: str) -> None:
     near = ("[[[1.0, 1.0, 0.0, 0.0]]], [[[1.0, 1.0, 1.0, 0.0]]], [[[0.0, 1.0, 1.0, 1.0]]],"
             "[[[0.0, 0.0, 1.0, 1.0]]]")  # fmt: skip
     lines = [
@@ -86,7 +86,7 @@ def test_normalization_before_and_after(beta: float, power: str) -> None:
         f"{LRN}(x, radius=9, bias=0.5, alpha=1.5, beta=0.75)",
     ],
 )
-def test_numbers(call: str, shape: str) -> None:
+def test_numbers_equal_litert(call: str, shape: str) -> None:
     check(make_model(spell(call, shape)), tolerance=1e-5)
 
 
