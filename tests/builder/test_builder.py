@@ -23,7 +23,7 @@ def dynamic_value(g: Builder, *sizes: int | str) -> Value:
     return g.annotate(Value(), DType.FLOAT32, sizes)
 
 
-def test_a_tensor_that_is_neither_known_nor_computed() -> None:
+def test_refuses_a_tensor_neither_known_nor_computed() -> None:
     tensor = Tensor("x", (2, 3), DType.FLOAT32)
     view = View(tensor, (0, 1), OperandStorage(REAL))
     with pytest.raises(OperatorError, match="x must be computed"):
@@ -38,7 +38,7 @@ def test_a_tensor_that_is_neither_known_nor_computed() -> None:
         g.define(tensor, Value(), (0, 1))
 
 
-def test_scales_along_an_axis_that_is_gone() -> None:
+def test_refuses_to_merge_the_axis_of_scales() -> None:
     """A RESHAPE that merges the axis of the scales is refused: DequantizeLinear needs this axis."""
     quantization = Quantization(np.ones(3, np.float32), np.zeros(3, np.int64), axis=1)
     tensor = Tensor("w", (2, 3), DType.INT8, np.zeros((2, 3), np.int8), quantization)
@@ -48,7 +48,7 @@ def test_scales_along_an_axis_that_is_gone() -> None:
         view.reshape((6,))
 
 
-def test_weights_that_are_read_as_numbers() -> None:
+def test_weights_read_as_numbers_have_no_scale() -> None:
     """A product of integers reads weights without their scale, as int8 or uint8 chosen at load."""
     quantization = Quantization(np.array([2, 3], np.float32), np.zeros(2, np.int64), axis=0)
     tensor = Tensor("w", (2, 3), DType.INT8, np.ones((2, 3), np.int8), quantization)
@@ -92,7 +92,7 @@ def test_no_axis_is_no_reduction() -> None:
     assert [node.op_type for node in g.nodes] == ["Identity"]
 
 
-def test_types_that_onnx_does_not_have() -> None:
+def test_refuses_types_that_onnx_does_not_have() -> None:
     without = [dtype for dtype in DType if dtype.label in {"resource", "variant"}]
     assert without
     for dtype in without:
@@ -100,7 +100,7 @@ def test_types_that_onnx_does_not_have() -> None:
             onnx_type(dtype)
 
 
-def test_types_that_an_older_onnx_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_types_that_an_older_onnx_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "TensorProto", SimpleNamespace(FLOAT=1))
     assert (find_onnx_type(DType.FLOAT32), find_onnx_type(DType.INT2)) == (1, None)
     with pytest.raises(OperatorError, match="got int2; a newer version of onnx may have it"):

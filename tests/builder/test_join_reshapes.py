@@ -49,7 +49,7 @@ def test_a_chain_back_to_the_first_shape_is_nothing() -> None:
     ("shape", "dtype"),
     [(("n", 1, "m"), DType.FLOAT32), ((0, 1), DType.FLOAT32), ((2, 1), DType.INT4)],
 )
-def test_chains_that_stay(shape: Sequence[int | str], dtype: DType) -> None:
+def test_chains_that_no_reshape_can_replace_stay(shape: Sequence[int | str], dtype: DType) -> None:
     """Chains stay if two sizes are dynamic, a size is 0, or Reshape lacks the element type."""
     g = Builder(21)
     x = floats(g, tuple(shape), dtype)
@@ -57,7 +57,7 @@ def test_chains_that_stay(shape: Sequence[int | str], dtype: DType) -> None:
     assert [node.op_type for node in join(g, g.Neg(y))] == ["Squeeze", "Unsqueeze", "Neg"]
 
 
-def test_a_dynamic_size() -> None:
+def test_dynamic_size_follows_from_the_number_of_elements() -> None:
     """The only dynamic size of a chain follows from the number of elements."""
     g = Builder(17)
     x = floats(g, ("n", 6))
@@ -79,14 +79,14 @@ def test_outputs_stay() -> None:
     assert [node.op_type for node in join(g, y, middle)] == ["Squeeze", "Reshape"]
 
 
-def test_axes_that_are_computed() -> None:
+def test_chains_with_computed_axes_stay() -> None:
     g = Builder(17)
     x, axes = floats(g, (2, 1)), Value(dtype=DType.INT64)
     y = g.Unsqueeze(g.Squeeze(x, axes), axes)
     assert [node.op_type for node in join(g, y)] == ["Squeeze", "Unsqueeze"]
 
 
-def test_networks() -> None:
+def test_squeezed_and_expanded_axes_leave_no_node() -> None:
     """SQUEEZE and then EXPAND_DIMS to the first shape leave no node in the converted model."""
     m = Build()
     x = m.input([2, 1, 6])

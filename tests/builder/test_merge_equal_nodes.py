@@ -24,7 +24,7 @@ def count_types(nodes: tuple[Node, ...]) -> Counter[str]:
     return Counter(node.op_type for node in nodes)
 
 
-def test_chains() -> None:
+def test_equal_chains_become_one() -> None:
     """Two equal chains become one; the values of the other chain are replaced."""
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     a, b = (g.ReduceMax(g.Abs(x), axes=[1, 2], keepdims=0) for _ in range(2))
@@ -35,7 +35,7 @@ def test_chains() -> None:
     assert merged[b] is a
 
 
-def test_several_outputs() -> None:
+def test_equal_nodes_of_several_outputs_become_one() -> None:
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     pairs = [g.node_outputs("Split", 2, x, axis=0) for _ in range(2)]
     nodes, merged = merge_equal_nodes(g.nodes, [])
@@ -43,7 +43,7 @@ def test_several_outputs() -> None:
     assert [merged[value] for value in pairs[1]] == list(pairs[0])
 
 
-def test_nodes_that_differ() -> None:
+def test_nodes_that_differ_are_not_merged() -> None:
     """Attributes, inputs, the number of outputs and constants of its own make a node another."""
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     g.ReduceMax(x, axes=[1])
@@ -56,7 +56,7 @@ def test_nodes_that_differ() -> None:
     assert merge(g) == tuple(g.nodes)
 
 
-def test_nodes_that_stay() -> None:
+def test_random_and_custom_nodes_are_not_merged() -> None:
     """Random numbers and operators of the user are drawn or called each time; outputs stay."""
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_nodes_that_stay() -> None:
 
 
 @pytest.mark.parametrize("value", [np.array([1, 2]), [1, 2], (1, 2), bytearray(b"ab"), "ab", 1.5])
-def test_attributes(value: object) -> None:
+def test_attributes_may_be_of_any_type(value: object) -> None:
     """Attributes may be of any type that ONNX takes."""
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     for _ in range(2):
@@ -76,7 +76,7 @@ def test_attributes(value: object) -> None:
     assert len(merge(g)) == 1
 
 
-def test_attributes_that_cannot_be_compared() -> None:
+def test_nodes_with_incomparable_attributes_stay() -> None:
     class Opaque:
         __hash__ = None  # type: ignore[assignment]
 
@@ -86,7 +86,7 @@ def test_attributes_that_cannot_be_compared() -> None:
     assert len(merge(g)) == 2
 
 
-def test_graphs_inside() -> None:
+def test_graphs_inside_are_merged_by_themselves() -> None:
     """A graph inside reads what stays around it; its own nodes are compared among themselves."""
     g, x = Builder(17), Value(dtype=DType.FLOAT32)
     a, b = g.Abs(x), g.Abs(x)
@@ -107,7 +107,7 @@ def test_graphs_inside() -> None:
     assert merged.tensors[0].value is c
 
 
-def test_networks() -> None:
+def test_equal_operators_of_a_model_become_one() -> None:
     """Equal operators of a model become one node, also if their results are compared."""
     m = Build()
     x = m.input([2, 3])
@@ -119,7 +119,7 @@ def test_networks() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["Abs", "ReduceSum", "Mul"]
 
 
-def test_outputs_of_a_model() -> None:
+def test_equal_outputs_of_a_model_keep_their_names() -> None:
     """Two outputs with equal elements keep their names."""
     m = Build()
     x = m.input([2, 3])

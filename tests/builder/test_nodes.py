@@ -16,7 +16,7 @@ from tflite2onnx.builder.opsets import FIRST_OPSET, ORDINARY_OPSET
 PACKAGE = Path(tflite2onnx.__file__).parent
 
 
-def test_first_opset_of_each_node() -> None:
+def test_table_lists_each_node_newer_than_opset_13() -> None:
     """FIRST_OPSET lists each node type that the package makes and that is newer than opset 13.
 
     The rules of targets name nodes of other files.
@@ -42,7 +42,7 @@ def test_first_opset_of_each_node() -> None:
     assert young == {node: first for node, first in FIRST_OPSET.items() if isinstance(node, str)}
 
 
-def test_nodes_that_nothing_reads() -> None:
+def test_nodes_that_nothing_reads_are_eliminated() -> None:
     """ConvTranspose infers its output shape: the nodes that compute this shape are eliminated."""
     m = Build()
     x, sizes = m.input([1, 3, 5, 2], name="x"), m.input([4], dtype="int32", name="sizes")

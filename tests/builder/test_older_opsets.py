@@ -47,7 +47,7 @@ ONES = Value(np.ones(3, np.int64), DType.INT64)
 
 
 @pytest.mark.parametrize("call", OPERATORS)
-def test_operators(call: str) -> None:
+def test_operators_equal_litert_from_their_first_opset(call: str) -> None:
     """Each operator equals LiteRT in the first opset that has its nodes, and not in one before."""
     first, shape = OPERATORS[call]
     model = make_model(IMAGE.format(shape, call))
@@ -61,7 +61,7 @@ def test_operators(call: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["SOFTMAX", "LOG_SOFTMAX"])
-def test_softmax_over_an_inner_axis(code: str) -> None:
+def test_softmax_over_an_inner_axis_becomes_several_nodes(code: str) -> None:
     """Softmax of older opsets computes one sum of all later axes."""
     call = f"{code}(x, beta=1.0)" if code == "SOFTMAX" else f"{code}(x)"
     model = make_model(IMAGE.format("1,6,8,4", call))
@@ -72,7 +72,7 @@ def test_softmax_over_an_inner_axis(code: str) -> None:
 
 
 @pytest.mark.parametrize("opset", [9, 11])
-def test_outputs_of_several(opset: int) -> None:
+def test_operators_of_several_outputs_equal_litert(opset: int) -> None:
     text = """
         inputs x: float32[2,6]
         a: float32[2,3], b: float32[2,3] = SPLIT(1, x, num_splits=2)
@@ -83,7 +83,7 @@ def test_outputs_of_several(opset: int) -> None:
     check(make_model(text), opset=opset)
 
 
-def test_networks() -> None:
+def test_network_equals_litert_in_opset_9() -> None:
     assert check(network(), opset=9).model.ir_version >= 4  # initializers that are no inputs
 
 
@@ -95,7 +95,7 @@ def test_networks() -> None:
         ("inputs x: float32[2]\ny: int8(0.5, 3)[2] = QUANTIZE(x)\nreturn y", 9, "Quant.* 10"),
     ],
 )
-def test_what_only_newer_opsets_have(text: str, opset: int, message: str) -> None:
+def test_refuses_operators_of_newer_opsets(text: str, opset: int, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         convert(make_model(text), opset=opset)
 
@@ -123,7 +123,7 @@ def make_node(op_type: str, *inputs: Value | None, **attributes: Any) -> Node:
         (make_node("Resize", Value(), None, None, ONES), 10, "Resize with 4 inputs .* 11"),
     ],
 )
-def test_forms_of_newer_opsets(node: Node, opset: int, message: str) -> None:
+def test_refuses_forms_of_newer_opsets(node: Node, opset: int, message: str) -> None:
     with pytest.raises(NeedsOpset, match=message):
         lower_nodes([node], opset, {})
 
@@ -143,7 +143,7 @@ def test_axes_are_counted_from_the_start() -> None:
     ]  # fmt: skip
 
 
-def test_clip_of_other_types() -> None:
+def test_clip_of_other_types_becomes_max_and_min() -> None:
     """ONNX Runtime's Clip of older opsets takes float32 only."""
     low, high = (Value(np.array(each, np.float64), DType.FLOAT64) for each in (-1, 1))
     clip = make_node("Clip", Value(), low, high)
@@ -154,7 +154,7 @@ def test_clip_of_other_types() -> None:
     assert lower_nodes([clip], 12, {}) == (clip,)
 
 
-def test_extremes_of_integers() -> None:
+def test_extremes_of_integers_become_comparisons() -> None:
     """Opset 11 has Max and Min of floats only; the comparisons take 32 bits."""
     x, bound = Value(), Value(np.array(5, np.int32), DType.INT32)
     kinds = {
@@ -171,7 +171,7 @@ def test_extremes_of_integers() -> None:
 
 @pytest.mark.parametrize("opset", [11, 12])
 @pytest.mark.parametrize("axis", [0, -1])
-def test_a_scale_for_each_index(axis: int, opset: int) -> None:
+def test_scales_along_an_axis_give_equal_numbers(axis: int, opset: int) -> None:
     """The nodes compute what QuantizeLinear and DequantizeLinear with an axis do."""
     rng = np.random.default_rng(0)
     data, size = rng.uniform(-9, 9, (3, 4)).astype(np.float32), (3, 4)[axis]
@@ -234,7 +234,7 @@ def test_unknown_shapes_need_a_newer_opset() -> None:
         lower_nodes([node], 12, {})
 
 
-def test_graphs_inside_and_nodes_of_other_domains() -> None:
+def test_graphs_inside_are_lowered_and_other_domains_kept() -> None:
     x, own = Value(), Node("Any", (), (Value(),), {"axis": -1}, "own")
     body = Body(
         "then", (), (make_node("Clip", x, Value(np.zeros(()), DType.FLOAT32), None), own), (), ()

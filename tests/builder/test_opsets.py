@@ -8,7 +8,7 @@ from tflite2onnx.builder.opsets import AXES_INPUT, MIN_OPSET, compute_type, firs
 from tflite2onnx.tensor import DType
 
 
-def test_features_that_are_not_in_the_table_are_as_old_as_the_oldest_opset() -> None:
+def test_features_not_in_table_are_in_every_opset() -> None:
     """Conv is in every opset; ReduceMax takes its axes as an input later than ReduceSum."""
     assert first_opset("Conv") == first_opset(("Conv", DType.FLOAT32)) == MIN_OPSET
     assert first_opset(("ReduceSum", AXES_INPUT)) < first_opset(("ReduceMax", AXES_INPUT))
@@ -26,6 +26,8 @@ def test_features_that_are_not_in_the_table_are_as_old_as_the_oldest_opset() -> 
         ("Equal", DType.STRING, 13, DType.STRING),
     ],
 )
-def test_compute_type(op_type: str, dtype: DType, opset: int, expected: DType) -> None:
+def test_operators_compute_in_wider_types_where_needed(
+    op_type: str, dtype: DType, opset: int, expected: DType
+) -> None:
     """An operator runs in a wider type in the opsets that lack the operator for its type."""
     assert compute_type(op_type, dtype, opset) is expected

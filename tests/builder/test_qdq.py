@@ -53,7 +53,7 @@ def model(g: QdqNodes, made: Value, shape: tuple[int, ...]) -> onnx.ModelProto:
 @pytest.mark.parametrize("opset", [13, 21])
 @pytest.mark.parametrize("folds", [False, True])
 @pytest.mark.parametrize("quantization", [ONE, EACH, BLOCKS], ids=["one", "each", "blocks"])
-def test_dequantize(
+def test_dequantize_equals_decoded_constants(
     quantization: Quantization, opset: int, order: tuple[int, int], *, folds: bool
 ) -> None:
     """Every form, of every order of the axes, gives the same numbers as `decode_constant`."""
@@ -70,7 +70,7 @@ def test_dequantize(
         np.testing.assert_allclose(have, want, rtol=1e-6)
 
 
-def test_scalars_of_16_bits() -> None:
+def test_scalars_of_16_bits_are_dequantized() -> None:
     """Opset 13 has no QuantizeLinear to int16; a scalar has no axis to which a scale belongs."""
     kept = Storage(DType.INT16, ONE)
     data = np.asarray(-300, np.int16)
@@ -80,7 +80,7 @@ def test_scalars_of_16_bits() -> None:
     np.testing.assert_allclose(have, decode_constant(data, ONE), rtol=1e-6)
 
 
-def test_an_opset_that_may_be_newer() -> None:
+def test_scales_of_blocks_request_opset_21() -> None:
     """Scales of blocks request opset 21 if the opset is not fixed."""
     kept = Storage(DType.INT8, BLOCKS)
     g = QdqNodes(17)
@@ -90,19 +90,19 @@ def test_an_opset_that_may_be_newer() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "version"), [("INT4", 21), ("UINT4", 21), ("INT2", 25)])
-def test_types_that_need_an_opset(dtype: str, version: int) -> None:
+def test_narrow_types_request_their_first_opset(dtype: str, version: int) -> None:
     kept = Storage(DType[dtype], ONE)
     with pytest.raises(NeedsOpset) as need:
         QdqNodes(17, opset_is_fixed=True).quantize(Value(), kept, (0, 1))
     assert need.value.version == version
 
 
-def test_what_has_no_scale() -> None:
+def test_refuses_to_dequantize_without_a_scale() -> None:
     with pytest.raises(OperatorError, match="the int8 tensor must have a scale"):
         QdqNodes(17).dequantize(Value(), Storage(DType.INT8), (0, 1))
 
 
-def test_elements() -> None:
+def test_4_bit_constants_are_stored_as_opset_allows() -> None:
     """4-bit constants are stored as 4 bits if the opset has the type, otherwise as 8 bits.
 
     Constants without a scale are not: the operators that read them compute their type.

@@ -82,7 +82,7 @@ def test_copies_are_made_at_load(dtype: DType, axes: Shape, shape: Shape, order:
     assert size < expected.nbytes / 2
 
 
-def test_constant_in_another_shape() -> None:
+def test_constant_is_made_in_another_shape() -> None:
     nodes, made, expected = read_constant(make_filters(DType.INT8), (1, 2, 3, 0), (120, 32))
     np.testing.assert_array_equal(run_nodes(nodes, made, DType.INT8, 2)[0], expected)
     assert "Transpose" not in {node.op_type for node in nodes}

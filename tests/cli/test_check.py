@@ -201,7 +201,7 @@ BROKEN: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
 
 
 @pytest.mark.parametrize(("target", "build"), KEPT)
-def test_a_rule_is_kept(
+def test_kept_rules_have_exit_status_0(
     target: str, build: Callable[[], onnx.ModelProto], tmp_path: Path, capsys: Captured
 ) -> None:
     path = tmp_path / "m.onnx"
@@ -213,7 +213,7 @@ def test_a_rule_is_kept(
 
 
 @pytest.mark.parametrize(("target", "build", "line"), BROKEN)
-def test_a_rule_is_broken(
+def test_broken_rules_are_printed_with_exit_status_1(
     target: str,
     build: Callable[[], onnx.ModelProto],
     line: str,
@@ -235,7 +235,7 @@ def test_json_has_the_sources(tmp_path: Path, capsys: Captured) -> None:
     assert first["source"].startswith("https://github.com/onnx/onnx-tensorrt")
 
 
-def test_a_file_that_is_no_model(tmp_path: Path, capsys: Captured) -> None:
+def test_refuses_a_file_that_is_no_onnx_model(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "m.onnx"
     words = ["check", str(path), "--target", "qnn"]
     assert main(words) == 1
@@ -253,7 +253,7 @@ def test_every_table_is_of_a_target_and_has_sources() -> None:
     assert not rules_of("onnxruntime")
 
 
-def test_a_conversion_warns(caplog: pytest.LogCaptureFixture) -> None:
+def test_conversion_warns_of_broken_rules(caplog: pytest.LogCaptureFixture) -> None:
     """The options of a target keep its rules; other options of the user may break them."""
     (case,) = [each for each in assets() if each.path.name == "mobilenet_int8.tflite"]
     convert(case.path, target="tensorrt")

@@ -76,7 +76,7 @@ def expect_failure(captured: Captured, words: Sequence[str], *, status: int = 1)
 # Converting
 
 
-def test_a_summary(model: str, capsys: Captured) -> None:
+def test_summary_lists_layouts_nodes_and_size(model: str, capsys: Captured) -> None:
     """The summary lists inputs and outputs in both layouts, nodes, moved bytes, opset and size."""
     assert main([model, "out.onnx"]) == 0
     size = os.stat("out.onnx").st_size
@@ -107,20 +107,20 @@ def test_the_output_may_be_left_out(model: str, capsys: Captured, name: str, bes
 
 
 @pytest.mark.parametrize("words", [["-q", "{}", "o"], ["{}", "-q", "o"], ["{}", "o", "--quiet"]])
-def test_quiet(model: str, capsys: Captured, words: list[str]) -> None:
+def test_quiet_prints_nothing(model: str, capsys: Captured, words: list[str]) -> None:
     """A successful command prints nothing; options may be anywhere on the line."""
     assert main([word.format(model) for word in words]) == 0
     assert capsys.readouterr() == ("", "")
     assert files() == {model, "o"}
 
 
-def test_quiet_and_verified(model: str) -> None:
+def test_quiet_hides_output_of_the_runtimes(model: str) -> None:
     """With --quiet the output of both runtimes is suppressed, too."""
     done = run_program("-q", "--verify", model)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_names_with_a_dash(model: str, capsys: Captured) -> None:
+def test_words_after_a_double_dash_are_file_names(model: str, capsys: Captured) -> None:
     """After a double dash, names that begin with a dash are file names."""
     os.rename(model, "-m.tflite")
     assert main(["-q", "--", "-m.tflite", "-m.onnx"]) == 0
@@ -128,7 +128,7 @@ def test_names_with_a_dash(model: str, capsys: Captured) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_verbose(model: str, capsys: Captured) -> None:
+def test_verbose_logs_stages_on_stderr(model: str, capsys: Captured) -> None:
     """-v logs the stages on stderr, does not change stdout, and does not affect later calls."""
     main([model])
     summary = capsys.readouterr().out
@@ -144,20 +144,20 @@ def test_verbose(model: str, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "tflite", "onnx"])
-def test_io_layout(model: str, mode: IoLayout) -> None:
+def test_io_layout_option_equals_that_in_python(model: str, mode: IoLayout) -> None:
     """--io-layout gives the same model as the option in Python."""
     assert main(["-q", "--io-layout", mode, model]) == 0
     assert onnx.load("model.onnx") == convert(model, io_layout=mode).model
 
 
-def test_opset(model: str) -> None:
+def test_opset_option_sets_the_opset(model: str) -> None:
     """--opset sets the opset of the model."""
     assert main(["-q", "--opset", "19", model]) == 0
     assert onnx.load("model.onnx").opset_import[0].version == 19
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_layout(model: str, tmp_path: Path, encoding: str) -> None:
+def test_layout_file_equals_mapping_in_python(model: str, tmp_path: Path, encoding: str) -> None:
     """--layout reads a JSON file, and gives the same model as the mapping in Python."""
     mapping = {"x": ["NHWC", "NHWC"], "image": ["NHWC", "CNWH"]}
     (tmp_path / "mapping.json").write_text(json.dumps(mapping), encoding)
@@ -165,7 +165,7 @@ def test_layout(model: str, tmp_path: Path, encoding: str) -> None:
     assert onnx.load("model.onnx") == convert(model, layouts=mapping).model
 
 
-def test_writing_to_a_device(model: str, capsys: Captured) -> None:
+def test_writing_to_a_device_does_not_replace_it(model: str, capsys: Captured) -> None:
     """Writing to /dev/null does not replace the device by a file."""
     assert main([model, "/dev/null"]) == 0
     assert "wrote /dev/null, " in capsys.readouterr().out
@@ -187,7 +187,7 @@ def test_control_characters_in_names_are_escaped(model: str, tmp_path: Path) -> 
 # Verifying
 
 
-def test_verify(model: str, capsys: Captured) -> None:
+def test_verify_prints_the_largest_difference_of_each_output(model: str, capsys: Captured) -> None:
     """--verify prints the largest difference of each output before the written file."""
     assert main(["--verify", model]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -201,7 +201,7 @@ def test_verify(model: str, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_a_difference(
+def test_difference_has_exit_status_2(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, *, quiet: bool
 ) -> None:
     """A difference gives exit status 2; the file is written, so that the user can inspect it."""
@@ -231,7 +231,7 @@ def test_a_difference(
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "ai_edge_litert.interpreter"])
-def test_verifying_takes_packages(
+def test_verifying_without_packages_says_how_to_install_them(
     model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     """Without the packages nothing is written; the message gives the command to install them."""
@@ -242,7 +242,7 @@ def test_verifying_takes_packages(
 # The table of operators
 
 
-def test_ops(capsys: Captured) -> None:
+def test_ops_prints_a_row_for_each_operator(capsys: Captured) -> None:
     """`ops` prints a row for each TFLite operator."""
     assert main(["ops"]) == 0
     head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -273,7 +273,7 @@ def test_ops_is_no_file(model: str, capsys: Captured) -> None:
 # Help, and wrong usage
 
 
-def test_version(capsys: Captured) -> None:
+def test_version_prints_the_version_of_the_program(capsys: Captured) -> None:
     """--version prints the version of the program."""
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
@@ -281,7 +281,7 @@ def test_version(capsys: Captured) -> None:
     assert capsys.readouterr() == (f"tflite2onnx {__version__}\n", "")
 
 
-def test_help(capsys: Captured) -> None:
+def test_help_lists_options_and_exit_statuses(capsys: Captured) -> None:
     """--help lists all options and the exit statuses."""
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
@@ -306,7 +306,9 @@ def test_help(capsys: Captured) -> None:
         (["model.tflite", "--layout"], "expected one argument"),
     ],
 )
-def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: str) -> None:
+def test_wrong_usage_has_exit_status_1(
+    model: str, capsys: Captured, words: list[str], message: str
+) -> None:
     """Wrong usage has exit status 1, because status 2 means that outputs differ."""
     with pytest.raises(SystemExit) as caught:
         main(words)
@@ -345,7 +347,9 @@ def test_wrong_usage(model: str, capsys: Captured, words: list[str], message: st
         (["model.tflite", "--layout", "model.tflite"], "model.tflite must be valid JSON"),
     ],
 )  # fmt: skip
-def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
+def test_error_is_one_paragraph_that_names_the_model(
+    model: str, capsys: Captured, words: list[str], message: str
+) -> None:
     """An error is one paragraph that names the model and the file."""
     assert model in files()
     assert message in expect_failure(capsys, words)
@@ -373,7 +377,7 @@ def test_errors(model: str, capsys: Captured, words: list[str], message: str) ->
         ('{"x": ["NHWC", "NCHW"], "x": ["NHWC", "NHWC"]}', "the layout of x must be given once"),
     ],
 )
-def test_damaged_mappings(
+def test_errors_of_layout_files_name_file_or_tensor(
     model: str, capsys: Captured, tmp_path: Path, text: str, message: str
 ) -> None:
     """Errors in a layout file name the file or the tensor."""
@@ -395,13 +399,15 @@ def test_the_model_is_named_once(
 
 
 @pytest.mark.parametrize("size", [0, 3, 7, 8, 100, 1000, 2000])
-def test_damaged_models(model: str, capsys: Captured, tmp_path: Path, size: int) -> None:
+def test_error_of_a_truncated_model_names_the_file(
+    model: str, capsys: Captured, tmp_path: Path, size: int
+) -> None:
     """The error of a truncated model names the file."""
     (tmp_path / model).write_bytes(build_flattening()[:size])
     assert model in expect_failure(capsys, [model])
 
 
-def test_unsupported_operators(failing: str, capsys: Captured) -> None:
+def test_unsupported_operators_are_listed_without_writing(failing: str, capsys: Captured) -> None:
     """All unsupported operators are listed, and an existing output file is not changed."""
     with open("model.onnx", "wb") as old:
         old.write(b"old")
@@ -441,7 +447,9 @@ def test_a_bug_is_one_line(model: str, capsys: Captured, monkeypatch: pytest.Mon
     assert err.splitlines()[-1] == f"tflite2onnx: {message}"
 
 
-def test_interrupted(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_has_exit_status_130(
+    model: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An interrupt has exit status 130, as in shells, and prints no traceback."""
 
     def interrupt(*_: Any, **__: Any) -> None:
@@ -451,7 +459,7 @@ def test_interrupted(model: str, capsys: Captured, monkeypatch: pytest.MonkeyPat
     assert expect_failure(capsys, [model], status=130) == "model.tflite: interrupted"
 
 
-def test_a_closed_pipe_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_closed_pipe_prints_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     """If the reader of a pipe stops, as in `tflite2onnx ops | head -1`, nothing is printed."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -461,7 +469,7 @@ def test_a_closed_pipe_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys: Captur
     assert capsys.readouterr().err == ""
 
 
-def test_stdout_is_full(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_full_stdout_is_told_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     """An error while writing to stdout is reported on stderr."""
     with open("/dev/full", "w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
@@ -469,7 +477,7 @@ def test_stdout_is_full(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> No
     assert capsys.readouterr().err == "tflite2onnx: ops: cannot print: No space left on device\n"
 
 
-def test_stdout_without_an_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdout_without_an_encoding_accepts_all_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text stream without an encoding, such as StringIO, accepts all text."""
     text = io.StringIO()
     monkeypatch.setattr(sys, "stdout", text)

@@ -45,14 +45,14 @@ def list_names(path: str = "model.onnx") -> tuple[list[str], list[str], list[str
         (["--inputs=positive", "--rename=positive=p", "--rename=y=q"], (["p"], ["q"], ["Conv"])),
     ],
 )
-def test_parts_and_names(words: list[str], want: tuple[list[str], ...]) -> None:
+def test_part_has_operators_between_its_ends(words: list[str], want: tuple[list[str], ...]) -> None:
     """The model has the named inputs and outputs, and only the operators between them."""
     assert main(["model.tflite", *words, "--verify"]) == 0
     inputs, outputs, nodes = list_names()
     assert (inputs, outputs, [node for node in nodes if node != "Transpose"]) == want
 
 
-def test_what_is_printed(capsys: Captured) -> None:
+def test_summary_lists_the_part_by_new_names(capsys: Captured) -> None:
     """The summary lists the inputs and outputs of the part by their new names."""
     words = ["--inputs", "hidden", "--outputs", "positive", "--rename", "hidden=features"]
     assert main(["model.tflite", *words]) == 0
@@ -63,7 +63,7 @@ def test_what_is_printed(capsys: Captured) -> None:
     assert wrote.startswith("wrote model.onnx, ")
 
 
-def test_names_with_commas() -> None:
+def test_names_with_commas_are_quoted() -> None:
     """Names with commas are quoted as in CSV files."""
     m = Build()
     (y,) = m.op("ABS", [m.input([2], name="x")], [m.tensor([2], name="a,b")])
@@ -74,7 +74,7 @@ def test_names_with_commas() -> None:
     assert list_names() == (["x"], ["a,b", "e"], ["Abs", "Neg"])
 
 
-def test_layouts_and_signatures() -> None:
+def test_parts_take_layouts_and_signatures() -> None:
     """--layout takes original names, also of new inputs; a signature can be cut and renamed."""
     words = ["--inputs", "hidden", "--outputs", "positive", "--layout", "hidden=NCHW"]
     assert main(["model.tflite", *words, "--rename", "hidden=h", "--verify"]) == 0
@@ -87,7 +87,7 @@ def test_layouts_and_signatures() -> None:
     assert main(["signatures.tflite", *words]) == 0
 
 
-def test_verify_a_part(capsys: Captured) -> None:
+def test_verify_reads_where_the_model_was_cut(capsys: Captured) -> None:
     """The ONNX file records where it was cut, so that LiteRT runs the same operators."""
     words = ["--inputs", "hidden", "--outputs", "positive", "--rename", "hidden=h", "-q"]
     assert main(["model.tflite", *words, "--static"]) == 0
@@ -130,7 +130,7 @@ def test_verify_a_part(capsys: Captured) -> None:
         ),
     ],
 )
-def test_bad_values(capsys: Captured, words: list[str], message: str) -> None:
+def test_bad_values_are_one_line_of_error(capsys: Captured, words: list[str], message: str) -> None:
     """The error is one line, and nothing is written."""
     before = sorted(Path.cwd().iterdir())
     assert main(["model.tflite", *words]) == 1

@@ -52,7 +52,9 @@ def external(path: str = "model.onnx") -> list[int]:
         (["--external-data-size=1G"], []),
     ],
 )
-def test_which_weights(capsys: Captured, words: list[str], want: list[int]) -> None:
+def test_weights_of_at_least_the_size_are_external(
+    capsys: Captured, words: list[str], want: list[int]
+) -> None:
     """Weights of at least the given size are external; without any, there is no second file."""
     assert main(["model.tflite", *words]) == 0
     assert external() == want
@@ -66,7 +68,7 @@ def test_which_weights(capsys: Captured, words: list[str], want: list[int]) -> N
     np.testing.assert_array_equal(run_onnx(made, {"x": x})[0], run_onnx(whole, {"x": x})[0])
 
 
-def test_python() -> None:
+def test_python_functions_write_external_data() -> None:
     """`convert`, `save` and `convert_bundle` have the option `external_data`."""
     convert("model.tflite", "a.onnx", external_data=1024)
     assert external("a.onnx") == [FIRST, SECOND]
@@ -76,20 +78,20 @@ def test_python() -> None:
     assert external("bundle/m.onnx") == [SECOND]
 
 
-def test_bundles_and_folders() -> None:
+def test_each_model_has_its_own_second_file() -> None:
     """Each model of a bundle or folder has its own second file."""
     Path("models.task").write_bytes(archive({"m.tflite": network()}))
     assert main(["-q", ".", "-o", "out", "--external-data"]) == 0
     assert external("out/models/m.onnx") == external("out/model.onnx") == [FIRST, SECOND]
 
 
-def test_verified() -> None:
+def test_model_with_external_data_is_verified() -> None:
     """A model with external data is verified, before and after it is moved to its place."""
     assert main(["-q", "model.tflite", "--external-data", "--verify"]) == 0
     assert tflite2onnx.verify("model.tflite", "model.onnx").ok
 
 
-def test_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_weights_are_external_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the small weights exceed the limit of one file, all weights become external."""
     monkeypatch.setattr(writer, "LARGEST_FILE", 3000)
     convert("model.tflite", "a.onnx", external_data=2000)
@@ -100,7 +102,7 @@ def test_too_large_for_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("taken", ["model.onnx", "model.onnx.data"])
-def test_both_or_none(capsys: Captured, taken: str) -> None:
+def test_both_files_are_written_or_none(capsys: Captured, taken: str) -> None:
     """If one of the two files cannot be written, the other file is not written."""
     Path(taken).mkdir()
     assert main(["model.tflite", "--external-data"]) == 1
@@ -117,7 +119,7 @@ def test_the_second_file_is_not_the_model(capsys: Captured) -> None:
     assert Path("a.onnx.data").read_bytes() == network()
 
 
-def test_devices(capsys: Captured) -> None:
+def test_refuses_external_data_of_a_device(capsys: Captured) -> None:
     """A device cannot have external data, because there is no folder for the second file."""
     assert main(["model.tflite", "/dev/null", "--external-data"]) == 1
     assert "cannot write /dev/null: it must be a regular file" in capsys.readouterr().err
@@ -125,7 +127,7 @@ def test_devices(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("size", ["x", "-1", "1.5", "1T", "", "K"])
-def test_wrong_sizes(capsys: Captured, size: str) -> None:
+def test_refuses_sizes_that_are_no_numbers_of_bytes(capsys: Captured, size: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["model.tflite", f"--external-data-size={size}"])
     assert caught.value.code == 1

@@ -48,7 +48,7 @@ def run_program(words: Sequence[str], **options: Any) -> subprocess.CompletedPro
 # Commands
 
 
-def test_convert_as_a_command() -> None:
+def test_convert_is_a_command() -> None:
     """`convert` is a command; a model file of this name is given as ./convert."""
     assert main(["convert", "-q", "model.tflite", "out.onnx"]) == 0
     Path("model.tflite").rename("convert")
@@ -57,7 +57,7 @@ def test_convert_as_a_command() -> None:
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
-def test_help(capsys: Captured, command: str | None) -> None:
+def test_help_command_equals_the_help_option(capsys: Captured, command: str | None) -> None:
     """`help` and `help COMMAND` print the same text as --help."""
     words = [] if command is None else [command]
     printed = []
@@ -70,7 +70,7 @@ def test_help(capsys: Captured, command: str | None) -> None:
     assert printed[0].startswith(f"usage: tflite2onnx{f' {command}' if command else ''}"[:18])
 
 
-def test_help_of_no_command(capsys: Captured) -> None:
+def test_help_refuses_unknown_commands(capsys: Captured) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["help", "convrt"])
     assert caught.value.code == 1
@@ -78,7 +78,7 @@ def test_help_of_no_command(capsys: Captured) -> None:
     assert capsys.readouterr().err == expected
 
 
-def test_a_command_with_a_typing_error(capsys: Captured) -> None:
+def test_typing_error_suggests_the_closest_command(capsys: Captured) -> None:
     """The message suggests the closest command; an existing file of this name is a model."""
     for word, command in (("inpsect", "inspect"), ("verfy", "verify"), ("convrt", "convert")):
         with pytest.raises(SystemExit) as caught:
@@ -99,7 +99,7 @@ def test_a_command_with_a_typing_error(capsys: Captured) -> None:
     ("words", "file"),
     [(["-"], ""), (["-", "-"], ""), (["-", "-o", "-"], ""), (["-", "out.onnx"], "out.onnx")],
 )
-def test_standard_input(words: list[str], file: str) -> None:
+def test_model_is_read_from_standard_input(words: list[str], file: str) -> None:
     """If the model is written to stdout, the summary is on stderr."""
     done = run_program(words, input=chain("NEG"))
     assert done.returncode == 0, done.stderr
@@ -108,7 +108,7 @@ def test_standard_input(words: list[str], file: str) -> None:
     assert b"1 node, " in (done.stdout if file else done.stderr)
 
 
-def test_standard_input_among_several(capsys: Captured) -> None:
+def test_refuses_standard_input_among_several_models(capsys: Captured) -> None:
     assert main(["model.tflite", "-", "-o", "out"]) == 1
     expected = "tflite2onnx: model.tflite: standard input (-) must be the only model, got 2 models"
     assert capsys.readouterr().err == f"{expected}\n"
@@ -138,7 +138,7 @@ def test_other_commands_read_standard_input() -> None:
     assert b"the models of a bundle must be in a folder, got standard input" in done.stderr
 
 
-def test_standard_output() -> None:
+def test_model_is_written_to_standard_output() -> None:
     """A model can be written to stdout, with and without --verify."""
     for words in (["model.tflite", "-"], ["-q", "--verify", "model.tflite", "-"]):
         done = run_program(words)
@@ -146,7 +146,7 @@ def test_standard_output() -> None:
         assert (done.stderr == b"") == ("-q" in words)
 
 
-def test_a_bundle_on_standard_input() -> None:
+def test_bundle_on_standard_input_needs_a_folder() -> None:
     """A bundle on stdin needs an output folder, because it has no name."""
     data = archive({"a.tflite": chain("ABS")})
     done = run_program(["-"], input=data)
@@ -164,14 +164,14 @@ def test_a_bundle_on_standard_input() -> None:
         (["--report", "x.html"], "--report must be given with OUT.onnx"),
     ],
 )
-def test_what_needs_a_file(capsys: Captured, words: list[str], message: str) -> None:
+def test_refuses_options_that_need_a_file(capsys: Captured, words: list[str], message: str) -> None:
     assert main(["model.tflite", "-", *words]) == 1
     out, err = capsys.readouterr()
     assert (out, message in err) == ("", True)
 
 
 @pytest.mark.parametrize("words", [["model.tflite", "-"], ["-", "-"], ["-", "-", "--verify"]])
-def test_json_beside_standard_output(words: list[str]) -> None:
+def test_json_is_on_stderr_beside_model_on_stdout(words: list[str]) -> None:
     """The model is on stdout, and the JSON output on stderr."""
     done = run_program([*words, "--json"], input=chain("ABS"))
     assert done.returncode == 0
@@ -180,7 +180,7 @@ def test_json_beside_standard_output(words: list[str]) -> None:
     assert (model["output"], model["nodes"]) == ("-", 1)
 
 
-def test_a_bundle_on_standard_output(capsys: Captured) -> None:
+def test_refuses_a_bundle_on_standard_output(capsys: Captured) -> None:
     Path("a.task").write_bytes(archive({"a.tflite": chain("ABS")}))
     assert main(["a.task", "-"]) == 1
     assert "the output of a bundle must be a folder" in capsys.readouterr().err
@@ -226,7 +226,7 @@ _shtab_tflite2onnx; echo "${COMPREPLY[*]}"
         (["model.tflite", "-o", "mod"], "model.tflite"),
     ],
 )
-def test_completion(words: list[str], want: str) -> None:
+def test_completion_knows_commands_options_and_files(words: list[str], want: str) -> None:
     """Shell completion knows commands, options, values of options and files."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = ["bash", "-c", COMPLETE, "bash", sys.executable, *words]
@@ -235,12 +235,14 @@ def test_completion(words: list[str], want: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "tcsh", "fish"])
-def test_other_shells(capsys: Captured, shell: str) -> None:
+def test_other_shells_have_completion(capsys: Captured, shell: str) -> None:
     assert main(["completion", shell]) == 0
     assert "io-layout" in capsys.readouterr().out
 
 
-def test_fish(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fish_completion_has_a_line_for_each_option(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each option of each command has a line, without the package of other shells."""
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "fish"]) == 0
@@ -262,7 +264,9 @@ def test_fish(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ["--arguments", "bash zsh tcsh fish"] in [line[-4:-2] for line in lines]
 
 
-def test_completion_takes_a_package(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_says_how_to_install_its_package(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 1
     assert "pip install tflite2onnx[completion]" in capsys.readouterr().err
@@ -271,7 +275,7 @@ def test_completion_takes_a_package(capsys: Captured, monkeypatch: pytest.Monkey
 # Bundles of which some models have no signature
 
 
-def test_names_of_signatures_that_are_not_there(capsys: Captured) -> None:
+def test_models_without_signature_keep_tensor_names(capsys: Captured) -> None:
     """Models without a signature keep their tensor names, and a note says so."""
     data = archive({"plain.tflite": chain("ABS"), "several.tflite": build_signatures()})
     Path("a.task").write_bytes(data)
@@ -286,7 +290,7 @@ def test_names_of_signatures_that_are_not_there(capsys: Captured) -> None:
 # Output
 
 
-def test_one_line_of_each_type(capsys: Captured) -> None:
+def test_error_has_one_line_for_each_operator_type(capsys: Captured) -> None:
     """The error has one line for each type of operator, not for each operator."""
     m = Build()
     x = m.input([2])
@@ -303,7 +307,7 @@ def test_one_line_of_each_type(capsys: Captured) -> None:
     assert second.startswith("  Riddle (operator 200, tensor_201, and 87 more): this custom")
 
 
-def test_few_reasons_of_each_type() -> None:
+def test_error_lists_ten_reasons_for_each_operator_type() -> None:
     """The error lists up to 10 reasons for each type of operator, and counts the rest."""
     from tflite2onnx.errors import OperatorError, UnsupportedOperators  # noqa: PLC0415 - one test
 
@@ -316,7 +320,7 @@ def test_few_reasons_of_each_type() -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_quiet_is_quiet(*, quiet: bool) -> None:
+def test_messages_of_litert_are_hidden(*, quiet: bool) -> None:
     """LiteRT's library prints on stderr that it created a delegate, which is hidden."""
     path = str(ASSETS / "mobilenet_float32.tflite")
     done = run_program([*["-q"] * quiet, "--report", "a.html", path, "a.onnx"])
@@ -340,7 +344,7 @@ SLOW = "import time\nopen('loading', 'w').close()\ntime.sleep(60)\n"
 
 @pytest.mark.parametrize("package", ["numpy", "onnx"])
 @pytest.mark.parametrize("words", [["model.tflite"], ["verify", "model.tflite"], ["--help"]])
-def test_interrupted_while_modules_are_loaded(package: str, words: list[str]) -> None:
+def test_interrupt_while_modules_load_is_one_line(package: str, words: list[str]) -> None:
     """Ctrl-C during the imports prints one line, and has the exit status of shells."""
     Path("slow", package).mkdir(parents=True)
     Path("slow", package, "__init__.py").write_text(SLOW)
@@ -370,7 +374,9 @@ def test_a_library_leaves_interrupts_alone() -> None:
     assert done.stdout == "True\n"
 
 
-def test_interrupted_before_a_command(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_interrupt_before_a_command_has_exit_status_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     """An interrupt before the command starts has the same exit status."""
     from tflite2onnx import cli  # noqa: PLC0415 - one test
 

@@ -88,7 +88,7 @@ def expect_complaint(capsys: Captured, *words: str) -> str:
     ],
 )
 @pytest.mark.parametrize("limit", [0, 1 << 20])
-def test_arrays(
+def test_each_sample_of_a_file_is_verified(
     data: Array, capsys: Captured, monkeypatch: pytest.MonkeyPatch, file: str,
     names: list[str], limit: int,
 ) -> None:  # fmt: skip
@@ -101,7 +101,7 @@ def test_arrays(
     assert told["worst"] == names[told["outputs"][0]["sample"]]
 
 
-def test_the_worst_sample(capsys: Captured) -> None:
+def test_worst_sample_is_named(capsys: Captured) -> None:
     """The console and the page name the sample with the largest difference."""
     Path("abs.tflite").write_bytes(chain("ABS"))
     wrong = convert("abs.tflite").model
@@ -122,7 +122,7 @@ def test_the_worst_sample(capsys: Captured) -> None:
     assert (told["worst"], told["outputs"][0]["sample"]) == ("x.npy[1]", 1)
 
 
-def test_samples(capsys: Captured, data: Array) -> None:
+def test_samples_option_takes_fewer_or_repeats(capsys: Captured, data: Array) -> None:
     """--samples takes fewer samples or repeats them; random samples are named by their seed."""
     words = ["verify", "model.tflite", "--input", "x=stack.npy", "--samples"]
     assert read_report(capsys, *words, "2")["sample_names"] == ["stack.npy[0]", "stack.npy[1]"]
@@ -134,7 +134,7 @@ def test_samples(capsys: Captured, data: Array) -> None:
     assert verify("model.tflite", inputs={"x": data[0].astype(np.float64)}) == report
 
 
-def test_several_inputs(capsys: Captured) -> None:
+def test_single_sample_joins_each_sample_of_others(capsys: Captured) -> None:
     """A single sample is combined with each sample of other inputs; other counts are errors."""
     m = Build()
     m.output(*m.op("ADD", [m.input([1, 2], name="a"), m.input([1, 2], name="b")], [[1, 2]]))
@@ -151,7 +151,7 @@ def test_several_inputs(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("words", [["verify", "pictures.tflite"], ["pictures.tflite", "--verify"]])
-def test_a_folder_of_pictures(words: list[str]) -> None:
+def test_each_picture_of_a_folder_is_a_sample(words: list[str]) -> None:
     """Each picture in a folder is a sample; other files are ignored."""
     words = [*words, "--json", "--image", "pictures", "--image", "pictures/1.png"]
     told = json.loads(run_program(words).stdout)
@@ -160,7 +160,7 @@ def test_a_folder_of_pictures(words: list[str]) -> None:
     assert told["sample_names"] == names
 
 
-def test_a_conversion(capsys: Captured) -> None:
+def test_convert_verifies_with_given_data(capsys: Captured) -> None:
     """`convert --verify` takes the data, too; --seed and --samples apply to several models."""
     words = ["model.tflite", "m.onnx", "--verify", "--input", "x=arrays"]
     assert main([*words, "--samples", "3"]) == 0
@@ -171,7 +171,7 @@ def test_a_conversion(capsys: Captured) -> None:
         assert (found["seed"], found["samples"]) == (5, 1)
 
 
-def test_tolerance(capsys: Captured) -> None:
+def test_tolerance_decides_whether_a_difference_is_right(capsys: Captured) -> None:
     """--tolerance decides whether a difference is right."""
     Path("abs.tflite").write_bytes(chain("ABS"))
     wrong = convert("abs.tflite").model
@@ -185,7 +185,7 @@ def test_tolerance(capsys: Captured) -> None:
     assert "output y: its difference must be at most 0.05, got 0.1" in capsys.readouterr().err
 
 
-def test_tolerance_of_half_precision() -> None:
+def test_default_tolerance_is_larger_for_float16() -> None:
     """The default tolerance is larger for float16 models; a tolerance of the user applies."""
     half = convert("model.tflite", float16=True)
     assert verify("model.tflite", half).ok
@@ -193,7 +193,7 @@ def test_tolerance_of_half_precision() -> None:
     assert not verify("model.tflite", half, tolerance=1e-6).ok
 
 
-def test_json_of_a_bundle(capsys: Captured) -> None:
+def test_json_of_bundle_has_each_report_or_error(capsys: Captured) -> None:
     """The JSON report of a bundle has the report or the error of each model."""
     Path("a.task").write_bytes(archive({"a.tflite": chain("ABS"), "b.tflite": chain("NEG")}))
     assert main(["a.task", "out", "-q"]) == 0
@@ -222,7 +222,7 @@ def test_json_of_a_bundle(capsys: Captured) -> None:
     ],
 )
 @pytest.mark.parametrize("words", [["verify", "model.tflite"], ["model.tflite", "--verify"]])
-def test_files_that_are_no_input(
+def test_refuses_files_that_are_no_input(
     capsys: Captured, words: list[str], file: str, message: str
 ) -> None:
     """The error is one line that names the file, and nothing is written."""
@@ -233,7 +233,7 @@ def test_files_that_are_no_input(
     assert message in expect_complaint(capsys, *words, "--input", f"x={file}")
 
 
-def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_folder_is_an_error(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of the operating system is printed."""
 
     def fail(path: Path) -> Iterator[Path]:
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.Monk
     assert capsys.readouterr().err.endswith(": cannot read arrays: Permission denied\n")
 
 
-def test_integers(capsys: Captured) -> None:
+def test_integers_must_fit_the_type_of_the_input(capsys: Captured) -> None:
     """Integers must fit the type; the error for floats gives the formula that quantizes them."""
     Path("int8.tflite").write_bytes(pictures("int8", scale=0.5, zero_point=9))
     numbers = np.full((2, 5, 7, 3), -128)
@@ -299,7 +299,7 @@ def test_integers(capsys: Captured) -> None:
         (["verify", "pictures.tflite", "--image", "a.task"], "cannot read a.task: "),
     ],
 )
-def test_errors(capsys: Captured, words: list[str], message: str) -> None:
+def test_errors_are_one_line_and_no_file(capsys: Captured, words: list[str], message: str) -> None:
     """The error is one line, and nothing is written."""
     np.save("p.npy", np.zeros((1, 5, 7, 3), np.float32))
     assert message in expect_complaint(capsys, *words)
@@ -307,7 +307,7 @@ def test_errors(capsys: Captured, words: list[str], message: str) -> None:
 
 @pytest.mark.parametrize("option", ["--tolerance", "--samples", "--seed"])
 @pytest.mark.parametrize("words", [["verify", "model.tflite"], ["model.tflite", "--verify"]])
-def test_options_that_are_no_numbers(capsys: Captured, words: list[str], option: str) -> None:
+def test_refuses_words_in_place_of_numbers(capsys: Captured, words: list[str], option: str) -> None:
     """A value that is not a number gives one line of error."""
     with pytest.raises(SystemExit) as caught:
         main([*words, option, "x"])

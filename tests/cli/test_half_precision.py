@@ -31,7 +31,7 @@ def list_types(path: str) -> set[int]:
     return {end.type.tensor_type.elem_type for end in (*graph.input, *graph.output)}
 
 
-def test_what_is_printed(capsys: Captured) -> None:
+def test_summary_counts_float32_nodes_with_reasons(capsys: Captured) -> None:
     """The summary counts the nodes in float32 by type, with the reason."""
     assert main(["model.tflite", "--float16", "--verify"]) == 0
     out, err = capsys.readouterr()
@@ -45,7 +45,7 @@ def test_what_is_printed(capsys: Captured) -> None:
     assert list_types("model.onnx") == {onnx.TensorProto.FLOAT}
 
 
-def test_inputs_and_outputs(capsys: Captured) -> None:
+def test_float16_io_makes_inputs_and_outputs_float16(capsys: Captured) -> None:
     """--float16-io makes the inputs and outputs float16."""
     assert main(["network.tflite", "--float16", "--float16-io", "--verify"]) == 0
     assert list_types("network.onnx") == {onnx.TensorProto.FLOAT16}
@@ -63,7 +63,7 @@ def test_the_file_is_half_as_large() -> None:
     assert half <= 0.51 * whole
 
 
-def test_verify(capsys: Captured) -> None:
+def test_verify_applies_the_tolerance_of_half_precision(capsys: Captured) -> None:
     """The ONNX file records float16, so that `verify` applies the tolerance of half precision."""
     assert main(["network.tflite", "--float16", "-q", "--outputs", "positive"]) == 0
     words = ["verify", "network.tflite", "network.onnx", "--per-operator", "--report", "page.html"]
@@ -73,7 +73,7 @@ def test_verify(capsys: Captured) -> None:
     assert err == ""
 
 
-def test_json(capsys: Captured) -> None:
+def test_json_lists_float32_nodes_by_tensor(capsys: Captured) -> None:
     """The JSON output lists each float32 node by the tensor that it computes."""
     assert main(["model.tflite", "--float16", "--json"]) == 0
     (model,) = json.loads(capsys.readouterr().out)["models"]
@@ -84,7 +84,7 @@ def test_json(capsys: Captured) -> None:
     ]
 
 
-def test_several() -> None:
+def test_bundles_and_several_models_become_float16() -> None:
     assert main(["a.task", "out", "--float16", "-q"]) == 0
     assert main(["model.tflite", "network.tflite", "--float16", "-q", "-o", "out"]) == 0
     for path in ("out/a.onnx", "out/network.onnx"):
@@ -92,7 +92,7 @@ def test_several() -> None:
         assert onnx.TensorProto.FLOAT not in kinds
 
 
-def test_bad_values(capsys: Captured) -> None:
+def test_float16_io_needs_float16(capsys: Captured) -> None:
     """The error is one line, and nothing is written."""
     assert main(["model.tflite", "--float16-io"]) == 1
     out, err = capsys.readouterr()

@@ -59,7 +59,7 @@ def build_reshape(*shape: int) -> bytes:
         (chain("ABS", shape=()), {}, [("", "")] * 2),
     ],
 )
-def test_letters(model: bytes, options: Any, want: list[tuple[str, str]]) -> None:
+def test_equal_axes_share_letters(model: bytes, options: Any, want: list[tuple[str, str]]) -> None:
     """Tensors with the same axes have the same letters; merged axes have numbers."""
     assert layouts(convert(model, **options)) == want
 
@@ -87,7 +87,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["a=b.json"], ["ABCD", "ABCD", "NHWC", "NCHW"]),
     ],
 )
-def test_layouts(capsys: Captured, words: list[str], want: list[str]) -> None:
+def test_layouts_are_read_and_printed(capsys: Captured, words: list[str], want: list[str]) -> None:
     """Layouts are given by name or in a file, and are printed."""
     assert main(["model.tflite", *(f"--layout={word}" for word in words)]) == 0
     ends = [line.split("]") for line in capsys.readouterr().out.splitlines()[:2]]
@@ -109,7 +109,9 @@ def test_layouts(capsys: Captured, words: list[str], want: list[str]) -> None:
         (["NCHW"], "cannot read NCHW: No such file or directory"),
     ],
 )
-def test_wrong_layouts(capsys: Captured, tmp_path: Path, words: list[str], message: str) -> None:
+def test_wrong_layouts_are_one_line_of_error(
+    capsys: Captured, tmp_path: Path, words: list[str], message: str
+) -> None:
     """The error is one line, and nothing is written."""
     assert main(["model.tflite", *(f"--layout={word}" for word in words)]) == 1
     err = capsys.readouterr().err

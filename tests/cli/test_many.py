@@ -53,7 +53,7 @@ WANT = {
 
 
 @pytest.mark.parametrize("jobs", [[], ["--jobs", "3"]])
-def test_a_folder(capsys: Captured, jobs: list[str]) -> None:
+def test_models_of_a_folder_keep_their_paths(capsys: Captured, jobs: list[str]) -> None:
     """Models keep their relative paths; a table lists the results."""
     assert main(["models", "-o", "out/new", *jobs]) == 0
     assert list_written("out/new") == WANT
@@ -71,7 +71,7 @@ def test_a_folder(capsys: Captured, jobs: list[str]) -> None:
     assert total.startswith("4 of 4 models converted, ")
 
 
-def test_files(capsys: Captured) -> None:
+def test_files_keep_their_names_in_the_output_folder(capsys: Captured) -> None:
     """Each file keeps its name in the output folder; options apply to all models."""
     words = ["models/a.tflite", "models/deep/b.TFL", "-o", "out", "-q", "--opset", "19"]
     assert main(words) == 0
@@ -81,7 +81,7 @@ def test_files(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("jobs", [[], ["--jobs", "2"]])
-def test_failures(capsys: Captured, jobs: list[str]) -> None:
+def test_failures_do_not_stop_other_models(capsys: Captured, jobs: list[str]) -> None:
     """Each failure is one line on stderr; the other models are converted."""
     Path("models/mystery.tflite").write_bytes(unknown())
     Path("models/bad.tflite").write_bytes(b"bad")
@@ -98,7 +98,7 @@ def test_failures(capsys: Captured, jobs: list[str]) -> None:
     assert out.splitlines()[-1].startswith("4 of 7 models converted, 3 failed, ")
 
 
-def test_json_of_several_models(capsys: Captured) -> None:
+def test_json_has_output_or_error_of_each_model(capsys: Captured) -> None:
     """--json prints the output or the error of each model."""
     Path("models/bad.tflite").write_bytes(b"bad")
     assert main(["models", "-o", "out", "--json"]) == 1
@@ -113,7 +113,7 @@ def test_json_of_several_models(capsys: Captured) -> None:
     assert [part["name"] for part in two["models"]] == ["c.tflite", "d.tflite"]
 
 
-def test_json_of_one_model(capsys: Captured) -> None:
+def test_json_of_one_model_has_the_same_form(capsys: Captured) -> None:
     """The JSON output of one model has the form of several models."""
     assert main(["models/a.tflite", "--json", "--verify"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["models"]
@@ -122,13 +122,13 @@ def test_json_of_one_model(capsys: Captured) -> None:
     assert Path("models/a.onnx").exists()
 
 
-def test_the_same_file_twice() -> None:
+def test_file_listed_twice_is_converted_once() -> None:
     """A model that is listed repeatedly is converted once."""
     assert main(["models", "models/a.tflite", "models/a.tflite", "-q", "-o", "out"]) == 0
     assert list_written() == WANT
 
 
-def test_verifying(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_has_verdict_on_each_model(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table has the verdict on each model; a difference gives exit status 2."""
 
     def wrong(model: str, **options: Any) -> Result:
@@ -143,7 +143,7 @@ def test_verifying(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     assert out.splitlines()[-1].startswith("4 of 4 models converted, 1 different, ")
 
 
-def test_a_runtime_that_crashes(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_crash_fails_one_model(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash of LiteRT fails one model; the other models are converted."""
 
     def crash(model: str, *_: Any, **options: Any) -> Report:
@@ -161,7 +161,9 @@ def test_a_runtime_that_crashes(capsys: Captured, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("verbose", [[], ["-v"]])
-def test_bugs(capsys: Captured, monkeypatch: pytest.MonkeyPatch, verbose: list[str]) -> None:
+def test_unexpected_exception_fails_one_model(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, verbose: list[str]
+) -> None:
     """An unexpected exception fails one model; -v prints the traceback."""
 
     def fail(model: str, **options: Any) -> Result:
@@ -185,7 +187,9 @@ def test_notes_say_of_which_model(capsys: Captured) -> None:
     assert capsys.readouterr().err.startswith("tflite2onnx: models/several.tflite: ")
 
 
-def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_keeps_and_counts_converted_models(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Models that were converted before the interrupt are kept and counted."""
 
     def interrupt(model: str, **options: Any) -> Result:
@@ -201,7 +205,9 @@ def test_interrupted(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list_written() == {"a.onnx"}
 
 
-def test_progress(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_and_erased_on_a_terminal(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A progress bar is shown on a terminal, and erased before other text."""
     Path("models/bad.tflite").write_bytes(b"bad")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -252,7 +258,7 @@ FILES: Mapping[str, bytes] = {"other/a.tflite": chain("ABS"), "a.task": archive(
         (["models", "--opset", "5", "-o", "out"], "opset must be 9 to"),
     ],
 )
-def test_errors(capsys: Captured, words: list[str], message: str) -> None:
+def test_errors_are_one_line_and_no_file(capsys: Captured, words: list[str], message: str) -> None:
     """The error is one line, and nothing is written."""
     for name in ("other", "nested/a", "empty"):
         Path(name).mkdir(parents=True)
@@ -263,7 +269,7 @@ def test_errors(capsys: Captured, words: list[str], message: str) -> None:
     assert message in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_folder_is_an_error(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unreadable subfolder is an error."""
 
     def walk(path: str, onerror: Any) -> list[Any]:
@@ -275,7 +281,7 @@ def test_a_folder_that_cannot_be_read(capsys: Captured, monkeypatch: pytest.Monk
     assert "cannot read models/deep: Permission denied" in capsys.readouterr().err
 
 
-def test_the_output_is_one_of_the_models(capsys: Captured) -> None:
+def test_output_must_not_replace_one_of_the_models(capsys: Captured) -> None:
     """A model is not overwritten, even if the output is a hard link to it."""
     Path("out").mkdir()
     Path("out/a.onnx").hardlink_to("models/a.tflite")

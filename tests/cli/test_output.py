@@ -59,7 +59,7 @@ def test_names_of_models_are_refused(
         (["c.task", "new"], "new/d.onnx"),
     ],
 )
-def test_where_one_model_goes(words: list[str], file: str) -> None:
+def test_output_is_file_or_folder_by_its_name(words: list[str], file: str) -> None:
     """A positional output is a file; -o is a file if it ends in .onnx or exists, else a folder."""
     Path("old").write_bytes(b"old")
     assert main(["-q", *words]) == 0
@@ -67,6 +67,6 @@ def test_where_one_model_goes(words: list[str], file: str) -> None:
     assert onnx.load(file) == convert(chain(code)).model
 
 
-def test_a_folder_that_cannot_be_made(capsys: Captured) -> None:
+def test_folder_that_cannot_be_made_is_an_error(capsys: Captured) -> None:
     assert main(["a.tflite", "-o", "b.tflite/x.onnx"]) == 1
     assert "cannot write b.tflite/x.onnx: " in capsys.readouterr().err

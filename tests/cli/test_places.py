@@ -34,7 +34,7 @@ def make_bundle() -> bytes:
         ("out", True, ["out", "model.onnx"]),
     ],
 )
-def test_a_model(output: str | None, folder: bool, parts: Sequence[str]) -> None:  # noqa: FBT001 - a row of the table
+def test_output_has_the_given_path(output: str | None, folder: bool, parts: Sequence[str]) -> None:  # noqa: FBT001 - a row of the table
     job = place_one(STANDARD, output, folder=folder, data=network())
     assert Path(job.output) == Path(*parts)
 

@@ -32,7 +32,7 @@ def list_written() -> set[str]:
     return {path.relative_to("out").as_posix() for path in Path("out").rglob("*.onnx")}
 
 
-def test_all(capsys: Captured) -> None:
+def test_each_signature_becomes_its_own_file(capsys: Captured) -> None:
     """Each file equals the conversion of its signature alone."""
     assert main(["several.tflite", "--signature", "all", "-o", "out"]) == 0
     assert list_written() == {"minus.onnx", "same.onnx", "size.onnx"}
@@ -46,7 +46,7 @@ def test_all(capsys: Captured) -> None:
     assert out.splitlines()[-1] == "wrote 3 models and manifest.json to out"
 
 
-def test_all_or_none(capsys: Captured) -> None:
+def test_failure_of_one_signature_writes_none(capsys: Captured) -> None:
     """Names of signatures become valid file names; a failure stops the others."""
     m = Build()
     m.signature("a/b", *unary(m, "NEG"))
@@ -68,7 +68,7 @@ def test_all_or_none(capsys: Captured) -> None:
     assert not Path("other").exists()
 
 
-def test_of_several_models() -> None:
+def test_only_models_with_signatures_have_a_folder() -> None:
     """A model with signatures has a folder; a model without signatures is one file."""
     words = ["plain.tflite", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 0
@@ -76,7 +76,7 @@ def test_of_several_models() -> None:
     assert list_written() == {"plain.onnx", *files}
 
 
-def test_of_a_bundle_among_others() -> None:
+def test_bundle_among_others_converts_all_signatures() -> None:
     """Of a bundle all signatures are converted in any case."""
     words = ["a.task", "several.tflite", "--signature", "all", "-q", "-o", "out"]
     assert main(words) == 0
@@ -84,7 +84,7 @@ def test_of_a_bundle_among_others() -> None:
     assert list_written() == {"a/a.onnx", *files}
 
 
-def test_names_of_several_models(capsys: Captured) -> None:
+def test_model_without_signature_keeps_tensor_names(capsys: Captured) -> None:
     """A model without a signature keeps the names of its tensors; a warning says so."""
     words = ["plain.tflite", "several.tflite", "a.task", "--names", "signature", "-o", "out"]
     assert main([*words, "--signature", "minus"]) == 1
@@ -120,7 +120,7 @@ def test_names_of_several_models(capsys: Captured) -> None:
         ),
     ],
 )
-def test_errors(capsys: Captured, words: list[str], message: str) -> None:
+def test_errors_are_one_line_and_no_file(capsys: Captured, words: list[str], message: str) -> None:
     """The error is one line, and nothing is written."""
     assert main([*words, "--signature", "all"]) == 1
     err = capsys.readouterr().err
@@ -130,7 +130,7 @@ def test_errors(capsys: Captured, words: list[str], message: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["short", "long"])
-def test_verification_of_sub_graphs_of_different_sizes(key: str, capsys: Captured) -> None:
+def test_signatures_of_different_sizes_are_verified(key: str, capsys: Captured) -> None:
     """A signature is verified although another sub-graph has more tensors, or fewer."""
     m = Build()
     m.signature("short", *unary(m, "NEG"))

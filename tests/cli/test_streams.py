@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("words", [["ops"], ["inspect", "m"], ["m"]])
-def test_streams_that_are_closed(
+def test_program_works_with_closed_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     """The command works with closed streams, and prints nothing to them."""

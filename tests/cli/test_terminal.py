@@ -57,7 +57,7 @@ def _read_bytes(descriptor: int) -> bytes:
         (["keywords_int8", "--layout", f"{'n' * 50}=NCW"], "    tensor"),
     ],
 )
-def test_lines_fit(words: Sequence[str], line: str) -> None:
+def test_lines_fit_the_width_of_the_terminal(words: Sequence[str], line: str) -> None:
     """No line is wider than the terminal, and no word is broken."""
     Path("keywords_int8").write_bytes((ASSETS / "keywords_int8.tflite").read_bytes())
     lines = run_on_terminal(*words)

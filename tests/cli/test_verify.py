@@ -46,7 +46,7 @@ def expect_complaint(captured: Captured, words: list[str]) -> str:
     return err
 
 
-def test_a_right_conversion(model: str, capsys: Captured) -> None:
+def test_right_conversion_is_compared_and_not_written(model: str, capsys: Captured) -> None:
     """The model is converted for the comparison and not written."""
     assert main(["verify", model, "--per-operator", "--samples", "3"]) == 0
     out, err = capsys.readouterr()
@@ -65,7 +65,7 @@ def test_a_right_conversion(model: str, capsys: Captured) -> None:
     assert [p.name for p in Path().iterdir()] == [model]
 
 
-def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
+def test_wrong_conversion_names_the_first_wrong_tensor(model: str, capsys: Captured) -> None:
     """A difference has exit status 2, and the message names the first wrong tensor."""
     onnx.save(damage_model(convert(model), wrong_pad), "wrong.onnx")
     assert main(["verify", model, "wrong.onnx"]) == 2
@@ -90,7 +90,7 @@ def test_a_wrong_conversion(model: str, capsys: Captured) -> None:
     assert capsys.readouterr() == ("", err)
 
 
-def test_long_lists() -> None:
+def test_long_lists_are_truncated() -> None:
     """Long lists are truncated; a difference of types has no number."""
     wrong = Difference("y", "int8", float("inf"), 0, 0, "int8[2] in LiteRT, int8[3] elsewhere")
     tensors = tuple(
@@ -110,7 +110,7 @@ def test_long_lists() -> None:
     ]
 
 
-def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
+def test_only_outputs_of_other_converters_are_compared(model: str, capsys: Captured) -> None:
     """For a model from another converter only the outputs are compared."""
     result = convert(model)
 
@@ -150,13 +150,15 @@ def test_a_file_of_another_converter(model: str, capsys: Captured) -> None:
         (["-", "-"], "only one model can be standard input, got - twice"),
     ],
 )
-def test_errors(model: str, capsys: Captured, words: list[str], message: str) -> None:
+def test_wrong_usage_has_exit_status_1(
+    model: str, capsys: Captured, words: list[str], message: str
+) -> None:
     """Wrong usage has exit status 1."""
     assert model
     assert message in expect_complaint(capsys, words)
 
 
-def test_help(capsys: Captured) -> None:
+def test_help_lists_options_and_exit_statuses(capsys: Captured) -> None:
     """--help lists all options and the exit statuses."""
     with pytest.raises(SystemExit) as caught:
         main(["verify", "--help"])
@@ -166,7 +168,7 @@ def test_help(capsys: Captured) -> None:
     assert all(word in out for word in words)
 
 
-def test_a_bar_on_a_terminal(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_is_on_a_terminal_only(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A progress bar is shown on a terminal only."""
 
     class Terminal(io.StringIO):
@@ -209,7 +211,7 @@ def pictures(dtype: str = "float32", channels: int = 3, **kept: Any) -> bytes:
     ("data", "scale"),
     [(pictures(), 127.5), (pictures(channels=1), 127.5), (pictures(channels=4), 127.5)],
 )
-def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
+def test_picture_is_resized_to_the_input(tmp_path: Path, data: bytes, scale: float) -> None:
     """A picture is resized and converted to the model's channels, by default from -1 to 1."""
     Image.new("RGB", (31, 37), (255, 0, 51)).save(tmp_path / "one.png")
     target = find_image_input(data, open_interpreter(data).get_input_details())
@@ -235,7 +237,7 @@ def test_a_picture(tmp_path: Path, data: bytes, scale: float) -> None:
         ("int8", 1 / 255, -128, (0,), (10,), [127, -128, 127]),
     ],
 )
-def test_normalisation(
+def test_metadata_normalise_pixels_before_quantization(
     dtype: str, scale: float | None, zero: int, mean: Any, std: Any, want: Any, tmp_path: Path
 ) -> None:
     """The metadata normalise pixels before quantization; integer inputs take pixels as they are."""
@@ -248,7 +250,9 @@ def test_normalisation(
 
 
 @pytest.mark.parametrize(("mean", "std"), [((1, 2), (1,)), ((1,), (0,))])
-def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any) -> None:
+def test_refuses_normalisation_that_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any
+) -> None:
     """Metadata for another number of channels, and a deviation of 0, are errors."""
     said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
     monkeypatch.setattr(images, "model_metadata", lambda _: said)
@@ -256,7 +260,7 @@ def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any
         find_image_input(pictures(), open_interpreter(pictures()).get_input_details())
 
 
-def test_pictures_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_unusable_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors: a file that is not a picture, a model without images, and a missing Pillow."""
     path = tmp_path / "one.png"
     path.write_bytes(b"nothing")

@@ -77,7 +77,7 @@ def test_options_take_every_name_of_an_output(names: str, name: str, capsys: Cap
     assert (y["name"], y["onnx_shape"]) == ("new", [1, 3, 5, 7])
 
 
-def test_two_names_of_one_tensor(capsys: Captured) -> None:
+def test_refuses_options_by_two_names_of_one_tensor(capsys: Captured) -> None:
     """Options of one tensor, given by two of its names, contradict each other."""
     words = ["--shape", "x=2,5,7,3", "--shape", "image=1,5,7,3"]
     told = expect_complaint(capsys, "model.tflite", *words)
@@ -87,7 +87,7 @@ def test_two_names_of_one_tensor(capsys: Captured) -> None:
 # Outputs
 
 
-def test_a_bundle_is_no_file(capsys: Captured) -> None:
+def test_output_of_a_bundle_must_be_a_folder(capsys: Captured) -> None:
     """The output of a bundle is a folder, which is not named like an ONNX file."""
     expected = "the output of a bundle must be a folder, got a.onnx"
     assert expected in expect_complaint(capsys, "a.task", "-o", "a.onnx")
@@ -97,14 +97,14 @@ def test_a_bundle_is_no_file(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("words", [["new/"], ["-o", "new/"], ["-o", "new"]])
-def test_a_new_folder(words: list[str]) -> None:
+def test_output_without_extension_is_a_new_folder(words: list[str]) -> None:
     """An output that ends in a slash is a folder, and one of -o without .onnx too."""
     assert main(["plain.tflite", *words]) == 0
     assert Path("new/plain.onnx").is_file()
 
 
 @pytest.mark.parametrize("output", ["new/", "new", "file.onnx"])
-def test_standard_input_to_a_folder(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_named_model(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name of standard input is model."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(chain("ABS"))))
     assert main(["-", "-o", output]) == 0
@@ -128,19 +128,19 @@ def test_standard_input_to_a_folder(output: str, monkeypatch: pytest.MonkeyPatch
         ({"activations": "uint8", "quantization": "float"}, "activations must be auto with"),
     ],
 )
-def test_values_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
+def test_refuses_values_that_do_not_fit(options: dict[str, Any], reason: str) -> None:
     """Values that look like others are refused, and values that contradict each other."""
     with pytest.raises(OptionError, match=reason):
         convert(build_named(), **options)
 
 
-def test_floats_for_a_target_of_integers() -> None:
+def test_floats_do_not_contradict_a_target_of_integers() -> None:
     """The integers that a target prefers do not contradict floats."""
     options: dict[str, Any] = {"quantization": "float", "target": "openvino"}
     assert convert(build_named(), **options).opset >= 17
 
 
-def test_numbers_of_numpy() -> None:
+def test_sizes_and_opsets_may_be_integers_of_numpy() -> None:
     """Sizes and opsets may be numpy's integers."""
     sizes = [*np.array([2, 5, 7, 3])]
     options: dict[str, Any] = {"shapes": {"x": sizes}, "opset": np.int64(18)}
@@ -154,7 +154,7 @@ def test_numbers_of_numpy() -> None:
 # Other files
 
 
-def test_swapped_models(capsys: Captured) -> None:
+def test_message_names_the_file_in_the_wrong_place(capsys: Captured) -> None:
     """The message is about the file that is in the wrong place."""
     assert main(["-q", "plain.tflite"]) == 0
     told = expect_complaint(capsys, "verify", "plain.onnx", "plain.tflite")
@@ -163,13 +163,13 @@ def test_swapped_models(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("words", [[""], ["model.tflite", ""], ["model.tflite", "-o", ""]])
-def test_empty_names(words: list[str], capsys: Captured) -> None:
+def test_refuses_empty_names_of_files(words: list[str], capsys: Captured) -> None:
     """A variable of the shell that is not set is an empty word."""
     assert main(words) == 1
     assert "the name of a file must not be empty" in capsys.readouterr().err
 
 
-def test_no_names(capsys: Captured) -> None:
+def test_only_the_model_is_required(capsys: Captured) -> None:
     """Only the model is required."""
     with pytest.raises(SystemExit, match="1"):
         main([])
@@ -200,13 +200,13 @@ def test_no_names(capsys: Captured) -> None:
         ("model.tflite -o several.onnx", "the output of several models must be a folder"),
     ],
 )
-def test_contradictions(words: str, reason: str, capsys: Captured) -> None:
+def test_refuses_options_without_effect(words: str, reason: str, capsys: Captured) -> None:
     """Two options of which one would have no effect."""
     assert reason in expect_complaint(capsys, "plain.tflite", *words.split())
 
 
 @pytest.mark.parametrize("words", ["", "--weights auto", "--io-type float --target tensorrt"])
-def test_a_target_does_not_contradict(words: str) -> None:
+def test_target_does_not_contradict_float_quantization(words: str) -> None:
     """The default target sets weights, which a model of floats has none of."""
     assert main(["plain.tflite", "-q", "--quantization", "float", *words.split()]) == 0
 
@@ -234,7 +234,7 @@ def build_window() -> Build:
         ("--shape x=1,h,w,3 --io-layout onnx", ""),
     ],
 )
-def test_reasons_of_layouts(words: str, said: str, capsys: Captured) -> None:
+def test_summary_says_why_layouts_are_unexpected(words: str, said: str, capsys: Captured) -> None:
     """A conversion says in one sentence why layouts are other than expected."""
     Path("window.tflite").write_bytes(build_window().bytes())
     assert main(["window.tflite", *words.split()]) == 0

@@ -72,7 +72,7 @@ def test_a_network_has_one_if_and_stores_weights_once() -> None:
     assert sizes[0] - sizes[1] < 300 * products
 
 
-def test_the_same_kernels_as_with_a_fixed_type() -> None:
+def test_kernels_are_those_of_a_fixed_type() -> None:
     """ONNX Runtime replaces the If by one branch, and fuses what is left as usual."""
     adaptive, int8, uint8 = (
         convert(MODEL, weights=weights).model for weights in ("adaptive", "int8", "uint8")
@@ -105,7 +105,7 @@ def test_the_product_finds_out_whether_int8_saturates() -> None:
     {}, {"forms": "canonical", "weights": "adaptive"}, {"float16": True}, {"opset": 13},
     {"activations": "int8"}
 ], ids=str)  # fmt: skip
-def test_numbers_with_other_options(options: dict[str, Any]) -> None:
+def test_numbers_equal_litert_with_other_options(options: dict[str, Any]) -> None:
     """Both branches give LiteRT's numbers, with optimizations and without."""
     result = check(layer(), steps=1, **options)
     assert count_choices(result.model) == [1]
@@ -125,7 +125,7 @@ def test_numbers_with_other_options(options: dict[str, Any]) -> None:
         (np.where(WEIGHTS < -126, -128, WEIGHTS), 8, TensorProto.UINT8),  # wraps on ARM64
     ],
 )
-def test_no_if_without_need(weights: Array, rows: int, stored: int) -> None:
+def test_weights_have_no_if_without_need(weights: Array, rows: int, stored: int) -> None:
     model = convert(layer(weights.astype(np.int8), rows)).model
     assert not count_choices(model)
     assert weight_types(model) == {stored}
@@ -144,7 +144,7 @@ def test_fixed_types_and_other_targets_have_no_if(options: dict[str, Any]) -> No
     assert not count_choices(convert(layer(), **options).model)
 
 
-def test_weights_in_a_second_file(tmp_path: Path) -> None:
+def test_both_branches_read_weights_from_a_second_file(tmp_path: Path) -> None:
     """ONNX Runtime reads the weights of both branches from the second file."""
     data, path = layer(), tmp_path / "model.onnx"
     convert(data, path, external_data=16)
@@ -203,7 +203,7 @@ def test_a_loop_has_its_own_if() -> None:
         assert (kernels["QGemm"], kernels["If"]) == (2, 0)
 
 
-def test_recurrent_layers() -> None:
+def test_recurrent_layers_have_their_own_if() -> None:
     """An LSTM of integers computes several steps in a Scan, whose body has its own If."""
     model = convert(cells.integer_lstm(cells.Form())).model
     assert count_choices(model) == [1]

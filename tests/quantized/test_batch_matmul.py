@@ -37,7 +37,7 @@ def random_integers(dtype: str, shape: Sequence[int]) -> Array:
 @pytest.mark.parametrize(
     ("a", "b"), [((3, 5), (5, 7)), ((2, 3, 5), (2, 5, 7)), ((2, 3, 5), (5, 7))], ids=str
 )
-def test_every_type(
+def test_every_type_is_rounded_correctly(
     a: Sequence[int], b: Sequence[int], types: str, adj: tuple[bool, bool], *, constant: bool
 ) -> None:
     """Outputs equal LiteRT's to a step, and are rounded correctly."""
@@ -73,7 +73,9 @@ def test_every_type(
 @pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("adj_y", [False, True])
 @pytest.mark.parametrize("b", [(13, 7), (2, 13, 7)], ids=str)
-def test_hybrid(b: Sequence[int], *, adj_y: bool, asymmetric: bool) -> None:
+def test_float_data_by_integer_weights_equal_litert(
+    b: Sequence[int], *, adj_y: bool, asymmetric: bool
+) -> None:
     """Float data with integer weights; see test_hybrid.py."""
     m = Build()
     w = m.constant(weights("int8", *swap_last_axes(b, swap=adj_y)), scale=SCALES[1])
@@ -84,7 +86,7 @@ def test_hybrid(b: Sequence[int], *, adj_y: bool, asymmetric: bool) -> None:
 
 
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
-def test_sums_of_integers(quantization: str) -> None:
+def test_int32_outputs_are_sums_of_integer_products(quantization: str) -> None:
     """int32 outputs are sums of products of stored integers, also with float quantization."""
     m = Build()
     x, w = (m.input(shape, dtype="int8", scale=0.1, zero_point=3) for shape in ([3, 5], [5, 7]))

@@ -66,6 +66,6 @@ def test_the_scale_of_a_bias_is_not_read(code: str, dtype: str, scale: float | N
 
 @pytest.mark.parametrize("scale", [0.5, np.nan, np.inf])
 @pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"])
-def test_a_scale_that_some_kernels_refuse(code: str, scale: float) -> None:
+def test_scales_that_some_kernels_refuse_are_ignored(code: str, scale: float) -> None:
     """Odd bias scales, which the kernels of uint8 and FULLY_CONNECTED refuse."""
     check_layer(code, "int8", scale)

@@ -43,7 +43,7 @@ def halfway_numbers() -> Array:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_quantize(dtype: str, ratio: float) -> None:
+def test_quantize_is_within_a_step_of_litert(dtype: str, ratio: float) -> None:
     """Outputs may differ by a step, because LiteRT rounds halves away from zero, ONNX to even."""
     m, ((step, zero),), x = Build(), scales(dtype, 0.05), halfway_numbers()
     y = output_tensor(m, x.shape, dtype, (step * ratio, zero))
@@ -52,7 +52,7 @@ def test_quantize(dtype: str, ratio: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_quantize_along_an_axis(dtype: str) -> None:
+def test_quantize_along_an_axis_is_within_a_step(dtype: str) -> None:
     m, x = Build(), np.random.default_rng(0).uniform(-5, 5, (3, 5, 7)).astype(np.float32)
     steps = np.array([0.01, 0.02, 0.03, 0.05, 0.1], np.float32)
     zeros = np.arange(1, 6) * (dtype != "int16")
@@ -62,7 +62,7 @@ def test_quantize_along_an_axis(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
-def test_quantize_to_four_bits(dtype: str) -> None:
+def test_quantize_to_four_bits_equals_litert(dtype: str) -> None:
     """QUANTIZE to int4 and DEQUANTIZE, because no runtime returns int4 arrays."""
     m, x = Build(), halfway_numbers()
     (y,) = m.op("QUANTIZE", [m.input(x.shape)], [output_tensor(m, x.shape, dtype, (0.7, 1))])
@@ -84,7 +84,7 @@ def test_quantize_to_four_bits(dtype: str) -> None:
     ],
 )
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_requantize(source: str, target: str, ratio: float) -> None:
+def test_requantize_is_within_a_step_of_litert(source: str, target: str, ratio: float) -> None:
     (given,), ((step, zero),) = scales(source, 0.05), scales(target, 0.05)
     x = all_integers(source).reshape(2, -1)
     check_integers(unary("QUANTIZE", x, given, (step * ratio, zero), target), [x], steps=1)
@@ -92,7 +92,7 @@ def test_requantize(source: str, target: str, ratio: float) -> None:
 
 @pytest.mark.parametrize("zero", [0, -32768])
 @pytest.mark.parametrize("scale", [(0.01, 0.001), (0.01, 0.03), (4.94e-4, 1.49e-7)])
-def test_quantize_to_int32(scale: tuple[float, float], zero: int) -> None:
+def test_quantize_to_int32_is_within_a_step(scale: tuple[float, float], zero: int) -> None:
     """QUANTIZE to int32, which QuantizeLinear lacks; results exceed the digits of float32."""
     x = all_integers("int16").reshape(2, -1)
     check(unary("QUANTIZE", x, (scale[0], zero), (scale[1], 0), "int32"), inputs=[x], steps=1)
@@ -100,7 +100,7 @@ def test_quantize_to_int32(scale: tuple[float, float], zero: int) -> None:
 
 @pytest.mark.parametrize("target", ["int8", "int16"])
 @pytest.mark.parametrize("step", [1e-9, 1e-6, 0.01])
-def test_quantize_of_int32(target: str, step: float) -> None:
+def test_quantize_of_int32_is_within_a_step(target: str, step: float) -> None:
     """int32 within the range in which the kernel does not wrap around."""
     generator, (wanted,) = np.random.default_rng(0), scales(target, 0.05)
     bits = 31 - max(int(np.ceil(np.log2(step / wanted[0]))), 0)
@@ -109,7 +109,7 @@ def test_quantize_of_int32(target: str, step: float) -> None:
     check(unary("QUANTIZE", x, (step, 0), wanted, target), inputs=[x], steps=1)
 
 
-def test_int32_between_two_scales() -> None:
+def test_int32_between_two_scales_is_within_a_step() -> None:
     """int32 as an activation between int16 and int8."""
     m, x = Build(), all_integers("int16").reshape(2, -1)
     (wide,) = m.op(
@@ -132,7 +132,7 @@ def test_int32_between_two_scales() -> None:
         (("int8", (1.0, 0)), ("int8", None), "got int8 to int8"),
     ],
 )
-def test_what_cannot_be_quantized(source: Any, target: Any, reason: str) -> None:
+def test_quantize_refuses_odd_types_and_zero_points(source: Any, target: Any, reason: str) -> None:
     m = Build()
     x, y = output_tensor(m, [3], *source), output_tensor(m, [3], *target)
     m.model().subgraphs[0].inputs.append(x.index)
@@ -142,7 +142,7 @@ def test_what_cannot_be_quantized(source: Any, target: Any, reason: str) -> None
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_dequantize(dtype: str) -> None:
+def test_dequantize_equals_litert_for_each_storage(dtype: str) -> None:
     m, (scale,), x = Build(), scales(dtype, 0.05), all_integers(dtype).reshape(2, -1)
     m.output(*m.op("DEQUANTIZE", [add_input(m, x, scale)], [m.tensor(x.shape)]))
     check_all_ways(m, x)
@@ -156,7 +156,7 @@ def check_all_ways(m: Build, x: Array) -> None:
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "int8", "uint8"])
 @pytest.mark.parametrize("along", [None, 0, 1])
-def test_dequantize_of_constants(dtype: str, along: int | None) -> None:
+def test_dequantized_constants_equal_litert(dtype: str, along: int | None) -> None:
     m, (low, high) = Build(), LIMITS.get(dtype, (0, 15))
     data = np.random.default_rng(0).integers(low, high, (4, 6), endpoint=True)
     count = 1 if along is None else data.shape[along]
@@ -195,7 +195,7 @@ RANGES = [
 
 
 @pytest.mark.parametrize(("low", "high", "bits"), RANGES)
-def test_fake_quant(low: float, high: float, bits: int) -> None:
+def test_fake_quantization_equals_litert_exactly(low: float, high: float, bits: int) -> None:
     """FAKE_QUANT equals LiteRT's exactly, also for halves."""
     m, fine = Build(), np.linspace(low, high, 2 ** min(bits, 10) * 2 + 1)
     beyond = np.random.default_rng(0).uniform(low - 1, high + 1, 1000)
@@ -215,14 +215,14 @@ def test_fake_quant(low: float, high: float, bits: int) -> None:
         ({"min": 0, "max": 1, "num_bits": 17}, "got 17 bits"),
     ],
 )
-def test_refused_fake_quantization(options: dict[str, Any], reason: str) -> None:
+def test_refuses_fake_quantization_of_other_ranges(options: dict[str, Any], reason: str) -> None:
     m = Build()
     m.output(*m.op("FAKE_QUANT", [m.input([3])], [[3]], **options))
     with pytest.raises(ConversionError, match=reason):
         convert(m.bytes())
 
 
-def test_a_graph_that_is_integers_in_the_middle() -> None:
+def test_integers_inside_a_float_graph_are_fused() -> None:
     """Operators between QUANTIZE and DEQUANTIZE are fused into integer kernels."""
     m, shape = Build(), [3, 37]
     (q,) = m.op("QUANTIZE", [m.input(shape)], [output_tensor(m, shape, "int8", (0.0625, 3))])
@@ -254,14 +254,14 @@ def test_inputs_and_outputs_keep_their_type(dtype: str, activations: str) -> Non
         "RESHAPE", [b, m.constant(np.array([x.size], np.int32))], [[x.size]], new_shape=[x.size]
     )
     m.output(a, b, c)
-    # See test_functions_of_int16 for the steps of TANH.
+    # See test_int16_functions_are_close_to_real_results for the steps of TANH.
     result = check(
         m.bytes(), inputs=[x], steps=3 if dtype == "int16" else 1, activations=activations
     )
     assert {port.dtype for port in (*result.inputs, *result.outputs)} == {dtype}
 
 
-def test_a_residual_block() -> None:
+def test_residual_block_becomes_integer_kernels() -> None:
     """A residual block with int8 stored as uint8 is fused into integer kernels."""
     m, generator = Build(), np.random.default_rng(0)
     weights = generator.integers(-127, 128, (3, 3, 3, 3)).astype(np.int8)

@@ -58,7 +58,7 @@ def check_exact(data: bytes, inputs: Sequence[Array], **options: Any) -> ModelPr
 @pytest.mark.parametrize("activations", ["auto", "int8"])
 @pytest.mark.parametrize("quotient", QUOTIENTS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_other_scales(dtype: str, quotient: float, activations: str) -> None:
+def test_rescaled_integers_equal_xnnpack(dtype: str, quotient: float, activations: str) -> None:
     x = all_integers(dtype).reshape(2, -1)
     for given, wanted in ZEROS[dtype]:
         data = unary("QUANTIZE", x, (0.05 * quotient, given), (0.05, wanted))
@@ -67,7 +67,7 @@ def test_other_scales(dtype: str, quotient: float, activations: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [(2 / 255, -1), (1 / 255, -128), (0.0371, 5), (0.25, 0)])
-def test_real_numbers(scale: Scale) -> None:
+def test_real_numbers_are_quantized_as_by_xnnpack(scale: Scale) -> None:
     """QUANTIZE multiplies by the inverse scale, as XNNPACK does; QuantizeLinear divides."""
     halves = np.arange(-300, 300, 0.5).astype(np.float32) * np.float32(scale[0])
     near = [halves, np.nextafter(halves, np.float32(-9)), np.nextafter(halves, np.float32(9))]
@@ -83,7 +83,7 @@ def test_real_numbers(scale: Scale) -> None:
 @pytest.mark.parametrize("alpha", [0.2, 1.5, -0.3, 0.5, -1.0])
 @pytest.mark.parametrize("quotient", QUOTIENTS[:-2])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_leaky_relu(dtype: str, quotient: float, alpha: float) -> None:
+def test_leaky_relu_equals_the_default_kernel(dtype: str, quotient: float, alpha: float) -> None:
     x = all_integers(dtype).reshape(2, -1)
     for given, wanted in ZEROS[dtype]:
         if abs(quotient * alpha) < 1 / 256:  # XNNPACK leaves this case to the built-in kernel
@@ -107,7 +107,9 @@ def test_leaky_relu(dtype: str, quotient: float, alpha: float) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) -> None:
+def test_hard_swish_is_looked_up_in_a_table(
+    dtype: str, steps: tuple[float, float], activations: str
+) -> None:
     x = all_integers(dtype).reshape(2, -1)
     for zeros in ZEROS[dtype]:
         given, wanted = zip(steps, zeros, strict=True)
@@ -118,14 +120,14 @@ def test_hard_swish(dtype: str, steps: tuple[float, float], activations: str) ->
 
 
 @pytest.mark.parametrize("steps", [(0.05, 0.05 / 200), (1e-6, 0.05), (4.0, 3e-8)])
-def test_hard_swish_without_a_table(steps: tuple[float, float]) -> None:
+def test_hard_swish_of_extreme_scales_has_no_table(steps: tuple[float, float]) -> None:
     """Scales that LiteRT refuses, or for which it loses all bits, are computed in floats."""
     x = all_integers("int8").reshape(2, -1)
     model = convert(unary("HARD_SWISH", x, (steps[0], 0), (steps[1], 0))).model
     assert "HardSwish" in {node.op_type for node in model.graph.node}
 
 
-def test_hard_swish_of_a_dynamic_size() -> None:
+def test_hard_swish_of_a_dynamic_size_equals_litert() -> None:
     m = Build()
     x = m.input([1, 3, 5], dtype="int8", scale=0.05, zero_point=3, shape_signature=[-1, -1, 5])
     m.output(*m.op("HARD_SWISH", [x], [[1, 3, 5]], scale=0.04, zero_point=-5))
@@ -152,7 +154,9 @@ TRIPLES = [
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("code", ["ADD", "SUB"])
-def test_sums(code: str, dtype: str, triple: tuple[float, ...], constant: int | None) -> None:
+def test_sums_equal_the_default_kernel(
+    code: str, dtype: str, triple: tuple[float, ...], constant: int | None
+) -> None:
     pair = grid(dtype)
     zeros = {"int8": [(-3, -5, 0), (-128, 0, -1)], "uint8": [(124, 130, 144), (0, 128, 127)]}
     for points in zeros[dtype]:
@@ -166,7 +170,7 @@ def test_sums(code: str, dtype: str, triple: tuple[float, ...], constant: int | 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_sums_of_any_scales(seed: int) -> None:
+def test_sums_of_random_scales_equal_the_default_kernel(seed: int) -> None:
     generator = np.random.default_rng(seed)
     pair = grid("int8")
     a, b = generator.uniform(0.01, 0.1, 2)

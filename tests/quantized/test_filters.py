@@ -61,5 +61,5 @@ def check_filter(data: bytes, *, optimize: bool = True) -> None:
 
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("optimize", [False, True])
-def test_states_of_eight_bits(rank: int, *, optimize: bool) -> None:
+def test_states_of_eight_bits_equal_the_reference(rank: int, *, optimize: bool) -> None:
     check_filter(cells.integer_svdf(Form(), rank=rank, dtype="int8"), optimize=optimize)

@@ -45,7 +45,7 @@ def is_plain(result: Converted) -> bool:
 
 
 @pytest.mark.parametrize(("shape", "scheme"), CASES)
-def test_plain_floats(shape: str, scheme: str) -> None:
+def test_float_quantization_leaves_outputs_unrounded(shape: str, scheme: str) -> None:
     """With quantization="float" inputs and outputs are float32, and outputs are not rounded."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     result = convert(layer.model(), quantization="float", io_layout="tflite")
@@ -65,7 +65,7 @@ def distance(result: Converted, layer: Layer) -> float:
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
-def test_activations_of_plain_floats(activation: str) -> None:
+def test_float_activations_are_within_a_step_of_litert(activation: str) -> None:
     layer = Layer(SHAPES["CONV_2D"], replace(INT8, y_scale=0.25), activation)
     result = convert(layer.model(), quantization="float", io_layout="tflite")
     assert is_plain(result)
@@ -79,7 +79,7 @@ def test_activations_of_plain_floats(activation: str) -> None:
 
 @pytest.mark.parametrize("code", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
-def test_plain_pools(code: str, dtype: str) -> None:
+def test_float_pools_have_no_quantization_nodes(code: str, dtype: str) -> None:
     result = convert(build_pool(code, dtype), quantization="float")
     assert is_plain(result)
     assert nodes(result) <= {"AveragePool", "MaxPool", "Transpose", "Clip"}
@@ -87,7 +87,7 @@ def test_plain_pools(code: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int4"])
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
-def test_plain_hybrids(shape: str, dtype: str) -> None:
+def test_float_quantization_makes_integer_weights_floats(shape: str, dtype: str) -> None:
     """With quantization="float" integer weights of float data become floats, too."""
     layer = SHAPES[shape]
     data = hybrid(layer, dtype, per_channel=False)
@@ -98,7 +98,7 @@ def test_plain_hybrids(shape: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("quantization", ["qdq", "float"])
 @pytest.mark.parametrize("shape", ["CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"])
-def test_biases_beyond_32_bits(shape: str, quantization: str) -> None:
+def test_int64_biases_keep_the_digits_of_float32(shape: str, quantization: str) -> None:
     """int64 biases lose only digits that float32 lacks."""
     biases = np.linspace(-(2**40), 2**40, SHAPES[shape].w[0]).astype(np.int64)
     layer = Layer(SHAPES[shape], INT16, given=tuple(biases.tolist()))
@@ -122,7 +122,7 @@ def test_wide_biases_of_eight_bits_are_refused() -> None:
 
 @pytest.mark.parametrize("shape", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
 @pytest.mark.parametrize("opset", [13, 17, 20, 21, 23])
-def test_opsets(opset: int, shape: str) -> None:
+def test_8_bit_layers_equal_litert_in_each_opset(opset: int, shape: str) -> None:
     """8-bit layers work in each opset."""
     layer = Layer(SHAPES[shape], SCHEMES["int8 per channel"])
     assert check_layer(layer, opset=opset).model.opset_import[0].version == opset
@@ -130,7 +130,7 @@ def test_opsets(opset: int, shape: str) -> None:
 
 @pytest.mark.parametrize(("opset", "stored"), [(13, "INT8"), (20, "INT8"), (21, "INT4")])
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
-def test_four_bits(shape: str, opset: int, stored: str) -> None:
+def test_4_bit_weights_are_packed_from_opset_21(shape: str, opset: int, stored: str) -> None:
     """4-bit weights are packed from opset 21 on, and stored as int8 before."""
     layer = Layer(SHAPES[shape], SCHEMES["int4 per channel"])
     graph = check_layer(layer, opset=opset).model.graph
@@ -141,7 +141,7 @@ def test_four_bits(shape: str, opset: int, stored: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
-def test_16_bits_in_older_opsets(shape: str) -> None:
+def test_int16_layers_equal_litert_before_opset_21(shape: str) -> None:
     """int16 activations request opset 21; older opsets use Round, Clip and Cast."""
     layer = Layer(SHAPES[shape], INT16)
     assert convert(layer.model()).opset == 21
@@ -151,7 +151,9 @@ def test_16_bits_in_older_opsets(shape: str) -> None:
 
 
 @pytest.mark.parametrize(("weights", "dequantized"), [("uint8", 2), ("int8", 3)])
-def test_shared_constants(weights: WeightType, dequantized: int) -> None:
+def test_layers_share_dequantized_constants_except_int8_weights(
+    weights: WeightType, dequantized: int
+) -> None:
     """Two layers read one DequantizeLinear of a constant, but for int8 weights."""
     m = Build()
     x = m.input([2, 3], dtype="int8", scale=0.5)

@@ -35,7 +35,7 @@ def node_types(result: Converted) -> set[str]:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"])
-def test_clamps(code: str, dtype: str) -> None:
+def test_equal_scales_clamp_stored_integers(code: str, dtype: str) -> None:
     """If the scale does not change, stored integers are clamped."""
     if dtype == "int16" and code not in ("RELU", "RELU6"):  # there is no kernel
         return
@@ -76,7 +76,7 @@ FUNCTIONS: list[tuple[str, str, float, float, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("code", "types", "step", "made", "options"), FUNCTIONS)
-def test_functions(
+def test_functions_are_within_a_step_of_litert(
     code: str, types: str, step: float, made: float, options: dict[str, Any]
 ) -> None:
     """Outputs differ by one step at most.
@@ -93,7 +93,7 @@ def test_functions(
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 @pytest.mark.parametrize("step", [0.05, 0.2])
-def test_logistic(dtype: str, step: float) -> None:
+def test_logistic_is_within_a_step_of_litert(dtype: str, step: float) -> None:
     """The output scale is the scale that the kernels require."""
     (given,) = scales(dtype, step)
     wanted = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}[dtype]
@@ -104,7 +104,7 @@ def test_logistic(dtype: str, step: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_roots(dtype: str) -> None:
+def test_square_roots_are_within_a_step_of_litert(dtype: str) -> None:
     """SQRT's kernel truncates, ONNX rounds: one step."""
     low, high = LIMITS[dtype]
     zero = low if dtype == "int8" else 0
@@ -121,7 +121,7 @@ def test_roots(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("step", [0.05, 0.09, 0.02])
 @pytest.mark.parametrize("constant", [None, 1])
-def test_prelu(dtype: str, step: float, constant: int | None) -> None:
+def test_prelu_is_within_a_step_of_litert(dtype: str, step: float, constant: int | None) -> None:
     """PRELU of int16 data has int8 slopes."""
     x = all_integers(dtype)[:: 61 if dtype == "int16" else 1]
     x = x[: x.size // 32 * 32].reshape(4, -1, 8)
@@ -133,7 +133,7 @@ def test_prelu(dtype: str, step: float, constant: int | None) -> None:
     check_integers(data, [x] if constant else [x, slopes], steps=1)
 
 
-def test_prelu_of_int16_slopes() -> None:
+def test_prelu_refuses_int16_slopes() -> None:
     """int16 slopes are refused, because the kernel would read them as int8."""
     pair = np.zeros(3, np.int16), np.zeros(3, np.int16)
     with pytest.raises(ConversionError, match="alpha must be int8, got int16"):
@@ -162,7 +162,7 @@ TABLES: list[tuple[str, float, float, Callable[[Array], Array], int]] = [
 
 
 @pytest.mark.parametrize(("code", "step", "made", "function", "off"), TABLES)
-def test_functions_of_int16(
+def test_int16_functions_are_close_to_real_results(
     code: str, step: float, made: float, function: Callable[[Array], Array], off: int
 ) -> None:
     """Outputs are within a step of the real result.
@@ -190,7 +190,7 @@ SOFTMAX = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("size", [1, 2, 3, 128, 1001, 20011])
 @pytest.mark.parametrize("step", [0.001, 0.1, 1.0])
-def test_softmax(dtype: str, size: int, step: float) -> None:
+def test_softmax_is_within_a_step_of_litert(dtype: str, size: int, step: float) -> None:
     if dtype == "int8" and size in {2, 3}:
         needs_onnxruntime(1, 29, "QLinearSoftmax of int8 in short rows")
     x = np.random.default_rng(size).choice(all_integers(dtype), (5, size))
@@ -200,14 +200,14 @@ def test_softmax(dtype: str, size: int, step: float) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("beta", [0.5, 3.0])
-def test_softmax_of_another_temperature(dtype: str, beta: float) -> None:
+def test_softmax_with_beta_is_within_a_step(dtype: str, beta: float) -> None:
     x = np.random.default_rng(0).choice(all_integers(dtype), (5, 37))
     (given,) = scales(dtype, 0.05)
     check_integers(unary("SOFTMAX", x, given, SOFTMAX[dtype], beta=beta), [x], steps=1)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_softmax_to_int16(dtype: str) -> None:
+def test_softmax_to_int16_is_within_a_step(dtype: str) -> None:
     x = np.random.default_rng(0).choice(all_integers(dtype), (5, 37))
     (given,) = scales(dtype, 0.05)
     check_integers(unary("SOFTMAX", x, given, SOFTMAX["int16"], "int16", beta=1.0), [x], steps=1)
@@ -215,7 +215,7 @@ def test_softmax_to_int16(dtype: str) -> None:
 
 @pytest.mark.parametrize("wanted", [(1 / 256, 20), (1 / 300, 0), (0.01, 131), (1 / 1000, 3)])
 @pytest.mark.parametrize("size", [1, 2, 37])
-def test_softmax_of_any_scale(wanted: Scale, size: int) -> None:
+def test_softmax_of_uint8_accepts_any_output_scale(wanted: Scale, size: int) -> None:
     """The uint8 kernel accepts every output scale, ignores the zero point, and saturates.
 
     The conversion does the same. Nodes that ONNX Runtime fuses would overflow for small scales.
@@ -226,8 +226,8 @@ def test_softmax_of_any_scale(wanted: Scale, size: int) -> None:
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
-def test_softmax_of_int16(beta: float) -> None:
-    """The kernel is off by up to 30 steps, the conversion by one: see `test_functions_of_int16`."""
+def test_int16_softmax_is_close_to_real_results(beta: float) -> None:
+    """The kernel is off by up to 30 steps, the conversion by one, as above."""
     x = np.random.default_rng(0).integers(-9000, 9000, (50, 12)).astype(np.int16)
     step = 0.0018
     data = unary("SOFTMAX", x, (step, 0), SOFTMAX["int16"], beta=beta)
@@ -242,7 +242,7 @@ def test_softmax_of_int16(beta: float) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("size", [1, 2, 37, 1001])
 @pytest.mark.parametrize("step", [0.001, 0.1, 1.0])
-def test_log_softmax(dtype: str, size: int, step: float) -> None:
+def test_log_softmax_is_within_a_step_of_litert(dtype: str, size: int, step: float) -> None:
     x = np.random.default_rng(size).choice(all_integers(dtype), (5, size))
     (given,) = scales(dtype, step)
     wanted = {"int8": (16 / 256, 127), "uint8": (16 / 256, 255)}[dtype]
@@ -251,7 +251,7 @@ def test_log_softmax(dtype: str, size: int, step: float) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("size", [1, 2, 37, 256])
-def test_l2_normalization(dtype: str, size: int) -> None:
+def test_l2_normalization_is_within_a_step_of_litert(dtype: str, size: int) -> None:
     x = np.random.default_rng(size).choice(all_integers(dtype), (50, size))
     (given,) = scales(dtype, 0.05)
     wanted = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}[dtype]

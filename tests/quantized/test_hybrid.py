@@ -104,7 +104,9 @@ def initializers(result: Converted) -> set[int]:
 
 
 @pytest.mark.parametrize(("shape", "dtype", "per_channel", "asymmetric"), CASES)
-def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bool) -> None:
+def test_every_type_equals_litert_with_exact_data(
+    shape: str, dtype: str, *, per_channel: bool, asymmetric: bool
+) -> None:
     """The runtimes agree; the weights are dequantized at load, and the data are rounded."""
     layer = SHAPES[shape]
     dense = layer.code == "FULLY_CONNECTED"
@@ -122,7 +124,7 @@ def test_every_type(shape: str, dtype: str, *, per_channel: bool, asymmetric: bo
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("rows_of_data", [1, 3])
-def test_many_weights(dtype: str, rows_of_data: int) -> None:
+def test_many_weights_are_multiplied_as_integers(dtype: str, rows_of_data: int) -> None:
     """Weights of many multiplications stay integers, and are multiplied as integers."""
     layer = Shape("FULLY_CONNECTED", [rows_of_data, 350], [300, 350], [rows_of_data, 300])
     integers = weights("int8", *layer.w).view(carrier(dtype))  # LiteRT reads -128 as 128
@@ -137,7 +139,7 @@ def test_many_weights(dtype: str, rows_of_data: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("shape", ["CONV_2D", "FULLY_CONNECTED"])
-def test_random_data(shape: str, dtype: str) -> None:
+def test_random_data_agree_within_their_quantization(shape: str, dtype: str) -> None:
     """With random data the runtimes differ by the quantization of the data."""
     check(hybrid(SHAPES[shape], dtype, per_channel=True), tolerance=0.01)
 
@@ -146,7 +148,7 @@ def test_random_data(shape: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     "activation", ["NONE", "RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"]
 )
-def test_activations(activation: str, *, keep: bool) -> None:
+def test_every_activation_equals_litert(activation: str, *, keep: bool) -> None:
     """The kernel applies all activation functions."""
     layer = SHAPES["kept axes" if keep else "FULLY_CONNECTED"]
     data = hybrid(layer, "int8", per_channel=True, fused_activation_function=activation)
@@ -155,7 +157,7 @@ def test_activations(activation: str, *, keep: bool) -> None:
     check(data, inputs=inputs, default_kernels=delegated)
 
 
-def test_no_bias() -> None:
+def test_product_without_bias_is_one_gemm() -> None:
     layer = SHAPES["FULLY_CONNECTED"]
     data = hybrid(layer, "int4", per_channel=True, bias=False)
     result = check(data, inputs=extremes(layer))
@@ -176,7 +178,9 @@ def test_no_bias() -> None:
         ("FULLY_CONNECTED", "int2", 25, "INT2"),
     ],
 )
-def test_narrow_weights(shape: str, dtype: str, opset: int | None, stored: str) -> None:
+def test_narrow_weights_are_packed_if_opset_allows(
+    shape: str, dtype: str, opset: int | None, stored: str
+) -> None:
     """4-bit and 2-bit weights are packed if the opset has the type; by default it is chosen so."""
     layer = SHAPES[shape]
     data = hybrid(layer, dtype, per_channel=False)
@@ -187,7 +191,7 @@ def test_narrow_weights(shape: str, dtype: str, opset: int | None, stored: str) 
 @pytest.mark.parametrize("opset", [13, None])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("size", [32, 64])
-def test_blocks(size: int, *, bias: bool, opset: int | None) -> None:
+def test_blocks_of_weights_become_one_product(size: int, *, bias: bool, opset: int | None) -> None:
     """4-bit weights with a float16 scale for each block of a row."""
     m, generator = Build(), np.random.default_rng(0)
     scales = generator.uniform(0.01, 0.1, (11, 128 // size)).astype(np.float16)

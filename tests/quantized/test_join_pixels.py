@@ -50,7 +50,7 @@ JOINED = [
 
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel"])
 @pytest.mark.parametrize("shape", JOINED, ids=lambda s: f"{s.x} {s.w} {s.y}")
-def test_pieces_are_equal(shape: Shape, scheme: str) -> None:
+def test_pieces_give_the_integers_of_single_pixels(shape: Shape, scheme: str) -> None:
     """The integers are those of the convolution of single pixels, which LiteRT rounds as well."""
     checked = Layer(shape, SCHEMES[scheme])
     result: Any = check_layer(checked)
@@ -74,7 +74,7 @@ def test_activation_and_zero_points_are_kept(activation: str) -> None:
     check_layer(Layer(JOINED[0], SCHEMES["int8"], activation))
 
 
-def test_dynamic_batch() -> None:
+def test_batch_stays_dynamic() -> None:
     m, generator = Build(), np.random.default_rng(0)
     x = m.input([1, 8, 16, 3], dtype="int8", scale=0.05, zero_point=3)
     w = m.constant(generator.integers(-127, 128, (16, 3, 3, 3)).astype(np.int8), scale=0.01)

@@ -105,7 +105,7 @@ def test_small_images_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("filters", [3, 16])
-def test_dynamic_batch(filters: int) -> None:
+def test_batch_stays_dynamic(filters: int) -> None:
     shape = layer((5, 8), (3, 3), (5, 8), filters=filters, batch=3)
     data = hybrid(shape, "int8", per_channel=True)
     inputs, sizes = extremes(shape, asymmetric=True), {"tensor_2": ["batch", 5, 8, 64]}

@@ -121,7 +121,7 @@ OPTIONS: tuple[dict[str, Any], ...] = ({}, {"activations": "uint8"}, {"quantizat
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_computes(name: str, options: dict[str, Any]) -> None:
+def test_operators_that_compute_refuse_missing_scales(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedOperators, match="must have a scale, because other operands"):
         convert(REFUSED[name]().bytes(), **options)
 
@@ -147,7 +147,7 @@ MOVED: dict[str, Callable[[], Build]] = {
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", MOVED)
-def test_what_moves(name: str, options: dict[str, Any]) -> None:
+def test_operators_that_move_accept_missing_scales(name: str, options: dict[str, Any]) -> None:
     data = MOVED[name]().bytes()
     if options.get("quantization") != "float" or name == "MAXIMUM":
         check(data, **options)
@@ -157,7 +157,7 @@ def test_what_moves(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("code", ["ADD", "MAXIMUM", "CUMSUM"])
-def test_wide_integers_are_what_they_are(dtype: str, options: dict[str, Any], code: str) -> None:
+def test_wide_integers_ignore_their_scales(dtype: str, options: dict[str, Any], code: str) -> None:
     """Kernels ignore scales of int32 and int64, constant or not."""
     m = Build()
     fields: dict[str, Any] = {"dtype": dtype, "scale": 0.1}
@@ -169,7 +169,7 @@ def test_wide_integers_are_what_they_are(dtype: str, options: dict[str, Any], co
     check(m.bytes(), **options)
 
 
-def test_scales_of_constants_along_an_axis() -> None:
+def test_scales_of_int64_constants_are_ignored() -> None:
     """Scales along an axis of an int64 constant are ignored, also if it is folded."""
     m = Build()
     c = m.constant(np.arange(6).reshape(2, 3), scale=[0.5, 0.25, 1.0], axis=1)

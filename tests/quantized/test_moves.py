@@ -165,7 +165,7 @@ def test_numbers_are_moved_where_the_kernel_refuses(move: Move) -> None:
         assert np.abs(steps - after).max() <= 0.51
 
 
-def test_concatenation_of_any_scales() -> None:
+def test_concatenation_of_uint8_rescales_its_operands() -> None:
     """uint8 operands are rescaled to the output scale by one fused QLinearConcat."""
     m, arrays = Build(), [random("uint8", (5, 7)), random("uint8", (5, 2))]
     xs = [add_input(m, x, scale) for x, scale in zip(arrays, [(0.05, 131), (0.03, 7)], strict=True)]
@@ -174,7 +174,7 @@ def test_concatenation_of_any_scales() -> None:
     assert count_optimized_nodes(result.model)["QLinearConcat"] == 1
 
 
-def test_concatenation_of_int16() -> None:
+def test_concatenation_of_int16_ignores_scales() -> None:
     """The int16 kernel ignores scales."""
     move = Move("CONCATENATION", (5, 7), [], [[10, 7]], {"axis": 0}, count=2)
     arrays = [random("int16", (5, 7)), random("int16", (5, 7))[::-1].copy()]
@@ -182,7 +182,7 @@ def test_concatenation_of_int16() -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_padding_with_a_value(dtype: str) -> None:
+def test_padding_value_has_the_scale_of_the_output(dtype: str) -> None:
     """The value of PADV2 has the scale of the output, which the kernel requires."""
     m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7))
     value = add_constant(m, np.array(9, dtype), scale)
@@ -194,7 +194,7 @@ def test_padding_with_a_value(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["SELECT", "SELECT_V2"])
 @pytest.mark.parametrize("same", [True, False])
-def test_selection(code: str, dtype: str, *, same: bool) -> None:
+def test_selection_copies_integers_of_any_scale(code: str, dtype: str, *, same: bool) -> None:
     """SELECT copies stored integers, whatever the scales are."""
     m, scale = Build(), scales(dtype, 0.05, 0.05 if same else 0.03, 0.05 if same else 0.08)
     kinds = [scale[0]] * 3 if same else scale
@@ -208,7 +208,7 @@ def test_selection(code: str, dtype: str, *, same: bool) -> None:
 
 @pytest.mark.parametrize("code", ["ARG_MAX", "ARG_MIN", "TOPK_V2"])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_ranking(code: str, dtype: str) -> None:
+def test_ranking_compares_stored_integers(code: str, dtype: str) -> None:
     """Stored integers are ranked; ARG_MAX and ARG_MIN have no int16 kernel."""
     m, (scale,), x = Build(), scales(dtype, 0.05), random(dtype, (5, 7, 37))
     if code == "TOPK_V2":
@@ -234,7 +234,7 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [(11, 9), (3, 4), (10, 14), (97, 61), (1, 7)])
-def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
+def test_bilinear_resize_is_within_a_step(dtype: str, way: str, size: tuple[int, int]) -> None:
     """Interpolation of stored integers differs by at most one step; scales are ignored.
 
     LiteRT's default kernel computes 8-bit integers, and refuses two scales. The int16 kernel counts
@@ -259,7 +259,7 @@ def test_bilinear(dtype: str, way: str, size: tuple[int, int]) -> None:
         ("corners", (33, 97)),
     ],
 )
-def test_halves_between_pixels(dtype: str, way: str, size: tuple[int, int]) -> None:
+def test_halves_are_rounded_as_by_the_kernel(dtype: str, way: str, size: tuple[int, int]) -> None:
     """Halves are rounded upwards by the default kernel, away from 0 by that of int16."""
     move = Move("RESIZE_BILINEAR", IMAGE, [make_numbers(*size)], [[2, *size, 3]], WAYS[way])
     x, (given,) = random(dtype, IMAGE), scales(dtype, 0.05)
@@ -282,7 +282,7 @@ AXES = {"image": (1, 2), "channels": (3,), "rows": (1,), "all": (0, 1, 2, 3)}
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("code", ["MEAN", "SUM"])
-def test_sums(code: str, axes: str, dtype: str) -> None:
+def test_means_and_sums_are_within_a_step(code: str, axes: str, dtype: str) -> None:
     """MEAN and SUM over all kinds of axes, to the same scale and to another scale."""
     x, over = random(dtype, IMAGE), AXES[axes]
     for keep in (False, True):
@@ -317,7 +317,7 @@ def test_mean_of_an_image_is_pooled(dtype: str) -> None:
 
 @pytest.mark.parametrize("code", ["MEAN", "SUM", "REDUCE_PROD"])
 @pytest.mark.parametrize("axes", [(1,), ()])
-def test_reduction_of_nothing(code: str, axes: tuple[int, ...]) -> None:
+def test_reductions_of_nothing_rescale_or_copy(code: str, axes: tuple[int, ...]) -> None:
     """Over axes of size 1 or no axes MEAN and SUM rescale; REDUCE_PROD copies integers."""
     shape = (2, 1, 7)
     move = Move(code, shape, [make_numbers(*axes)], [[2, 7] if axes else shape])
@@ -329,7 +329,7 @@ def test_reduction_of_nothing(code: str, axes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize("factors", [2, 3])
-def test_products(dtype: str, factors: int) -> None:
+def test_products_over_an_axis_are_within_three_steps(dtype: str, factors: int) -> None:
     """The kernel rounds after each factor, and later factors amplify the error.
 
     The difference is up to three steps for three factors. The factors are small, because the kernel
@@ -343,7 +343,7 @@ def test_products(dtype: str, factors: int) -> None:
     check(data, inputs=[x], steps=factors * (factors - 1) // 2)
 
 
-def test_a_scale_of_its_own_in_real_numbers() -> None:
+def test_float_reshape_to_another_scale_rescales() -> None:
     """With float quantization a RESHAPE to another scale rescales, because integers are copied."""
     m, x = Build(), random("int8", (5, 7))
     (y,) = m.op(

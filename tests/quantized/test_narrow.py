@@ -28,7 +28,7 @@ def expect_loads(m: Build) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["LOGISTIC", "SQUARE", "LEAKY_RELU", "QUANTIZE"])
-def test_operators_on_real_numbers(dtype: str, code: str) -> None:
+def test_models_that_compute_narrow_tensors_load(dtype: str, code: str) -> None:
     """ONNX Runtime must not fuse the operator into an integer kernel, which it does not have."""
     m = Build()
     m.output(*m.op(code, [m.input([2, 3], dtype=dtype, **SCALE)], [[2, 3]]))
@@ -36,7 +36,7 @@ def test_operators_on_real_numbers(dtype: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_operators_that_move(dtype: str) -> None:
+def test_models_that_move_narrow_tensors_load(dtype: str) -> None:
     """Axes of size 1 come and go, and outputs are inputs and constants."""
     m = Build()
     x = m.input([3], dtype=dtype, **SCALE)

@@ -13,7 +13,7 @@ from tflite2onnx import convert
 
 @pytest.mark.parametrize("opset", [13, 17, 20])
 @pytest.mark.parametrize("name", ["keywords", "mobilenet"])
-def test_networks_of_int16(name: str, opset: int) -> None:
+def test_int16_networks_equal_litert_before_opset_21(name: str, opset: int) -> None:
     path = ASSETS / f"{name}_int16x8.tflite"
     result = convert(path, opset=opset)
     assert result.opset == opset
@@ -22,7 +22,7 @@ def test_networks_of_int16(name: str, opset: int) -> None:
 
 
 @pytest.mark.parametrize("zero", [0, 7])
-def test_rounding_and_limits(zero: int) -> None:
+def test_int16_is_rounded_as_in_opset_21(zero: int) -> None:
     """Round, Clip and Cast give the same integers as QuantizeLinear."""
     m = Build()
     x = m.input([6])

@@ -44,7 +44,7 @@ def build_pool(
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_maxima(dtype: str, activation: str) -> None:
+def test_maxima_equal_litert_with_every_activation(dtype: str, activation: str) -> None:
     """The maximum of stored integers equals LiteRT's, with every activation."""
     for padding in ("SAME", "VALID"):
         check(build_pool("MAX_POOL_2D", dtype, activation, padding=padding))
@@ -53,7 +53,9 @@ def test_maxima(dtype: str, activation: str) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("kernel", [(1, 2), (2, 2), (2, 3), (3, 3), (5, 7)], ids=str)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
-def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: str) -> None:
+def test_averages_of_16_bits_equal_litert(
+    kernel: tuple[int, int], padding: str, activation: str
+) -> None:
     """int16 averages equal LiteRT's: halves are rounded away from zero."""
     check(build_pool("AVERAGE_POOL_2D", "int16", activation, kernel, padding))
     for extreme in LIMITS["int16"]:
@@ -64,7 +66,7 @@ def test_averages_of_16_bits(kernel: tuple[int, int], padding: str, activation: 
 @pytest.mark.parametrize("kernel", [(1, 2), (2, 2), (2, 3), (3, 3), (5, 7)], ids=str)
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_averages_of_8_bits(dtype: str, padding: str, kernel: tuple[int, int]) -> None:
+def test_averages_of_8_bits_equal_litert(dtype: str, padding: str, kernel: tuple[int, int]) -> None:
     """Averages equal LiteRT's: halves are rounded away from the integer 0."""
     data = build_pool("AVERAGE_POOL_2D", dtype, kernel=kernel, padding=padding)
     for activations in ("auto", "int8", "uint8"):
@@ -73,7 +75,7 @@ def test_averages_of_8_bits(dtype: str, padding: str, kernel: tuple[int, int]) -
 
 @pytest.mark.parametrize("size", [2, 6, 8, 10, 16])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_every_half(dtype: str, size: int) -> None:
+def test_every_half_is_rounded_as_by_litert(dtype: str, size: int) -> None:
     """Every half that is an average, with the sums next to it."""
     low, high = LIMITS[dtype]
     sums = [
@@ -103,7 +105,7 @@ def _split_total(total: int, count: int) -> list[int]:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("code", KERNELS)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_the_kernels_look_at_no_scale(dtype: str, code: str, activation: str) -> None:
+def test_output_scales_of_pools_are_ignored(dtype: str, code: str, activation: str) -> None:
     """Kernels use the input scale for output and activation, and ignore the output scale."""
     (scale, zero), (low, high) = TYPES[dtype], LIMITS[dtype]
     m = Build()
@@ -129,13 +131,13 @@ def test_the_kernels_look_at_no_scale(dtype: str, code: str, activation: str) ->
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_activations_of_averages(dtype: str, activation: str) -> None:
+def test_averages_with_activations_are_within_a_step(dtype: str, activation: str) -> None:
     check(build_pool("AVERAGE_POOL_2D", dtype, activation), steps=1)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("code", KERNELS)
-def test_integer_kernels(code: str, dtype: str) -> None:
+def test_pools_become_integer_kernels(code: str, dtype: str) -> None:
     left = count_optimized_nodes(convert(build_pool(code, dtype)).model)
     assert left[KERNELS[code]] == 1
     assert left["AveragePool"] == 0

@@ -39,7 +39,7 @@ def emulated_processor(processor: str) -> Any:
 
 
 @pytest.mark.parametrize("processor", [NATIVE, *map(emulated_processor, EMULATED)])
-def test_numbers(processor: str, tmp_path: Path) -> None:
+def test_numbers_equal_litert_on_each_processor(processor: str, tmp_path: Path) -> None:
     """All models agree with LiteRT; they run in one process, because imports take seconds."""
     models = [(model.SerializeToString(), sample.runs) for sample, model in convert_samples()]
     pairs = zip(convert_samples(), run_models(models, processor, tmp_path), strict=True)

@@ -114,21 +114,21 @@ def run_model(data: bytes, x: Any, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize(("shape", "scheme"), CASES)
-def test_every_type(shape: str, scheme: str, *, exact: bool) -> None:
+def test_every_type_agrees_with_litert(shape: str, scheme: str, *, exact: bool) -> None:
     """Random integers and extremes; with exact scales every eighth result is a tie."""
     layer = Layer(SHAPES[shape], replace(SCHEMES[scheme], exact=exact))
     check_layer(layer)
 
 
 @pytest.mark.parametrize(("shape", "scheme"), MISREAD)
-def test_what_litert_misreads(shape: str, scheme: str) -> None:
+def test_layers_that_litert_misreads_are_exact(shape: str, scheme: str) -> None:
     check_exactly(Layer(SHAPES[shape], SCHEMES[scheme]))
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int16"])
 @pytest.mark.parametrize("shape", KERNELS)
-def test_activations(shape: str, scheme: str, activation: str) -> None:
+def test_activations_become_a_clamp(shape: str, scheme: str, activation: str) -> None:
     """A Clip or Max is added if the output range does not imply the activation."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme], activation)
     result = check_layer(layer)
@@ -138,7 +138,7 @@ def test_activations(shape: str, scheme: str, activation: str) -> None:
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6"])
 @pytest.mark.parametrize("shape", KERNELS)
-def test_activations_that_the_range_implies(shape: str, activation: str) -> None:
+def test_activations_that_the_range_implies_need_no_node(shape: str, activation: str) -> None:
     """If the output range implies the activation, no node is added, and the layer is fused."""
     scheme = replace(INT8, zeros=(3, 0, -128), y_scale=6 / 255)
     model = check_layer(Layer(SHAPES[shape], scheme, activation)).model
@@ -149,7 +149,9 @@ def test_activations_that_the_range_implies(shape: str, activation: str) -> None
 @pytest.mark.parametrize("weights", [kind for kind in WEIGHTS if kind != "float"])
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_types_inside(shape: str, activations: str, weights: str) -> None:
+def test_storage_options_keep_types_of_inputs_and_outputs(
+    shape: str, activations: str, weights: str
+) -> None:
     """Each storage option gives correct outputs; inputs and outputs keep their type.
 
     int8 weights must be small to be correct on every processor. Float weights are for other
@@ -166,7 +168,7 @@ def test_types_inside(shape: str, activations: str, weights: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel", *NARROW])
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s != "TRANSPOSE_CONV"])
-def test_integer_kernels(shape: str, scheme: str) -> None:
+def test_layers_become_one_integer_kernel(shape: str, scheme: str) -> None:
     """An 8-bit layer is one integer kernel; other nodes only convert between int8 and uint8."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     left = count_optimized_nodes(convert(layer.model()).model)

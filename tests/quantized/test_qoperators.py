@@ -30,7 +30,7 @@ def count_nodes(result: Any) -> Counter[str]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks(name: str) -> None:
+def test_network_products_become_quantized_convolutions(name: str) -> None:
     """Every product is a QLinearConv; other operators are pairs, or are named."""
     path = ASSETS / f"{name}.tflite"
     result = convert(path, quantization="qoperator-mixed")
@@ -42,7 +42,7 @@ def test_networks(name: str) -> None:
         convert(path, quantization="qoperator")
 
 
-def test_opset_10(tmp_path: Path) -> None:
+def test_verify_reads_quantized_convolutions_of_opset_10(tmp_path: Path) -> None:
     """QLinearConv is in opset 10, with a scale for each channel too; verify reads the file."""
     path, output = ASSETS / "keywords_uint8.tflite", tmp_path / "m.onnx"
     words = [str(path), str(output), "--quantization", "qoperator-mixed", "--opset", "10"]
@@ -54,7 +54,7 @@ def test_opset_10(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["uint8", "int8", "int8 per channel", "no bias"])
 @pytest.mark.parametrize("shape", LAYERS)
-def test_layers(shape: str, scheme: str) -> None:
+def test_layers_are_rounded_correctly_in_onnx_reference(shape: str, scheme: str) -> None:
     """Outputs are rounded correctly, in onnx.reference too, and with the canonical forms."""
     layer = Layer(SHAPES[shape], SCHEMES[scheme])
     check_exactly(layer, quantization="qoperator", opset=13)
@@ -86,13 +86,13 @@ def build_product(*, constant: bool) -> Build:
 
 
 @pytest.mark.parametrize("constant", [True, False])
-def test_matrices(*, constant: bool) -> None:
+def test_matrix_product_becomes_one_quantized_node(*, constant: bool) -> None:
     m = build_product(constant=constant)
     result = check(m.bytes(), steps=1, quantization="qoperator", random_layouts=())
     assert count_nodes(result)["QLinearMatMul"] == 1
 
 
-def test_computed_weights() -> None:
+def test_computed_weights_become_one_quantized_convolution() -> None:
     """Data and weights in columns, both inputs, are turned and reshaped as integers."""
     m = Build()
     kind: dict[str, Any] = {"dtype": "uint8", "scale": 0.02, "zero_point": 100}
@@ -106,7 +106,7 @@ def test_computed_weights() -> None:
     assert count_nodes(result)["QLinearConv"] == 1
 
 
-def test_what_has_no_form_is_named() -> None:
+def test_operators_without_quantized_form_are_named() -> None:
     """16 bits and transposed convolutions have no QLinear operator; conversions need none."""
     for shape, scheme in (("CONV_2D", "int16"), ("TRANSPOSE_CONV", "uint8")):
         data = Layer(SHAPES[shape], SCHEMES[scheme]).model()
@@ -119,7 +119,7 @@ def test_what_has_no_form_is_named() -> None:
     assert count_nodes(convert(m.bytes(), quantization="qoperator"))["QuantizeLinear"]
 
 
-def test_an_activation_follows() -> None:
+def test_activation_clamps_the_written_integers() -> None:
     """An activation clamps the integers that a QLinearConv has written."""
     layer = Layer(SHAPES["CONV_2D"], replace(SCHEMES["uint8"], y_scale=0.1), "RELU6")
     assert count_nodes(convert(layer.model(), quantization="qoperator"))["Clip"]
@@ -133,6 +133,6 @@ def test_an_activation_follows() -> None:
         ({"weights": "adaptive"}, "weights must be auto, int8 or uint8 with quantization"),
     ],
 )
-def test_contradictions(options: dict[str, Any], message: str) -> None:
+def test_refuses_contradictory_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         convert(ASSETS / "keywords_int8.tflite", quantization="qoperator", **options)

@@ -117,7 +117,9 @@ CASES: list[tuple[Callable[[], bytes], int]] = [
 
 
 @pytest.mark.parametrize(("make", "steps"), CASES)
-def test_real_numbers(make: Callable[[], bytes], steps: int) -> None:
+def test_real_numbers_agree_with_float_and_quantized_models(
+    make: Callable[[], bytes], steps: int
+) -> None:
     """Float outputs agree with the float twin, and within some steps with the quantized model."""
     data = make()
     result = check(

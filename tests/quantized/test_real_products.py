@@ -29,7 +29,7 @@ def read_producers(result: Result) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("forms", ["fastest", "canonical"])
-def test_weights_that_are_dequantized_at_load(forms: Any) -> None:
+def test_weights_are_dequantized_at_load(forms: Any) -> None:
     """No DequantizeLinear of weights is left, the file has integers, and the numbers are equal.
 
     ONNX Runtime rounds such weights to int8 with one scale (WeightBiasQuantization), unless its
@@ -54,13 +54,13 @@ def test_weights_that_are_dequantized_at_load(forms: Any) -> None:
     assert verify(KEYWORDS, result, tensors=False).ok
 
 
-def test_other_forms_of_products() -> None:
+def test_qoperator_quantization_refuses_float_weights() -> None:
     with pytest.raises(ConversionError, match="weights must be auto, int8 or uint8"):
         convert(KEYWORDS, quantization="qoperator", weights="float")
 
 
 @pytest.mark.parametrize("code", ["FULLY_CONNECTED", "CONV_2D"])
-def test_data_that_stay_floats(code: str) -> None:
+def test_data_stay_floats_without_dynamic_quantization(code: str) -> None:
     """Without DynamicQuantizeLinear data are not rounded."""
     m = Build()
     generator = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_data_that_stay_floats(code: str) -> None:
     assert verify(m.bytes(), real).ok
 
 
-def test_target_without_quantization_at_run_time() -> None:
+def test_opencv_gets_no_quantization_at_run_time() -> None:
     """OpenCV has no DynamicQuantizeLinear."""
     m = Build()
     w = m.constant(np.ones((512, 128), np.int8), scale=0.01)

@@ -70,7 +70,7 @@ HYBRID = [
 
 
 @pytest.mark.parametrize(("make", "form"), HYBRID)
-def test_integer_weights(make: Make, form: Form) -> None:
+def test_integer_weights_stay_int8_in_the_file(make: Make, form: Form) -> None:
     data = make(change_form(form, weights="int8"))
     ranges = {"float32": (-2.0, 2.0)}
     result = check(data, runs=4, seeds=[0], ranges=ranges, tolerance=HYBRID_TOLERANCE)
@@ -86,7 +86,7 @@ def stored_types(result: Converted) -> set[int]:
 @pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("make", [cells.lstm, cells.rnn])
-def test_exact_first_steps(make: Make, dtype: str, *, asymmetric: bool) -> None:
+def test_first_step_is_exact_for_exact_data(make: Make, dtype: str, *, asymmetric: bool) -> None:
     """The first step is exact if LiteRT's quantization of the data is exact, because h is 0."""
     form = Form(weights=dtype, asymmetric=asymmetric, single=True)
     x = exact_rows((form.batch, form.features), -128 if asymmetric else -127) / 8
@@ -94,7 +94,7 @@ def test_exact_first_steps(make: Make, dtype: str, *, asymmetric: bool) -> None:
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])
-def test_exact_filters(*, asymmetric: bool) -> None:
+def test_filters_are_exact_over_runs(*, asymmetric: bool) -> None:
     """SVDF is exact over runs, because the kernel quantizes its data but not its state."""
     form = Form(weights="int8", asymmetric=asymmetric, activation="NONE")
     x = exact_rows((form.batch, form.features), -128 if asymmetric else -127) / 8
@@ -122,26 +122,26 @@ INTEGER = [
 
 
 @pytest.mark.parametrize("form", INTEGER)
-def test_integers(form: Form) -> None:
+def test_integer_lstm_agrees_with_litert_over_runs(form: Form) -> None:
     if form.single:
         needs_onnxruntime(1, 31, FUSING)
     steps = PROJECTED_STEPS if form.projection else STEPS
     check(cells.integer_lstm(form), runs=50 if form.single else 8, seeds=[0], steps=steps)
 
 
-def test_fifty_runs() -> None:
+def test_errors_do_not_accumulate_over_fifty_runs() -> None:
     """Errors do not accumulate over 50 runs."""
     check(cells.integer_lstm(Form(times=2)), runs=50, seeds=[0], steps=STEPS, random_layouts=[])
 
 
 @pytest.mark.parametrize("activations", ["int8", "uint8"])
 @pytest.mark.parametrize("make", [cells.integer_lstm, cells.integer_svdf])
-def test_kept_as(make: Make, activations: str) -> None:
+def test_both_storages_of_int8_agree_with_litert(make: Make, activations: str) -> None:
     """Storage of int8 as int8 or uint8 gives the same results."""
     check(make(Form()), runs=3, seeds=[0], steps=STEPS, activations=activations)
 
 
-def test_real_numbers_throughout() -> None:
+def test_float_lstm_rounds_no_activations() -> None:
     data = cells.integer_lstm(Form())
     result = convert(data, quantization="float")
     assert {x.dtype for x in (*result.inputs, *result.outputs)} == {"float32"}
@@ -159,13 +159,13 @@ def test_real_numbers_throughout() -> None:
 
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("bias", [False, True])
-def test_integer_filters(rank: int, *, bias: bool) -> None:
+def test_integer_filters_agree_with_litert_over_runs(rank: int, *, bias: bool) -> None:
     """SVDF with integer activations, over 20 runs."""
     data = cells.integer_svdf(Form(), rank=rank, bias=bias)
     check(data, runs=20, seeds=[0], steps=STEPS)
 
 
-def test_basic_integers() -> None:
+def test_integer_states_of_basic_lstm_agree_with_litert() -> None:
     """The states of the kernel BASIC are as exact as elsewhere; finer derived outputs are not."""
     needs_onnxruntime(1, 31, FUSING)
     check(cells.integer_basic_lstm(), runs=20, seeds=[0], steps=64)

@@ -128,14 +128,14 @@ def test_large_products_are_those_of_the_kernel(
 
 @pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_nothing_but_zeros(rows: int, *, asymmetric: bool) -> None:
+def test_zero_data_give_exactly_the_bias(rows: int, *, asymmetric: bool) -> None:
     """Data of zeros give exactly the bias."""
     model = dense([rows, FEATURES], [rows, OUT], asymmetric_quantize_inputs=asymmetric)
     check(model, inputs=[np.zeros((rows, FEATURES), np.float32)], tolerance=0)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_data_of_one_sign(sign: int) -> None:
+def test_data_of_one_sign_equal_litert(sign: int) -> None:
     """Data of one sign, for which the zero point is the smallest or the largest integer."""
     model = dense([3, FEATURES], [3, OUT], asymmetric_quantize_inputs=True)
     check(model, inputs=[sign * np.abs(data(3, FEATURES))])
@@ -153,7 +153,7 @@ def test_data_of_one_sign(sign: int) -> None:
     ],
     ids=str,
 )
-def test_forms_of_large_products(
+def test_large_products_of_every_form_equal_litert(
     x: list[int], y: list[int], options: dict[str, Any], *, asymmetric: bool
 ) -> None:
     """Large products of every form, also in random layouts."""
@@ -163,7 +163,7 @@ def test_forms_of_large_products(
 
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU"])
-def test_axes_of_one_row(activation: str) -> None:
+def test_one_row_without_bias_keeps_its_axes(activation: str) -> None:
     """One row without a bias keeps its axes, unless an activation has bounds."""
     model = dense(
         [1, 1, FEATURES],
@@ -178,7 +178,7 @@ def test_axes_of_one_row(activation: str) -> None:
     assert count_optimized_nodes(result.model)["MatMul"] == 0
 
 
-def test_unbounded_activation() -> None:
+def test_tanh_of_a_product_equals_litert() -> None:
     """LiteRT's own kernel applies TANH, around sums of floats if nothing is optimized."""
     model = dense([1, 521], [1, OUT], fused_activation_function="TANH")
     check(model, inputs=[data(1, 521)], optimize=[False], tolerance=1e-4)
@@ -186,7 +186,7 @@ def test_unbounded_activation() -> None:
 
 
 @pytest.mark.parametrize("opset", [13, 17, 21])
-def test_opsets_of_large_products(opset: int) -> None:
+def test_large_products_equal_litert_in_each_opset(opset: int) -> None:
     for rows in (1, 3):
         model = dense([rows, FEATURES], [rows, OUT], asymmetric_quantize_inputs=True)
         check(model, inputs=[data(rows, FEATURES)], opset=opset)
@@ -201,7 +201,7 @@ def test_small_products_multiply_real_numbers(rows: int) -> None:
 
 
 @pytest.mark.parametrize("features", [30, 300])
-def test_dynamic_rows(features: int) -> None:
+def test_dynamic_rows_are_quantized_each_by_itself(features: int) -> None:
     """Each of a dynamic number of rows is quantized by its own extremes."""
     model = dense([3, features], [3, OUT], w=(OUT, features))
     for rows in (1, 5):
@@ -217,7 +217,7 @@ def test_dynamic_rows(features: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["int4", "int2"])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_narrow_weights(rows: int, dtype: str) -> None:
+def test_narrow_weights_stay_packed_and_equal_litert(rows: int, dtype: str) -> None:
     """Large products by narrow weights are those of the kernel too; the file stays small."""
     m, generator = Build(), np.random.default_rng(1)
     limit = 7 if dtype == "int4" else 1
@@ -259,17 +259,17 @@ def test_equal_scales_are_one() -> None:
     check(model, inputs=[data(1, 11, 17, 7)], default_kernels=True)
 
 
-def test_images_of_zeros() -> None:
+def test_images_of_zeros_equal_litert_exactly() -> None:
     check(convolution(3), inputs=[np.zeros((3, 11, 17, 7), np.float32)], tolerance=0)
 
 
-def test_groups() -> None:
+def test_groups_quantize_all_channels_together() -> None:
     """A convolution in groups quantizes all channels of an image together."""
     model = convolution(channels=(14, 7, 26), scales=26)
     check(model, inputs=[data(1, 11, 17, 14)], default_kernels=True)
 
 
-def test_dynamic_batch_of_images() -> None:
+def test_images_of_a_dynamic_batch_are_quantized_apart() -> None:
     """Each image of a dynamic batch is quantized by its own extremes."""
     model = convolution(3, scales=13)
     result = check(
@@ -284,7 +284,7 @@ def test_dynamic_batch_of_images() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("images", [1, 3])
-def test_transposed_convolutions(images: int, *, bias: bool) -> None:
+def test_images_of_transposed_convolutions_are_quantized(images: int, *, bias: bool) -> None:
     """XNNPACK quantizes the images of transposed convolutions too."""
     m, generator = Build(), np.random.default_rng(3)
     integers = generator.integers(-127, 127, (13, 3, 3, 7), np.int8, endpoint=True)
@@ -303,7 +303,7 @@ def test_transposed_convolutions(images: int, *, bias: bool) -> None:
     [convolution(channels=(7, 7, 3)), convolution(channels=(7, 1, 7), scales=7)],
     ids=["few filters", "groups of one channel"],
 )
-def test_cheap_convolutions(model: bytes) -> None:
+def test_images_are_quantized_for_few_multiplications(model: bytes) -> None:
     """Images are quantized for few multiplications, too."""
     result = check(model, inputs=[data(1, 11, 17, 7)], default_kernels=True)
     assert "DynamicQuantizeLinear" in types(result)
@@ -329,7 +329,7 @@ def pixels(shape: list[int], outputs: int, *, positive: bool = False) -> bytes:
     [((11, 17), 160, 1), ((1, 1), 160, 1), ((11, 17), 256, 1), ((5, 3), 160, 2)],
 )
 @pytest.mark.parametrize("positive", [False, True])
-def test_single_pixels(
+def test_single_pixels_are_quantized_by_their_own_extremes(
     size: tuple[int, int], channels: int, images: int, *, positive: bool
 ) -> None:
     """XNNPACK quantizes each pixel by its own extremes before a 1x1 window."""
@@ -345,7 +345,7 @@ def test_single_pixels(
 
 @pytest.mark.parametrize("size", [(11, 17), (1, 1)])
 @pytest.mark.parametrize("is_read_twice", [False, True])
-def test_rectifiers_before_single_pixels(size: tuple[int, int], *, is_read_twice: bool) -> None:
+def test_relu_goes_if_only_pixels_read_it(size: tuple[int, int], *, is_read_twice: bool) -> None:
     """RELU goes if only pixels read it whose negative numbers become 0 in any case."""
     shape, m, generator = [1, *size, 160], Build(), np.random.default_rng(3)
     w = m.constant(
@@ -397,7 +397,7 @@ def test_pixels_of_few_channels_are_real_numbers() -> None:
     ],
     ids=["same", "strides", "valid", "dilations"],
 )
-def test_windows_of_integers(
+def test_windows_of_many_channels_multiply_integers(
     window: dict[str, Any], images: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many channels integers are multiplied, for each window of an image."""
@@ -411,7 +411,7 @@ def test_windows_of_integers(
     assert "Conv" not in types(result)
 
 
-def test_integers_of_a_dynamic_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_of_a_dynamic_batch_have_own_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each image of a dynamic batch has its own scale."""
     monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
     check(
@@ -423,7 +423,7 @@ def test_integers_of_a_dynamic_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_opsets_of_convolutions() -> None:
+def test_convolutions_equal_litert_in_each_opset() -> None:
     for opset in (13, 18, 21):
         check(convolution(3), inputs=[data(3, 11, 17, 7)], opset=opset, default_kernels=True)
 
@@ -440,7 +440,7 @@ def convolve_pixels(m: Build, x: Tensor, shape: Sequence[int], filters: int, siz
 
 
 @pytest.mark.parametrize("block", [2, 4])
-def test_blocks_behind_integers(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_depth_to_space_moves_rows_of_channels(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """DEPTH_TO_SPACE moves rows of channels, which integers leave last."""
     monkeypatch.setattr(conv, "FEWEST_PRODUCTS", 0)
     m, shape = Build(), (1, 11, 17, 32)
@@ -453,7 +453,7 @@ def test_blocks_behind_integers(block: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert "Gather" not in types(canonical)
 
 
-def test_factors_before_integers() -> None:
+def test_factors_before_integers_apply_with_channels_last() -> None:
     """An image is scaled with channels last, where the products that read it need them."""
     m, shape, generator = Build(), (1, 11, 17, 160), np.random.default_rng(3)
     filters = m.constant(generator.standard_normal((1, 3, 3, 160)).astype(np.float32))

@@ -35,7 +35,7 @@ def test_documentation_has_the_tables() -> None:
         assert lines[start : start + len(rows)] == rows
 
 
-def test_records_of_a_network() -> None:
+def test_network_records_int8_stored_as_uint8() -> None:
     """int8 tensors are stored as uint8; inputs and outputs have the file's type."""
     rows = inspect(KEYWORDS).storage
     first, last = rows[0], rows[-1]
@@ -53,14 +53,14 @@ def test_records_of_a_network() -> None:
     assert {BIAS.why in row.why for row in biases} == {True}
 
 
-def test_records_of_floats() -> None:
+def test_float_quantization_records_only_float32() -> None:
     """With float quantization each tensor is float32."""
     storage = convert(KEYWORDS, quantization="float").skeleton.storage
     assert {row.onnx for row in storage} == {"float32"}
     assert {row.read for row in storage if "(" in row.operator} == {"real numbers in the file"}
 
 
-def test_records_of_hybrid_products() -> None:
+def test_records_tell_large_and_small_products_apart() -> None:
     """Large products read integers, small products weights that are dequantized at load."""
     reads = []
     for rows in (2, 64):
@@ -84,7 +84,7 @@ def read_records(data: bytes, **options: Any) -> dict[str, set[str]]:
     return found
 
 
-def test_records_of_tables() -> None:
+def test_hard_swish_records_integers_read_as_stored() -> None:
     """HARD_SWISH looks stored integers up, unless real numbers are asked for."""
     fields: dict[str, Any] = {"dtype": "int8", "scale": 0.1, "zero_point": 3}
     m = Build()
@@ -95,7 +95,7 @@ def test_records_of_tables() -> None:
     assert floats == {"HARD_SWISH int8 as float32": {"real numbers in the file"}}
 
 
-def test_records_of_recurrent_layers() -> None:
+def test_recurrent_layers_record_how_tensors_are_read() -> None:
     """Weights of float data are folded, vectors real; SVDF moves its state, the LSTM rounds it."""
     form = cells.Form(weights="int8", peephole=True)
     code = "UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -120,7 +120,7 @@ def test_only_the_plan_reads_options() -> None:
     assert not [(s, name) for s, text in texts.items() for name in names if name in text]
 
 
-def test_blocks() -> None:
+def test_description_counts_the_scales_of_blocks() -> None:
     """The record gives the number of block scales."""
     scales = Quantization(np.ones((32, 2), np.float32), np.zeros((32, 2), np.int64), 1, 32)
     words = describe_storage(Storage(DType.INT4, scales))
@@ -141,7 +141,9 @@ def test_inspect_lists_the_storage(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["operator"] for row in rows} >= {"RESHAPE (0)", "SOFTMAX (6)"}
 
 
-def test_inspect_of_floats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_says_that_no_tensor_is_quantized(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     m = Build()
     m.output(*m.op("ABS", [m.input([3])], [[3]]))
     path = tmp_path / "floats.tflite"

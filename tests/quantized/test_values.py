@@ -50,7 +50,7 @@ def node_types(result: Converted) -> set[str]:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
-def test_arithmetic(code: str, triple: str, dtype: str) -> None:
+def test_arithmetic_is_within_a_step_of_litert(code: str, triple: str, dtype: str) -> None:
     *given, wanted = scales(dtype, *TRIPLES[triple])
     pair = grid(dtype)
     check_integers(binary(code, pair, given, wanted, **GENERAL.get(code, {})), pair, steps=1)
@@ -59,7 +59,7 @@ def test_arithmetic(code: str, triple: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
 @pytest.mark.parametrize("code", ["ADD", "SUB", "MUL"])
-def test_arithmetic_within_bounds(code: str, activation: str, dtype: str) -> None:
+def test_fused_activations_clamp_as_the_kernels_do(code: str, activation: str, dtype: str) -> None:
     """Activations clamp to integers: 1 is 12.5 steps of 0.08, which the kernels round to 13."""
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
     pair, options = grid(dtype), {**GENERAL.get(code, {}), "fused_activation_function": activation}
@@ -90,7 +90,7 @@ def test_constants_are_fused(code: str, constant: int, dtype: str) -> None:
     ("a", "b"),
     [((2, 3, 5), (5,)), ((2, 1, 3, 1, 5), (2, 7, 3, 1, 1)), ((2, 3, 1, 5, 1, 2), (7, 1))],
 )
-def test_shapes_that_broadcast(code: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def test_shapes_broadcast_as_in_litert(code: str, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     generator = np.random.default_rng(0)
     pair = (
         generator.integers(-128, 128, a).astype(np.int8),
@@ -102,7 +102,7 @@ def test_shapes_that_broadcast(code: str, a: tuple[int, ...], b: tuple[int, ...]
 
 @pytest.mark.parametrize("code", ["ADD", "SUB"])
 @pytest.mark.parametrize("steps", [(12, 12, 12), (12, 14, 12), (13, 12, 12)])
-def test_powers_of_two(code: str, steps: tuple[int, int, int]) -> None:
+def test_scales_of_powers_of_two_agree_with_litert(code: str, steps: tuple[int, int, int]) -> None:
     """int16 with scales of powers of two, for which the kernels shift and do not broadcast."""
     pair = tuple(np.broadcast_arrays(*grid("int16")))
     *given, wanted = ((2.0**-step, 0) for step in steps)
@@ -112,7 +112,7 @@ def test_powers_of_two(code: str, steps: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("step", [0.5, 0.05, 0.01])
-def test_division(dtype: str, step: float) -> None:
+def test_quotients_are_within_a_step_of_litert(dtype: str, step: float) -> None:
     """Quotients agree to a step, except below half a step, where the result should be 0.
 
     There the kernel returns extreme integers: it shifts by more than 31 bits, which C does not
@@ -140,7 +140,9 @@ def test_division(dtype: str, step: float) -> None:
 @pytest.mark.parametrize(
     "code", ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"]
 )
-def test_comparisons(code: str, dtype: str, steps: tuple[float, float]) -> None:
+def test_comparisons_equal_litert_without_dequantization(
+    code: str, dtype: str, steps: tuple[float, float]
+) -> None:
     """The kernels compare in steps of 1/256, so that close numbers of a fine scale are equal."""
     given = scales(dtype, *steps)
     given = [given[0], (given[1][0], given[0][1] if steps[0] == steps[1] else given[1][1])]
@@ -150,7 +152,7 @@ def test_comparisons(code: str, dtype: str, steps: tuple[float, float]) -> None:
     check(binary(code, pair, given, None, 1), inputs=pair[:1], optimize=[True])
 
 
-def test_comparisons_of_real_numbers() -> None:
+def test_comparisons_at_equal_scales_are_exact() -> None:
     """Numbers with equal scales are compared exactly."""
     pair, given = grid("int8"), [(0.05, 3), (0.05, 3)]
     check_integers(binary("LESS", pair, given, None), pair)
@@ -159,7 +161,7 @@ def test_comparisons_of_real_numbers() -> None:
 @pytest.mark.parametrize("steps", [(0.05, 0.05, 0.05), (0.05, 0.03, 0.08)])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("code", ["MAXIMUM", "MINIMUM"])
-def test_extremes(code: str, dtype: str, steps: tuple[float, ...]) -> None:
+def test_extremes_copy_stored_integers(code: str, dtype: str, steps: tuple[float, ...]) -> None:
     """The kernels compare stored integers, and copy one of them, whatever the scales are."""
     *given, wanted = scales(dtype, *steps)
     if steps[0] == steps[1]:
@@ -171,7 +173,7 @@ def test_extremes(code: str, dtype: str, steps: tuple[float, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 @pytest.mark.parametrize("code", ["BITWISE_XOR", "FLOOR_DIV", "FLOOR_MOD"])
-def test_integers_as_they_are(code: str, dtype: str) -> None:
+def test_bitwise_and_floor_operators_ignore_scales(code: str, dtype: str) -> None:
     a, b = grid(dtype)
     b = b[:, b[0] != 0]
     *given, wanted = scales(dtype, 0.05, 0.03, 0.08)
@@ -179,7 +181,7 @@ def test_integers_as_they_are(code: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_negation(dtype: str) -> None:
+def test_negation_wraps_around_as_in_the_kernel(dtype: str) -> None:
     """The negative of the smallest integer wraps around, as in the kernel."""
     given, wanted = scales(dtype, 0.05, 0.03)
     x = all_integers(dtype).reshape(2, -1)
@@ -187,7 +189,7 @@ def test_negation(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("steps", [(0.05, 0.03, 0.8), (0.05, 0.05, 0.05)])
-def test_squared_difference(steps: tuple[float, ...]) -> None:
+def test_squared_difference_is_within_a_step_of_litert(steps: tuple[float, ...]) -> None:
     *given, wanted = scales("int8", *steps)
     pair = grid("int8")
     check_integers(binary("SQUARED_DIFFERENCE", pair, given, wanted), pair, steps=1)
@@ -204,7 +206,7 @@ def test_squared_difference(steps: tuple[float, ...]) -> None:
         ("FLOOR_DIV", ("uint8", "uint8", "uint8")),
     ],
 )
-def test_types_that_do_not_go_together(code: str, types: tuple[str, str, str]) -> None:
+def test_refuses_types_that_do_not_go_together(code: str, types: tuple[str, str, str]) -> None:
     m = Build()
     a, b = (add_input(m, np.zeros(3, dtype), (0.05, 0)) for dtype in types[:2])
     m.output(*m.op(code, [a, b], [output_tensor(m, [3], types[2], (0.05, 0))]))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "dtype", [d.label for d in DType if d.numpy is not None and d.label in TENSOR_TYPES]
 )
-def test_elements_of_every_type(dtype: str) -> None:
+def test_elements_of_every_type_are_file_views(dtype: str) -> None:
     """Elements of 8 bits and more are views on the file; numpy has a type for most of them."""
     values = np.array([[1, 0, 1], [0, 1, 1]])
     tensor = constant(values, dtype=dtype)
@@ -46,7 +46,7 @@ def test_elements_of_every_type(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "low", "high"), [("int2", -2, 1), ("int4", -8, 7), ("uint4", 0, 15)]
 )
-def test_elements_under_eight_bits(dtype: str, low: int, high: int) -> None:
+def test_elements_under_eight_bits_are_unpacked(dtype: str, low: int, high: int) -> None:
     """Signs are extended; unused bits of the last byte are ignored."""
     values = np.resize(np.arange(low, high + 1), 37)
     data = constant(values, dtype=dtype).data
@@ -76,7 +76,7 @@ def test_elements_under_eight_bits_are_written(dtype: str, shape: tuple[int, int
     assert have.tolist() in (values.tolist(), values.T.tolist())
 
 
-def test_a_buffer_that_tensors_share() -> None:
+def test_shared_packed_buffer_is_unpacked_once() -> None:
     """A shared buffer with packed elements is unpacked once."""
     m = Build()
     one, two = (m.constant(np.arange(-8, 8), dtype="int4") for _ in range(2))
@@ -116,7 +116,7 @@ def test_booleans_are_true_or_false() -> None:
     assert data.view(np.uint8).tolist() == [0, 1, 1, 0, 1]
 
 
-def test_strings() -> None:
+def test_strings_are_bytes_of_any_length() -> None:
     """Strings are bytes of any length."""
     data = constant(np.array([["one", ""], ["zwölf", "\0"]], object)).data
     assert data is not None
@@ -138,7 +138,7 @@ def test_strings_are_written() -> None:
     "words",
     [[-1], [3, 16, 16], [1, 12, 13], [1, -4, 12], [2, 16, 12, 16], [2**31 - 1, 8]],
 )
-def test_damaged_strings(words: list[int]) -> None:
+def test_refuses_strings_with_damaged_offsets(words: list[int]) -> None:
     """Overlapping strings are refused, because together they could be far larger than the file."""
     m = Build()
     m.output(m.constant(["a", "b"]))
@@ -150,7 +150,7 @@ def test_damaged_strings(words: list[int]) -> None:
         read_model(m.bytes())
 
 
-def test_more_or_less_data_than_elements() -> None:
+def test_extra_bytes_are_ignored_and_missing_bytes_refused() -> None:
     """Extra bytes are ignored, as in LiteRT; missing bytes are an error."""
     m = Build()
     values = m.constant([1.5, 2.5, 3.5])
@@ -166,7 +166,7 @@ def test_more_or_less_data_than_elements() -> None:
         read_model(m.bytes())
 
 
-def test_sparse_constants() -> None:
+def test_sparse_constants_have_values_and_their_positions() -> None:
     """A sparse constant is expanded; its levels give the position of each value."""
     dense = float32([[0, 1, 0], [2, 0, 3]])
     for index_type in ("int32", "uint16", "uint8"):
@@ -192,7 +192,7 @@ def test_sparse_constants() -> None:
     assert indices.size == 0
 
 
-def test_a_constant_without_elements() -> None:
+def test_constant_without_elements_needs_no_data() -> None:
     """An empty tensor needs no data in the file, as in LiteRT."""
     needs_onnxruntime(1, 24, "an initializer without elements")
     for stored in (True, False):
@@ -207,7 +207,7 @@ def test_a_constant_without_elements() -> None:
         check(m.bytes())
 
 
-def test_a_tensor_that_nobody_computes() -> None:
+def test_refuses_a_tensor_that_nothing_computes() -> None:
     """A tensor without data that nothing computes is an error of the operator that reads it."""
     m = Build()
     m.output(*m.op("ADD", [m.input([2]), m.tensor([2], name="lost")], [m.tensor([2], name="y")]))
@@ -222,7 +222,7 @@ def test_a_tensor_that_nobody_computes() -> None:
         convert(m.bytes())
 
 
-def test_variable_tensors_and_resources() -> None:
+def test_variables_and_resources_have_no_data() -> None:
     """Variables and resources have no data in the file."""
     m = Build()
     m.output(m.tensor([2], variable=True), m.constant(uint8([1, 2])))
@@ -232,7 +232,7 @@ def test_variable_tensors_and_resources() -> None:
     assert (resource.dtype, resource.nbytes) == (DType.RESOURCE, 2)
 
 
-def test_shape_signature() -> None:
+def test_shape_signature_marks_dynamic_sizes() -> None:
     """-1 in the signature is a dynamic size, for which the shape has 1."""
     m = Build()
     x = m.input([None, 3])
@@ -244,7 +244,7 @@ def test_shape_signature() -> None:
 # Quantization
 
 
-def test_quantization() -> None:
+def test_quantization_has_scales_and_zero_points() -> None:
     """One scale, or scales along an axis; missing zero points are 0."""
     q = constant(int8([1, 2]), scale=0.5, zero_point=-3).quantization
     assert q is not None
@@ -268,7 +268,7 @@ def test_quantization() -> None:
         assert constant(int8([1]), quantization=nothing).quantization is None
 
 
-def test_equal_quantizations() -> None:
+def test_quantizations_are_equal_if_real_numbers_are() -> None:
     """Quantizations are equal if each stored integer has the same real number."""
     one = Quantization(float32([0.5]), int64([3]))
     assert one.same_as(Quantization(float32([0.5]), int64([3]), axis=1))
@@ -297,7 +297,7 @@ def blockwise(zero_points: int, **changes: Any) -> Model:
 
 
 @pytest.mark.parametrize("zero_points", [-1, 1])
-def test_blockwise_quantization(zero_points: int) -> None:
+def test_scales_have_the_shape_of_the_blocks(zero_points: int) -> None:
     """The scales have the shape of the blocks along the last axis."""
     q = blockwise(zero_points).graphs[0].tensors[2].quantization
     assert q is not None
@@ -318,13 +318,13 @@ def test_blockwise_quantization(zero_points: int) -> None:
         ({"blockSize": 2}, "it must have 12 elements in the file, got 8"),
     ],
 )
-def test_damaged_blocks(changes: dict[str, int], reason: str) -> None:
+def test_refuses_blocks_that_do_not_fit_the_tensor(changes: dict[str, int], reason: str) -> None:
     """Scales and zero points that do not fit the tensor are errors."""
     with pytest.raises(ModelFileError, match=reason):
         blockwise(-1, **changes)
 
 
-def test_quantization_along_several_axes() -> None:
+def test_refuses_scales_along_several_axes() -> None:
     """Scales along several axes are refused: the schema allows them, but no kernel reads them."""
     details = schema.MultiAxisQuantizationT(quantizedDimensions=[0, 1])
     kind = schema.QuantizationDetails.MultiAxisQuantization
@@ -348,7 +348,7 @@ def test_quantization_along_several_axes() -> None:
         ({"scale": [1.0], "zeroPoint": [-129]}, "fit into int8"),
     ],
 )
-def test_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> None:
+def test_refuses_quantizations_that_do_not_fit(fields: dict[str, Any], reason: str) -> None:
     """Quantizations that do not fit the shape or the type of the tensor are errors."""
     numbers = {"scale": np.float32, "zeroPoint": np.int64}
     arrays = {k: numbers[k](v) if k in numbers else v for k, v in fields.items()}

@@ -44,7 +44,7 @@ def build(code: str, options: Mapping[str, Any]) -> Build:
 
 
 @pytest.mark.parametrize("code", ROWS)
-def test_no_table(code: str) -> None:
+def test_operators_without_table_equal_litert(code: str) -> None:
     m = build(code, ROWS[code])
     operator = m.model().subgraphs[0].operators[0]
     operator.builtinOptions, operator.builtinOptionsType = None, 0
@@ -52,7 +52,7 @@ def test_no_table(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ROWS)
-def test_the_table_of_another_operator(code: str) -> None:
+def test_table_of_another_operator_is_ignored(code: str) -> None:
     """The options table of another operator is ignored."""
     m = build(code, {})
     other = "SOFTMAX" if code == "ADD" else "ADD"

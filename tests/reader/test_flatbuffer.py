@@ -65,7 +65,7 @@ def decode_value(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_field_of_every_table(kind: str) -> None:
+def test_fields_have_slots_types_and_defaults_of_flatc(kind: str) -> None:
     """Each field has the slot, type and default value of flatc's class."""
     fields = [entry.split(":") for entry in KINDS[kind] if entry != "-"]
     written = getattr(generated, f"{kind}T")()
@@ -106,7 +106,7 @@ def test_the_schema_is_what_the_script_writes() -> None:
             assert a == b or "-" in (a, b)
 
 
-def test_tables_within_tables() -> None:
+def test_tables_within_tables_are_read() -> None:
     """Single tables, vectors of tables, unions, and unions of an unknown kind."""
     blocks = generated.BlockwiseQuantizationT(3, 4, 32)
     quantization = generated.QuantizationParametersT(detailsType=2, details=blocks)
@@ -123,7 +123,7 @@ def test_tables_within_tables() -> None:
     assert (table["details_type"], table["details"]) == (77, None)
 
 
-def test_fields_that_the_schema_does_not_have() -> None:
+def test_fields_missing_in_the_schema_are_ignored() -> None:
     """Newer fields of a file are ignored; an unknown name is a KeyError."""
     written = generated.Conv2DOptionsT(dilationHFactor=5, quantizedBiasType=2)
     table = read_table(written, "Pool2DOptions")
@@ -145,7 +145,7 @@ def test_fields_that_the_schema_does_not_have() -> None:
         b"\xff\xff\xff\xff\0\0\0\0",
     ],
 )
-def test_what_lies_outside(data: bytes) -> None:
+def test_refuses_offsets_outside_the_data(data: bytes) -> None:
     """Offsets before the start or after the end raise an error."""
     with pytest.raises(struct.error):
         read_root(memoryview(data))
@@ -160,7 +160,7 @@ def test_vectors_are_views() -> None:
 
 
 @pytest.mark.parametrize(("name", "raw"), [("inputs", b"\7\0\0\0\5\0\0\0"), ("name", b"main")])
-def test_vectors_that_are_too_long(name: str, raw: bytes) -> None:
+def test_refuses_vectors_longer_than_the_file(name: str, raw: bytes) -> None:
     """A vector or a string must not be longer than the rest of the file."""
     table = read_table(generated.SubGraphT(inputs=[7, 5], name="main"), "SubGraph")
     data = bytearray(table.data)

@@ -30,7 +30,7 @@ CUSTOM: dict[str, Any] = {
 }
 
 
-def test_custom_options() -> None:
+def test_custom_options_are_read_as_fields_or_bytes() -> None:
     """Options in a flexbuffer are read as fields; other bytes are kept as bytes."""
     m = Build()
     x = m.input([2], name="x")
@@ -44,7 +44,7 @@ def test_custom_options() -> None:
         assert (only_op(m).custom_options, dict(only_op(m).options)) == (raw, {})
 
 
-def test_typed_vectors_in_custom_options() -> None:
+def test_typed_vectors_and_keys_are_read() -> None:
     """Typed vectors, keys and tuples, which other languages than Python write, are read."""
     builder = flexbuffers.Builder()
     with builder.Map():
@@ -67,7 +67,7 @@ def test_typed_vectors_in_custom_options() -> None:
     }
 
 
-def test_attributes_of_a_composite() -> None:
+def test_attributes_of_a_composite_are_read() -> None:
     """The attributes of a composite are a flexbuffer in a field."""
     m = Build()
     body = m.subgraph("body")
@@ -97,7 +97,7 @@ def build_nested(levels: int, *, cyclic: bool = False) -> bytes:
     return innermost + further * levels + bytes([4, vector, 1])
 
 
-def test_flexbuffers_in_which_all_is_shared() -> None:
+def test_refuses_shared_values_beyond_a_limit() -> None:
     """Shared values count for each reference, so that small files cannot expand without bound."""
     assert flexbuffer.decode(build_nested(2)) == [[[7, 7], [7, 7]], [[7, 7], [7, 7]]]
     for data in (build_nested(60), build_nested(500), build_nested(3, cyclic=True)):
@@ -105,7 +105,7 @@ def test_flexbuffers_in_which_all_is_shared() -> None:
             flexbuffer.decode(data)
 
 
-def test_a_text_that_is_none() -> None:
+def test_strings_that_are_not_text_stay_bytes() -> None:
     """A string may hold bytes that are not UTF-8, such as a protobuf."""
     builder = flexbuffers.Builder()
     with builder.Map():
@@ -115,7 +115,7 @@ def test_a_text_that_is_none() -> None:
     assert flexbuffer.decode(data) == {"raw": b"\xff\xfe\x01"}
 
 
-def test_keys_that_are_not_sorted() -> None:
+def test_keys_that_are_not_sorted_are_not_found() -> None:
     """The kernels search keys by halves, and do not find each key of a damaged file."""
     builder = flexbuffers.Builder()
     with builder.Map():

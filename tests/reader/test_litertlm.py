@@ -71,7 +71,7 @@ METADATA: dict[str, tuple[str, Any]] = {
 # Containers
 
 
-def test_sections(tmp_path: Path) -> None:
+def test_sections_have_types_names_and_items(tmp_path: Path) -> None:
     """Each section has its type, name and items; models are named by their role."""
     path = tmp_path / "model.litertlm"
     path.write_bytes(pack_litertlm(PARTS, METADATA))
@@ -101,7 +101,7 @@ def test_sections(tmp_path: Path) -> None:
     assert state == [{"prefill_input_name": "k", "sequence_axis": 2}]
 
 
-def test_conversion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_signature_becomes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each signature of each model becomes a file; tokenizers and metadata are passed on."""
     path = tmp_path / "model.litertlm"
     path.write_bytes(pack_litertlm(PARTS, METADATA))
@@ -127,7 +127,7 @@ def test_conversion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no metadata" in capsys.readouterr().out
 
 
-def test_a_model_that_is_a_container() -> None:
+def test_refuses_a_container_given_as_a_model() -> None:
     with pytest.raises(ModelFileError, match=r"\.litertlm file, which is a bundle"):
         convert(pack_litertlm(PARTS))
 
@@ -150,13 +150,13 @@ def test_a_model_that_is_a_container() -> None:
         (pack_litertlm([model_part(b"nothing")]), "prefill_decode: .*too short"),
     ],
 )
-def test_lies(tmp_path: Path, data: bytes, message_of: str) -> None:
+def test_refuses_wrong_containers(tmp_path: Path, data: bytes, message_of: str) -> None:
     with pytest.raises(BundleError, match=message_of):
         convert_bundle(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_ends_of_headers() -> None:
+def test_refuses_headers_that_end_outside_the_file() -> None:
     data = bytearray(pack_litertlm(PARTS))
     for end in (0, 32, len(data) + 1, 1 << 63):
         data[24:32] = struct.pack("<Q", end)
@@ -173,20 +173,20 @@ def test_ends_of_headers() -> None:
         compress(TOKENIZER)[:-9],
     ],
 )
-def test_tokenizers_that_lie(section: bytes) -> None:
+def test_refuses_tokenizers_of_another_size(section: bytes) -> None:
     """No more is unpacked than the section declares, and that is limited."""
     with pytest.raises(BundleError, match="the tokenizer must unpack to"):
         read_bundle(pack_litertlm([Part("HF_Tokenizer_Zlib", section), *PARTS[-1:]]))
 
 
-def test_shared_parts_of_headers() -> None:
+def test_refuses_headers_with_too_many_shared_parts() -> None:
     """A header in which one table is listed many times does not fill the memory."""
     data = pack_litertlm(PARTS, METADATA, times=1000)
     with pytest.raises(BundleError, match="its parts must take at most"):
         read_container(memoryview(data))
 
 
-def test_damaged_containers() -> None:
+def test_damaged_headers_are_read_or_refused() -> None:
     """Any bytes in the header are read or refused."""
     data = pack_litertlm(PARTS, METADATA)
     end = struct.unpack_from("<Q", data, 24)[0]
@@ -220,7 +220,7 @@ def test_damaged_containers() -> None:
         (message((4, message((3, "xx")))), "a float must have 4 bytes"),
     ],
 )
-def test_damaged_messages(data: bytes, reason: str) -> None:
+def test_decoder_refuses_damaged_messages(data: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         decode_message(data, "LlmMetadata")
 
@@ -237,7 +237,7 @@ VALUES = np.array([1, 2, 4], np.float32)
 X = np.array([10, 20, 30], np.float32)
 
 
-def test_weights_beside_the_model(tmp_path: Path) -> None:
+def test_external_weights_are_read_beside_the_model(tmp_path: Path) -> None:
     """A group of external weights is a file in the folder of the model."""
     data, weights = build_external("weights.bin", VALUES)
     path = tmp_path / "model.tflite"
@@ -255,7 +255,7 @@ def test_weights_beside_the_model(tmp_path: Path) -> None:
         convert(path)
 
 
-def test_weights_in_a_section(tmp_path: Path) -> None:
+def test_external_weights_are_read_from_their_section(tmp_path: Path) -> None:
     """The weights of a model in a `.litertlm` file are in the section with the same role."""
     data, weights = build_external("any", VALUES)
     other, _ = build_external("any", VALUES)
@@ -277,7 +277,7 @@ def test_weights_in_a_section(tmp_path: Path) -> None:
         convert_bundle(pack_litertlm(parts[1:2]), tmp_path / "none")
 
 
-def test_lies_about_external_weights(tmp_path: Path) -> None:
+def test_refuses_wrong_references_to_external_weights(tmp_path: Path) -> None:
     def expect(change: Any, reason: str) -> None:
         m = Build()
         m.output(*m.op("ABS", [m.constant(VALUES)], [[3]]))
@@ -306,7 +306,7 @@ def test_lies_about_external_weights(tmp_path: Path) -> None:
     expect(set_id, "it has no external buffer 7")
 
 
-def test_sources_in_memory() -> None:
+def test_model_may_be_a_view_in_memory() -> None:
     """A model is given as a view, too; LiteRT gets its bytes."""
     source = ModelSource(memoryview(chain("ABS")))
     assert convert(memoryview(chain("ABS"))).model == convert(source).model

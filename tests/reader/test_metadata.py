@@ -98,7 +98,7 @@ def with_metadata(raw: bytes) -> Model:
     return read_model(chain("ABS"))._replace(metadata={"TFLITE_METADATA": raw})
 
 
-def test_all_that_is_said() -> None:
+def test_all_fields_are_read() -> None:
     """All fields of the model and of its main sub-graph are read."""
     found = model_metadata(with_metadata(pack_metadata(WHOLE)))
     assert found is not None
@@ -120,7 +120,7 @@ def test_all_that_is_said() -> None:
     assert kinds == {"later": "77", "read.me": "DESCRIPTIONS", "d": "UNKNOWN"}
 
 
-def test_nothing_is_said() -> None:
+def test_absent_metadata_and_fields_are_empty() -> None:
     """Models without metadata, and absent fields."""
     assert model_metadata(read_model(chain("ABS"))) is None
     found = model_metadata(with_metadata(pack_metadata({})))
@@ -134,7 +134,7 @@ def test_nothing_is_said() -> None:
     assert (bare.name, bare.content, bare.minimum) == ("", "", ())
 
 
-def test_another_identifier() -> None:
+def test_refuses_metadata_with_another_identifier() -> None:
     """A buffer with another identifier is not metadata."""
     raw = pack_metadata(WHOLE).replace(b"M001", b"M999")
     with pytest.raises(ModelFileError, match=r"metadata .* damaged .*identifier"):
@@ -142,7 +142,7 @@ def test_another_identifier() -> None:
 
 
 @pytest.mark.parametrize("size", range(8, len(pack_metadata(WHOLE)), 7))
-def test_truncated(size: int) -> None:
+def test_truncated_metadata_are_read_or_refused(size: int) -> None:
     """Truncated metadata is an error, or the remaining fields are read."""
     read_damaged(pack_metadata(WHOLE)[:size])
 
@@ -157,7 +157,7 @@ def read_damaged(raw: bytes) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(8, len(pack_metadata(WHOLE)) - 1), st.integers(0, 255))))
-def test_damaged(changes: list[tuple[int, int]]) -> None:
+def test_damaged_metadata_are_read_or_refused(changes: list[tuple[int, int]]) -> None:
     """Damaged metadata is read or refused in a short time."""
     raw = bytearray(pack_metadata(WHOLE))
     for place, byte in changes:
@@ -165,7 +165,7 @@ def test_damaged(changes: list[tuple[int, int]]) -> None:
     read_damaged(bytes(raw))
 
 
-def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_too_many_repeated_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables that are listed repeatedly are limited."""
     monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
     with pytest.raises(ModelFileError, match=r"must (have|take) at most"):
@@ -175,7 +175,7 @@ def test_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
 # Associated files
 
 
-def test_texts_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_too_many_bytes_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All texts together are limited, because a file may refer to one text repeatedly."""
     monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
     assert model_metadata(with_metadata(pack_metadata({"name": "x" * 99})))
@@ -194,7 +194,7 @@ def archive(**files: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_behind_the_model_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files appended to the model are read; large files are no labels."""
     data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
     (tmp_path / "model.tflite").write_bytes(data)
@@ -209,7 +209,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         associated_files(data)
 
 
-def test_damaged_files() -> None:
+def test_damaged_archive_is_ignored_or_refused() -> None:
     """A damaged archive is ignored, or is an error."""
     data = bytearray(archive(labels=bytes(np.arange(200, dtype=np.uint8)) * 9))
     for place in range(len(data)):
@@ -233,7 +233,7 @@ def flowers(*, damaged: bool = False) -> bytes:
     return m.bytes() + archive(**{"labels.txt": b"rose\ntulip\n"})
 
 
-def test_files_that_are_larger_than_they_say() -> None:
+def test_files_are_decompressed_up_to_their_declared_size() -> None:
     """Files are decompressed up to their declared size only."""
     data = chain("ABS") + build_wrong_size_archive(1 << 28)
     tracemalloc.start()
@@ -245,7 +245,7 @@ def test_files_that_are_larger_than_they_say() -> None:
     assert most < 4 * len(data) < 1 << 24
 
 
-def test_described() -> None:
+def test_description_omits_absent_fields_and_includes_labels() -> None:
     """The metadata of the ONNX model omit absent fields, and include the labels."""
     data = flowers()
     said = describe_model(read_model(data), data)
@@ -273,7 +273,7 @@ def test_damaged_metadata_keep_no_model_from_being_converted(
     assert "truncated or damaged" in caplog.text
 
 
-def test_inspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_the_metadata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "flowers.tflite"
     path.write_bytes(flowers())
     assert main(["inspect", str(path)]) == 0
@@ -283,7 +283,7 @@ def test_inspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "output       scores, threshold 0.25, labels.txt with 2 labels" in said
 
 
-def test_labels_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_too_many_bytes_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sizes of all label files together are limited."""
     monkeypatch.setattr(metadata, "_MOST_BYTES", 1500)
     twice = {"output_tensor_metadata": [{"associated_files": [LABELS]}] * 2}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Files
 
 
-def test_a_model_without_anything_special() -> None:
+def test_names_shapes_types_and_options_are_read() -> None:
     """Names, shapes, types and options are read."""
     m = Build("of the test")
     m.output(
@@ -68,7 +68,7 @@ def test_a_model_without_anything_special() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, "i1")])
-def test_a_model_in_memory(kind: Callable[[bytes], Any]) -> None:
+def test_model_may_be_any_bytes_like_object(kind: Callable[[bytes], Any]) -> None:
     """A model may be any bytes-like object; its constants are read-only."""
     m = Build()
     m.output(m.constant([1.5, 2.5]))
@@ -100,7 +100,7 @@ def test_a_file_stays_mapped_while_views_live(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [2**31 + 16, 2**32 + 16])
-def test_a_buffer_behind_the_flatbuffer(tmp_path: Path, at: int) -> None:
+def test_buffers_behind_the_flatbuffer_are_read(tmp_path: Path, at: int) -> None:
     """Models over 2 GB have buffers after the flatbuffer; here the file is sparse."""
     m = Build()
     x, values = m.input([3], name="x"), float32([1, 2, 3])
@@ -125,7 +125,7 @@ def test_a_buffer_behind_the_flatbuffer(tmp_path: Path, at: int) -> None:
         read_model(path)
 
 
-def test_files_that_are_no_models(tmp_path: Path) -> None:
+def test_each_kind_of_wrong_file_has_its_message(tmp_path: Path) -> None:
     """Each kind of file has its own message."""
     path = tmp_path / "model.tflite"
     with pytest.raises(ModelFileError, match=r"cannot read .*model\.tflite: No such file"):
@@ -207,7 +207,7 @@ def test_options_behave_like_a_mapping() -> None:
     assert (Options().anything, Options().get("anything")) == (0, None)
 
 
-def test_options_of_every_kind() -> None:
+def test_options_of_every_kind_are_read() -> None:
     """Strings, vectors of strings, and numbers that an enumeration lacks."""
     m = Build()
     x = m.input([2], name="x")
@@ -228,7 +228,7 @@ def test_options_of_every_kind() -> None:
     assert squeeze.options.squeeze_dims == ()
 
 
-def test_absent_inputs_and_outputs() -> None:
+def test_absent_inputs_are_none_and_outputs_dropped() -> None:
     """-1 is an absent input of an operator, and is dropped from outputs and from the graph."""
     m = Build()
     x, w = m.input([2, 3]), m.constant(np.ones((5, 3), np.float32))
@@ -243,7 +243,7 @@ def test_absent_inputs_and_outputs() -> None:
     assert (op.outputs, len(graph.inputs)) == (graph.outputs, 1)
 
 
-def test_intermediates() -> None:
+def test_intermediates_have_their_quantization() -> None:
     """Intermediate tensors have the quantization of values inside an operator."""
     m = Build()
     inner = m.tensor([0], dtype="int16", scale=0.5, name="inner")
@@ -258,7 +258,7 @@ def test_intermediates() -> None:
 # Sub-graphs, signatures, metadata
 
 
-def test_names() -> None:
+def test_duplicate_and_missing_names_get_numbers() -> None:
     """Inputs and outputs keep their names; duplicates and missing names get numbers."""
     m = Build()
     inner = [m.tensor([2], name=n) for n in ("y", "", "x_2", "x", "x")]
@@ -291,7 +291,7 @@ def test_names() -> None:
     ]
 
 
-def test_signatures_and_metadata() -> None:
+def test_signatures_name_tensors_of_their_sub_graph() -> None:
     """Each signature names tensors of its own sub-graph."""
     m = absolute()
     other = m.subgraph("other")
@@ -309,7 +309,7 @@ def test_signatures_and_metadata() -> None:
     assert [g.name for g in model.graphs] == ["main", "other"]
 
 
-def test_a_model_without_outputs() -> None:
+def test_model_without_outputs_is_read_but_not_converted() -> None:
     """A model without outputs can be read, but not converted."""
     m = Build()
     m.op("ABS", [m.input([2])], [[2]])
@@ -329,7 +329,7 @@ def expect_damage(change: Callable[[Any], None], reason: str) -> None:
         read_model(m.bytes())
 
 
-def test_indices_out_of_range() -> None:
+def test_refuses_indices_out_of_range() -> None:
     """Indices of tensors, operator codes, buffers and sub-graphs out of range are errors."""
 
     def tensor(model: Any) -> None:
@@ -358,7 +358,7 @@ def test_indices_out_of_range() -> None:
     expect_damage(signature, "the subgraph of signature main must be below 1, got 1")
 
 
-def test_tensors_that_cannot_be() -> None:
+def test_refuses_unknown_types_and_impossible_shapes() -> None:
     """Errors: unknown types, huge shapes, missing external buffers, and an empty model."""
 
     def set_unknown_type(model: Any) -> None:
@@ -384,7 +384,7 @@ def test_tensors_that_cannot_be() -> None:
     expect_damage(remove_subgraphs, "it has no subgraph")
 
 
-def test_operators_in_no_order() -> None:
+def test_refuses_tensors_read_before_they_are_computed() -> None:
     """Each tensor must be computed once, and before it is read."""
     m = Build()
     x = m.input([2], name="x")
@@ -412,7 +412,7 @@ def test_operators_in_no_order() -> None:
         read_model(m.bytes())
 
 
-def test_parts_that_are_shared_beyond_measure() -> None:
+def test_refuses_parts_shared_beyond_a_limit() -> None:
     """Shared parts are limited: a small file could declare more tensors than fit in memory."""
     data = bytearray(absolute().bytes())
     graph = schema.Model.GetRootAs(data).Subgraphs(0)
@@ -422,7 +422,7 @@ def test_parts_that_are_shared_beyond_measure() -> None:
         read_model(bytes(data))
 
 
-def test_flatbuffers_that_point_to_nowhere() -> None:
+def test_refuses_offsets_outside_the_flatbuffer() -> None:
     """Offsets before the start, after the end, or outside a vector are errors."""
     data = bytearray(absolute().bytes())
     (position,) = struct.unpack_from("<I", data)

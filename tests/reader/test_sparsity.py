@@ -55,7 +55,7 @@ def forms(draw: st.DrawFn) -> tuple[Array, list[str], dict[str, Any]]:
 
 
 @given(forms())
-def test_every_form(form: tuple[Array, list[str], dict[str, Any]]) -> None:
+def test_every_form_is_made_dense(form: tuple[Array, list[str], dict[str, Any]]) -> None:
     dense, formats, options = form
     assume(dense.any())  # otherwise there are no elements to store
     (made,) = densify_all([read_sparse(dense, formats, **options)])
@@ -75,7 +75,7 @@ MATRICES: list[tuple[list[str], dict[int, int]]] = [
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(("formats", "blocks"), MATRICES)
-def test_densify(formats: list[str], blocks: dict[int, int], dtype: str) -> None:
+def test_densify_equals_litert(formats: list[str], blocks: dict[int, int], dtype: str) -> None:
     """LiteRT computes the same elements."""
     dense = mostly_zeros([6, 8], dtype, 0)
     values, sparsity = sparsify(dense, formats, blocks=blocks)
@@ -94,7 +94,7 @@ def test_densify(formats: list[str], blocks: dict[int, int], dtype: str) -> None
 @pytest.mark.parametrize(
     ("formats", "blocks"), [(["dense", "csr"], {}), (["dense", "csr", "dense"], {1: 4})]
 )
-def test_sparse_weights(formats: list[str], blocks: dict[int, int]) -> None:
+def test_products_read_sparse_weights_directly(formats: list[str], blocks: dict[int, int]) -> None:
     """FULLY_CONNECTED reads sparse weights without DENSIFY."""
     dense = mostly_zeros([12, 16], "float32", 1)
     values, sparsity = sparsify(dense, formats, blocks=blocks)
@@ -116,7 +116,7 @@ WHOLE = Tensor(
 )
 
 
-def test_whole() -> None:
+def test_undamaged_tensor_is_made_dense() -> None:
     (made,) = densify_all([WHOLE])
     np.testing.assert_array_equal(made, [[0, 5, 0], [7, 0, 9]])
 
@@ -158,20 +158,20 @@ def test_whole() -> None:
         ((0, 1), (), (ROWS[0], compressed_axis([0, 1, 2], [1, 0])), "it must have 2 values, got 3"),
     ],
 )
-def test_damage(order: Any, block_map: Any, axes: Any, reason: str) -> None:
+def test_refuses_wrong_axes_and_blocks(order: Any, block_map: Any, axes: Any, reason: str) -> None:
     damaged = replace(WHOLE, sparsity=Sparsity(order, block_map, axes))
     with pytest.raises(ModelFileError, match=f"the sparse tensor w is damaged: .*{reason}"):
         densify_all([damaged])
 
 
-def test_no_elements() -> None:
+def test_refuses_values_in_a_tensor_of_size_0() -> None:
     """A tensor of size 0 must not have values, however long its other axes are."""
     empty = replace(WHOLE, shape=(0, 1 << 40, 1 << 40))
     with pytest.raises(ModelFileError, match="it must not have values"):
         densify_all([empty])
 
 
-def test_damage_in_a_file() -> None:
+def test_conversion_refuses_a_damaged_sparse_tensor() -> None:
     m = Build()
     values, sparsity = sparsify(mostly_zeros([6, 8], "float32", 0), ["dense", "csr"])
     weights = m.constant(values, shape=[6, 7], sparsity=sparsity)
@@ -180,7 +180,7 @@ def test_damage_in_a_file() -> None:
         convert(m.bytes())
 
 
-def test_what_is_not_sparse() -> None:
+def test_refuses_a_tensor_that_is_not_sparse() -> None:
     with pytest.raises(ModelFileError, match="w must be sparse"):
         densify_all([replace(WHOLE, sparsity=None)])
 
@@ -196,7 +196,7 @@ def test_a_small_file_cannot_fill_the_memory() -> None:
         densify_all(many)
 
 
-def test_rows_without_values_are_honest() -> None:
+def test_most_rows_may_be_without_values() -> None:
     """Most rows of a sparse constant may be empty."""
     dense = np.zeros((50, 3), np.float32)
     dense[33, 1] = 1
@@ -204,7 +204,7 @@ def test_rows_without_values_are_honest() -> None:
     np.testing.assert_array_equal(made, dense)
 
 
-def test_one_value_in_a_hundred_is_honest() -> None:
+def test_one_value_in_a_hundred_is_accepted() -> None:
     dense = np.zeros((2400, 2400), np.float32)
     dense.reshape(-1)[::100] = 1
     rows, columns = np.nonzero(dense)
@@ -218,7 +218,7 @@ def test_one_value_in_a_hundred_is_honest() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=6))
-def test_bytes_behind(ranges: list[tuple[int, int]]) -> None:
+def test_shared_memory_is_counted_once(ranges: list[tuple[int, int]]) -> None:
     memory = np.zeros(80, np.uint8)
     arrays = [memory[start : start + size] for start, size in ranges]
     counted = {place for start, size in ranges for place in range(start, start + size)}

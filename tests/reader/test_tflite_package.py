@@ -121,7 +121,7 @@ def read_their_field(table: Any, method: str, field: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fields_of_each_table(kind: str) -> None:
+def test_schema_has_the_fields_of_the_package(kind: str) -> None:
     """Our schema has the package's tables and fields, and the newer ones."""
     assert hasattr(tflite, kind) == (kind not in NEWER_TABLES)
     if kind not in NEWER_TABLES:
@@ -130,7 +130,7 @@ def test_fields_of_each_table(kind: str) -> None:
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: str(path.stem))
-def test_fields_of_models(path: Path) -> None:
+def test_both_readers_find_the_same_fields(path: Path) -> None:
     """Both readers find the same fields, elements and tables in a file."""
     data = path.read_bytes()
     ours = read_ours(read_root(memoryview(data)))
