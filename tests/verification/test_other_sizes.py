@@ -42,7 +42,7 @@ def test_sizes_that_litert_refuses(parts: int, count: int) -> None:
     assert report.ok
     assert report.other_sizes is not None
     assert len(report.other_sizes) == count == len(report.to_dict()["other_sizes"])
-    assert any("LiteRT runs none" in line for line in verdict.outputs(report)) == (count == 0)
+    assert any("LiteRT runs none" in line for line in verdict.list_outputs(report)) == (count == 0)
 
 
 def test_a_model_that_is_wrong_at_other_sizes(
