@@ -27,7 +27,7 @@ import tflite2onnx
 from tests.support.graph_text import make_model
 from tflite2onnx.utils.processor import describe_processor
 from tflite2onnx.verification.latency import profile_nodes
-from tflite2onnx.verification.runtimes import session_of
+from tflite2onnx.verification.runtimes import make_session
 
 TURNS = 15
 SLOW, LEAST = 1.5, 10e-6  # the ratio and the seconds of difference above which a row is marked
@@ -212,7 +212,7 @@ def open_models(text: str, folder: Path) -> tuple[list[Inference], str]:
     path, converted = folder / "model.tflite", folder / "model.onnx"
     path.write_bytes(model)
     tflite2onnx.convert(path).save(converted)
-    session = session_of(str(converted), threads=1, profile=str(folder / "profile"))
+    session = make_session(str(converted), threads=1, profile=str(folder / "profile"))
     kinds = Counter(node.kind for node in profile_nodes(session, make_feeds(session)))
     if "Conv" in kinds:
         kinds["Conv"] = max(0, kinds["Conv"] - 2)  # those around the operator

@@ -24,9 +24,9 @@ from inference import make_feeds, open_session
 from onnx import TensorProto, helper, load_model, numpy_helper
 
 from tflite2onnx.solver.convolution_times import Factors, Terms, list_terms
-from tflite2onnx.utils.processor import instruction_sets
+from tflite2onnx.utils.processor import list_instructions
 from tflite2onnx.verification.latency import NodeTime, profile_nodes
-from tflite2onnx.verification.runtimes import session_of
+from tflite2onnx.verification.runtimes import make_session
 
 SIZES = (7, 14, 28, 56, 112)
 CHANNELS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -119,7 +119,7 @@ def profile_model(model: bytes | Path) -> list[NodeTime]:
             if attribute.name == "activation"
         }
         source = str(model) if isinstance(model, Path) else model
-        session = session_of(source, threads=1, profile=str(Path(directory) / "profile"))
+        session = make_session(source, threads=1, profile=str(Path(directory) / "profile"))
         return profile_nodes(session, make_feeds(session), activations)
 
 
@@ -147,7 +147,7 @@ def fit_factors(terms: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 def find_block() -> int:
     """Return the channels of a block of ONNX Runtime on this processor."""
-    return 16 if instruction_sets().get("AVX-512") else 8
+    return 16 if list_instructions().get("AVX-512") else 8
 
 
 def fit_kernels(chains: int, block: int) -> dict[str, Factors]:

@@ -72,7 +72,7 @@ from fit_convolutions import (
 from inference import infer, measure_start
 
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.inspection import scheme
+from tflite2onnx.inspection import find_scheme
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.solver.convolution_times import Factors
 from tflite2onnx.utils.processor import describe_processor
@@ -189,7 +189,7 @@ def count_products(nodes: Sequence[NodeTime]) -> float:
 def find_family(model: Path) -> str:
     """Return which of the tables shows a model; a damaged file is among the other types."""
     try:
-        types = scheme(read_model(model).graphs)
+        types = find_scheme(read_model(model).graphs)
     except ModelFileError:
         return "other types"
     if types.startswith("dynamic range"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tflite2onnx.cli.parsers import COMMANDS, parser_of
+from tflite2onnx.cli.parsers import COMMANDS, make_parser
 
 TARGET = Path(__file__).parents[1] / "docs" / "command-line.md"
 START = """\
@@ -23,7 +23,7 @@ def document() -> str:
 
 def section(name: str) -> str:
     """Return the section of a command."""
-    parser = parser_of(name)
+    parser = make_parser(name)
     actions = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - no public API
     words = [f"[{a.metavar}]" if a.nargs == "?" else str(a.metavar) for a in actions if _is_file(a)]
     usage = " ".join([parser.prog, *words, "[options]"])

@@ -31,7 +31,7 @@ from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import DType
 from tflite2onnx.verification.entry_point import with_more_outputs
 from tflite2onnx.verification.inner_tensors import InnerTensors, TensorComparison, match_places
-from tflite2onnx.verification.inputs import random_inputs, restore_layouts, store_inputs
+from tflite2onnx.verification.inputs import draw_inputs, restore_layouts, store_inputs
 from tflite2onnx.verification.onnx_model import open_model
 from tflite2onnx.verification.runtimes import open_interpreter, run_litert, run_onnx
 from tflite2onnx.verification.tolerance import Difference, Limits, compare
@@ -93,7 +93,7 @@ def finding(path: Path, samples: int) -> Finding:
         litert = open_interpreter(path, DEFAULT_KERNELS)
     except VerifyError as error:
         return "failed", str(error)
-    inputs = [random_inputs(litert, seed) for seed in range(samples)]
+    inputs = [draw_inputs(litert, seed) for seed in range(samples)]
     largest = max(map(distance, differences(litert, result, inputs)))
     if not largest:
         return ("equal",)
@@ -154,7 +154,7 @@ def find_differing_operators(
         feeds = store_inputs(ends.inputs, arrays, details) | ends.session.state
         for each in inside.compare_tensors(litert, feeds, Limits()):
             before = worst.get(each.name)
-            worst[each.name] = each if before is None else before.worse_of(each)
+            worst[each.name] = each if before is None else before.select_worse(each)
     for each in sorted(worst.values(), key=lambda each: each.index):
         if distance(each.difference):
             yield describe_difference(each, by_xnnpack=indices[each.name] in within)

@@ -25,7 +25,7 @@ from tflite2onnx.float16 import (
     QUANTIZED,
     SCAN,
 )
-from tflite2onnx.verification.runtimes import session_of
+from tflite2onnx.verification.runtimes import make_session
 
 ASSETS = Path(__file__).parents[1] / "assets" / "models"
 HALF, SINGLE = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -364,7 +364,7 @@ def test_states_have_the_element_type_of_inputs(*, io: bool) -> None:
     assert half.states[0].input.dtype == half.states[0].output.dtype == dtype
     assert half.states[0].initial.dtype == dtype
     assert verify(build_sum(), half, samples=5).ok
-    session = Stateful(session_of(half.skeleton.serialize()))
+    session = Stateful(make_session(half.skeleton.serialize()))
     x = np.ones((2, 3, 5), dtype)
     for _ in range(2):
         (y,) = session.run(None, {"x": x})

@@ -24,7 +24,7 @@ from tests.support.litertlm import Part, compress, message, model_part, pack_lit
 from tests.support.small import chain
 from tests.test_bundle import archive
 from tflite2onnx import convert_bundle
-from tflite2onnx.bundle import bundle_of_signatures
+from tflite2onnx.bundle import make_bundle
 from tflite2onnx.cli import main
 from tflite2onnx.errors import BundleError
 
@@ -108,7 +108,7 @@ def test_prompts_of_several_tokens_give_the_last_logits(
 ) -> None:
     """Several tokens at once give the logits of the last one, also behind other tokens."""
     data = build_decoder(**form, depth=16, normalized=True)
-    convert_bundle(bundle_of_signatures(data), "out", target="genai")
+    convert_bundle(make_bundle(data), "out", target="genai")
     wanted = [*run_litert(data, TOKENS)]
     found = [*run_decoder(Path("out/model.onnx"), TOKENS, chunk=chunk)]
     for want, got in zip([*wanted[chunk - 1 : -1 : chunk], wanted[-1]], found, strict=True):
@@ -124,7 +124,7 @@ def test_decoder_without_attention_takes_single_tokens() -> None:
     logits = m.input([1, 1, 4])
     m.output(*caches.values(), logits)
     m.signature("decode", {**inputs, **caches}, {**caches, "logits": logits})
-    convert_bundle(bundle_of_signatures(m.bytes()), "out", target="genai")
+    convert_bundle(make_bundle(m.bytes()), "out", target="genai")
     assert json.loads(Path("out/genai_config.json").read_text())["search"]["chunk_size"] == 1
 
 
@@ -147,7 +147,7 @@ def test_mask_or_logits_without_axes_are_refused(
     inputs = {**inputs, **caches, "mask": m.input(mask)}
     m.signature("decode", inputs, {**caches, "logits": scores})
     with pytest.raises(BundleError, match=reason):
-        convert_bundle(bundle_of_signatures(m.bytes()), "out", target="genai")
+        convert_bundle(make_bundle(m.bytes()), "out", target="genai")
 
 
 def test_metadata_become_genai_and_tokenizer_configurations() -> None:

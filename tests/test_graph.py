@@ -50,7 +50,7 @@ def test_rewriting_in_a_subgraph_replaces_outer_operators(graph: Graph) -> None:
     """The operators around a changed sub-graph change too; others stay."""
     made = graph.rewrite(lambda op: [replace(op, code="COS")] if op is ABS else [op])
     assert made.ops[0] is NEG
-    assert [op.code for op in made.every_op()] == ["NEG", "IF", "COS", "SQUARE"]
+    assert [op.code for op in made.walk_ops()] == ["NEG", "IF", "COS", "SQUARE"]
     assert made.producers[INNER].code == "COS"
     assert graph.producers[INNER] is ABS
 

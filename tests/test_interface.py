@@ -13,7 +13,7 @@ from tests.support.small import build_flattening, chain, convolve, network
 from tests.support.streams import build_sum
 from tflite2onnx import convert
 from tflite2onnx.errors import LayoutError, OptionError
-from tflite2onnx.interface import Endpoint, interface
+from tflite2onnx.interface import Endpoint, make_interface
 from tflite2onnx.passes.state.lift_variables import lift_variables
 from tflite2onnx.reader.model import read_model
 
@@ -98,12 +98,12 @@ def test_interface_is_one_site_with_shared_state_frames() -> None:
     model = read_model(build_sum())
     graph = lift_variables(model.graphs[0], model)
     for mode, label in (("auto", None), ("onnx", None), ("tflite", ("0", "1", "2"))):
-        site = interface(graph, {}, mode)
+        site = make_interface(graph, {}, mode)
         assert (site.writes, site.reads) == (graph.inputs, graph.outputs)
         assert [set(frame.slots) for frame in site.frames] == [{~0}, {0}, {~1, 1}]
         assert site.frames[2].label == label
     wanted = {graph.outputs[1]: (2, 0, 1)}
-    assert interface(graph, wanted, "auto").frames[2].label == ("2", "0", "1")
+    assert make_interface(graph, wanted, "auto").frames[2].label == ("2", "0", "1")
 
 
 # Endpoints

@@ -34,9 +34,9 @@ from tflite2onnx.layout import (
     Plan,
     Site,
     axis_names,
-    channels_first,
-    identity,
-    labels_of,
+    find_labels,
+    make_channels_first,
+    make_identity,
     moves_nothing,
     order_of,
     pin_operand,
@@ -86,8 +86,8 @@ def tensors(count: int, *shape: int) -> list[Tensor]:
 
 def test_orders_list_tflite_axes_in_onnx_sequence() -> None:
     """An order lists TFLite's axes in the sequence in which ONNX stores them."""
-    assert identity(3) == (0, 1, 2)
-    assert [channels_first(rank) for rank in range(6)] == [
+    assert make_identity(3) == (0, 1, 2)
+    assert [make_channels_first(rank) for rank in range(6)] == [
         (),
         (0,),
         (0, 1),
@@ -132,7 +132,7 @@ def test_labels_are_found_for_an_order(
     axes: str, order: Order, names: str, labels: Sequence[str]
 ) -> None:
     """Names that the tensor lacks are placed next to their neighbours in the frame."""
-    found = labels_of(tuple(axes), order, tuple(names))
+    found = find_labels(tuple(axes), order, tuple(names))
     assert ["".join(label) for label in found] == labels
     assert all(order_of(tuple(axes), label) == order for label in found)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.support import Build
 from tests.support.decoder import LENGTH, build_decoder, build_language_model
 from tflite2onnx import convert, convert_bundle, verify
-from tflite2onnx.bundle import bundle_of_signatures
+from tflite2onnx.bundle import make_bundle
 from tflite2onnx.bundle.lengths import join_lengths
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError
@@ -62,7 +62,7 @@ def test_joined_graph_equals_litert_at_each_length(form: Mapping[str, Any]) -> N
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - slow to import
 
     data = build_decoder(prefills=PREFILLS, **form)
-    results = convert_bundle(bundle_of_signatures(data), "out", lengths="joined")
+    results = convert_bundle(make_bundle(data), "out", lengths="joined")
     assert list(results) == ["decode", "prefill"]
     session = onnxruntime.InferenceSession("out/prefill.onnx")
     metadata = session.get_modelmeta().custom_metadata_map
@@ -120,7 +120,7 @@ def _read_option(option: list[str]) -> dict[str, Any]:
 def test_verification_compares_each_signature_at_its_length() -> None:
     """Each signature is compared at its length: a model that is right for one only is wrong."""
     data = build_decoder(prefills=PREFILLS)
-    result = convert_bundle(bundle_of_signatures(data), "out", lengths="joined")["prefill"]
+    result = convert_bundle(make_bundle(data), "out", lengths="joined")["prefill"]
     model = result.model
     assert verify(data, model).ok
     lengths = [n for n in model.graph.node if n.op_type in ("Slice", "Concat")]
@@ -145,7 +145,7 @@ def test_inputs_have_the_name_of_no_single_signature() -> None:
     """Inputs and outputs have the name of no single signature."""
     data = build_decoder(prefills=PREFILLS)
     for names, expected in (("tensor", "prefill_tokens"), ("signature", "tokens")):
-        results = convert_bundle(bundle_of_signatures(data), "out", lengths="joined", names=names)
+        results = convert_bundle(make_bundle(data), "out", lengths="joined", names=names)
         assert results["prefill"].inputs[0].name == expected
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.golden.records import Case, assets
 from tflite2onnx import convert
 from tflite2onnx.builder.opsets import DEFAULT_OPSET, MIN_OPSET
-from tflite2onnx.cli.parsers import parser_of
+from tflite2onnx.cli.parsers import make_parser
 from tflite2onnx.options import TARGETS, ConversionOptions, Target, describe_target
 from tflite2onnx.targets.checker import check_model
 
@@ -30,7 +30,7 @@ def test_convert_takes_every_option_with_its_default() -> None:
 def test_the_docstring_of_convert_describes_every_option() -> None:
     """The command line has the same descriptions, with the names of its options."""
     described = inspect.getdoc(convert) or ""
-    actions = {action.dest: action.help for action in parser_of("convert")._actions}  # noqa: SLF001
+    actions = {action.dest: action.help for action in make_parser("convert")._actions}  # noqa: SLF001
     for option in fields(ConversionOptions):
         assert f"\n    {option.name}: " in described
         if option.name not in ("layouts", "shapes"):  # the command line has a form of its own

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.quantization.rules import bias_storage, weight_storage
+from tflite2onnx.quantization.rules import find_bias_storage, find_weight_storage
 from tflite2onnx.quantization.storage import (
     Storage,
     clamp,
+    compute_real_bounds,
     decode_constant,
     encode_constant,
-    integer_range,
+    find_integer_range,
     is_quantized,
-    real_bounds,
     widen_subbyte,
 )
 from tflite2onnx.quantize import StoragePlan
@@ -111,7 +111,7 @@ def test_weights_have_the_storage_of_the_option(
     """The storage of weights for each type of data and weights, and for each option."""
     data = tensor(DType[x.upper()], None if x == "float32" else make_quantization(0.5, 1))
     depthwise = choice == "depthwise"
-    kept, _ = weight_storage(
+    kept, _ = find_weight_storage(
         data,
         tensor(DType[weights.upper()], make_quantization(0.25, 1)),
         "auto" if depthwise else choice,
@@ -138,13 +138,13 @@ def test_depthwise_weights_depend_on_pairs_of_minus_128(
     """ARM64 adds two products of a filter in 16 bits, which overflows for two weights of -128."""
     weights = tensor(DType[dtype.upper()], make_quantization(0.5), np.array(elements, dtype))
     data = tensor(DType.INT8, make_quantization(0.5, 1))
-    kept, _ = weight_storage(data, weights, folds=True, depthwise=True, units=-1)
+    kept, _ = find_weight_storage(data, weights, folds=True, depthwise=True, units=-1)
     assert kept.dtype is DType[stored]
 
 
 def test_float_weights_stay_float32() -> None:
     data = tensor(DType.FLOAT32)
-    assert weight_storage(data, data, folds=True)[0] == Storage(DType.FLOAT32, None)
+    assert find_weight_storage(data, data, folds=True)[0] == Storage(DType.FLOAT32, None)
 
 
 def biases(*sums: int, dtype: type[Any] = np.int64) -> Tensor:
@@ -171,7 +171,7 @@ def test_wide_biases_drop_low_bits_and_scale_up(sums: tuple[int, ...], dropped: 
         tensor(DType.INT8, make_quantization([0.25, 0.125])),
     )
     bias = biases(*sums)
-    kept = bias_storage(x, w, bias)
+    kept = find_bias_storage(x, w, bias)
     assert kept is not None
     assert kept.quantization is not None
     assert (kept.dtype, kept.dropped) == (DType.INT32, dropped)
@@ -188,16 +188,16 @@ def test_float_and_computed_biases_have_no_storage() -> None:
     x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     real, computed = tensor(DType.FLOAT32, None, np.ones(2, np.float32)), tensor(DType.INT32)
     for operands in ((x, w, real), (x, w, computed)):
-        assert bias_storage(*operands) is None
+        assert find_bias_storage(*operands) is None
     ones = biases(1, dtype=np.int32)
-    assert bias_storage(tensor(DType.FLOAT32), w, ones) is None
-    assert bias_storage(x, tensor(DType.FLOAT32), ones) is None
+    assert find_bias_storage(tensor(DType.FLOAT32), w, ones) is None
+    assert find_bias_storage(x, tensor(DType.FLOAT32), ones) is None
 
 
 def test_wide_biases_of_int8_data_are_refused() -> None:
     x, w = tensor(DType.INT8, make_quantization(0.5)), tensor(DType.INT8, make_quantization(0.25))
     with pytest.raises(OperatorError, match="t must fit into 32 bits"):
-        bias_storage(x, w, biases(2**31))
+        find_bias_storage(x, w, biases(2**31))
 
 
 def test_elements_are_shifted_reinterpreted_or_kept() -> None:
@@ -245,9 +245,9 @@ def test_wide_integers_are_rounded_once() -> None:
 
 
 def test_integer_types_have_ranges_and_wider_types() -> None:
-    assert integer_range(DType.UINT8) == (0, 255)
-    assert integer_range(DType.INT16) == (-32768, 32767)
-    assert integer_range(DType.INT2) == (-2, 1)
+    assert find_integer_range(DType.UINT8) == (0, 255)
+    assert find_integer_range(DType.INT16) == (-32768, 32767)
+    assert find_integer_range(DType.INT2) == (-2, 1)
     assert [widen_subbyte(d) for d in (DType.INT2, DType.INT4, DType.UINT4, DType.INT16)] == [
         DType.INT8,
         DType.INT8,
@@ -283,11 +283,11 @@ def test_clamp_bounds_are_those_of_the_activation(
 def test_real_bounds_are_reduced_by_the_activation() -> None:
     """The bounds of the type, reduced by the activation."""
     kept = Storage(DType.INT8, make_quantization(0.5, -28))
-    assert real_bounds("NONE", kept, kept) == (-50, 77.5)
-    assert real_bounds("RELU6", kept, kept) == (0, 6)
+    assert compute_real_bounds("NONE", kept, kept) == (-50, 77.5)
+    assert compute_real_bounds("RELU6", kept, kept) == (0, 6)
     halves, quarters = (Storage(DType.UINT8, make_quantization(scale, 0)) for scale in (0.5, 0.25))
-    assert real_bounds("NONE", quarters, quarters) == (0, 63.75)
-    assert real_bounds("RELU6", halves, quarters) == (0, 3)
+    assert compute_real_bounds("NONE", quarters, quarters) == (0, 63.75)
+    assert compute_real_bounds("RELU6", halves, quarters) == (0, 3)
 
 
 def test_storage_without_scale_has_no_clamp() -> None:

@@ -90,7 +90,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
 )
 def test_lengths_are_encoded_as_varints(number: int, encoded: bytes) -> None:
     """Lengths are encoded as varints of protobuf."""
-    assert writer._varint(number) == encoded  # noqa: SLF001 - the lengths are too large for real files
+    assert writer._write_varint(number) == encoded  # noqa: SLF001 - the lengths are too large for real files
 
 
 def test_values_have_their_actual_types_and_shapes() -> None:

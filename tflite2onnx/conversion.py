@@ -11,7 +11,7 @@
    `pin_orders`); `quantize.plan` chooses how quantized operands are stored and read.
 5. `emit` makes the nodes, for the smallest opset that has them, and `check` checks them;
    `rename_endpoints` gives inputs and outputs the names of a signature.
-6. `result_of` assembles the ONNX model and its metadata; `Result.save` writes it (`convert.py`).
+6. `make_result` assembles the ONNX model and its metadata; `Result.save` writes it (`convert.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tflite2onnx import quantize
 from tflite2onnx.builder.builder import Builder
 from tflite2onnx.builder.nodes import NeedsOpset
 from tflite2onnx.builder.opsets import DEFAULT_OPSET
-from tflite2onnx.emit import Emitted, emit, sites
+from tflite2onnx.emit import Emitted, emit, make_sites
 from tflite2onnx.errors import (
     ConversionError,
     FixedSizeError,
@@ -40,7 +40,7 @@ from tflite2onnx.errors import (
 )
 from tflite2onnx.float16 import Float32Node, to_float16
 from tflite2onnx.graph import Graph, Model
-from tflite2onnx.interface import interface, name_axes, order_ends, pin_orders
+from tflite2onnx.interface import make_interface, name_axes, order_ends, pin_orders
 from tflite2onnx.layout import Plan, Site, plan
 from tflite2onnx.normalisation import (
     has_axes,
@@ -70,18 +70,18 @@ from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.quantization.quantize_data import quantize_data
 from tflite2onnx.passes.resize_inputs import report_unknown_ranks, resize_inputs
 from tflite2onnx.passes.shape_walk import OperatorOf
-from tflite2onnx.reader.metadata import associated_files, describe_face_detector, describe_model
+from tflite2onnx.reader.metadata import describe_face_detector, describe_model, list_files
 from tflite2onnx.reader.source import AnySource
-from tflite2onnx.result import Result, result_of
+from tflite2onnx.result import Result, make_result
 from tflite2onnx.signatures import (
     find_signature,
+    list_signature_io,
     move_heads_first,
     name_tensors,
     rename_as_requested,
     rename_endpoints,
-    signature_io_names,
 )
-from tflite2onnx.targets import rules_of
+from tflite2onnx.targets import find_rules
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.constant_budget import ConstantBudget
 from tflite2onnx.validity import check
@@ -120,8 +120,8 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
     """
     _report_unknown_ranks(source, options)
     try:
-        result = convert_model(source, options, notes=_metadata_or_empty(source, origin, options))
-        if rules_of(options.target):
+        result = convert_model(source, options, notes=_read_metadata(source, origin, options))
+        if find_rules(options.target):
             _warn_of_broken_rules(result, options.target)
     except MemoryError as error:
         raise ModelFileError(OUT_OF_MEMORY) from error
@@ -195,7 +195,7 @@ def convert_model(
     pictures = options.preprocess or options.postprocess
     emitted = emitted if pictures else rename_as_requested(emitted, options.rename, signature)
     properties: dict[str, object] = {
-        "signatures": signature_io_names(model, index, emitted),
+        "signatures": list_signature_io(model, index, emitted),
         "metadata": notes,
         "rename": options.rename,
         "io_type": options.io_type,
@@ -206,7 +206,7 @@ def convert_model(
     if options.inputs is not None or options.outputs is not None:
         properties |= _describe_cut(whole, model.graphs[index], notes or {})
     assemble = partial(
-        result_of,
+        make_result,
         name=graph.name or "main",
         float32_nodes=float32_nodes,
         required_states=options.states == "required",
@@ -319,10 +319,10 @@ def _normalise_plan_emit(
         normal = quantize_data(normal, fastest=options.forms == "fastest" and has_axes(options))
     graph = pin_orders(normal, wanted)
     _logger.debug("normalised to %d operators", len(graph.ops))
-    operators = [*map(operator_of, graph.every_op())]
-    operator_sites = sites(operators)
+    operators = [*map(operator_of, graph.walk_ops())]
+    operator_sites = make_sites(operators)
     check_dynamic_axes(operators, axes)
-    ends = interface(graph, wanted, options.io_layout)
+    ends = make_interface(graph, wanted, options.io_layout)
     chosen = order_ends(ends, planner([ends, *operator_sites]))
     _logger.debug("planned %d bytes to transpose", chosen.bytes_moved)
     emitted = _with_opset(graph, operators, chosen, options)
@@ -351,7 +351,7 @@ def _with_opset(
             return emitted
 
 
-def _metadata_or_empty(
+def _read_metadata(
     source: Model, model: AnySource, options: ConversionOptions
 ) -> dict[str, object]:
     """Return the metadata that describe the model; damaged metadata do not stop a conversion."""
@@ -360,7 +360,7 @@ def _metadata_or_empty(
         if options.preprocess or options.postprocess:
             from tflite2onnx.pictures.yolo import read_ultralytics  # noqa: PLC0415 - slow
 
-            notes["ultralytics"] = read_ultralytics(associated_files(model))
+            notes["ultralytics"] = read_ultralytics(list_files(model))
             notes["face_detector"] = describe_face_detector(source)
     except ModelFileError as error:
         _logger.warning("%s", error)

@@ -19,9 +19,9 @@ from tflite2onnx.builder.builder import (
     Port,
     Value,
     View,
-    bodies_of,
     eliminate_dead_nodes,
-    every_node,
+    find_bodies,
+    walk_nodes,
 )
 from tflite2onnx.builder.join_reshapes import join_reshapes
 from tflite2onnx.builder.keep_softmax_rows import keep_softmax_rows
@@ -44,7 +44,7 @@ from tflite2onnx.tensor import Array, DType, Sizes, Tensor
 from tflite2onnx.utils.unique_names import Names
 
 
-def sites(operators: Sequence[Operator]) -> list[Site]:
+def make_sites(operators: Sequence[Operator]) -> list[Site]:
     """Return the operators of a graph as sites of the layout plan.
 
     Raises:
@@ -81,10 +81,10 @@ class Emitted(NamedTuple):
     dynamic_sizes: Mapping[str, int] = MappingProxyType({})
     plan: StoragePlan = StoragePlan()
 
-    def every_tensor(self) -> Iterator[Port]:
+    def walk_tensors(self) -> Iterator[Port]:
         """Yield the tensors of the graph and of all nested graphs."""
         yield from self.tensors
-        for body in (b for node in every_node(self.nodes) for b in bodies_of(node).values()):
+        for body in (b for node in walk_nodes(self.nodes) for b in find_bodies(node).values()):
             yield from body.tensors
 
     def with_letters(self, letters: Mapping[Tensor, str]) -> Emitted:
@@ -149,7 +149,7 @@ def emit(graph: Graph, operators: Sequence[Operator], plan: Plan, g: Builder) ->
     nodes = lower_nodes(_join_products(g, graph, live, ends_of_graph, ports), g.opset, g.types)
     states = zip(inputs[len(graph.own_inputs) :], graph.initial, strict=True)
     initial = tuple(_store_initial_value(g, port, data) for port, data in states)
-    sizes = {s: t.shape[axis] for t, *_ in g.stored_tensors() for axis, s in t.symbols.items()}
+    sizes = {s: t.shape[axis] for t, *_ in g.walk_stored_tensors() for axis, s in t.symbols.items()}
     return Emitted(
         nodes, g.opset, inputs, outputs, ports, g.types, initial, graph.variables, sizes, g.plan
     )
@@ -183,13 +183,13 @@ def _join_products(
 
 
 def _list_ports(g: Builder) -> tuple[Port, ...]:
-    return tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.stored_tensors())
+    return tuple(Port(t.name, v, t, o, g.storage(t).dtype) for t, v, o in g.walk_stored_tensors())
 
 
 def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
     for op in graph.ops:
         operator, orders = planned[op]
-        bodies = _bodies(g, operator, orders, planned)
+        bodies = _emit_bodies(g, operator, orders, planned)
         try:
             with as_unsupported(op.place):
                 _emit_operator(g, operator, orders, bodies)
@@ -197,7 +197,7 @@ def _emit_operators(g: Builder, graph: Graph, planned: _Planned) -> None:
             raise NeedsOpset(need.version, f"{need.node}, for {op.place},") from None
 
 
-def _bodies(
+def _emit_bodies(
     g: Builder, operator: Operator, orders: Mapping[int, Order], planned: _Planned
 ) -> list[Body]:
     """Return the sub-graphs of an operator; their operands follow its own in the plan."""
@@ -206,11 +206,11 @@ def _bodies(
     for graph in operator.op.graphs:
         before = [orders[~i] for _, i in zip(graph.inputs, written, strict=False)]
         after = [orders[i] for _, i in zip(graph.outputs, read, strict=False)]
-        bodies.append(_body(g.make_nested(), graph, before, after, planned))
+        bodies.append(_emit_body(g.make_nested(), graph, before, after, planned))
     return bodies
 
 
-def _body(
+def _emit_body(
     g: Builder, graph: Graph, before: Sequence[Order], after: Sequence[Order], planned: _Planned
 ) -> Body:
     inputs = [Value(dtype=g.storage(tensor).dtype) for tensor in graph.inputs]
@@ -261,7 +261,7 @@ def _emit_outputs(g: Builder, graph: Graph, orders: Sequence[Order]) -> tuple[Po
     ports: list[Port] = []
     used = {t.name for t in graph.inputs}
     names = Names((*used, *(t.name for t in graph.outputs)))
-    values = {value for t, value, _ in g.stored_tensors() if t in graph.inputs}
+    values = {value for t, value, _ in g.walk_stored_tensors() if t in graph.inputs}
     for tensor, order in zip(graph.outputs, orders, strict=True):
         if tensor.dtype.is_handle:
             raise OperatorError(
@@ -283,11 +283,11 @@ def _emit_operator(
 ) -> None:
     op, planned = operator.op, g.plan.operands[operator.op]
     inputs = [
-        None if t is None else g.view(t, orders[i], operator.axis_letters(i), planned[i])
+        None if t is None else g.view(t, orders[i], operator.read_letters(i), planned[i])
         for i, t in enumerate(op.inputs)
     ]
     outputs = tuple(
-        View(t, orders[~i], planned[~i], operator.axis_letters(~i))
+        View(t, orders[~i], planned[~i], operator.read_letters(~i))
         for i, t in enumerate(op.outputs)
     )
     operands = (bodies, *inputs) if bodies else inputs
@@ -347,5 +347,5 @@ def _store_output(g: Builder, view: View, value: Value, activation: str) -> Valu
         value = apply_fused_activation(g, activation, value, storage.dtype)
     elif view.plan.limits is not None:
         low, high = (g.scalar(limit, storage.dtype) for limit in view.plan.limits)
-        value = g.in_compute_type("Clip", storage.dtype, value, low, high)
+        value = g.add_with_casts("Clip", storage.dtype, value, low, high)
     return g.convert(value, storage, g.storage(view.tensor), view.order)

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Body, Port, bodies_of, eliminate_dead_nodes, every_node
-from tflite2onnx.builder.nodes import Node, Value, onnx_type
+from tflite2onnx.builder.builder import Body, Port, eliminate_dead_nodes, find_bodies, walk_nodes
+from tflite2onnx.builder.nodes import Node, Value, expect_onnx_type
 from tflite2onnx.emit import Emitted
 from tflite2onnx.tensor import Array, DType
-from tflite2onnx.validity import infer_types, operand_parameters
+from tflite2onnx.validity import find_parameters, infer_types
 
 _FLOAT, _HALF = DType.FLOAT32.label, DType.FLOAT16.label
 _LARGE = 1024  # bytes of a constant that is stored in float16 although nodes read it in float32
@@ -92,9 +92,9 @@ def to_float16(emitted: Emitted, *, ends: bool) -> tuple[Emitted, tuple[Float32N
 
 def _list_float32(emitted: Emitted, reasons: Mapping[Value, str]) -> Iterator[Float32Node]:
     """Yield the nodes in float32; the tensor is known only for the last node of an operator."""
-    names = {p.value: p.tensor.name for p in (*emitted.every_tensor(), *emitted.outputs)}
+    names = {p.value: p.tensor.name for p in (*emitted.walk_tensors(), *emitted.outputs)}
     found, name = [], ""
-    for node in reversed([*every_node(emitted.nodes)]):
+    for node in reversed([*walk_nodes(emitted.nodes)]):
         name = next((names[v] for v in node.outputs if v in names), name)
         if node.outputs[0] in reasons:
             found.append(Float32Node(node.op_type, name, reasons[node.outputs[0]]))
@@ -113,7 +113,7 @@ class _Choice:
         self._wide: set[Value] = set()
         self._weights: set[Value] = set()  # constants that the file has in float16
         self.opset, self._sizes = emitted.opset, emitted.types
-        nodes = [*every_node(emitted.nodes)]
+        nodes = [*walk_nodes(emitted.nodes)]
         self._quantized = {v for n in nodes if n.op_type == "QuantizeLinear" for v in n.inputs}
         self._quantized |= {v for n in nodes if n.op_type == "DequantizeLinear" for v in n.outputs}
         # ONNX Runtime 1.31 and 1.32 crash while they optimize Casts around or in a Scan.
@@ -122,23 +122,23 @@ class _Choice:
     def visit(self, nodes: Iterable[Node]) -> None:
         """Decide on nodes, and on the nodes of their nested graphs."""
         for node in nodes:
-            for body in bodies_of(node).values():
+            for body in find_bodies(node).values():
                 self.visit(body.nodes)
-            reason = self._reason(node)
+            reason = self._explain_float32(node)
             if reason:
                 self.reasons[node.outputs[0]] = reason
             if reason in _WIDE_REASONS and node.op_type not in _BOUNDED:
                 self._wide.update(v for v in node.outputs if self.is_float(v))
 
-    def label_of(self, value: Value) -> str:
+    def find_label(self, value: Value) -> str:
         """Return the type of a value, "" if it is unknown."""
         return self._types.get(value, "") if value.dtype is None else value.dtype.label
 
     def is_float(self, value: Value | None) -> bool:
         """Return whether a value is of type float32."""
-        return value is not None and self.label_of(value) == _FLOAT
+        return value is not None and self.find_label(value) == _FLOAT
 
-    def _reason(self, node: Node) -> str:
+    def _explain_float32(self, node: Node) -> str:
         """Return why a node must stay in float32, "" if it need not, or has no floats."""
         floats = [v for v in (*node.inputs, *node.outputs) if self.is_float(v)]
         if not floats or node.op_type in _CONTROL_FLOW | _UNTYPED:
@@ -169,14 +169,14 @@ class _Choice:
         (source,), (target,) = node.inputs, node.outputs
         if source is None or not self.is_float(target) or self.is_float(source):
             return ""
-        label = self.label_of(source)
+        label = self.find_label(source)
         if source.data is not None and label == _HALF:
             self._weights.add(target)
         return "" if label in _NARROW | {_HALF} else OVERFLOW
 
     def _has_form(self, node: Node) -> bool:
         """Return whether ONNX has the operator for float16 in place of float32."""
-        inputs, outputs = operand_parameters(node, self.opset)
+        inputs, outputs = find_parameters(node, self.opset)
         operands = zip((*node.inputs, *node.outputs), (*inputs, *outputs), strict=False)
         has_form = any(self.is_float(v) and _HALF in each.types for v, each in operands)
         return has_form and node.op_type != "BitCast"
@@ -239,12 +239,12 @@ class _Rewriter:
 
     def rewrite_graph(self, emitted: Emitted, *, ends: bool) -> Emitted:
         """Return the main graph in half precision."""
-        inputs = tuple(self._input(port, ends=ends) for port in emitted.inputs)
+        inputs = tuple(self._convert_input(port, ends=ends) for port in emitted.inputs)
         for node in emitted.nodes:
             self._rewrite_node(node)
         outputs: list[Port] = []
         for port in emitted.outputs:
-            outputs.append(self._output(port, [*inputs, *outputs], ends=ends))
+            outputs.append(self._convert_output(port, [*inputs, *outputs], ends=ends))
         initial = tuple(
             a.astype(np.float16) if ends and a.dtype == np.float32 else a for a in emitted.initial
         )
@@ -252,12 +252,12 @@ class _Rewriter:
             nodes=eliminate_dead_nodes(self._nodes, [port.value for port in outputs]),
             inputs=inputs,
             outputs=tuple(outputs),
-            tensors=tuple(map(self._port, emitted.tensors)),
+            tensors=tuple(map(self._convert_port, emitted.tensors)),
             types=MappingProxyType(self._types),
             initial=initial,
         )
 
-    def _input(self, port: Port, *, ends: bool) -> Port:
+    def _convert_input(self, port: Port, *, ends: bool) -> Port:
         if port.dtype is not DType.FLOAT32:
             return port
         if not ends:
@@ -267,7 +267,7 @@ class _Rewriter:
         self._half[port.value] = value
         return port._replace(value=value, dtype=DType.FLOAT16)
 
-    def _output(self, port: Port, others: Sequence[Port], *, ends: bool) -> Port:
+    def _convert_output(self, port: Port, others: Sequence[Port], *, ends: bool) -> Port:
         """Return an output; ONNX wants each output to be another value, computed by a node."""
         if port.dtype is not DType.FLOAT32:
             return port
@@ -278,7 +278,7 @@ class _Rewriter:
             value = self._add("Identity", value, port.value, DType.FLOAT16)
         return port._replace(value=value, dtype=DType.FLOAT16)
 
-    def _port(self, port: Port) -> Port:
+    def _convert_port(self, port: Port) -> Port:
         """Return the value that stores a tensor."""
         value = port.value
         half = self._half.get(value, self._constants.get(value))
@@ -291,7 +291,7 @@ class _Rewriter:
 
     def _rewrite_node(self, node: Node) -> None:
         choice = self._choice
-        if not any(map(choice.is_float, (*node.inputs, *node.outputs))) and not bodies_of(node):
+        if not any(map(choice.is_float, (*node.inputs, *node.outputs))) and not find_bodies(node):
             self._nodes.append(node)
         elif node.op_type == "Cast":
             self._rewrite_cast(node)
@@ -310,13 +310,13 @@ class _Rewriter:
             self._as_single(v) if v is not None and self._choice.is_float(v) else v
             for v in node.inputs
         )
-        bodies = {key: self._rewrite_body(body) for key, body in bodies_of(node).items()}
+        bodies = {key: self._rewrite_body(body) for key, body in find_bodies(node).items()}
         self._single |= {v: v for v in node.outputs if self._choice.is_float(v)}
         self._nodes.append(node._replace(inputs=inputs, attributes={**node.attributes, **bodies}))
 
     def _halve_node(self, node: Node) -> None:
         """Add a node that computes in float16, except operands that ONNX has in float32 only."""
-        parameters, made = operand_parameters(node, self._choice.opset)
+        parameters, made = find_parameters(node, self._choice.opset)
         inputs, halved = [], set()
         for value, parameter in zip(node.inputs, parameters, strict=False):
             inputs.append(value)
@@ -328,7 +328,7 @@ class _Rewriter:
         for value, parameter in zip(node.outputs, made, strict=False):
             outputs.append(value)
             if self._choice.is_float(value) and parameter.constraint in halved - {""}:
-                outputs[-1] = self._new_like(value, DType.FLOAT16)
+                outputs[-1] = self._add_value_like(value, DType.FLOAT16)
                 self._half[value] = outputs[-1]
         self._nodes.append(node._replace(inputs=tuple(inputs), outputs=tuple(outputs)))
 
@@ -338,14 +338,14 @@ class _Rewriter:
             self._nodes.append(node._replace(inputs=(self._as_computed(source),)))
         elif target in self._choice.reasons or source is None or self._choice.is_float(source):
             self._keep_node(node)
-        elif self._choice.label_of(source) == _HALF:
+        elif self._choice.find_label(source) == _HALF:
             self._half[target] = source  # float16 weights of the file
         else:
             self._half[target] = self._add("Cast", source, target, DType.FLOAT16)
 
     def _cast_weights(self, node: Node) -> None:
         """Store the large weights that a node and its nested graphs read in float32 as float16."""
-        for value in (v for each in every_node([node]) for v in each.inputs):
+        for value in (v for each in walk_nodes([node]) for v in each.inputs):
             if value is None or value.data is None or not self._choice.is_float(value):
                 continue
             if value.data.nbytes > _LARGE and _fits(value.data) and value not in self._single:
@@ -363,7 +363,7 @@ class _Rewriter:
         result = body._replace(
             nodes=eliminate_dead_nodes(self._nodes, outputs),
             outputs=outputs,
-            tensors=tuple(map(self._port, body.tensors)),
+            tensors=tuple(map(self._convert_port, body.tensors)),
         )
         self._nodes, self._half, self._single = saved
         self._depth -= 1
@@ -389,7 +389,7 @@ class _Rewriter:
             self._read.add(value)
         if value not in self._half:
             return value
-        target = self._new_like(value, DType.FLOAT32) if self._depth else value
+        target = self._add_value_like(value, DType.FLOAT32) if self._depth else value
         self._nodes.append(_cast(self._half[value], target, DType.FLOAT32))
         self._single[value] = target
         return target
@@ -400,12 +400,12 @@ class _Rewriter:
 
     def _add(self, op_type: str, source: Value, like: Value, dtype: DType) -> Value:
         """Add a Cast or an Identity, and return its output."""
-        target = self._new_like(like, dtype)
+        target = self._add_value_like(like, dtype)
         node = _cast(source, target, dtype)
         self._nodes.append(node if op_type == "Cast" else Node(op_type, (source,), (target,), {}))
         return target
 
-    def _new_like(self, value: Value, dtype: DType) -> Value:
+    def _add_value_like(self, value: Value, dtype: DType) -> Value:
         new = Value()
         if value in self._types:
             self._types[new] = dtype, self._types[value][1]
@@ -413,4 +413,4 @@ class _Rewriter:
 
 
 def _cast(source: Value, target: Value, dtype: DType) -> Node:
-    return Node("Cast", (source,), (target,), {"to": onnx_type(dtype)})
+    return Node("Cast", (source,), (target,), {"to": expect_onnx_type(dtype)})

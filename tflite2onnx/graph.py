@@ -162,40 +162,40 @@ class Graph:
     @cached_property
     def codes(self) -> frozenset[str]:
         """The codes of all operators, and of the activations that they apply."""
-        return frozenset(code for op in self.every_op() for code in (op.code, op.activation))
+        return frozenset(code for op in self.walk_ops() for code in (op.code, op.activation))
 
     @cached_property
     def producers(self) -> Producers:
         """The operators by the tensors that they compute, in sub-graphs too."""
-        return Producers(self.every_op())
+        return Producers(self.walk_ops())
 
     @cached_property
     def readers(self) -> Readers:
         """The operators by the tensors that they read, in sub-graphs too."""
         return Readers(self)
 
-    def every_op(self) -> Iterator[Op]:
+    def walk_ops(self) -> Iterator[Op]:
         """Yield all operators; the operators of sub-graphs follow the operator that runs them."""
         for op in self.ops:
             yield op
             for graph in op.graphs:
-                yield from graph.every_op()
+                yield from graph.walk_ops()
 
-    def every_graph(self) -> Iterator[Graph]:
+    def walk_graphs(self) -> Iterator[Graph]:
         """Yield the graph and all graphs nested in it."""
         yield self
         for graph in (graph for op in self.ops for graph in op.graphs):
-            yield from graph.every_graph()
+            yield from graph.walk_graphs()
 
-    def every_output(self) -> Iterator[Tensor]:
+    def walk_outputs(self) -> Iterator[Tensor]:
         """Yield the outputs of the graph and of all graphs nested in it."""
-        for graph in self.every_graph():
+        for graph in self.walk_graphs():
             yield from graph.outputs
 
     def read_tensors(self) -> set[Tensor]:
         """Return the tensors that operators read, and the outputs of all graphs."""
-        read = {t for op in self.every_op() for t in op.present}
-        return read.union(self.every_output())
+        read = {t for op in self.walk_ops() for t in op.present}
+        return read.union(self.walk_outputs())
 
     def replace_tensors(self, replacements: Mapping[Tensor, Tensor]) -> Graph:
         """Return the graph with some tensors replaced, in its sub-graphs too."""
@@ -251,7 +251,7 @@ def copy_op(near: Op, source: Tensor, target: Tensor, *, resizes: bool = True) -
     return Op("RESHAPE", near.index, (source,), (target,), Options(shape))
 
 
-def ordering_error(graph: Graph) -> str:
+def explain_order(graph: Graph) -> str:
     """Return why the operators cannot run one after another, empty if they can.
 
     Each tensor must be computed once, before it is read. A variable tensor is state: it has a value
@@ -315,10 +315,10 @@ class Readers:
 
     def __init__(self, graph: Graph) -> None:
         self._ops: dict[Tensor, list[Op]] = {}
-        for op in graph.every_op():
+        for op in graph.walk_ops():
             for tensor in dict.fromkeys(op.present):
                 self._ops.setdefault(tensor, []).append(op)
-        self._outputs = {*graph.every_output()}
+        self._outputs = {*graph.walk_outputs()}
 
     def are_among(self, ops: Collection[Op], tensor: Tensor) -> bool:
         """Return whether only these operators read a tensor, and no graph returns it."""

@@ -36,10 +36,10 @@ class _Writer:
             yield self._write_op(op)
             for inner in op.graphs:
                 yield from (f"    {line}" for line in self.write_graph(inner))
-        yield f"return {', '.join(map(self._operand, graph.outputs))}"
+        yield f"return {', '.join(map(self._write_operand, graph.outputs))}"
 
     def _write_op(self, op: Op) -> str:
-        arguments = [self._operand(t) for t in op.inputs]
+        arguments = [self._write_operand(t) for t in op.inputs]
         for name in op.options if self._shown is None else self._shown:
             value = str(op.options.get(name)).replace(" ", "")
             if name in op.options and (self._shown is not None or value not in _UNSET):
@@ -48,27 +48,27 @@ class _Writer:
         return f"{outputs} = {op.code}({', '.join(arguments)})".removeprefix(" = ")
 
     def _declare(self, tensor: Tensor) -> str:
-        return f"{self._name(tensor)}: {_type(tensor)}"
+        return f"{self._write_name(tensor)}: {_write_type(tensor)}"
 
-    def _name(self, tensor: Tensor) -> str:
+    def _write_name(self, tensor: Tensor) -> str:
         return self._names.setdefault(tensor, f"%{len(self._names)}")
 
-    def _operand(self, tensor: Tensor | None) -> str:
+    def _write_operand(self, tensor: Tensor | None) -> str:
         if tensor is None:
             return "none"
         if tensor.data is None:
-            return self._name(tensor)
+            return self._write_name(tensor)
         if tensor.data.size > _FEW or tensor.quantization is not None:
-            return _type(tensor)
+            return _write_type(tensor)
         elements = str(tensor.data.tolist())
         return elements if tensor.dtype in _PLAIN else f"{tensor.dtype.label}({elements})"
 
 
-def _type(tensor: Tensor) -> str:
-    return f"{tensor.dtype.label}{_scale(tensor)}[{','.join(map(str, tensor.sizes))}]"
+def _write_type(tensor: Tensor) -> str:
+    return f"{tensor.dtype.label}{_write_scale(tensor)}[{','.join(map(str, tensor.sizes))}]"
 
 
-def _scale(tensor: Tensor) -> str:
+def _write_scale(tensor: Tensor) -> str:
     quantization = tensor.quantization
     if quantization is None:
         return ""

@@ -11,7 +11,7 @@ from tflite2onnx.conversion import convert_model, prepare_process
 from tflite2onnx.errors import ConversionError, FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.normalisation import check_sizes, open_graph, remember_operators
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import MODEL_PASSES, apply_passes, list_entry_point_passes
 from tflite2onnx.passes.batch.resize_batch import find_batch_problem
@@ -22,7 +22,7 @@ from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.metadata import describe_model
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import AnySource, open_source
-from tflite2onnx.tensor import DType, Shape, Tensor, axis_name
+from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.mapped_files import find_address
 
 # Operators that only change the storage of a tensor, and so are not evidence of a scheme.
@@ -139,7 +139,7 @@ def inspect(model: AnySource) -> Inspection:
         source.description,
         source.version,
         len(opened.data),
-        scheme(source.graphs),
+        find_scheme(source.graphs),
         tuple(
             SignatureInfo(
                 s.key,
@@ -149,14 +149,14 @@ def inspect(model: AnySource) -> Inspection:
             )
             for s in source.signatures
         ),
-        tuple(_subgraph(source, graph, whole) for graph in source.graphs),
+        tuple(_inspect_subgraph(source, graph, whole) for graph in source.graphs),
         tuple(sorted(source.metadata)),
         describe_model(source, opened),
         whole.opset,
         whole.problem,
         whole.storage,
         _list_axes(source) if whole.opset is not None else (),
-        find_batch_problem(open_graph(source, 0, operator_for), operator_for)
+        find_batch_problem(open_graph(source, 0, find_operator), find_operator)
         if whole.opset is not None
         else "",
     )
@@ -177,7 +177,7 @@ def _list_axes(model: Model) -> tuple[AxisInfo, ...]:
             resized, words = resize_inputs(graph, {tensor.name: sizes})
             check_sizes(apply_passes(passes, resized), words, operator_of)
         except FixedSizeError as error:
-            return str(error) if axis_name(tensor, axis) in error.axes else ""
+            return str(error) if name_axis(tensor, axis) in error.axes else ""
         except UnsupportedOperators as error:
             return str(error.problems[0])
         return ""
@@ -189,13 +189,13 @@ def _list_axes(model: Model) -> tuple[AxisInfo, ...]:
     )
 
 
-def scheme(graphs: Iterable[Graph]) -> str:
+def find_scheme(graphs: Iterable[Graph]) -> str:
     """Return the quantization of a model in words: the types of its activations and weights."""
     ops = [op for graph in graphs for op in graph.ops if op.code not in _CONVERSIONS]
-    computed = {_real_type(t) for op in ops for t in op.outputs if _real_type(t)}
+    computed = {_find_real_type(t) for op in ops for t in op.outputs if _find_real_type(t)}
     second = [t for op in ops for t in op.inputs[1:2] if t is not None]
-    weights = {_real_type(t) for t in second if t.has_data and t.rank > 1} - {""}
-    narrow = {_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None}
+    weights = {_find_real_type(t) for t in second if t.has_data and t.rank > 1} - {""}
+    narrow = {_find_real_type(t) for graph in graphs for t in graph.tensors if t.data is not None}
     if not computed:
         return "no real numbers"
     if computed == {"float32"}:
@@ -211,7 +211,7 @@ def scheme(graphs: Iterable[Graph]) -> str:
     return f"{name}{f' with {others[0]} weights' if others else ''}{by}"
 
 
-def _real_type(tensor: Tensor) -> str:
+def _find_real_type(tensor: Tensor) -> str:
     """Return the type of floats or of quantized integers, empty for other tensors."""
     real = tensor.dtype.is_float or is_quantized(tensor)
     return tensor.dtype.label if real else ""
@@ -239,11 +239,11 @@ def _try_conversion(model: Model) -> _Trial:
         return _Trial(None, str(error), None)
 
 
-def _subgraph(model: Model, graph: Graph, whole: _Trial) -> SubgraphInfo:
+def _inspect_subgraph(model: Model, graph: Graph, whole: _Trial) -> SubgraphInfo:
     kinds: dict[tuple[str, bool], list[Op]] = {}
     for op in graph.ops:
         kinds.setdefault((op.code, op.custom), []).append(op)
-    read_bytes = _first_readers(graph.ops)
+    read_bytes = _count_constant_bytes(graph.ops)
     infos = [
         OperatorInfo(
             code, custom, len(ops), sum(read_bytes[op] for op in ops), *_converts(model, ops, whole)
@@ -252,14 +252,14 @@ def _subgraph(model: Model, graph: Graph, whole: _Trial) -> SubgraphInfo:
     ]
     return SubgraphInfo(
         graph.name,
-        tuple(map(_tensor, graph.inputs)),
-        tuple(map(_tensor, graph.outputs)),
+        tuple(map(_inspect_tensor, graph.inputs)),
+        tuple(map(_inspect_tensor, graph.outputs)),
         tuple(sorted(infos, key=lambda info: (-info.count, info.code))),
         len(graph.tensors),
     )
 
 
-def _first_readers(ops: Sequence[Op]) -> dict[Op, int]:
+def _count_constant_bytes(ops: Sequence[Op]) -> dict[Op, int]:
     """Return the bytes of the constants that each operator is the first to read."""
     seen: set[Any] = set()
     read_bytes: dict[Op, int] = {}
@@ -280,7 +280,7 @@ def _converts(model: Model, ops: Sequence[Op], whole: _Trial) -> tuple[int | Non
     Each operator is also converted alone. The problems of the whole model take precedence, because
     state and control flow cannot be converted alone.
     """
-    alone = [_convert_alone(model, op) for op in _distinct_ops(ops)]
+    alone = [_convert_alone(model, op) for op in _list_distinct_ops(ops)]
     opsets = [each.opset or whole.opset for each in alone]
     found = (each.reasons.values() if each.reasons else [each.problem] for each in alone)
     problems = dict.fromkeys(reason for reasons in found for reason in reasons if reason)
@@ -296,32 +296,36 @@ def _convert_alone(model: Model, op: Op) -> _Trial:
     return _try_conversion(model._replace(graphs=(graph, *model.graphs[1:])))
 
 
-def _distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:
+def _list_distinct_ops(ops: Sequence[Op]) -> Iterator[Op]:
     """Yield one of the operators that differ only in the elements of their tensors."""
     seen = set()
     for op in ops:
-        operands = tuple(_operand_key(t) for t in (*op.inputs, *op.outputs))
+        operands = tuple(_make_operand_key(t) for t in (*op.inputs, *op.outputs))
         form = (operands, repr(dict(op.options)), op.custom_options)
         if form not in seen:
             seen.add(form)
             yield op
 
 
-def _operand_key(tensor: Tensor | None) -> Any:  # noqa: ANN401 - only compared
+def _make_operand_key(tensor: Tensor | None) -> Any:  # noqa: ANN401 - only compared
     if tensor is None:
         return None
     axis = tensor.quantization.axis if tensor.quantization is not None else None
     return tensor.shape, tensor.dtype, axis, tensor.data is None
 
 
-def _tensor(tensor: Tensor) -> TensorInfo:
+def _inspect_tensor(tensor: Tensor) -> TensorInfo:
     shape = tensor.shape_signature if len(tensor.shape_signature) == tensor.rank else tensor.shape
     return TensorInfo(
-        tensor.name, tensor.dtype.label, tuple(shape), _quantization(tensor), not tensor.is_unranked
+        tensor.name,
+        tensor.dtype.label,
+        tuple(shape),
+        _spell_quantization(tensor),
+        not tensor.is_unranked,
     )
 
 
-def _quantization(tensor: Tensor) -> str:
+def _spell_quantization(tensor: Tensor) -> str:
     scales = tensor.quantization
     is_bias = tensor.dtype in (DType.INT32, DType.INT64) and tensor.data is not None
     if scales is None or not (is_quantized(tensor) or is_bias):

@@ -19,8 +19,8 @@ from tflite2onnx.layout import (
     Plan,
     Site,
     axis_names,
-    channels_first,
-    identity,
+    make_channels_first,
+    make_identity,
     moves_nothing,
     order_of,
     pin_operand,
@@ -153,7 +153,9 @@ def _list_elements(array: Array) -> Any:  # noqa: ANN401 - a number, or a list o
     return distinct.flat[0].item() if is_uniform else array.tolist()
 
 
-def endpoint(tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = "") -> Endpoint:
+def make_endpoint(
+    tensor: Tensor, order: Order, name: str, dtype: DType, letters: str = ""
+) -> Endpoint:
     """Describe a tensor that is stored in an order; `dtype` may be float32 for its real numbers."""
     own = tensor.quantization if dtype is tensor.dtype and is_quantized(tensor) else None
     one = (None, None) if own is None or own.per_axis else (own.scale.item(), own.zero_point.item())
@@ -193,7 +195,7 @@ def _order(tensor: Tensor, pair: Sequence[str]) -> Order:
     raise LayoutError(f"layout of {tensor.name}: {reason}")
 
 
-def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> Site:
+def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> Site:
     """Return the interface of the graph as a site, which writes the inputs and reads the outputs.
 
     Under "auto" two kinds of tensors keep the TFLite order. A tensor whose shape is the same in
@@ -204,14 +206,14 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
     input.
     """
 
-    def frame(operand: int, tensor: Tensor) -> Frame:
+    def make_frame(operand: int, tensor: Tensor) -> Frame:
         if tensor in wanted:
             return pin_operand(operand, wanted[tensor], meaning=True)
-        first, shape = channels_first(tensor.rank), tensor.layout_shape
+        first, shape = make_channels_first(tensor.rank), tensor.layout_shape
         same_shape = tuple(tensor.sizes[i] for i in first) == tensor.sizes
         moves_dynamic = operand < 0 and any(first[axis] != axis for axis in tensor.symbols)
         if io_layout == "tflite" or (io_layout == "auto" and (same_shape or moves_dynamic)):
-            return pin_operand(operand, identity(tensor.rank))
+            return pin_operand(operand, make_identity(tensor.rank))
         names = axis_names(tensor.rank)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
 
@@ -220,19 +222,21 @@ def interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str) -> S
 
         return Frame({operand: names}, names, None, is_legal, choice)
 
-    def state(first: int, second: int) -> Frame:
+    def make_state(first: int, second: int) -> Frame:
         ends = graph.inputs[~first], graph.outputs[second]
         names = axis_names(ends[0].rank)
         orders = [wanted[t] for t in ends if t in wanted]
-        order = orders[0] if orders else identity(len(names)) if io_layout == "tflite" else None
+        order = (
+            orders[0] if orders else make_identity(len(names)) if io_layout == "tflite" else None
+        )
         label = None if order is None else tuple(names[i] for i in order)
         return Frame({first: names, second: names}, names, label, semantic=bool(orders))
 
     inputs, outputs = len(graph.own_inputs), len(graph.own_outputs)
     frames = [
-        *(frame(~i, t) for i, t in enumerate(graph.own_inputs)),
-        *(frame(i, t) for i, t in enumerate(graph.own_outputs)),
-        *(state(~(inputs + i), outputs + i) for i in range(len(graph.initial))),
+        *(make_frame(~i, t) for i, t in enumerate(graph.own_inputs)),
+        *(make_frame(i, t) for i, t in enumerate(graph.own_outputs)),
+        *(make_state(~(inputs + i), outputs + i) for i in range(len(graph.initial))),
     ]
     return Site(graph.outputs, graph.inputs, tuple(frames))
 
@@ -246,8 +250,8 @@ def order_ends(ends: Site, plan: Plan) -> Plan:
     for frame in ends.frames:
         for operand in frame.slots if frame.choice is not Choice.FREE else ():
             tensor = ends.reads[operand] if operand >= 0 else ends.writes[~operand]
-            order, first = orders[operand], channels_first(len(orders[operand]))
-            if tensor and order != identity(len(order)):
+            order, first = orders[operand], make_channels_first(len(orders[operand]))
+            if tensor and order != make_identity(len(order)):
                 same = moves_nothing(tensor.layout_shape, order, first)
                 orders[operand] = first if same else order
     return replace(plan, orders=(orders, *plan.orders[1:]))
@@ -268,7 +272,7 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     computed = {t for op in graph.ops for t in op.outputs}
     for tensor in wanted:
         if tensor in inner - computed:
-            raise LayoutError(f"layout of {tensor.name}: {_missing_reason(tensor, graph)}")
+            raise LayoutError(f"layout of {tensor.name}: {_explain_missing(tensor, graph)}")
     ops: list[Op] = []
     for op in graph.ops:
         sources = {t: replace(t, name=t.name + "/as_made") for t in op.outputs if t in inner}
@@ -279,10 +283,10 @@ def pin_orders(graph: Graph, wanted: Mapping[Tensor, Order]) -> Graph:
     return replace(graph, ops=tuple(ops))
 
 
-def _missing_reason(tensor: Tensor, graph: Graph) -> str:
+def _explain_missing(tensor: Tensor, graph: Graph) -> str:
     """Return why no operator of the main graph computes a tensor."""
     for op in graph.ops:
-        for part in (part for each in op.graphs for part in each.every_graph()):
+        for part in (part for each in op.graphs for part in each.walk_graphs()):
             if tensor in {*part.inputs, *(t for inner in part.ops for t in inner.outputs)}:
                 return f"the tensor must be outside of sub-graphs, got one inside {op.place}"
     return "the tensor is constant, or the ONNX model does not use it"

@@ -86,14 +86,14 @@ class Plan:
     moves: int = 0
 
 
-def identity(rank: int) -> Order:
+def make_identity(rank: int) -> Order:
     """Return the TFLite order."""
     return tuple(range(rank))
 
 
-def channels_first(rank: int) -> Order:
+def make_channels_first(rank: int) -> Order:
     """Return the order that puts the last axis after the first: NHWC -> NCHW."""
-    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 else identity(rank)
+    return (0, rank - 1, *range(1, rank - 1)) if rank > 2 else make_identity(rank)
 
 
 def axis_names(rank: int) -> Axes:
@@ -118,7 +118,7 @@ def order_of(axes: Axes, label: Axes) -> Order:
 
 
 @lru_cache(maxsize=1 << 14)
-def labels_of(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
+def find_labels(axes: Axes, order: Order, names: Axes) -> tuple[Axes, ...]:
     """Return the labels that give the tensor this order, none if it would split a shared name.
 
     There are two labels if the tensor lacks some of the names: each missing name follows the name
@@ -156,7 +156,7 @@ def plan(sites: Sequence[Site]) -> Plan:
     """Choose the order of every operand of every site at the least cost."""
     problem = _Problem(sites)
     flood = _Flood(problem)
-    return problem.plan(flood.choices, flood.proposals())
+    return problem.plan(flood.choices, flood.list_proposals())
 
 
 def plan_with(sites: Sequence[Site], choose: Callable[[Frame], Axes]) -> Plan:
@@ -209,23 +209,25 @@ class _Problem:
         for operand, tensor in [*operands, *((~i, t) for i, t in enumerate(site.writes))]:
             if operand not in ends:
                 ends[operand] = (len(self.frames), axis_names(tensor.rank))
-                self.frames.append(pin_operand(operand, identity(tensor.rank)))
+                self.frames.append(pin_operand(operand, make_identity(tensor.rank)))
         return ends
 
     def plan(
         self, choices: Sequence[Sequence[Axes]], proposals: Sequence[Mapping[int, int]] = ()
     ) -> Plan:
         """Choose a label for each frame, and derive the orders."""
-        hyperedges = [self._hyperedge(edges, choices) for edges in self._tensors]
+        hyperedges = [self._make_hyperedge(edges, choices) for edges in self._tensors]
         chosen = minimize_cost([len(labels) for labels in choices], hyperedges, proposals)
         labels = [labels[number] for labels, number in zip(choices, chosen, strict=True)]
         orders = tuple(
             {operand: order_of(axes, labels[frame]) for operand, (frame, axes) in ends.items()}
             for ends in self._ends
         )
-        return Plan(orders, *divmod(sum(edge.cost(chosen) for edge in hyperedges), self._byte))
+        return Plan(
+            orders, *divmod(sum(edge.compute_cost(chosen) for edge in hyperedges), self._byte)
+        )
 
-    def _hyperedge(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Hyperedge:
+    def _make_hyperedge(self, edges: _Edges, choices: Sequence[Sequence[Axes]]) -> Hyperedge:
         """Return a tensor as a hyperedge whose states are the orders of the tensor."""
         states: dict[Order, int] = {}
         ends = [
@@ -272,9 +274,9 @@ class _Flood:
             if label not in self._known[frame]:
                 self._colours.append(_Colour(semantic))
                 waiting.extendleft(self._spread_colour(frame, label, self._colours[-1]))
-        self.choices = self._choices()
+        self.choices = self._list_choices()
 
-    def _choices(self) -> list[list[Axes]]:
+    def _list_choices(self) -> list[list[Axes]]:
         """Return the labels that each frame may take, its TFLite order first."""
         choices = [[f.names if f.label is None else f.label] for f in self._frames]
         for colour in self._colours:
@@ -286,7 +288,7 @@ class _Flood:
                 del labels[:-1]
         return choices
 
-    def proposals(self) -> list[dict[int, int]]:
+    def list_proposals(self) -> list[dict[int, int]]:
         """Return each colour as choices by frame; the colours closest to TFLite come last."""
         proposals = [
             {
@@ -307,7 +309,7 @@ class _Flood:
         while queue:
             edges, order = queue.popleft()
             for other, axes in edges.ends:
-                request = self._requested_label(other, axes, order, semantic=colour.semantic)
+                request = self._find_requested_label(other, axes, order, semantic=colour.semantic)
                 if request is None or request in self._known[other]:
                     continue
                 reached = self._take(other, request, colour)
@@ -317,7 +319,7 @@ class _Flood:
                     queue.extend(reached)
         return conflicts
 
-    def _requested_label(
+    def _find_requested_label(
         self, frame: int, axes: Axes, order: Order, *, semantic: bool
     ) -> Axes | None:
         """Return the label that a neighbour's order requests, None if the frame cannot have it."""
@@ -326,7 +328,7 @@ class _Flood:
             return None
         spreads = semantic or f.choice is Choice.FREE
         takes_more = spreads and len(self._known[frame]) < _MOST_LABELS
-        labels = labels_of(axes, order, f.names)
+        labels = find_labels(axes, order, f.names)
         return next((x for x in labels if x == f.names or (takes_more and f.allows(x))), None)
 
     def _take(self, frame: int, label: Axes, colour: _Colour) -> list[tuple[_Edges, Order]] | None:

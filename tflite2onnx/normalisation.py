@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tflite2onnx.emit import sites
+from tflite2onnx.emit import make_sites
 from tflite2onnx.errors import FixedSizeError, UnsupportedOperators
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.interface import read_layouts
 from tflite2onnx.layout import Order
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.options import ConversionOptions
 from tflite2onnx.passes import (
@@ -47,8 +47,8 @@ def check_sizes(graph: Graph, words: Mapping[str, str], operator_of: OperatorOf)
     """Raise ConversionError if sizes of a graph cannot be dynamic; `words` are their names."""
     named = name_dynamic_axes(graph, operator_of, (), words)
     normal = apply_passes(list_normalising_passes(operator_of), named.graph)
-    operators = [*map(operator_of, normal.every_op())]
-    sites(operators)
+    operators = [*map(operator_of, normal.walk_ops())]
+    make_sites(operators)
     check_dynamic_axes(operators, named.axes)
 
 
@@ -67,10 +67,10 @@ def remember_operators(options: ConversionOptions) -> OperatorOf:
     """
 
     @lru_cache(maxsize=1 << 16)
-    def operator_of(op: Op) -> Operator:
-        return operator_for(op, keep=options.allow_custom, why=explain_untranslated(op))
+    def choose_operator(op: Op) -> Operator:
+        return find_operator(op, keep=options.allow_custom, why=explain_untranslated(op))
 
-    return operator_of
+    return choose_operator
 
 
 def normalise(

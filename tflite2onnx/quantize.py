@@ -16,10 +16,10 @@ from tflite2onnx.quantization.declarations import (
     Product,
     Real,
     drop_common_zero_point,
+    find_tensor_without_scale,
     has_one_scale,
-    operands_of,
+    list_operands,
     reads_integers,
-    tensor_without_scale,
 )
 from tflite2onnx.quantization.rules import (
     BIAS,
@@ -30,12 +30,12 @@ from tflite2onnx.quantization.rules import (
     OperandCase,
     Reading,
     TensorCase,
-    bias_storage,
     choose,
+    find_bias_storage,
+    find_weight_storage,
     quantizes_data,
-    weight_storage,
 )
-from tflite2onnx.quantization.storage import Storage, clamp, is_quantized, real_bounds
+from tflite2onnx.quantization.storage import Storage, clamp, compute_real_bounds, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
@@ -122,14 +122,14 @@ class StoragePlan:
         is_float = self.float_only and known.storage.quantization is not None
         return known._replace(reading=Reading.FLOAT if is_float else Reading.STORED)
 
-    def inner(self, storage: Storage) -> Storage:
+    def find_inner_storage(self, storage: Storage) -> Storage:
         """Return the storage of a value inside an operator whose kernel stores it like this."""
         chosen: Storage = INNER.choose(OperandCase(storage, float_only=self.float_only))
         return chosen
 
-    def inner_weights(self, x: Tensor, weights: Tensor) -> OperandStorage:
+    def find_inner_weights(self, x: Tensor, weights: Tensor) -> OperandStorage:
         """Return the storage of weights of a recurrent layer, by which x is multiplied."""
-        storage, rule = weight_storage(x, weights, self.weights, folds=True)
+        storage, rule = find_weight_storage(x, weights, self.weights, folds=True)
         role = "weights" if weights.rank > 1 else "vector"
         case = OperandCase(storage, role, float_only=self.float_only)
         reading, reading_rule = choose(READINGS, case)
@@ -157,13 +157,13 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         # Processors have no blocks of float16, which ONNX Runtime folds nowhere.
         options.weights == "adaptive" and not options.float16,
     )
-    every = dict.fromkeys(t for o in operators for t in operands_of(o.op).values())
+    every = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
     tensors = {t: chosen.tensor(t) for t in every}
     chosen = replace(chosen, tensors=tensors)
     nested = {op for o in operators for graph in o.op.graphs for op in graph.ops}
     operands: dict[Op, Mapping[int, OperandStorage]] = {}
     for operator in operators:
-        op, own = operator.op, operands_of(operator.op)
+        op, own = operator.op, list_operands(operator.op)
         if not any(tensor.quantization for tensor in own.values()):
             operands[op] = {i: tensors[tensor] for i, tensor in own.items()}
             continue
@@ -189,7 +189,7 @@ class _Planner:
         self.op, self.declared = operator.op, operator.quantization
         self.activation = operator.activation
         in_file_types = isinstance(self.declared, Integers) and self.declared.in_file_types
-        if in_file_types or tensor_without_scale(self.op) is not None:
+        if in_file_types or find_tensor_without_scale(self.op) is not None:
             chosen = replace(chosen, int8_as_uint8=False, tensors={})
         self.chosen = chosen
         if chosen.symmetric and isinstance(self.declared, Real):
@@ -205,17 +205,17 @@ class _Planner:
 
     def plan_operands(self) -> dict[int, OperandStorage]:
         """Return the storage of each operand."""
-        return {i: self._plan_operand(i, t) for i, t in operands_of(self.op).items()}
+        return {i: self._plan_operand(i, t) for i, t in list_operands(self.op).items()}
 
     def _plan_operand(self, operand: int, tensor: Tensor) -> OperandStorage:
         declared, chosen, x = self.declared, self.chosen, self.op.inputs[0]
         real = self.real
         if isinstance(declared, Real) and operand in declared.multiplies and x is not None:
-            return chosen.inner_weights(x, tensor)
+            return chosen.find_inner_weights(x, tensor)
         if isinstance(declared, Real) and operand in declared.moves:
             real = chosen.float_only
-        role = _role(declared, operand)
-        storage, reason = self._storage(operand, role, tensor)
+        role = _find_role(declared, operand)
+        storage, reason = self._choose_storage(operand, role, tensor)
         # The bias of QLinearConv is int32.
         canonical = (chosen.canonical or chosen.weights == "float") and not chosen.qoperator
         case = OperandCase(storage, role, real, chosen.float_only, self.dynamic, canonical)
@@ -223,13 +223,13 @@ class _Planner:
         planned = OperandStorage(storage, reading, (reason, reading_rule.why))
         return planned if operand >= 0 else self._plan_output(planned, operand, tensor)
 
-    def _storage(self, operand: int, role: str, tensor: Tensor) -> tuple[Storage, str]:
+    def _choose_storage(self, operand: int, role: str, tensor: Tensor) -> tuple[Storage, str]:
         """Return the storage of an operand, and the reason."""
         declared = self.declared
         if isinstance(declared, Product) and tensor.data is not None:
             x, w = self.op.inputs[declared.data], self.op.inputs[declared.weights]
             if x is not None and w is not None and role == "weights":
-                storage, rule = weight_storage(
+                storage, rule = find_weight_storage(
                     x,
                     w,
                     self.chosen.weights,
@@ -243,21 +243,21 @@ class _Planner:
                 )
                 return storage, rule.why
             if x is not None and w is not None and role == "bias":
-                stored = bias_storage(x, w, tensor)
+                stored = find_bias_storage(x, w, tensor)
                 if stored is not None:
                     return stored, BIAS.why
         if isinstance(declared, Real) and declared.folds and tensor.data is not None:
-            storage, reason = self._tensor_storage(tensor)
+            storage, reason = self._find_tensor_storage(tensor)
             return storage._replace(folds=True), reason
         if isinstance(declared, Real) and self.real and not self.chosen.float_only and operand >= 0:
             reads = declared.reads[operand] if operand < len(declared.reads) else None
             if reads is not None:
                 tensor = _with_quantization(tensor, reads)
-        return self._tensor_storage(tensor)
+        return self._find_tensor_storage(tensor)
 
     def _plan_output(self, planned: OperandStorage, operand: int, tensor: Tensor) -> OperandStorage:
         activation = self.activation if operand == ~0 else "NONE"
-        written = self._written_storage(tensor)
+        written = self._find_written_storage(tensor)
         if planned.reading is not Reading.FLOAT:
             written = written if planned.reading is Reading.DEQUANTIZED else None
             applied = self.chosen.applies_activation(planned)
@@ -266,7 +266,7 @@ class _Planner:
         source = written or planned.storage
         # Converters omit an activation that the range of the integers implies. Without the limits
         # of that range a RELU may be missing.
-        limits = real_bounds(activation, planned.storage, source)
+        limits = compute_real_bounds(activation, planned.storage, source)
         declared = self.declared
         moves = (
             operand in declared.moves if isinstance(declared, Real) else isinstance(declared, Moves)
@@ -274,7 +274,7 @@ class _Planner:
         has_limits = len(source.scale) == 1 and not (moves and activation == "NONE")
         return planned._replace(written=written, limits=limits if has_limits else None)
 
-    def _written_storage(self, tensor: Tensor) -> Storage | None:
+    def _find_written_storage(self, tensor: Tensor) -> Storage | None:
         declared = self.declared
         if not isinstance(declared, (Real, Integers)):
             return None
@@ -283,9 +283,9 @@ class _Planner:
             scale = declared.writes or scale
         if scale is None or scale.same_as(tensor.quantization):
             return None
-        return self._tensor_storage(_with_quantization(tensor, scale))[0]
+        return self._find_tensor_storage(_with_quantization(tensor, scale))[0]
 
-    def _tensor_storage(self, tensor: Tensor) -> tuple[Storage, str]:
+    def _find_tensor_storage(self, tensor: Tensor) -> tuple[Storage, str]:
         known = self.chosen.tensors.get(tensor)
         if known is not None and not self.chosen.float_only:
             return known.storage, known.reasons[0]
@@ -314,7 +314,7 @@ def _with_quantization(tensor: Tensor, quantization: Quantization) -> Tensor:
     return replace(tensor, quantization=quantization) if is_quantized(tensor) else tensor
 
 
-def _role(declared: Declaration, operand: int) -> str:
+def _find_role(declared: Declaration, operand: int) -> str:
     """Return "data", "weights" or "bias" for an operand of a product, "" for others."""
     if not isinstance(declared, Product):
         return ""

@@ -13,10 +13,10 @@ from typing import Any
 
 import onnx
 
-from tflite2onnx.builder.builder import Port, every_node
+from tflite2onnx.builder.builder import Port, walk_nodes
 from tflite2onnx.emit import Emitted, find_shared_caches
 from tflite2onnx.float16 import Float32Node
-from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint, State, endpoint
+from tflite2onnx.interface import CACHES, INPUTS, OUTPUTS, Endpoint, State, make_endpoint
 from tflite2onnx.stateful import STATES
 from tflite2onnx.utils.console import count
 from tflite2onnx.version import VERSION
@@ -59,7 +59,7 @@ class Result:
     @cached_property
     def model(self) -> onnx.ModelProto:
         """The ONNX model with all its weights, as a protobuf in memory."""
-        return self.skeleton.model()
+        return self.skeleton.assemble_model()
 
     def __repr__(self) -> str:
         ends = (
@@ -118,7 +118,7 @@ class Result:
         return written
 
 
-def result_of(
+def make_result(
     emitted: Emitted, name: str, metadata: Mapping[str, object] | None,
     float32_nodes: tuple[Float32Node, ...] = (), *, required_states: bool = False,
 ) -> Result:  # fmt: skip
@@ -148,7 +148,7 @@ def result_of(
         inputs=inputs,
         outputs=outputs,
         opset=emitted.opset,
-        nodes=sum(1 for _ in every_node(emitted.nodes)),
+        nodes=sum(1 for _ in walk_nodes(emitted.nodes)),
         transposes=transposes,
         bytes_moved=bytes_moved,
         size=skeleton.size,
@@ -162,5 +162,5 @@ def _split_endpoints(
     ports: Sequence[Port], states: int
 ) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
     """Return the inputs or outputs without states, and the states."""
-    ends = tuple(endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
+    ends = tuple(make_endpoint(p.tensor, p.order, p.name, p.dtype, p.letters) for p in ports)
     return ends[: len(ends) - states], ends[len(ends) - states :]

@@ -138,8 +138,8 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     own = inputs + outputs
     preferred = [
-        *_tensor_names(graph.inputs, signature.inputs),
-        *_tensor_names(graph.outputs, signature.outputs),
+        *_list_tensor_names(graph.inputs, signature.inputs),
+        *_list_tensor_names(graph.outputs, signature.outputs),
         *(port.name for port in (*emitted.inputs[inputs:], *emitted.outputs[outputs:])),
     ]
     names = list(map(Names().make_unique, preferred))
@@ -150,7 +150,7 @@ def rename_endpoints(emitted: Emitted, graph: Graph, signature: Signature | None
     )
 
 
-def signature_io_names(
+def list_signature_io(
     model: Model, index: int, emitted: Emitted
 ) -> dict[str, dict[str, dict[str, str]]]:
     """Return the ONNX names of inputs and outputs by their names in each signature of a sub-graph.
@@ -159,7 +159,7 @@ def signature_io_names(
     """
     graph = model.graphs[index]
 
-    def endpoint_names(
+    def list_names(
         names: Mapping[str, Tensor], tensors: Sequence[Tensor], ports: Sequence[Port]
     ) -> dict[str, str]:
         onnx_names = {t: p.name for t, p in reversed([*zip(tensors, ports, strict=False)])}
@@ -167,15 +167,15 @@ def signature_io_names(
 
     return {
         s.key: {
-            "inputs": endpoint_names(s.inputs, graph.inputs, emitted.inputs),
-            "outputs": endpoint_names(s.outputs, graph.outputs, emitted.outputs),
+            "inputs": list_names(s.inputs, graph.inputs, emitted.inputs),
+            "outputs": list_names(s.outputs, graph.outputs, emitted.outputs),
         }
         for s in model.signatures
         if s.subgraph == index
     }
 
 
-def _tensor_names(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]:
+def _list_tensor_names(tensors: Sequence[Tensor], names: Mapping[str, Tensor]) -> list[str]:
     """Return the names of tensors; a tensor that occurs twice may have two names."""
     unused: dict[Tensor, list[str]] = {}
     for name, tensor in names.items():

@@ -57,7 +57,9 @@ class Stateful:
         text = session.get_modelmeta().custom_metadata_map.get(STATES, "[]")
         states = json.loads(text)
         self._input_of = {each["output"]: each["name"] for each in states}
-        self._initial = {each["name"]: _initial(each) for each in states if "initial" in each}
+        self._initial = {
+            each["name"]: _make_initial_value(each) for each in states if "initial" in each
+        }
         names = [output.name for output in session.get_outputs()]
         self._own = [name for name in names if name not in self._input_of]
         self.state: dict[str, Array] = {}
@@ -95,7 +97,7 @@ def _open_session(path: str | os.PathLike[str]) -> Session:
     return session
 
 
-def _initial(state: Mapping[str, Any]) -> Array:
+def _make_initial_value(state: Mapping[str, Any]) -> Array:
     """Return the initial value that the metadata of the ONNX model give a state."""
     elements = np.asarray(state["initial"], state["dtype"])
     shape = state["onnx_shape"]

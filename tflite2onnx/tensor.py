@@ -276,7 +276,7 @@ class Tensor:
         return replace(self, shape=shape, data=data, shape_signature=(), symbols={})
 
 
-def axis_name(tensor: Tensor, axis: int | str) -> str:
+def name_axis(tensor: Tensor, axis: int | str) -> str:
     """Return the name of an axis, of at most 40 characters.
 
     A longer name keeps its start; a digest of the whole name tells it from others of this start.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from onnx import defs
 
-from tflite2onnx.builder.builder import Port, bodies_of
+from tflite2onnx.builder.builder import Port, find_bodies
 from tflite2onnx.builder.nodes import NeedsOpset, Node, Value, find_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.emit import Emitted
@@ -77,7 +77,7 @@ class _Rule(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _rule(op_type: str, opset: int, domain: str) -> _Rule | None:
+def _find_schema(op_type: str, opset: int, domain: str) -> _Rule | None:
     """Return ONNX's schema of a node, None if the opset does not have the node."""
     try:
         schema = defs.get_schema(op_type, opset, domain)
@@ -108,7 +108,7 @@ def _read_parameters(formals: Sequence[Any]) -> _Parameters:
 
 
 @lru_cache(maxsize=1)
-def _types_by_number() -> Mapping[int, str]:
+def _list_types() -> Mapping[int, str]:
     """Return the names of the element types that the installed onnx has, by their numbers."""
     numbers = {dtype: find_onnx_type(dtype) for dtype in DType}
     return {number: dtype.label for dtype, number in numbers.items() if number is not None}
@@ -124,12 +124,12 @@ def check(emitted: Emitted, graph: Graph) -> None:
     """
     checker = _Checker(emitted)
     try:
-        checker.nodes(emitted.nodes)
-        checker.ports(emitted.outputs)
+        checker.check_nodes(emitted.nodes)
+        checker.check_ports(emitted.outputs)
     except _InvalidError as error:
         nodes, index = checker.at
-        places = {tensor: op.place for op in graph.every_op() for tensor in op.outputs}
-        place_of = {port.value: places.get(port.tensor) for port in emitted.every_tensor()}
+        places = {tensor: op.place for op in graph.walk_ops() for tensor in op.outputs}
+        place_of = {port.value: places.get(port.tensor) for port in emitted.walk_tensors()}
         # The operator of the invalid node is the one whose output is the next tensor of the file.
         following = (place_of.get(value) for node in nodes[index:] for value in node.outputs)
         place = next((place for place in following if place), graph.name)
@@ -139,16 +139,16 @@ def check(emitted: Emitted, graph: Graph) -> None:
 def infer_types(emitted: Emitted) -> Mapping[Value, str]:
     """Return the element types of all values of a graph that `check` accepts; "" if unknown."""
     checker = _Checker(emitted)
-    checker.nodes(emitted.nodes)
+    checker.check_nodes(emitted.nodes)
     return checker.known
 
 
-def operand_parameters(node: Node, opset: int) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
+def find_parameters(node: Node, opset: int) -> tuple[Sequence[Parameter], Sequence[Parameter]]:
     """Return a parameter for each input and each output of a node that `check` accepts.
 
     A node in a domain without schemas has none.
     """
-    rule = _rule(node.op_type, DOMAINS.get(node.domain, opset), node.domain)
+    rule = _find_schema(node.op_type, DOMAINS.get(node.domain, opset), node.domain)
     if rule is None:
         return (), ()
     inputs = rule.inputs.take(node, len(node.inputs))
@@ -170,26 +170,26 @@ class _Checker:
         self.known = {port.value: port.dtype.label for port in emitted.inputs}
         self.at: tuple[Sequence[Node], int] = (), 0
 
-    def nodes(self, nodes: Sequence[Node]) -> None:
+    def check_nodes(self, nodes: Sequence[Node]) -> None:
         """Check nodes one after another, with the nodes of their nested graphs."""
         for index, node in enumerate(nodes):
             if node.op_type in _FIRST_OUTPUT:
-                for body in bodies_of(node).values():
-                    self.known |= {value: self._declared_type(value) for value in body.inputs}
-                    self.nodes(body.nodes)
+                for body in find_bodies(node).values():
+                    self.known |= {value: self._find_declared_type(value) for value in body.inputs}
+                    self.check_nodes(body.nodes)
             self.at = nodes, index
             if not node.domain or node.domain in DOMAINS:
-                self._node(node)
+                self._check_node(node)
             else:  # the domain of a user, which has no schema
-                self.known |= {value: self._declared_type(value) for value in node.outputs}
+                self.known |= {value: self._find_declared_type(value) for value in node.outputs}
 
-    def ports(self, ports: Iterable[Port]) -> None:
+    def check_ports(self, ports: Iterable[Port]) -> None:
         """Check that the outputs of the graph are computed, and their types."""
         for port in ports:
             if self.known.get(port.value, "nothing") not in (port.dtype.label, ""):
                 raise _InvalidError(f"{_BUG}{port.name} is not computed as {port.dtype.label}")
 
-    def _node(self, node: Node) -> None:
+    def _check_node(self, node: Node) -> None:
         rule = self._find_rule(node)
         _check_attributes(node, rule)
         if node.op_type == "Reshape" and not node.domain:
@@ -197,8 +197,10 @@ class _Checker:
         bound = self._bound(node, rule)
         parameters = rule.outputs.take(node, len(node.outputs))
         for place, (value, parameter) in enumerate(zip(node.outputs, parameters, strict=True)):
-            actual = bound.get(parameter.constraint) or self._output_type(node, parameter, place)
-            declared = self._declared_type(value)
+            actual = bound.get(parameter.constraint) or self._infer_output_type(
+                node, parameter, place
+            )
+            declared = self._find_declared_type(value)
             if actual and declared and actual != declared:
                 _refuse(node, f"computes {actual}, not {declared}")
             self.known[value] = actual or declared
@@ -212,7 +214,7 @@ class _Checker:
                 if parameter.required:
                     _refuse(node, "lacks an input")
                 continue
-            dtype = self._input_type(node, value)
+            dtype = self._find_input_type(node, value)
             if dtype and dtype not in parameter.types:
                 self._check_newer(node, dtype)
                 if dtype in _UNKNOWN_TYPES:
@@ -225,7 +227,7 @@ class _Checker:
         return bound
 
     def _find_rule(self, node: Node) -> _Rule:
-        rule = _rule(node.op_type, DOMAINS.get(node.domain, self._opset), node.domain)
+        rule = _find_schema(node.op_type, DOMAINS.get(node.domain, self._opset), node.domain)
         if rule is None:
             self._check_newer(node)
             _refuse(node, f"is not in opset {self._opset}")
@@ -234,28 +236,28 @@ class _Checker:
     def _check_newer(self, node: Node, given: str = "") -> None:
         """Raise NeedsOpset if a newer opset has a node, and has it for the type that is given."""
         for opset in range(self._opset + 1, defs.onnx_opset_version() + 1):
-            rule = None if node.domain else _rule(node.op_type, opset, "")
+            rule = None if node.domain else _find_schema(node.op_type, opset, "")
             if rule is not None and any(given in {"", *each.types} for each in rule.inputs.each):
                 raise NeedsOpset(opset, f"{node.op_type} of {given}" if given else node.op_type)
 
-    def _input_type(self, node: Node, value: Value) -> str:
+    def _find_input_type(self, node: Node, value: Value) -> str:
         if value.data is not None and value.dtype is not None:
             return value.dtype.label
         if value not in self.known:
             _refuse(node, "reads a value that is not computed before it")
         return self.known[value]
 
-    def _output_type(self, node: Node, parameter: Parameter, place: int) -> str:
+    def _infer_output_type(self, node: Node, parameter: Parameter, place: int) -> str:
         """Return the type of an output that does not follow from inputs, "" if it is unknown."""
         if len(parameter.types) == 1:
             return next(iter(parameter.types))
         if node.op_type in _FIRST_OUTPUT:
-            body = next(iter(bodies_of(node).values()))
+            body = next(iter(find_bodies(node).values()))
             return self.known[body.outputs[_FIRST_OUTPUT[node.op_type] + place]]
         name = _NAMED_BY.get(node.op_type, "")
-        return _types_by_number().get(node.attributes.get(name, 0), "")
+        return _list_types().get(node.attributes.get(name, 0), "")
 
-    def _declared_type(self, value: Value) -> str:
+    def _find_declared_type(self, value: Value) -> str:
         """Return the type that is recorded for a value, "" if none is."""
         dtype = self._types[value][0] if value in self._types else value.dtype
         return "" if dtype is None else dtype.label

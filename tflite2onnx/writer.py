@@ -20,8 +20,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, bodies_of, every_node
-from tflite2onnx.builder.nodes import Node, Types, onnx_type
+from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, find_bodies, walk_nodes
+from tflite2onnx.builder.nodes import Node, Types, expect_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.builder.value_names import ValueNames
 from tflite2onnx.emit import Emitted
@@ -29,7 +29,7 @@ from tflite2onnx.quantization.table import StorageInfo, list_storage
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType, Tensor
-from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, target_path
+from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resolve_target
 from tflite2onnx.utils.mapped_files import find_address, read_elements, write_elements
 
 PRODUCER = "tflite2onnx"
@@ -69,9 +69,11 @@ class Skeleton:
         rest.CopyFrom(self.proto)
         graph = rest.graph.SerializeToString(deterministic=True)
         rest.ClearField("graph")
-        weights = tuple((_head(header, data), data) for header, data in self.weights)
+        weights = tuple((_write_head(header, data), data) for header, data in self.weights)
         size = len(graph) + sum(len(head) + data.nbytes for head, data in weights)
-        start = rest.SerializeToString(deterministic=True) + _tag(_GRAPH) + _varint(size) + graph
+        start = (
+            rest.SerializeToString(deterministic=True) + _tag(_GRAPH) + _write_varint(size) + graph
+        )
         return start, weights
 
     @property
@@ -83,7 +85,9 @@ class Skeleton:
     def serialize(self) -> bytes:
         """Return the model as one file."""
         start, weights = self.framed
-        return b"".join([start, *(part for head, data in weights for part in (head, _bytes(data)))])
+        return b"".join(
+            [start, *(part for head, data in weights for part in (head, _view_bytes(data)))]
+        )
 
     @property
     def transposes(self) -> tuple[int, int]:
@@ -94,7 +98,7 @@ class Skeleton:
         count, size = 0, 0
         initializers = (*self.proto.graph.initializer, *(header for header, _ in self.weights))
         constants = {each.name for each in initializers} - {x.name for x in self.proto.graph.input}
-        for graph in _every_graph(self.proto.graph):
+        for graph in _walk_graphs(self.proto.graph):
             outputs = set()
             for node in graph.node:
                 if constants.issuperset(node.input):
@@ -107,7 +111,7 @@ class Skeleton:
                 size += sum(nbytes(info.type.tensor_type, self.dynamic_sizes) for info in infos)
         return count, size
 
-    def model(
+    def assemble_model(
         self, external: Collection[str] = (), file: _WeightFile | None = None
     ) -> onnx.ModelProto:
         """Return the whole model with copies of the weights; the external ones go to a file."""
@@ -141,7 +145,7 @@ def assemble(
     names = ValueNames((*emitted.inputs, *emitted.outputs), emitted.tensors, emitted.nodes)
     graph = onnx.GraphProto(name=name)
     _add_nodes(graph, emitted.nodes, names, emitted.types)
-    headers = _initializers(emitted, names, with_states=not required_states)
+    headers = _make_initializers(emitted, names, with_states=not required_states)
     graph.input.extend(map(_describe_port, emitted.inputs))
     graph.output.extend(map(_describe_port, emitted.outputs))
     for header, data in headers:
@@ -151,7 +155,7 @@ def assemble(
             graph.initializer.append(header)
     weights = tuple((h, d) for h, d in headers if d.nbytes > _SMALL)
     opsets = [helper.make_opsetid("", emitted.opset)]
-    domains = sorted({node.domain for node in every_node(emitted.nodes)} - {""})
+    domains = sorted({node.domain for node in walk_nodes(emitted.nodes)} - {""})
     model = helper.make_model(
         graph,
         producer_name=PRODUCER,
@@ -168,36 +172,36 @@ def assemble(
     return Skeleton(model, weights, tensors, emitted.dynamic_sizes, emitted.plan, ends)
 
 
-def _initializers(
+def _make_initializers(
     emitted: Emitted, names: ValueNames, *, with_states: bool
 ) -> list[tuple[TensorProto, Array]]:
     """Return the headers and elements of all constants, and of the initial values of states."""
     headers = [
-        _initializer(names.name_of(v), v.dtype, v.data)
-        for v in dict.fromkeys(v for node in every_node(emitted.nodes) for v in node.present)
+        _make_initializer(names.name_of(v), v.dtype, v.data)
+        for v in dict.fromkeys(v for node in walk_nodes(emitted.nodes) for v in node.present)
         if v.data is not None and v.dtype is not None
     ]
     if with_states:
         states = emitted.inputs[len(emitted.inputs) - len(emitted.initial) :]
         pairs = zip(states, emitted.initial, strict=True)
-        headers += [_initializer(port.name, port.dtype, data) for port, data in pairs]
+        headers += [_make_initializer(port.name, port.dtype, data) for port, data in pairs]
     return headers
 
 
-def _initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
+def _make_initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
     """Return the header of a constant and its packed elements; strings are in the header."""
-    header = TensorProto(name=name, dims=data.shape, data_type=onnx_type(dtype))
+    header = TensorProto(name=name, dims=data.shape, data_type=expect_onnx_type(dtype))
     if dtype is DType.STRING:
         header.string_data.extend(data.reshape(-1).tolist())
         return header, np.empty(0, np.uint8)
     return header, pack_subbyte(data, dtype)
 
 
-def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def _walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
     around = (node for node in graph.node if node.op_type in WITH_GRAPHS)
     for attribute in (a for node in around for a in node.attribute if a.HasField("g")):
-        yield from _every_graph(attribute.g)
+        yield from _walk_graphs(attribute.g)
 
 
 def list_reads(node: onnx.NodeProto) -> list[str]:
@@ -229,7 +233,7 @@ def _add_nodes(
             proto.domain = node.domain
         graphs = {
             key: _nested_graph(body, names, types, f"{name}/{key.removesuffix('_branch')}/")
-            for key, body in bodies_of(node).items()
+            for key, body in find_bodies(node).items()
         }
         # Not as arguments of make_node: an attribute of a custom operator may have any name.
         attributes = sorted({**node.attributes, **graphs}.items())
@@ -269,7 +273,7 @@ def _describe_port(port: Port) -> onnx.ValueInfoProto:
 @lru_cache(maxsize=1024)
 def _make_type(dtype: DType, sizes: tuple[int | str, ...]) -> onnx.TypeProto:
     """Return the type of a value; most values share their type with others."""
-    return helper.make_tensor_type_proto(onnx_type(dtype), sizes)
+    return helper.make_tensor_type_proto(expect_onnx_type(dtype), sizes)
 
 
 def _describe(
@@ -297,7 +301,7 @@ def _infer_types(
     probe.ir_version = model.ir_version
     given = {**known, **{info.name: info for info in whole.output}}
     probe.graph.node.extend(n for n in whole.node if not given.keys() >= {*n.output})
-    nodes = (node for graph in _every_graph(probe.graph) for node in graph.node)
+    nodes = (node for graph in _walk_graphs(probe.graph) for node in graph.node)
     read = {name for node in nodes for name in (*node.input, *node.output)}
     probe.graph.input.extend(info for info in whole.input if info.name in read)
     probe.graph.initializer.extend(each for each in whole.initializer if each.name in read)
@@ -322,7 +326,7 @@ def write(
     Raises:
         OutputError: the file cannot be written.
     """
-    with target_path(path) as target, replace_all_atomically() as create:
+    with resolve_target(path) as target, replace_all_atomically() as create:
         return write_to(skeleton, target, create, external_data)
 
 
@@ -355,7 +359,7 @@ def write_to(
         )
     # The file created last appears first, so the weights appear before the model.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
-    model = skeleton.model(external, _WeightFile(f"{target.name}.data", file))
+    model = skeleton.assemble_model(external, _WeightFile(f"{target.name}.data", file))
     size = small.write(model.SerializeToString(deterministic=True))
     return size + file.tell()
 
@@ -381,7 +385,7 @@ def write_folder(
         for file, skeleton in zip(files, inside.values(), strict=True):
             sizes = {header.name: data.nbytes for header, data in skeleton.weights}
             external = frozenset(n for n, size in sizes.items() if size >= (external_data or 0))
-            model = skeleton.model(external, weights)
+            model = skeleton.assemble_model(external, weights)
             file.write(model.SerializeToString(deterministic=True))
 
 
@@ -398,12 +402,12 @@ def identify_weights(models: Iterable[Skeleton]) -> dict[int, Hashable]:
     keys: dict[int, Hashable] = {}
     for same_size in places.values():
         for address, same in same_size.items():
-            key = address if len(same_size) == 1 else _digest(same[0])
+            key = address if len(same_size) == 1 else _compute_digest(same[0])
             keys |= dict.fromkeys(map(id, same), key)
     return keys
 
 
-def _digest(data: Array) -> bytes:
+def _compute_digest(data: Array) -> bytes:
     from hashlib import blake2b  # noqa: PLC0415 - slow to import
 
     digest = blake2b()
@@ -431,14 +435,14 @@ class _WeightFile:
         return {"location": self._location, "offset": self._offsets[key], "length": data.nbytes}
 
 
-def _head(header: TensorProto, data: Array) -> bytes:
+def _write_head(header: TensorProto, data: Array) -> bytes:
     """Return the bytes that precede the elements of a weight in an initializer."""
     head: bytes = header.SerializeToString(deterministic=True)
-    head += _tag(_RAW_DATA) + _varint(data.nbytes)
-    return _tag(_INITIALIZER) + _varint(len(head) + data.nbytes) + head
+    head += _tag(_RAW_DATA) + _write_varint(data.nbytes)
+    return _tag(_INITIALIZER) + _write_varint(len(head) + data.nbytes) + head
 
 
-def _bytes(data: Array) -> memoryview:
+def _view_bytes(data: Array) -> memoryview:
     return memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
 
 
@@ -446,7 +450,7 @@ def _tag(field: int) -> bytes:
     return bytes([field << 3 | 2])  # length-delimited
 
 
-def _varint(number: int) -> bytes:
+def _write_varint(number: int) -> bytes:
     groups = []
     while number > 0x7F:  # 7 bits for each byte
         groups.append(number & 0x7F | 0x80)

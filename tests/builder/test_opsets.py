@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tflite2onnx.builder.opsets import AXES_INPUT, MIN_OPSET, compute_type, first_opset
+from tflite2onnx.builder.opsets import AXES_INPUT, MIN_OPSET, compute_type, find_first_opset
 from tflite2onnx.tensor import DType
 
 
 def test_features_not_in_table_are_in_every_opset() -> None:
     """Conv is in every opset; ReduceMax takes its axes as an input later than ReduceSum."""
-    assert first_opset("Conv") == first_opset(("Conv", DType.FLOAT32)) == MIN_OPSET
-    assert first_opset(("ReduceSum", AXES_INPUT)) < first_opset(("ReduceMax", AXES_INPUT))
+    assert find_first_opset("Conv") == find_first_opset(("Conv", DType.FLOAT32)) == MIN_OPSET
+    assert find_first_opset(("ReduceSum", AXES_INPUT)) < find_first_opset(("ReduceMax", AXES_INPUT))
 
 
 @pytest.mark.parametrize(

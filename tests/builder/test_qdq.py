@@ -59,7 +59,7 @@ def test_dequantize_equals_decoded_constants(
     """Every form, of every order of the axes, gives the same numbers as `decode_constant`."""
     g = QdqNodes(opset, opset_is_fixed=True)
     kept = Storage(DType.INT8, quantization, folds=folds)
-    x = g.stored_constant(DATA.transpose(order), DType.INT8, kept, "x")
+    x = g.store_constant(DATA.transpose(order), DType.INT8, kept, "x")
     made = g.dequantize(x, kept, order)
     types = [n.op_type for n in g.nodes]
     older = folds or (quantization is BLOCKS and opset < 21)
@@ -75,7 +75,7 @@ def test_scalars_of_16_bits_are_dequantized() -> None:
     kept = Storage(DType.INT16, ONE)
     data = np.asarray(-300, np.int16)
     g = QdqNodes(13, opset_is_fixed=True)
-    made = g.dequantize(g.stored_constant(data, DType.INT16, kept, "x"), kept, ())
+    made = g.dequantize(g.store_constant(data, DType.INT16, kept, "x"), kept, ())
     (have,) = run_onnx(model(g, made, ()), {})
     np.testing.assert_allclose(have, decode_constant(data, ONE), rtol=1e-6)
 
@@ -85,7 +85,7 @@ def test_scales_of_blocks_request_opset_21() -> None:
     kept = Storage(DType.INT8, BLOCKS)
     g = QdqNodes(17)
     with pytest.raises(NeedsOpset) as need:
-        g.dequantize(g.stored_constant(DATA, DType.INT8, kept, "x"), kept, (0, 1))
+        g.dequantize(g.store_constant(DATA, DType.INT8, kept, "x"), kept, (0, 1))
     assert need.value.version == 21
 
 
@@ -109,12 +109,12 @@ def test_4_bit_constants_are_stored_as_opset_allows() -> None:
     """
     narrow, wide = Storage(DType.INT4, ONE), Storage(DType.INT8, ONE)
     new, old = QdqNodes(21), QdqNodes(13, opset_is_fixed=True)
-    assert new.storage_in_opset(narrow) is narrow
-    assert old.storage_in_opset(narrow).dtype is DType.INT8
-    assert old.storage_in_opset(Storage(DType.INT4)).dtype is DType.INT4
-    assert new.stored_constant(DATA, DType.INT4, narrow, "x").dtype is DType.INT4
+    assert new.widen_storage(narrow) is narrow
+    assert old.widen_storage(narrow).dtype is DType.INT8
+    assert old.widen_storage(Storage(DType.INT4)).dtype is DType.INT4
+    assert new.store_constant(DATA, DType.INT4, narrow, "x").dtype is DType.INT4
     assert not new.nodes
-    assert new.stored_constant(DATA, DType.INT4, wide, "x").dtype is None
+    assert new.store_constant(DATA, DType.INT4, wide, "x").dtype is None
     assert [n.op_type for n in new.nodes] == ["Cast"]
-    assert old.stored_constant(DATA, DType.INT4, wide, "x").dtype is DType.INT8
+    assert old.store_constant(DATA, DType.INT4, wide, "x").dtype is DType.INT8
     assert not old.nodes

@@ -11,9 +11,9 @@ from onnx import helper, numpy_helper
 
 from tests.support import run_onnx
 from tflite2onnx.builder.builder import Builder, Value
-from tflite2onnx.builder.nodes import Node, onnx_type
+from tflite2onnx.builder.nodes import Node, expect_onnx_type
 from tflite2onnx.builder.store_once import assemble_constants
-from tflite2onnx.passes.rewriter import assemble_constant, constant, shift_filters
+from tflite2onnx.passes.rewriter import assemble_constant, make_constant, shift_filters
 from tflite2onnx.quantize import StoragePlan
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 
@@ -25,7 +25,7 @@ WINDOW = (4, 6)
 def make_filters(dtype: DType, *, fill: int = 0, shape: Shape = (), axes: Shape = ()) -> Tensor:
     """Return filters of four places of a window, [32, 4, 6, 5] before axes are moved."""
     data = GENERATOR.integers(0, 100, (8, 3, 4, 5)).astype(dtype.numpy)
-    assembly = shift_filters(constant("w", data, Tensor("", (), dtype)), PLACES, WINDOW, fill)
+    assembly = shift_filters(make_constant("w", data, Tensor("", (), dtype)), PLACES, WINDOW, fill)
     assembly = replace(
         assembly, permutation=axes or assembly.permutation, shape=shape or assembly.shape
     )
@@ -55,7 +55,7 @@ def run_nodes(nodes: list[Node], made: Value, dtype: DType, rank: int = 4) -> tu
         )
         for n in nodes
     ]
-    y = helper.make_tensor_value_info(names[made], onnx_type(dtype), [None] * rank)
+    y = helper.make_tensor_value_info(names[made], expect_onnx_type(dtype), [None] * rank)
     graph = helper.make_graph(protos, "g", [], [y], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     onnx.checker.check_model(model)
@@ -111,7 +111,7 @@ def test_changed_elements_are_stored() -> None:
 
 
 def test_small_constants_are_whole() -> None:
-    w = constant("w", np.ones((2, 3, 4, 5), np.int8), Tensor("", (), DType.INT8))
+    w = make_constant("w", np.ones((2, 3, 4, 5), np.int8), Tensor("", (), DType.INT8))
     tensor = assemble_constant("w/copies", shift_filters(w, PLACES, WINDOW), w)
     nodes, _, _ = read_constant(tensor, (0, 3, 1, 2))
     assert [node.op_type for node in nodes] == ["Identity"]

@@ -16,7 +16,7 @@ from tests.golden.records import assets
 from tflite2onnx import convert
 from tflite2onnx.cli import main
 from tflite2onnx.options import TARGETS
-from tflite2onnx.targets import TABLES, rules_of
+from tflite2onnx.targets import TABLES, find_rules
 
 Captured = pytest.CaptureFixture[str]
 F32, I8, U8 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8
@@ -249,8 +249,8 @@ def test_refuses_a_file_that_is_no_onnx_model(tmp_path: Path, capsys: Captured) 
 def test_every_table_is_of_a_target_and_has_sources() -> None:
     assert set(TABLES) <= TARGETS.keys()
     for target in TABLES:
-        assert all(rule.source and rule.advice for rule in rules_of(target))
-    assert not rules_of("onnxruntime")
+        assert all(rule.source and rule.advice for rule in find_rules(target))
+    assert not find_rules("onnxruntime")
 
 
 def test_conversion_warns_of_broken_rules(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ from tests.verification.test_inner_tensors import build_deep, damage_model, wron
 from tests.verification.test_latency import TIME
 from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
-from tflite2onnx.cli.verdict import outputs, tensor_lines
+from tflite2onnx.cli.verdict import list_outputs, list_tensors
 from tflite2onnx.errors import VerifyError
 from tflite2onnx.reader.metadata import ModelMetadata, TensorMetadata
 from tflite2onnx.verification import Difference, Report, TensorComparison, images
@@ -98,12 +98,12 @@ def test_long_lists_are_truncated() -> None:
         for i in range(12)
     )
     report = Report((wrong,), 1, 0, tensors)
-    lines = [*outputs(report), *tensor_lines(report)]
+    lines = [*list_outputs(report), *list_tensors(report)]
     assert lines[1] == "y  int8[2] in LiteRT, int8[3] elsewhere    differs"
     assert lines[3] == "12 tensors, in order of execution: 0 right, 12 differ, 0 wrong"
     assert lines[4] == "ABS (0)  t0  int8[2] in LiteRT, int8[3] elsewhere      differs"
     assert lines[-1] == "... and 2 more"
-    closed = tensor_lines(replace(report, closed=("WHILE", "IF", "WHILE")))
+    closed = list_tensors(replace(report, closed=("WHILE", "IF", "WHILE")))
     assert closed == [
         *lines[3:],
         "tensors inside sub-graphs are not compared, only the results of 2 WHILE, 1 IF",
@@ -215,7 +215,7 @@ def test_picture_is_resized_to_the_input(tmp_path: Path, data: bytes, scale: flo
     """A picture is resized and converted to the model's channels, by default from -1 to 1."""
     Image.new("RGB", (31, 37), (255, 0, 51)).save(tmp_path / "one.png")
     target = find_image_input(data, open_interpreter(data).get_input_details())
-    array = target.array(tmp_path / "one.png")
+    array = target.read_array(tmp_path / "one.png")
     shape = (*map(int, target.detail["shape"]),)
     assert (array.shape, array.dtype.name) == (shape, "float32")
     pixel = {1: [82], 3: [255, 0, 51], 4: [255, 0, 51, 255]}[shape[3]]
@@ -244,7 +244,7 @@ def test_metadata_normalise_pixels_before_quantization(
     Image.new("RGB", (7, 5), (255, 0, 51)).save(tmp_path / "one.png")
     kept: dict[str, Any] = {"scale": scale, "zero_point": zero} if scale else {}
     (detail,) = open_interpreter(pictures(dtype, **kept)).get_input_details()
-    array = ImageInput("x", detail, mean, std).array(tmp_path / "one.png")
+    array = ImageInput("x", detail, mean, std).read_array(tmp_path / "one.png")
     assert array.dtype.name == dtype
     np.testing.assert_allclose(array[0, 0, 0], want, atol=1e-6)
 

@@ -26,7 +26,7 @@ from tests.support.runtimes import Array, reference, session
 from tflite2onnx import ConversionError, convert
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes import MODEL_PASSES, apply_passes
 from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.reader.model import read_model
@@ -164,7 +164,7 @@ class _Spy(Tensor):
 def reads_declared_shapes(op: Op) -> bool:
     """Return whether an operator reads the declared shapes of its outputs to infer them."""
     spies = [_Spy(**{f.name: getattr(t, f.name) for f in fields(Tensor)}) for t in op.outputs]
-    operator = operator_for(replace(op, outputs=tuple(spies)))
+    operator = find_operator(replace(op, outputs=tuple(spies)))
     _Spy.reads.clear()
     with suppress(OperatorError), as_operator_error():
         operator.infer_outputs()
@@ -176,7 +176,7 @@ def list_readers(code: str, most: int = 12) -> set[str]:
     found = set()
     for case in islice(ROWS[code].cases(), most):
         model = apply_passes(MODEL_PASSES, read_model(case.build().data))
-        for op in inline_subgraphs(model, 0).every_op():
+        for op in inline_subgraphs(model, 0).walk_ops():
             with suppress(OperatorError):
                 if reads_declared_shapes(op):
                     found.add(op.code)

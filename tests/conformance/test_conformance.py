@@ -21,7 +21,7 @@ from tests.conformance.rows.missing import ELSEWHERE, NO_KERNEL
 from tests.conformance.table import Case, Row
 from tests.support import Build, run_tflite
 from tests.support.facts import OPERATORS as TFLITE
-from tflite2onnx.op import OPERATORS, OURS, operator_for
+from tflite2onnx.op import OPERATORS, OURS, find_operator
 from tflite2onnx.passes.flex.rules import RULES
 from tflite2onnx.reader.model import read_model
 
@@ -109,7 +109,7 @@ def test_verify_allows_the_same_steps(code: str) -> None:
         ops = read_model(case.build().data).graphs[0].ops
         for op in [op for op in ops if op.code == code and op.outputs][:1]:
             if not op.outputs[0].dtype.is_float:
-                assert operator_for(op).allowed_steps == ROWS[code].bound(kind).steps, kind
+                assert find_operator(op).allowed_steps == ROWS[code].bound(kind).steps, kind
 
 
 def judge_first_case(row: Row) -> Verdict:

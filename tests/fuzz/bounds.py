@@ -13,7 +13,7 @@ from tests.conformance.rows import ROWS
 from tests.conformance.table import Bound
 from tests.support.facts import OPERATORS, TENSOR_TYPES
 from tflite2onnx.errors import ConversionError
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.reader.model import read_model
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _bounds_of_classes(data: bytes) -> list[Bound]:
     """Return the steps that the operators' classes allow, which may depend on their shapes."""
     try:
         ops = [op for graph in read_model(data).graphs for op in graph.ops]
-        return [Bound(0, operator_for(op).allowed_steps) for op in ops if op.outputs]
+        return [Bound(0, find_operator(op).allowed_steps) for op in ops if op.outputs]
     except (ConversionError, ArithmeticError, ValueError, IndexError):
         return []
 

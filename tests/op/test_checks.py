@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tflite2onnx.op.common.checks import features_from
+from tflite2onnx.op.common.checks import find_features
 from tflite2onnx.tensor import Shape
 
 
@@ -24,4 +24,4 @@ from tflite2onnx.tensor import Shape
     ],
 )
 def test_features_are_the_product_of_the_last_axes(shape: Shape, features: int, first: int) -> None:
-    assert features_from(shape, features) == first
+    assert find_features(shape, features) == first

@@ -16,7 +16,7 @@ from tests.support import Build, check
 from tests.support.emulation import EMULATED, NATIVE, run_models, why_not
 from tests.support.fusions import count_optimized_nodes
 from tflite2onnx import convert
-from tflite2onnx.utils.processor import instruction_sets
+from tflite2onnx.utils.processor import list_instructions
 
 RNG = np.random.default_rng(0)
 SIZE = 24
@@ -141,9 +141,9 @@ def find_blocks(processor: str, folder: Path) -> bool:
     return bool(made[1])
 
 
-@pytest.mark.skipif(not instruction_sets(), reason="the blocks of other processors are not known")
+@pytest.mark.skipif(not list_instructions(), reason="the blocks of other processors are not known")
 def test_condition_is_true_with_avx512(tmp_path: Path) -> None:
-    assert find_blocks(NATIVE, tmp_path) is bool(instruction_sets().get("AVX-512"))
+    assert find_blocks(NATIVE, tmp_path) is bool(list_instructions().get("AVX-512"))
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())

@@ -13,7 +13,7 @@ from tests.support import Build, check, sparsify
 from tflite2onnx import passes
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes import apply_passes, list_normalising_passes
@@ -63,7 +63,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
 
     monkeypatch.setattr(passes.fold_constants, "rules_for", find_stub)
     for module in (passes.fold_constants, passes.normalise):
-        monkeypatch.setattr(module, "operator_for", lambda op: find_stub(op) or operator_for(op))
+        monkeypatch.setattr(module, "operator_for", lambda op: find_stub(op) or find_operator(op))
     return table
 
 

@@ -13,7 +13,7 @@ from tflite2onnx import convert, passes
 from tflite2onnx.cli import main
 from tflite2onnx.errors import InternalError, InternalWarning, UnsupportedOperators
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes import apply_if_present, find_pass, verify_operators
 from tflite2onnx.passes.patterns import join_parts
 from tflite2onnx.passes.patterns.rules import Rules
@@ -71,7 +71,7 @@ def test_contradictory_operands_are_refused_before_patterns() -> None:
     with pytest.raises(IndexError):
         find_pass("patterns.join_parts")(graph)
     with pytest.raises(UnsupportedOperators, match="1 operator cannot"):
-        verify_operators(operator_for, graph)
+        verify_operators(find_operator, graph)
 
 
 def test_a_bug_of_a_pattern_leaves_the_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

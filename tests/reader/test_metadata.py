@@ -23,9 +23,9 @@ from tflite2onnx.graph import Model
 from tflite2onnx.reader import metadata
 from tflite2onnx.reader.metadata import (
     AssociatedFile,
-    associated_files,
     describe_model,
-    model_metadata,
+    list_files,
+    read_model_metadata,
 )
 from tflite2onnx.reader.model import read_model
 
@@ -100,7 +100,7 @@ def with_metadata(raw: bytes) -> Model:
 
 def test_all_fields_are_read() -> None:
     """All fields of the model and of its main sub-graph are read."""
-    found = model_metadata(with_metadata(pack_metadata(WHOLE)))
+    found = read_model_metadata(with_metadata(pack_metadata(WHOLE)))
     assert found is not None
     assert (found.name, found.description, found.version) == ("Flowers", "tells them apart", "v1")
     assert (found.author, found.license) == ("Linné", "Apache-2.0")
@@ -122,11 +122,11 @@ def test_all_fields_are_read() -> None:
 
 def test_absent_metadata_and_fields_are_empty() -> None:
     """Models without metadata, and absent fields."""
-    assert model_metadata(read_model(chain("ABS"))) is None
-    found = model_metadata(with_metadata(pack_metadata({})))
+    assert read_model_metadata(read_model(chain("ABS"))) is None
+    found = read_model_metadata(with_metadata(pack_metadata({})))
     assert found is not None
     assert (found.name, found.inputs, found.files) == ("", (), ())
-    found = model_metadata(
+    found = read_model_metadata(
         with_metadata(pack_metadata({"subgraph_metadata": [{"input_tensor_metadata": [{}]}]}))
     )
     assert found is not None
@@ -138,7 +138,7 @@ def test_refuses_metadata_with_another_identifier() -> None:
     """A buffer with another identifier is not metadata."""
     raw = pack_metadata(WHOLE).replace(b"M001", b"M999")
     with pytest.raises(ModelFileError, match=r"metadata .* damaged .*identifier"):
-        model_metadata(with_metadata(raw))
+        read_model_metadata(with_metadata(raw))
 
 
 @pytest.mark.parametrize("size", range(8, len(pack_metadata(WHOLE)), 7))
@@ -150,7 +150,7 @@ def test_truncated_metadata_are_read_or_refused(size: int) -> None:
 def read_damaged(raw: bytes) -> None:
     """Read possibly damaged metadata: the result is metadata or a ModelFileError."""
     try:
-        model_metadata(with_metadata(raw))
+        read_model_metadata(with_metadata(raw))
     except ModelFileError as error:
         assert "metadata of the TFLite model" in str(error)  # noqa: PT017 - either may be
 
@@ -169,7 +169,7 @@ def test_refuses_too_many_repeated_tables(monkeypatch: pytest.MonkeyPatch) -> No
     """Tables that are listed repeatedly are limited."""
     monkeypatch.setattr(metadata, "_MOST_TABLES", 10)
     with pytest.raises(ModelFileError, match=r"must (have|take) at most"):
-        model_metadata(with_metadata(pack_metadata(WHOLE)))
+        read_model_metadata(with_metadata(pack_metadata(WHOLE)))
 
 
 # Associated files
@@ -178,10 +178,10 @@ def test_refuses_too_many_repeated_tables(monkeypatch: pytest.MonkeyPatch) -> No
 def test_refuses_too_many_bytes_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All texts together are limited, because a file may refer to one text repeatedly."""
     monkeypatch.setattr(metadata, "_MOST_BYTES", 99)
-    assert model_metadata(with_metadata(pack_metadata({"name": "x" * 99})))
+    assert read_model_metadata(with_metadata(pack_metadata({"name": "x" * 99})))
     for said in ({"name": "x" * 100}, {"name": "x" * 50, "author": "y" * 50}):
         with pytest.raises(ModelFileError, match=r"must (have|take) at most"):
-            model_metadata(with_metadata(pack_metadata(said)))
+            read_model_metadata(with_metadata(pack_metadata(said)))
 
 
 def archive(**files: bytes) -> bytes:
@@ -199,14 +199,14 @@ def test_files_behind_the_model_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     data = chain("ABS") + archive(labels=b"rose\ntulip", vocab=b"x")
     (tmp_path / "model.tflite").write_bytes(data)
     want = {"labels": b"rose\ntulip", "vocab": b"x"}
-    assert associated_files(data) == associated_files(tmp_path / "model.tflite") == want
+    assert list_files(data) == list_files(tmp_path / "model.tflite") == want
     assert read_model(data).graphs
-    assert associated_files(chain("ABS")) == {}
+    assert list_files(chain("ABS")) == {}
     with pytest.raises(ModelFileError, match="cannot read"):
-        associated_files(tmp_path / "none.tflite")
+        list_files(tmp_path / "none.tflite")
     monkeypatch.setattr(metadata, "_MOST_BYTES", 5)
     with pytest.raises(ModelFileError, match=r"it must have at most .* files and"):
-        associated_files(data)
+        list_files(data)
 
 
 def test_damaged_archive_is_ignored_or_refused() -> None:
@@ -216,7 +216,7 @@ def test_damaged_archive_is_ignored_or_refused() -> None:
         damaged = data.copy()
         damaged[place] ^= 0xFF
         try:
-            associated_files(bytes(damaged))
+            list_files(bytes(damaged))
         except ModelFileError as error:
             assert "cannot be read" in str(error)  # noqa: PT017 - either may be
 
@@ -238,7 +238,7 @@ def test_files_are_decompressed_up_to_their_declared_size() -> None:
     data = chain("ABS") + build_wrong_size_archive(1 << 28)
     tracemalloc.start()
     try:
-        assert associated_files(data) == {}
+        assert list_files(data) == {}
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -77,7 +77,7 @@ def read_ours(table: Table) -> Any:
     return {
         accessor(name): plain(table[name])
         for name in table
-        if table.offset_of(name) is not None
+        if table.find_offset(name) is not None
         and f"{table.kind}.{accessor(name)}" not in NEWER_FIELDS
     }
 

@@ -25,7 +25,7 @@ from tflite2onnx import convert, verify
 from tflite2onnx.cli import main
 from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.errors import OutputError
-from tflite2onnx.report import facts, page, svg, write_report
+from tflite2onnx.report import collect_facts, svg, write_page, write_report
 from tflite2onnx.report.facts import Facts
 from tflite2onnx.report.graph_lanes import Strip, build_strip
 
@@ -68,7 +68,7 @@ class Tree(HTMLParser):
 def gather_facts(data: bytes, *, per_operator: bool = True) -> Facts:
     """Return the facts of a conversion."""
     result = convert(data)
-    return facts(data, result, verify(data, result, per_operator=per_operator))
+    return collect_facts(data, result, verify(data, result, per_operator=per_operator))
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_hostile_names_are_escaped() -> None:
     bad = "</script><img src=x onerror=alert(1)>&\"'\x1b[0m"
     x = m.input((2, 3, 5), name=bad)
     m.output(*m.op("ABS", [x], [m.tensor((2, 3, 5), name=f"{bad}2")]))
-    html = page(gather_facts(m.bytes()))
+    html = write_page(gather_facts(m.bytes()))
     tree = Tree(html)
     assert tree.refers == []
     assert "<img" not in html
@@ -169,10 +169,10 @@ def test_accumulated_rounding_is_not_shown_as_an_error() -> None:
     found = gather_facts(build_deep())
     first = found.report.tensors[0]
     far = replace(first, difference=replace(first.difference, largest=9.0, decibels=5.0))
-    html = page(replace(found, report=replace(found.report, tensors=(far,))))
+    html = write_page(replace(found, report=replace(found.report, tensors=(far,))))
     assert "Rounding errors accumulate in inner tensors, but no operator is wrong" in html
     outputs = (replace(found.report.outputs[0], largest=9.0),)
-    html = page(replace(found, report=replace(found.report, outputs=outputs)))
+    html = write_page(replace(found, report=replace(found.report, outputs=outputs)))
     assert "differ from LiteRT&#x27;s by more than rounding explains" in html
 
 
@@ -180,8 +180,8 @@ def test_page_of_foreign_model_has_only_outputs_and_graph() -> None:
     """For a model of another converter the page has only the outputs and the graph."""
     data = network()
     result = convert(data)
-    found = facts(data, result, verify(data, result, tensors=False))
-    text = " ".join(Tree(page(found)).text)
+    found = collect_facts(data, result, verify(data, result, tensors=False))
+    text = " ".join(Tree(write_page(found)).text)
     assert "Only the outputs are compared" in text
     assert "Latency" not in text  # it is not measured
     assert "Conv" in text
@@ -199,7 +199,7 @@ def test_infinite_differences_are_described_in_words(value: str) -> None:
     )
     tensors = (replace(first, difference=changed), *found.report.tensors[1:])
     report = replace(found.report, tensors=tensors, operators=tensors)
-    text = " ".join(Tree(page(replace(found, report=report))).text)
+    text = " ".join(Tree(write_page(replace(found, report=report))).text)
     assert ("int8[2] in LiteRT" in text) == (value == "reason")
 
 
@@ -303,7 +303,7 @@ def test_transposes_have_rows_and_values_have_layouts() -> None:
 def test_each_transpose_has_its_own_mark() -> None:
     """A Transpose has its own mark."""
     result = convert(MODELS / "transformer_float32.tflite")
-    drawn = svg.graph(build_strip(result.model, result.skeleton.tensors))
+    drawn = svg.draw_graph(build_strip(result.model, result.skeleton.tensors))
     assert drawn.count('<rect class="move"') == drawn.count(" move") == result.transposes
 
 

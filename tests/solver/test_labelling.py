@@ -22,7 +22,7 @@ Problem = tuple[list[int], list[Hyperedge], list["Proposal"]]
 
 def total(things: Sequence[Hyperedge], labels: Sequence[int]) -> int:
     """Return the cost of labels."""
-    return sum(thing.cost(labels) for thing in things)
+    return sum(thing.compute_cost(labels) for thing in things)
 
 
 def minimum_cost(choices: Sequence[int], things: Sequence[Hyperedge]) -> int:
@@ -71,7 +71,7 @@ def test_cost_counts_missing_states_and_weights_of_classes(
 ) -> None:
     """Each requested state that is not produced costs 1, and each new class costs the weight."""
     ends = [(0, [made]), *((1, [form]) for form in asked)]
-    assert Hyperedge(ends, [0, 1, 0, 3], 7).cost([0, 0]) == cost
+    assert Hyperedge(ends, [0, 1, 0, 3], 7).compute_cost([0, 0]) == cost
 
 
 def test_start_is_kept_without_nodes_or_proposals() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tflite2onnx.solver.min_cut import minimum_cut
+from tflite2onnx.solver.min_cut import find_cut
 
 Arcs = list[tuple[int, int, int]]
 
@@ -37,7 +37,7 @@ def test_no_cut_is_cheaper_and_no_minimum_cut_is_smaller(graph: tuple[int, Arcs]
     sides = chain.from_iterable(combinations(inner, size) for size in range(len(inner) + 1))
     costs = {side: cost(arcs, side) for side in (frozenset({SOURCE, *some}) for some in sides)}
 
-    value, side = minimum_cut(nodes, arcs, SOURCE, SINK)
+    value, side = find_cut(nodes, arcs, SOURCE, SINK)
 
     assert value == costs[side] == min(costs.values())
     assert all(side <= other for other in costs if costs[other] == value)
@@ -47,7 +47,7 @@ def test_no_cut_is_cheaper_and_no_minimum_cut_is_smaller(graph: tuple[int, Arcs]
 def test_order_of_arcs_does_not_matter(graph: tuple[int, Arcs], data: st.DataObject) -> None:
     nodes, arcs = graph
     shuffled = iter(data.draw(st.permutations(arcs)))
-    assert minimum_cut(nodes, arcs, SOURCE, SINK) == minimum_cut(nodes, shuffled, SOURCE, SINK)
+    assert find_cut(nodes, arcs, SOURCE, SINK) == find_cut(nodes, shuffled, SOURCE, SINK)
 
 
 def test_long_chain_is_cut_at_the_first_of_its_weakest_arcs() -> None:
@@ -55,7 +55,7 @@ def test_long_chain_is_cut_at_the_first_of_its_weakest_arcs() -> None:
     onward[20_000] = onward[40_000] = 7
     arcs = [(node, node + 1, capacity) for node, capacity in enumerate(onward)]
     arcs += [(node + 1, node, capacity) for node, capacity in enumerate(back)]
-    assert minimum_cut(60_001, arcs, 0, 60_000) == (7, frozenset(range(20_001)))
+    assert find_cut(60_001, arcs, 0, 60_000) == (7, frozenset(range(20_001)))
 
 
 def test_star_is_cut_on_the_weaker_side_of_every_leaf() -> None:
@@ -65,7 +65,7 @@ def test_star_is_cut_on_the_weaker_side_of_every_leaf() -> None:
         arcs += [(2, leaf, enter), (leaf, SINK, leave)]
     well_fed = {leaf for leaf, (enter, leave) in enumerate(leaves, start=3) if enter > leave}
     value = sum(map(min, leaves))
-    assert minimum_cut(20_003, arcs, SOURCE, SINK) == (value, frozenset({SOURCE, 2} | well_fed))
+    assert find_cut(20_003, arcs, SOURCE, SINK) == (value, frozenset({SOURCE, 2} | well_fed))
 
 
 def band(nodes: int, width: int) -> Arcs:
@@ -99,20 +99,20 @@ def minimum_cut_cost(nodes: int, arcs: Arcs, width: int) -> int:
 @pytest.mark.parametrize(("nodes", "width"), [(60_000, 1), (20_000, 3)])
 def test_cut_of_long_graphs_costs_the_minimum(nodes: int, width: int) -> None:
     arcs = band(nodes, width)
-    value, side = minimum_cut(nodes, arcs, SOURCE, SINK)
+    value, side = find_cut(nodes, arcs, SOURCE, SINK)
     assert value == cost(arcs, side) == minimum_cut_cost(nodes, arcs, width)
 
 
 def test_graph_of_terminals_alone_is_cut_at_the_source() -> None:
-    assert minimum_cut(2, [], SOURCE, SINK) == (0, frozenset({SOURCE}))
-    assert minimum_cut(2, [(SOURCE, SINK, 5)], SOURCE, SINK) == (5, frozenset({SOURCE}))
+    assert find_cut(2, [], SOURCE, SINK) == (0, frozenset({SOURCE}))
+    assert find_cut(2, [(SOURCE, SINK, 5)], SOURCE, SINK) == (5, frozenset({SOURCE}))
 
 
 def test_source_must_differ_from_sink() -> None:
     with pytest.raises(ValueError, match="source and sink must be different nodes, got 1"):
-        minimum_cut(2, [(0, 1, 1)], 1, 1)
+        find_cut(2, [(0, 1, 1)], 1, 1)
 
 
 def test_capacities_must_not_be_negative() -> None:
     with pytest.raises(ValueError, match="the capacity of arc 0 -> 1 must be at least 0, got -2"):
-        minimum_cut(2, [(0, 1, -2)], 0, 1)
+        find_cut(2, [(0, 1, -2)], 0, 1)

@@ -261,7 +261,7 @@ def check(  # noqa: PLR0913 - options, all of them keywords
     `default_kernels` LiteRT runs XNNPACK where it can, as it does by default.
 
     The inputs are `inputs` (in TFLite's layout), or random inputs for each of `seeds` within
-    `ranges` (see `random_inputs`). `tolerance` and `steps` are those of `difference`. `convert`
+    `ranges` (see `draw_inputs`). `tolerance` and `steps` are those of `difference`. `convert`
     is any function of (data, **convert_options), by default tflite2onnx.convert. `optimize` is the
     optimization level of ONNX Runtime: all graph optimizations, none, or both in turn. Each case
     has `runs` consecutive runs, so that a model with state must keep the same state as LiteRT.

@@ -155,7 +155,7 @@ def assert_rewritten(change: Pass, before: str, after: str) -> None:
     The options that the texts name are compared.
     """
     graph, expected = parse_graph(before), parse_graph(after)
-    named = {name for each in (graph, expected) for op in each.every_op() for name in op.options}
+    named = {name for each in (graph, expected) for op in each.walk_ops() for name in op.options}
     rewritten = eliminate_dead_operators(change(graph))
     assert write_graph(rewritten, sorted(named)) == write_graph(expected, sorted(named))
 

@@ -14,14 +14,14 @@ from tflite2onnx.layout import (
     Plan,
     Site,
     axis_names,
-    channels_first,
-    identity,
-    labels_of,
+    find_labels,
+    make_channels_first,
+    make_identity,
     order_of,
     pin_operand,
     plan_with,
 )
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.tensor import DType, Tensor
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def terminate_site(x: Tensor, y: Tensor) -> Site:
 def interface(operand: int, t: Tensor, mode: str) -> Frame:
     """Return the frame of an input or an output of the graph, as `tflite2onnx.interface` does."""
     if mode == "tflite":
-        return pin_operand(operand, identity(t.rank))
-    names, allowed = axis_names(t.rank), (channels_first(t.rank), identity(t.rank))
+        return pin_operand(operand, make_identity(t.rank))
+    names, allowed = axis_names(t.rank), (make_channels_first(t.rank), make_identity(t.rank))
     choice = Choice.INTERFACE if mode == "auto" else Choice.CHANNELS_FIRST
     return Frame(
         {operand: names}, names, None, lambda label: order_of(names, label) in allowed, choice
@@ -177,7 +177,7 @@ class Graphs:
         else:
             shape[at : at + 2] = [math.prod(shape[at : at + 2])]
         op = Op("RESHAPE", 0, (x,), (tensor(*shape),), Options({"new_shape": shape}))
-        return Site(op.inputs, op.outputs, tuple(operator_for(op).frames()))
+        return Site(op.inputs, op.outputs, tuple(find_operator(op).frames()))
 
     def product(self, x: Tensor) -> Site:
         """Replace the last axis by another, which must stay last: a matrix product."""
@@ -218,7 +218,7 @@ def semantic_labels(sites: Sequence[Site]) -> set[tuple[Frame, Axes]]:
         }
         for t, order in orders:
             for other, axes in ends[t]:
-                asked = [x for x in labels_of(axes, order, other.names) if other.allows(x)][:1]
+                asked = [x for x in find_labels(axes, order, other.names) if other.allows(x)][:1]
                 new = {(other, label) for label in asked} - found
                 found |= new
                 waiting += new

@@ -99,14 +99,14 @@ def test_target_of_a_link_is_replaced_and_loops_refused(folder: Path) -> None:
     (folder / "one").symlink_to(folder / "other")
     (folder / "other").symlink_to(folder / "one")
     with (
-        atomic_files.target_path(folder / "link") as target,
+        atomic_files.resolve_target(folder / "link") as target,
         atomic_files.replace_atomically(target) as file,
     ):
         file.write(b"new")
     assert (folder / "there").read_bytes() == b"new"
     for loop in ("one", "one/x"):
         refused = pytest.raises(OutputError, match="symbolic links")
-        with refused, atomic_files.target_path(folder / loop) as target:
+        with refused, atomic_files.resolve_target(folder / loop) as target:
             target.touch()
     assert (folder / "one").is_symlink()
 

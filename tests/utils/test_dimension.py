@@ -14,15 +14,15 @@ from tflite2onnx.utils.dimension import (
     Symbol,
     UndecidedError,
     UnequalError,
-    array_of,
     broadcast_dims,
     evaluate,
     is_equal,
-    new_dimension,
+    make_array,
+    make_dimension,
     require_equal,
 )
 
-N, T = (new_dimension(Symbol(name, value)) for name, value in (("n", 2), ("t", 7)))
+N, T = (make_dimension(Symbol(name, value)) for name, value in (("n", 2), ("t", 7)))
 Calculation = tuple[str, int | str]
 
 
@@ -120,11 +120,11 @@ def test_broadcasting_requires_equal_sizes() -> None:
 
 
 def test_arrays_of_dimensions_hold_objects() -> None:
-    sizes = array_of([N, 2, T], np.int32)
+    sizes = make_array([N, 2, T], np.int32)
     assert sizes.dtype == object
     assert np.prod(sizes) == 2 * N * T
     assert np.int64(3) * T == 3 * T
-    assert array_of([np.int64(1), 2], np.int32).dtype == np.int32
+    assert make_array([np.int64(1), 2], np.int32).dtype == np.int32
 
 
 def test_other_objects_are_no_operands() -> None:

@@ -21,7 +21,7 @@ from tflite2onnx.options import ActivationType, Forms, IoLayout, NameSource
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.verification import inner_tensors
 from tflite2onnx.verification.inner_tensors import InnerTensors, match_places
-from tflite2onnx.verification.inputs import random_inputs, store_inputs
+from tflite2onnx.verification.inputs import draw_inputs, store_inputs
 from tflite2onnx.verification.onnx_model import open_model
 from tflite2onnx.verification.runtimes import (
     open_interpreter,
@@ -362,7 +362,7 @@ def test_comparison_is_the_same_for_any_number_of_pieces(
     result = convert(data)
     found = match_places(read_model(data).graphs[0], result.skeleton)
     interpreter = open_interpreter(data, inner=True)
-    arrays = random_inputs(interpreter, 0)
+    arrays = draw_inputs(interpreter, 0)
     run_litert(interpreter, arrays)
     feeds = store_inputs(result.inputs, arrays, interpreter.get_input_details())
     reports = [
@@ -413,7 +413,7 @@ def _measure_cost(data: bytes, result: Result) -> float:
     samples = 2
     start = time.process_time()
     interpreter, ends = open_interpreter(data), open_model(result)
-    arrays = random_inputs(interpreter, 0)
+    arrays = draw_inputs(interpreter, 0)
     for _ in range(samples):
         run_litert(interpreter, arrays)
         run_onnx(ends.session, store_inputs(ends.inputs, arrays, interpreter.get_input_details()))

@@ -27,10 +27,10 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.options import ActivationType, WeightType
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.utils import processor
-from tflite2onnx.utils.processor import describe_sets, instruction_sets
+from tflite2onnx.utils.processor import describe_sets, list_instructions
 from tflite2onnx.verification import Report, Verdict, inner_tensors, onnx_model
 from tflite2onnx.verification.inner_tensors import match_places
-from tflite2onnx.verification.runtimes import session_of
+from tflite2onnx.verification.runtimes import make_session
 
 MODELS = Path(__file__).parents[2] / "assets/models"
 QEMU = "qemu-x86_64"
@@ -196,7 +196,7 @@ def faulty(*, unoptimized: bool = False, runs_unoptimized: bool = True) -> Any:
             if each.name == "biases" and (optimize or unoptimized):
                 array = onnx.numpy_helper.to_array(each)
                 each.raw_data = (array + np.int32(4000)).tobytes()
-        return session_of(proto.SerializeToString(), arena=arena, optimize=optimize)
+        return make_session(proto.SerializeToString(), arena=arena, optimize=optimize)
 
     return session
 
@@ -268,7 +268,7 @@ def test_saturated_products_without_vnni_are_found(
 def test_report_describes_the_processor() -> None:
     """The report describes the processor, and the command prints a line about it."""
     sets = verify(build_deep()).processor
-    assert sets == instruction_sets()
+    assert sets == list_instructions()
     assert describe_sets({"AVX2": True, "VNNI": False, "AMX": None}) == (
         "AVX2 yes, VNNI no, AMX unknown"
     )
@@ -319,7 +319,7 @@ def test_features_come_from_numpy_else_from_linux(
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(processor, "import_module", numpy_module)
     monkeypatch.setattr(processor, "_CPUINFO", file)
-    assert instruction_sets() == want
+    assert list_instructions() == want
 
 
 # Files of all options

@@ -18,7 +18,7 @@ from tflite2onnx import convert, verify, writer
 from tflite2onnx.errors import ModelFileError, VerifyError
 from tflite2onnx.options import IoLayout
 from tflite2onnx.verification import Difference, Verdict, api, onnx_model, runner
-from tflite2onnx.verification.inputs import Kind, random_inputs
+from tflite2onnx.verification.inputs import Kind, draw_inputs
 from tflite2onnx.verification.runtimes import open_interpreter, run_litert
 from tflite2onnx.verification.tolerance import Limits, compare
 
@@ -171,7 +171,7 @@ def test_random_inputs_have_type_shape_and_value_range(dtype: str, low: float, h
     """Random inputs have the type and shape; narrow integers take all values, others few."""
     m = Build()
     m.output(m.input([31, 37, 41], dtype=dtype))
-    (array,) = random_inputs(open_interpreter(m.bytes()), 0)
+    (array,) = draw_inputs(open_interpreter(m.bytes()), 0)
     assert (array.dtype.name, array.shape) == (dtype, (31, 37, 41))
     close = max(0.5, high / 1000)  # 50,000 random numbers do not cover all int16 values
     assert array.min() == pytest.approx(low, abs=close)
@@ -182,7 +182,7 @@ def test_complex_inputs_are_random_in_both_parts() -> None:
     """Both parts of complex inputs are random."""
     m = Build()
     m.output(m.input([31, 37], dtype="complex64"))
-    (array,) = random_inputs(open_interpreter(m.bytes()), 0)
+    (array,) = draw_inputs(open_interpreter(m.bytes()), 0)
     assert array.dtype == np.complex64
     assert array.real.std() == pytest.approx(1, abs=0.1)
     assert array.imag.std() == pytest.approx(1, abs=0.1)
@@ -201,7 +201,7 @@ def test_string_inputs_must_be_given() -> None:
     m = Build()
     m.output(m.input([3], dtype="string", name="words"))
     with pytest.raises(VerifyError, match="the input words must be given"):
-        random_inputs(open_interpreter(m.bytes()), 0)
+        draw_inputs(open_interpreter(m.bytes()), 0)
 
 
 # Differences
@@ -372,9 +372,9 @@ def test_difference_that_is_not_allowed_is_worse() -> None:
     """A difference that is not allowed is worse, then the larger difference."""
     small, large = (Difference("y", "int8", steps, 255, 1) for steps in (1, 2))
     noisy = replace(large, largest=5, decibels=30, enough=20)
-    assert small.worse_of(large) is large.worse_of(small) is large
-    assert noisy.worse_of(large) is large.worse_of(noisy) is large
-    assert noisy.worse_of(small) is noisy
+    assert small.select_worse(large) is large.select_worse(small) is large
+    assert noisy.select_worse(large) is large.select_worse(noisy) is large
+    assert noisy.select_worse(small) is noisy
 
 
 # Models that cannot be verified
@@ -487,7 +487,7 @@ def test_tame_inputs_are_0_or_1_unless_quantized() -> None:
     }
     for dtype, more in fields.items():
         m.output(m.input([50], dtype=dtype, name=dtype, **more))
-    real, index, truth, stored = random_inputs(open_interpreter(m.bytes()), 0, {}, Kind.UNIT)
+    real, index, truth, stored = draw_inputs(open_interpreter(m.bytes()), 0, {}, Kind.UNIT)
     assert 0 <= real.min() < real.max() < 1
     assert set(index.tolist()) == {0, 1}
     assert set(truth.tolist()) == {False, True}

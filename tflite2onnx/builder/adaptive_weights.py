@@ -27,9 +27,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tflite2onnx.builder.builder import AdaptiveWeight, Body, Builder, every_node
+from tflite2onnx.builder.builder import AdaptiveWeight, Body, Builder, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.layout import identity
+from tflite2onnx.layout import make_identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
 from tflite2onnx.tensor import DType
 
@@ -50,7 +50,7 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """
     weights = {}
     if g.adaptive:  # else no node needs to be looked at
-        read = {value for node in every_node(nodes) for value in node.inputs}
+        read = {value for node in walk_nodes(nodes) for value in node.inputs}
         weights = {value: each for value, each in g.adaptive.items() if value in read}
     for part in _divide(weights):
         branches = {
@@ -58,7 +58,7 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
             "else_branch": _dequantize(g, "uint8_weights", part.values(), as_uint8=True),
         }
         nodes = [Node("If", (g.int8_is_exact,), tuple(part), branches), *nodes]
-    if not g.is_nested and (weights or any(g.int8_is_exact in n.inputs for n in every_node(nodes))):
+    if not g.is_nested and (weights or any(g.int8_is_exact in n.inputs for n in walk_nodes(nodes))):
         nodes = [*_compare_products(g), *nodes]
     return tuple(nodes)
 
@@ -89,7 +89,7 @@ def _dequantize(
         value, read = integers, storage
         if as_uint8:
             numbers = inner.cast(integers, DType.FLOAT32)
-            value = inner.quantize(numbers, _AS_UINT8, identity(len(order)))
+            value = inner.quantize(numbers, _AS_UINT8, make_identity(len(order)))
             read = move_zero_point(storage, DType.UINT8)
         outputs.append(inner.dequantize(value, read, order))
     return Body(name, (), tuple(inner.nodes), tuple(outputs), ())

@@ -12,7 +12,7 @@ import numpy as np
 from tflite2onnx.builder.nodes import Node, Operand, Value
 from tflite2onnx.builder.qdq import QdqNodes
 from tflite2onnx.errors import OperatorError
-from tflite2onnx.layout import Order, identity, moves_nothing
+from tflite2onnx.layout import Order, make_identity, moves_nothing
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import (
     REAL,
@@ -55,7 +55,7 @@ class View(NamedTuple):
         """
         return self._make_value(None if tuple(shape) == self.sizes else tuple(shape))
 
-    def in_order(self, order: Order) -> View:
+    def with_order(self, order: Order) -> View:
         """Return a view of the same tensor in another order; for a constant this needs no node."""
         return self._replace(order=order)
 
@@ -72,7 +72,7 @@ class View(NamedTuple):
     @property
     def sizes(self) -> Sizes:
         """Sizes in the stored order, with the names of dynamic sizes."""
-        return _sizes(self.tensor, self.order)
+        return _reorder_sizes(self.tensor, self.order)
 
     @property
     def rank(self) -> int:
@@ -216,7 +216,7 @@ class Builder(QdqNodes):
         """Return the builder of a graph that is nested in this graph."""
         return Builder(self.opset, opset_is_fixed=self.opset_is_fixed, plan=self.plan, around=self)
 
-    def stored_tensors(self) -> Iterator[tuple[Tensor, Value, Order]]:
+    def walk_stored_tensors(self) -> Iterator[tuple[Tensor, Value, Order]]:
         """Yield each computed tensor with the value and the order that its producer gave it."""
         for tensor, values in self._stored.items():
             order, value = next(iter(values.items()))
@@ -224,23 +224,23 @@ class Builder(QdqNodes):
 
     def storage(self, tensor: Tensor) -> Storage:
         """Return the storage of a tensor inside the model."""
-        return self._in_opset(tensor, self.plan.tensor(tensor)).storage
+        return self._find_storage_in_opset(tensor, self.plan.tensor(tensor)).storage
 
     def end_storage(self, tensor: Tensor) -> Storage:
         """Return the storage of a tensor as an input, output or state of the model."""
-        return self._in_opset(tensor, self.plan.end(tensor)).storage
+        return self._find_storage_in_opset(tensor, self.plan.end(tensor)).storage
 
-    def _in_opset(self, tensor: Tensor, planned: OperandStorage) -> OperandStorage:
+    def _find_storage_in_opset(self, tensor: Tensor, planned: OperandStorage) -> OperandStorage:
         """Return the storage of an operand; constants have wider types if this opset lacks one."""
         if tensor.data is None or planned.reading is Reading.FLOAT:
             return planned
-        storage = self.storage_in_opset(planned.storage)
+        storage = self.widen_storage(planned.storage)
         return planned if storage is planned.storage else planned._replace(storage=storage)
 
     def as_int64_list(self, numbers: View, order: Order | None = None) -> Value:
         """Return computed integers, one for each TFLite axis, as int64 in an order."""
         wide = self.recast(numbers, numbers.dtype, DType.INT64)
-        if order is None or order == identity(len(order)):
+        if order is None or order == make_identity(len(order)):
             return wide
         return self.Gather(wide, self.ints(order), axis=0)
 
@@ -249,7 +249,7 @@ class Builder(QdqNodes):
         if tensor in self._stored:
             raise OperatorError(f"{tensor.name} must be computed once, got a second value")
         self._stored[tensor] = {order: value}
-        self.annotate(value, self.storage(tensor).dtype, _sizes(tensor, order))
+        self.annotate(value, self.storage(tensor).dtype, _reorder_sizes(tensor, order))
 
     def view(
         self, tensor: Tensor, order: Order, letters: str = "", planned: OperandStorage | None = None
@@ -258,36 +258,36 @@ class Builder(QdqNodes):
 
         A Transpose that the order needs is emitted once, on the stored integers.
         """
-        planned = self._in_opset(tensor, planned or self.plan.tensor(tensor))
+        planned = self._find_storage_in_opset(tensor, planned or self.plan.tensor(tensor))
         is_float = planned.reading is Reading.FLOAT
         storage = self.plan.tensor(tensor).storage if is_float else planned.storage
 
         def make(order: Order, shape: Sizes | None) -> Value:
             if is_float and tensor.data is not None:
-                return self._real_constant(tensor, order, planned.storage, shape)
+                return self._dequantize_constant(tensor, order, planned.storage, shape)
             value = self._fetch(tensor, order, storage, shape)
             if planned.reading not in _DEQUANTIZING:
                 return value
             read = as_numbers(storage) if planned.reading is Reading.NUMBERS else storage
-            return self._dequantize(value, *_in_shape(tensor, order, read, shape))
+            return self._dequantize(value, *_reshape_storage(tensor, order, read, shape))
 
         return View(tensor, order, planned, letters, make)
 
     def _fetch(self, tensor: Tensor, order: Order, target: Storage, shape: Sizes | None) -> Value:
         if self._around is not None and tensor not in self._stored:
             return self._around._fetch(tensor, order, target, shape)  # noqa: SLF001 - same class
-        key = (_identity(tensor), order, target.dtype, target.moved, shape)
+        key = (_make_key(tensor), order, target.dtype, target.moved, shape)
         if key not in self._views:
             self._views[key] = self._fetch_value(tensor, order, target, shape)
-        sizes = _sizes(tensor, order) if shape is None else shape
+        sizes = _reorder_sizes(tensor, order) if shape is None else shape
         return self.annotate(self._views[key], target.dtype, sizes)
 
     def _fetch_value(
         self, tensor: Tensor, order: Order, target: Storage, shape: Sizes | None
     ) -> Value:
         if tensor.data is not None:
-            data = _in_sizes(tensor.data.transpose(order), shape)
-            value = self._constant_in_order(tensor, data, target)
+            data = _reshape_to_sizes(tensor.data.transpose(order), shape)
+            value = self._reorder_constant(tensor, data, target)
             self._keep_assembly(tensor, value, target, order, shape)
             return value
         if shape is not None:
@@ -307,10 +307,10 @@ class Builder(QdqNodes):
         kept = StoredAssembly(value.data, stored, order, shape)
         self.assemblies[id(value.data)] = kept
 
-    def _constant_in_order(self, tensor: Tensor, data: Array, target: Storage) -> Value:
+    def _reorder_constant(self, tensor: Tensor, data: Array, target: Storage) -> Value:
         """Return a transposed constant; float16 weights that are read as float32 are cast."""
         if data.dtype == tensor.dtype.numpy or tensor.dtype is DType.STRING:
-            return self.stored_constant(data, tensor.dtype, target, tensor.name)
+            return self.store_constant(data, tensor.dtype, target, tensor.name)
         value = self.constant(data, name=tensor.name)
         key = (value, tensor.dtype)
         if key not in self._read:
@@ -328,7 +328,7 @@ class Builder(QdqNodes):
         if value.data is None or quantization is None:
             return self.dequantize(value, storage, order)
         if storage.dtype is DType.INT8 and not storage.adapts:
-            own = self.own_constant(value.data, storage.dtype, value.name)
+            own = self.copy_constant(value.data, storage.dtype, value.name)
             return self.dequantize(own, storage, order)
         # One bias has different scales in different products.
         key = (value, order, quantization.key)
@@ -348,7 +348,7 @@ class Builder(QdqNodes):
         self.adaptive[real] = AdaptiveWeight(integers, storage, order)
         return real
 
-    def _real_constant(
+    def _dequantize_constant(
         self, tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None
     ) -> Value:
         """Return the float32 numbers that a quantized constant stands for."""
@@ -356,13 +356,13 @@ class Builder(QdqNodes):
         if tensor.data is None or quantization is None:
             raise OperatorError(f"{tensor.name} must be a quantized constant")
         if self._around is not None:
-            return self._around._real_constant(tensor, order, storage, shape)  # noqa: SLF001 - same class
+            return self._around._dequantize_constant(tensor, order, storage, shape)  # noqa: SLF001 - same class
         # One bias has different scales in different products.
-        key = (_identity(tensor), order, quantization.key, shape)
+        key = (_make_key(tensor), order, quantization.key, shape)
         if key not in self._real:
             stored = encode_constant(tensor.data, tensor.dtype, storage)
             data = decode_constant(stored, quantization).transpose(order)
-            self._real[key] = self.constant(_in_sizes(data, shape), name=tensor.name)
+            self._real[key] = self.constant(_reshape_to_sizes(data, shape), name=tensor.name)
         return self._real[key]
 
     def _move_value(self, tensor: Tensor, order: Order) -> Value:
@@ -376,7 +376,7 @@ class Builder(QdqNodes):
     def _move(self, tensor: Tensor, values: Mapping[Order, Value], order: Order) -> Value:
         for other, value in values.items():
             if moves_nothing(tensor.layout_shape, other, order):
-                return self.reshape(value, _sizes(tensor, order))
+                return self.reshape(value, _reorder_sizes(tensor, order))
         first, value = next(iter(values.items()))
         return self.Transpose(value, perm=[first.index(i) for i in order])
 
@@ -391,19 +391,19 @@ class Builder(QdqNodes):
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan"})
 
 
-def bodies_of(node: Node) -> dict[str, Body]:
+def find_bodies(node: Node) -> dict[str, Body]:
     """Return the graphs that are attributes of a node, by the names of the attributes."""
     if node.op_type not in WITH_GRAPHS:
         return {}
     return {key: body for key, body in node.attributes.items() if isinstance(body, Body)}
 
 
-def every_node(nodes: Iterable[Node]) -> Iterator[Node]:
+def walk_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield nodes, and the nodes of their nested graphs."""
     for node in nodes:
         yield node
-        for body in bodies_of(node).values():
-            yield from every_node(body.nodes)
+        for body in find_bodies(node).values():
+            yield from walk_nodes(body.nodes)
 
 
 def eliminate_dead_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tuple[Node, ...]:
@@ -416,23 +416,23 @@ def eliminate_dead_nodes(nodes: Sequence[Node], outputs: Iterable[Value]) -> tup
     for node in reversed(nodes):
         if not read.isdisjoint(node.outputs):
             live.append(node)
-            for inner in every_node([node]) if bodies_of(node) else (node,):
-                read.update(inner.inputs, *(body.outputs for body in bodies_of(inner).values()))
+            for inner in walk_nodes([node]) if find_bodies(node) else (node,):
+                read.update(inner.inputs, *(body.outputs for body in find_bodies(inner).values()))
     return tuple(reversed(live))
 
 
-def _sizes(tensor: Tensor, order: Order) -> Sizes:
+def _reorder_sizes(tensor: Tensor, order: Order) -> Sizes:
     return tuple(tensor.sizes[i] for i in order)
 
 
-def _in_sizes(data: Array, sizes: Sizes | None) -> Array:
+def _reshape_to_sizes(data: Array, sizes: Sizes | None) -> Array:
     """Return a constant in another shape; the only dynamic size follows from the others."""
     if sizes is None:
         return data
     return data.reshape([-1 if isinstance(size, str) else size for size in sizes])
 
 
-def _identity(tensor: Tensor) -> Hashable:
+def _make_key(tensor: Tensor) -> Hashable:
     """Return a key of a tensor; constants of one shape and type in one place in memory share it.
 
     Files share buffers between tensors, and tied weights must stay tied.
@@ -443,14 +443,14 @@ def _identity(tensor: Tensor) -> Hashable:
     return memory["data"][0], memory["typestr"], tensor.data.strides, tensor.shape, tensor.dtype
 
 
-def _in_shape(
+def _reshape_storage(
     tensor: Tensor, order: Order, storage: Storage, shape: Sizes | None
 ) -> tuple[Storage, Order]:
     """Return the storage and the order of a reshaped tensor; the axis of scales may change."""
     if shape is None or storage.quantization is None:
         return storage, order
     if not storage.quantization.per_axis:
-        return storage, identity(len(shape))
+        return storage, make_identity(len(shape))
     old_axis = order.index(storage.quantization.axis)
     sizes = [tensor.shape[i] for i in order]
     fixed = [size for size in shape if isinstance(size, int)]
@@ -466,4 +466,4 @@ def _in_shape(
             f"the scales of {tensor.name} must belong to one of the axes of {list(shape)}"
         )
     quantization = replace(storage.quantization, axis=axes[0])
-    return storage._replace(quantization=quantization), identity(len(shape))
+    return storage._replace(quantization=quantization), make_identity(len(shape))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from tflite2onnx.builder.builder import bodies_of, every_node
+from tflite2onnx.builder.builder import find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node, Types, Value
 from tflite2onnx.tensor import DType, Shape
 
@@ -29,8 +29,8 @@ def join_reshapes(
     nothing reads any more are kept: `eliminate_dead_nodes` removes them. Nested graphs stay as they
     are.
     """
-    inner = (body for node in nodes for body in bodies_of(node).values())
-    read_inside = {value for body in inner for n in every_node(body.nodes) for value in n.inputs}
+    inner = (body for node in nodes for body in find_bodies(node).values())
+    read_inside = {value for body in inner for n in walk_nodes(body.nodes) for value in n.inputs}
     chains = _Chains(types, {*outputs, *(value for value in read_inside if value is not None)})
     return tuple(chains.join(node, make_ints) for node in nodes)
 
@@ -62,11 +62,11 @@ class _Chains:
             return node
         (result,) = node.outputs
         self._infer_shapes(node, x, result)
-        source, shape = self._source.get(x, x), self._shape(result)
+        source, shape = self._source.get(x, x), self._find_shape(result)
         self._source[result] = source
         if shape is None or 0 in shape or self._is_packed(source):
             return node
-        if shape == self._shape(source) and result not in self._kept:
+        if shape == self._find_shape(source) and result not in self._kept:
             self._equal[result] = source
         # Inference of types would give a dynamic size another name.
         if source is x or (-1 in shape and result not in self._types):
@@ -79,7 +79,7 @@ class _Chains:
         if node.op_type == "Reshape" or axes is None or axes.data is None:
             return
         short, long = (x, result) if node.op_type == "Unsqueeze" else (result, x)
-        sizes, all_sizes = self._shape(short), self._shape(long)
+        sizes, all_sizes = self._find_shape(short), self._find_shape(long)
         if sizes is not None and all_sizes is None:
             rest, rank = iter(sizes), len(sizes) + axes.data.size
             ones = {int(axis) % rank for axis in axes.data}
@@ -89,7 +89,7 @@ class _Chains:
             kept = (size for i, size in enumerate(all_sizes) if i not in ones)
             self._shapes[short] = tuple(kept)
 
-    def _shape(self, value: Value) -> Shape | None:
+    def _find_shape(self, value: Value) -> Shape | None:
         """Return the shape of a value, None if it is not known or has several dynamic sizes.
 
         The only dynamic size is -1. It follows from the number of elements, which reshapes keep.

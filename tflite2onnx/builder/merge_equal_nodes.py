@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from tflite2onnx.builder.builder import Body, Port, bodies_of
+from tflite2onnx.builder.builder import Body, Port, find_bodies
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.opsets import DOMAINS
 
@@ -56,7 +56,7 @@ def merge_equal_nodes(
 
 def _read_merged(node: Node, merged: Merged) -> Node:
     """Return a node that reads the values that stay, also in its graphs."""
-    bodies = {key: _merge_inside(body, merged) for key, body in bodies_of(node).items()}
+    bodies = {key: _merge_inside(body, merged) for key, body in find_bodies(node).items()}
     node = node.with_inputs(merged)
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from onnx import TensorProto
 
-from tflite2onnx.builder.opsets import AXES_INPUT, LINEAR, ZERO_SIZE, compute_type, first_opset
+from tflite2onnx.builder.opsets import AXES_INPUT, LINEAR, ZERO_SIZE, compute_type, find_first_opset
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.constant_budget import ConstantBudget
@@ -146,9 +146,9 @@ class Nodes:
     ) -> tuple[Value, ...]:
         """Add a node whose attributes may have any name; see `node_outputs`."""
         if not domain:
-            self.require(first_opset(op_type), op_type)
+            self.require(find_first_opset(op_type), op_type)
         results = tuple([Value() for _ in range(outputs)])
-        operands = tuple([self._value_of(i) for i in inputs])
+        operands = tuple([self._make_value(i) for i in inputs])
         while operands and operands[-1] is None:
             operands = operands[:-1]
         present = {k: v for k, v in attributes.items() if v is not None}
@@ -179,9 +179,9 @@ class Nodes:
 
     def has_type(self, dtype: DType) -> bool:
         """Return whether constants may have this type; see `supports`."""
-        return self.supports(first_opset(dtype), f"{dtype.label} in a constant")
+        return self.supports(find_first_opset(dtype), f"{dtype.label} in a constant")
 
-    def _value_of(self, operand: Operand) -> Value | None:
+    def _make_value(self, operand: Operand) -> Value | None:
         if isinstance(operand, np.ndarray):
             return self.constant(operand)
         return operand if operand is None or isinstance(operand, Value) else operand.value
@@ -199,7 +199,7 @@ class Nodes:
             self.budget.spend(data.nbytes)
         return value
 
-    def own_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
+    def copy_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
         """Return a constant that no other node reads.
 
         With session.x64quantprecision ONNX Runtime converts the int8 weights and zero points that
@@ -228,14 +228,14 @@ class Nodes:
 
     def cast(self, x: Operand, dtype: DType) -> Value:
         """Return x in another type; the elements of small integer constants are converted here."""
-        value = self._value_of(x)
+        value = self._make_value(x)
         data = None if value is None or value.dtype not in _INTEGERS else value.data
         if data is not None and dtype in _INTEGERS and data.nbytes <= _POOLED_BYTES:
             return self.constant(data.astype(dtype.numpy), dtype)
-        self.require(first_opset(dtype), f"Cast to {dtype.label}")
+        self.require(find_first_opset(dtype), f"Cast to {dtype.label}")
         # With saturation, Cast would turn infinity into the largest finite number.
         saturate = 0 if dtype.label.startswith("float8") else None
-        return self.Cast(value, to=onnx_type(dtype), saturate=saturate)
+        return self.Cast(value, to=expect_onnx_type(dtype), saturate=saturate)
 
     def recast(self, x: Readable | Value, have: DType, want: DType) -> Value:
         """Return x, which has the type `have`, in the type `want`; equal types need no node."""
@@ -244,25 +244,25 @@ class Nodes:
 
     def compute_type(self, op_type: str, dtype: DType) -> DType:
         """Return the type in which a node computes elements of this type, mostly this type."""
-        self.require(first_opset((op_type, dtype)), f"{op_type} of {dtype.label}")
+        self.require(find_first_opset((op_type, dtype)), f"{op_type} of {dtype.label}")
         return compute_type(op_type, dtype, self.opset)
 
-    def in_compute_type(
+    def add_with_casts(
         self, op_type: str, dtype: DType, *inputs: Operand, **attributes: Any
     ) -> Value:
         """Add a node whose inputs and output have one type, with casts if it needs another type."""
         if dtype is DType.INT64 and op_type == "Clip":
             return self.clamp_int64(*inputs)
         if dtype is DType.INT64 and op_type in _BY_COMPARING:
-            a, b = (self._value_of(x) for x in inputs)
+            a, b = (self._make_value(x) for x in inputs)
             return self.Where(self.node(_BY_COMPARING[op_type], a, b), a, b)
         emit = partial(self.node, op_type, **attributes)
         return self.with_compute_type(op_type, dtype, emit, *inputs)
 
     def clamp_int64(self, x: Operand, low: Operand, high: Operand) -> Value:
         """Return int64 elements limited to the range from `low` to `high`."""
-        raised = self.in_compute_type("Max", DType.INT64, x, low)
-        return self.in_compute_type("Min", DType.INT64, raised, high)
+        raised = self.add_with_casts("Max", DType.INT64, x, low)
+        return self.add_with_casts("Min", DType.INT64, raised, high)
 
     def move(
         self, op_type: str, dtype: DType, x: Operand, *rest: Operand, **attributes: Any
@@ -295,7 +295,7 @@ class Nodes:
 
     def sample_grid(self, image: Operand, grid: Operand, *, padding: str) -> Value:
         """Return an image, NCHW, interpolated at positions from -1 to 1, [N, height, width, 2]."""
-        mode = "linear" if self.opset >= first_opset(("GridSample", LINEAR)) else "bilinear"
+        mode = "linear" if self.opset >= find_first_opset(("GridSample", LINEAR)) else "bilinear"
         return self.GridSample(image, grid, align_corners=0, mode=mode, padding_mode=padding)
 
     def scatter_nd(
@@ -307,12 +307,12 @@ class Nodes:
         of an element counts.
         """
         if reduction is not None:
-            self.require(first_opset(("ScatterND", reduction)), f"ScatterND with {reduction}")
+            self.require(find_first_opset(("ScatterND", reduction)), f"ScatterND with {reduction}")
         return self.ScatterND(into, indices, updates, reduction=reduction)
 
     def hard_swish(self, x: Operand) -> Value:
         """Return x * clip(x / 6 + 1 / 2, 0, 1)."""
-        if self.opset >= first_opset("HardSwish"):
+        if self.opset >= find_first_opset("HardSwish"):
             return self.HardSwish(x)
         return self.Mul(x, self.HardSigmoid(x, alpha=1 / 6, beta=0.5))
 
@@ -321,7 +321,7 @@ class Nodes:
 
         Without Gelu in the opset this takes several nodes, in the sequence that ONNX Runtime fuses.
         """
-        if self.opset >= first_opset("Gelu"):
+        if self.opset >= find_first_opset("Gelu"):
             return self.Gelu(x, approximate="tanh" if approximate else "none")
         half, one = self.scalar(0.5, dtype), self.scalar(1, dtype)
         if not approximate:
@@ -337,7 +337,7 @@ class Nodes:
         `onesided` keeps the first half of the frequencies of real numbers.
         """
         attributes = {"onesided": int(onesided), "inverse": 1 if inverse else None}
-        if self.opset >= first_opset(("DFT", AXES_INPUT)):
+        if self.opset >= find_first_opset(("DFT", AXES_INPUT)):
             return self.DFT(x, None, self.scalar(axis, DType.INT64), **attributes)
         return self.DFT(x, axis=axis, **attributes)
 
@@ -351,8 +351,8 @@ class Nodes:
         if allow:
             if -1 in shape:
                 raise OperatorError("its operands must not be empty")
-            self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
-        value, target = self._value_of(x), self._target(x, shape, like)
+            self.require(find_first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
+        value, target = self._make_value(x), self._make_target(x, shape, like)
         dtype = value and (value.dtype or self.types.get(value, (None,))[0])
         if dtype not in _PACKED:
             if target.data is not None and dtype is DType.FLOAT32:
@@ -384,11 +384,13 @@ class Nodes:
 
     def reshape_to_sizes(self, x: Operand, sizes: Value) -> Value:
         """Return x in a computed shape; a size of 0 means 0, not the size of the input."""
-        self.require(first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
+        self.require(find_first_opset(("Reshape", ZERO_SIZE)), "Reshape to a shape with a 0")
         return self.Reshape(x, sizes, allowzero=1)
 
-    def _target(self, x: Operand, shape: Sequence[int | str], like: Operand | None = None) -> Value:
-        value = self._value_of(x)
+    def _make_target(
+        self, x: Operand, shape: Sequence[int | str], like: Operand | None = None
+    ) -> Value:
+        value = self._make_value(x)
         known = self.types[value][1] if value in self.types else ()
         dynamic = [size for size in shape if isinstance(size, str)]
         inferred = [s for s in shape if s == -1 or (isinstance(s, str) and s not in known)]
@@ -414,7 +416,7 @@ class Nodes:
         """Return sizes as int64; dynamic sizes are read from x: FixedSizeError if it lacks one."""
         if not any(isinstance(size, str) for size in sizes):
             return self.ints([size for size in sizes if isinstance(size, int)])
-        value = self._value_of(x)
+        value = self._make_value(x)
         known = self.types[value][1] if value in self.types else ()
         missing = [size for size in sizes if isinstance(size, str) and size not in known]
         if missing:
@@ -436,7 +438,7 @@ class Nodes:
         OpenCV 5 makes no scalar of a reduction whose axes are an input, even if it lists all axes.
         Computed axes must be an input of the node, constant axes may be an attribute.
         """
-        keep, first = int(keepdims), first_opset((op_type, AXES_INPUT))
+        keep, first = int(keepdims), find_first_opset((op_type, AXES_INPUT))
         if isinstance(axes, Value):
             self.require(first, f"{op_type} over computed axes")
             return self.node(op_type, x, axes, keepdims=keep, noop_with_empty_axes=1)
@@ -455,7 +457,7 @@ def find_onnx_type(dtype: DType) -> int | None:
     return None if number is None else int(number)
 
 
-def onnx_type(dtype: DType) -> int:
+def expect_onnx_type(dtype: DType) -> int:
     """Return the number of an element type in onnx.proto; OperatorError if onnx lacks the type."""
     number = find_onnx_type(dtype)
     if number is None:

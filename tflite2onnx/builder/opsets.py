@@ -111,7 +111,7 @@ _RARE = {
 }
 
 
-def first_opset(feature: Feature) -> int:
+def find_first_opset(feature: Feature) -> int:
     """Return the first opset that has a feature."""
     return FIRST_OPSET.get(feature, MIN_OPSET)
 
@@ -120,7 +120,7 @@ def compute_type(op_type: str, dtype: DType, opset: int) -> DType:
     """Return the element type in which an operator computes elements of a type in an opset.
 
     Mostly this is the type itself. It is also the type itself if the operator needs a newer opset
-    (`first_opset`) because no other type holds the elements.
+    (`find_first_opset`) because no other type holds the elements.
     """
     if (op_type, dtype) in FIRST_OPSET:
         return dtype

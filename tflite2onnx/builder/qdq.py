@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.builder.nodes import Nodes, Operand, Value, onnx_type
-from tflite2onnx.builder.opsets import BLOCKS, first_opset
+from tflite2onnx.builder.nodes import Nodes, Operand, Value, expect_onnx_type
+from tflite2onnx.builder.opsets import BLOCKS, find_first_opset
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order
 from tflite2onnx.quantization.storage import (
@@ -28,7 +28,7 @@ _MATRIX = 2  # axes
 class QdqNodes(Nodes):
     """Collects nodes for one opset, and converts stored integers to real numbers and back."""
 
-    def storage_in_opset(self, storage: Storage) -> Storage:
+    def widen_storage(self, storage: Storage) -> Storage:
         """Return the storage of a constant: in a wider type if this opset lacks its type.
 
         Constants without a scale keep their type, because operators that move elements do so too.
@@ -37,7 +37,7 @@ class QdqNodes(Nodes):
             return storage
         return storage._replace(dtype=widen_subbyte(storage.dtype))
 
-    def stored_constant(self, data: Array, dtype: DType, storage: Storage, name: str) -> Value:
+    def store_constant(self, data: Array, dtype: DType, storage: Storage, name: str) -> Value:
         """Return a constant of a type in the file in its storage.
 
         Elements of less than 8 bits stay narrow in the ONNX file if the opset has their type. If
@@ -46,16 +46,20 @@ class QdqNodes(Nodes):
         narrow = widen_subbyte(dtype) is not dtype and self.has_type(dtype)
         in_file = dtype if narrow else storage.dtype
         value = self.constant(encode_constant(data, dtype, storage), in_file, name)
-        return value if in_file is storage.dtype else self.Cast(value, to=onnx_type(storage.dtype))
+        return (
+            value
+            if in_file is storage.dtype
+            else self.Cast(value, to=expect_onnx_type(storage.dtype))
+        )
 
     def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
         """Return the float32 numbers that stored integers in an order stand for."""
-        quantization = _quantization(storage)
+        quantization = _expect_quantization(storage)
         value, wide = self._value_of(x), widen_subbyte(storage.dtype)
         if wide is not storage.dtype and value is not None and value.data is None:
             # ONNX Runtime would fuse an operator into an integer kernel, and has none for 4 bits.
             x, storage = self.cast(x, wide), storage._replace(dtype=wide)
-        first = first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
+        first = find_first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
         if storage.folds or not self.supports(first, "a scale for each block"):
             real = self._emit_scaled(x, quantization, order)
             # OpenVINO makes integer products of data and weights that Mul scales, not of these.
@@ -81,8 +85,8 @@ class QdqNodes(Nodes):
         return result
 
     def _emit_qdq(self, op_type: str, x: Operand, storage: Storage, order: Order) -> Value:
-        quantization = _quantization(storage)
-        first, what = first_opset((op_type, storage.dtype)), f"quantized {storage.dtype.label}"
+        quantization = _expect_quantization(storage)
+        first, what = find_first_opset((op_type, storage.dtype)), f"quantized {storage.dtype.label}"
         if storage.dtype is DType.INT16 and not self.supports(first, what):
             emit = self._emit_scaled if op_type == "DequantizeLinear" else self._emit_rounded
             return emit(x, quantization, order)
@@ -90,7 +94,7 @@ class QdqNodes(Nodes):
         scale, zero = order_parameters(quantization, order)
         points = None
         if _needs_zero_point(storage, order):
-            constant = self.own_constant if storage.dtype is DType.INT8 else self.constant
+            constant = self.copy_constant if storage.dtype is DType.INT8 else self.constant
             points = constant(zero.astype(storage.dtype.numpy), storage.dtype)
         scales = self.constant(scale, DType.FLOAT32)
         if quantization.stored_scale.dtype == np.float16:  # runtimes cast it at load
@@ -133,13 +137,13 @@ def _needs_zero_point(storage: Storage, order: Order) -> bool:
     only with zero points. It fuses products of blocks without zero points, too, and adds those of
     the weights of a convolution itself (SetOptionalZeroPoint in qdq_actions.cc).
     """
-    quantization = _quantization(storage)
+    quantization = _expect_quantization(storage)
     if quantization.block_size or (storage.adapts and len(order) > _MATRIX):
         return bool(quantization.zero_point.any())
     return storage.dtype is not DType.INT32
 
 
-def _quantization(storage: Storage) -> Quantization:
+def _expect_quantization(storage: Storage) -> Quantization:
     if storage.quantization is None:
         raise OperatorError(f"the {storage.dtype.label} tensor must have a scale")
     return storage.quantization

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import numpy as np
 
-from tflite2onnx.builder.builder import eliminate_dead_nodes, every_node
+from tflite2onnx.builder.builder import eliminate_dead_nodes, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.graph import Op
 from tflite2onnx.quantization.rules import Reading
@@ -33,7 +33,7 @@ def join_products(nodes: Sequence[Node], ends: Collection[Value]) -> tuple[Node,
     Data and weights must be 8-bit integers with zero points, and data and results have one scale.
     """
     makers = _find_makers(nodes)
-    readers = Counter(value for node in every_node(nodes) for value in node.inputs)
+    readers = Counter(value for node in walk_nodes(nodes) for value in node.inputs)
     readers.update(ends)
     joined: list[Node] = []
     for node in nodes:

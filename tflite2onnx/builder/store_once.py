@@ -16,9 +16,9 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Builder, StoredAssembly, bodies_of, every_node
+from tflite2onnx.builder.builder import Builder, StoredAssembly, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
-from tflite2onnx.layout import Order, identity
+from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.mapped_files import digest_elements, find_address
@@ -40,7 +40,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     of a tensor in the file. Elements of less than 8 bits may also be read as bytes. The model then
     has two constants of the same bytes, which a file of the weights of several models stores once.
     """
-    inputs = (value for node in every_node(nodes) for value in node.inputs)
+    inputs = (value for node in walk_nodes(nodes) for value in node.inputs)
     constants = [(v, v.data) for v in dict.fromkeys(inputs) if v is not None and v.data is not None]
     large = [(value, data) for value, data in constants if data.nbytes > _LEAST]
     stored = {_place(value, data): value for value, data in large if data.flags.c_contiguous}
@@ -89,7 +89,7 @@ def _read_made(node: Node, made: Mapping[Value, Value]) -> Node:
     node = node.with_inputs(made)
     bodies = {
         key: body._replace(nodes=tuple(_read_made(inner, made) for inner in body.nodes))
-        for key, body in bodies_of(node).items()
+        for key, body in find_bodies(node).items()
     }
     return node._replace(attributes={**node.attributes, **bodies}) if bodies else node
 
@@ -102,14 +102,14 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     inner.types = {}
     adaptive = {each.integers for each in g.adaptive.values()}
     assembled: dict[Hashable, Value] = {}
-    read = dict.fromkeys(x for node in every_node(nodes) for x in node.present)
+    read = dict.fromkeys(x for node in walk_nodes(nodes) for x in node.present)
     constants = [(value, value.data) for value in read if value.data is not None]
     least = sum(data.nbytes for _, data in constants) * _LEAST_SAVED
     for value, elements in constants:
         stored = g.assemblies.get(id(elements))
         if stored is None or value.dtype not in _PADDED or not _is_smaller(stored, least):
             continue
-        # Only adaptive weights may be shared, see `own_constant`.
+        # Only adaptive weights may be shared, see `copy_constant`.
         key = _identify(stored) if value in adaptive else value
         if key not in assembled:
             assembled[key] = _assemble(inner, value, stored)
@@ -136,7 +136,7 @@ def _assemble(g: Builder, value: Value, stored: StoredAssembly) -> Value:
     """Return a constant that Pad, Concat, Transpose and Reshape make of a smaller one."""
     made, dtype = stored.assembly, value.dtype or DType.FLOAT32
     # The order of the copies needs no Transpose, unless axes are joined.
-    first = stored.order if made.keeps_axes else identity(made.source.ndim)
+    first = stored.order if made.keeps_axes else make_identity(made.source.ndim)
     source = Value(made.source.transpose(first), dtype, value.name)
     fill = g.scalar(made.fill, dtype)
     copies = [_pad(g, source, [pads[axis] for axis in first], fill) for pads in made.pads]
@@ -153,5 +153,5 @@ def _pad(g: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: Value) -> 
 
 
 def _transpose(g: Builder, x: Value, permutation: Order) -> Value:
-    moves = permutation != identity(len(permutation))
+    moves = permutation != make_identity(len(permutation))
     return g.Transpose(x, perm=permutation) if moves else x

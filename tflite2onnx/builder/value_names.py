@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tflite2onnx.builder.builder import Port, Value, bodies_of, every_node
+from tflite2onnx.builder.builder import Port, Value, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node
 from tflite2onnx.utils.unique_names import Names
 
@@ -29,7 +29,7 @@ class ValueNames:
         self._free = Names(port.name for port in ends).make_unique
         for port in ends:
             self._names.setdefault(port.value, port.name)
-        bodies = (body for node in every_node(nodes) for body in bodies_of(node).values())
+        bodies = (body for node in walk_nodes(nodes) for body in find_bodies(node).values())
         for port in (*tensors, *(port for body in bodies for port in body.tensors)):
             if port.value not in self._names:
                 self._names[port.value] = self._free(_shorten_name(port.name))

@@ -72,7 +72,7 @@ class Part(NamedTuple):
         return f"{self.model} ({called})" if self.model and called else self.model or called or ""
 
 
-def bundle_of_signatures(source: AnySource) -> Bundle:
+def make_bundle(source: AnySource) -> Bundle:
     """Return a bundle of one model, which has signatures and no name.
 
     Raises:
@@ -221,11 +221,11 @@ def list_parts(
             parts.append(Part(name, prepared.signature, genai.FILE, prepared))
             continue
         if signature not in (None, ALL_SIGNATURES):
-            parts.append(Part(name, signature, _file_of(name)))
+            parts.append(Part(name, signature, _make_file_path(name)))
             continue
         keys = _list_signatures(source, of_different_graphs=bool(name))
         if name and len(keys) < 2:
-            parts.append(Part(name, None, _file_of(name)))
+            parts.append(Part(name, None, _make_file_path(name)))
             continue
         joined = join_lengths(read_model(source)) if joins else []
         parts += _list_files(name, keys, joined)
@@ -245,7 +245,7 @@ def _list_files(model: str, keys: Sequence[str], joined: Sequence[Joined]) -> It
         each = known.get(key)
         if each is None or key == each.keys[0]:
             called = _clean(key if each is None else each.name)
-            yield Part(model, key, _file_of(model, make_unique(called)), joined=each)
+            yield Part(model, key, _make_file_path(model, make_unique(called)), joined=each)
 
 
 def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[str]:
@@ -259,7 +259,7 @@ def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[st
     return [key for key in keys if not of_different_graphs or key in graphs.values()]
 
 
-def _file_of(name: str, signature: str = "") -> str:
+def _make_file_path(name: str, signature: str = "") -> str:
     """Return the path of the ONNX file of a model or of one of its signatures."""
     *folders, last = PurePosixPath(name).parts or ("",)
     folders = [folder.removesuffix(".task") for folder in folders]

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from tflite2onnx.cli.parsers import COMMANDS, parser_of
+from tflite2onnx.cli.parsers import COMMANDS, make_parser
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK, exit_at_once, run_in_child
 from tflite2onnx.utils.console import (
@@ -82,12 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status; wrong usage raises SystemExit(1)."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["help"]:
-        words = _help_arguments(words[1:])
+        words = _make_help_arguments(words[1:])
     for word in words[:1]:
         _check_command(word)
     name = words.pop(0) if words and words[0] in COMMANDS else "convert"
     command = import_module(f"tflite2onnx.cli.{name}")
-    parser = parser_of(name)
+    parser = make_parser(name)
     # Options may be between files. Python 3.11 parses either these or "--", not both.
     parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
     options = parse(words)
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _FAILED
 
 
-def _help_arguments(words: Sequence[str]) -> list[str]:
+def _make_help_arguments(words: Sequence[str]) -> list[str]:
     """Return the command line that prints the help of a command, by default of the program."""
     if words and words[0] not in COMMANDS:
         print_lines(

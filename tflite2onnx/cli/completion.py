@@ -10,7 +10,7 @@ from importlib import import_module
 from shlex import quote
 from typing import Any
 
-from tflite2onnx.cli.parsers import COMMANDS, Parser, parser_of
+from tflite2onnx.cli.parsers import COMMANDS, Parser, make_parser
 from tflite2onnx.errors import OptionError
 from tflite2onnx.utils.console import print_lines
 
@@ -50,21 +50,21 @@ def run_command(options: argparse.Namespace) -> int:
         raise OptionError(
             "completion requires a package: pip install tflite2onnx[completion]"
         ) from error
-    script = shtab.complete(_parser(shtab.FILE), options.shell, preamble=_PREAMBLE)
+    script = shtab.complete(_make_parser(shtab.FILE), options.shell, preamble=_PREAMBLE)
     print_lines(sys.stdout, [script])
     return 0
 
 
-def _parser(file: object) -> Parser:
+def _make_parser(file: object) -> Parser:
     """Return one parser of all commands, in which `file` marks the arguments that are files."""
     root = Parser("tflite2onnx", add_help=False)
     commands = root.add_subparsers()
     for name in COMMANDS:
-        parents = [parser_of(name)]
+        parents = [make_parser(name)]
         _mark_files(commands.add_parser(name, parents=parents, add_help=False, help=name), file)
     helping = commands.add_parser("help", add_help=False, help="help")
     helping.add_argument("command", nargs="?", choices=COMMANDS)
-    for action in parser_of("convert")._actions:  # noqa: SLF001 - there is no other way
+    for action in make_parser("convert")._actions:  # noqa: SLF001 - there is no other way
         if action.option_strings:
             root._add_action(action)  # noqa: SLF001 - likewise
     root.add_argument("files", metavar="FILE", nargs="*")
@@ -83,7 +83,7 @@ def _complete_in_fish() -> Iterator[str]:
         test = f"__fish_seen_subcommand_from {name}"
         if name == "convert":
             test = f"not __fish_seen_subcommand_from {others}"
-        for action in parser_of(name)._actions:  # noqa: SLF001 - there is no other way
+        for action in make_parser(name)._actions:  # noqa: SLF001 - there is no other way
             words = [start, "--condition", quote(test)]
             for option in action.option_strings:
                 kind = "--long-option" if option.startswith("--") else "--short-option"

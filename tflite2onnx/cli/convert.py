@@ -25,7 +25,7 @@ from tflite2onnx.cli.arguments.conversion import add_arguments
 from tflite2onnx.cli.arguments.tensors import read_layouts, read_pairs, read_shapes, read_types
 from tflite2onnx.cli.arguments.verification import (
     SINGLE,
-    given_options,
+    list_given,
     read_verification_options,
     spell_option,
 )
@@ -38,8 +38,8 @@ from tflite2onnx.cli.places import (
     names_folder,
     place_all,
     place_one,
+    remove_suffix,
     split_files,
-    stem_of,
 )
 from tflite2onnx.cli.standard_streams import hide_information, write_standard_output
 from tflite2onnx.convert import convert
@@ -49,8 +49,8 @@ from tflite2onnx.options import ConversionOptions
 from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.result import Result
-from tflite2onnx.utils.atomic_files import check_distinct_files, target_path
-from tflite2onnx.utils.console import columns, count, print_lines
+from tflite2onnx.utils.atomic_files import check_distinct_files, resolve_target
+from tflite2onnx.utils.console import align_rows, count, print_lines
 from tflite2onnx.utils.contradictions import COMMAND_LINE, check_contradictions
 from tflite2onnx.writer import list_external_weights
 
@@ -108,7 +108,7 @@ def _convert_several_models(
     jobs = place_all(models, output)
     if options.signature == ALL_SIGNATURES or options.target == GENAI:
         jobs = [
-            replace(job, output=stem_of(job.output), each_signature=True)
+            replace(job, output=remove_suffix(job.output), each_signature=True)
             if _has_signatures(job)
             else job
             for job in jobs
@@ -182,7 +182,7 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
     result, report, size = _convert_model(options, job)
     if job.output == STANDARD:
         options.say_on = sys.stderr
-    _print_unless_quiet(options, _result_lines(options, result))
+    _print_unless_quiet(options, _list_results(options, result))
     status = _print_verification(options, job.model, report)
     external = list_external_weights(result.skeleton, options.external_data)
     files = f"{job.output} and {job.output}.data" if external else job.output
@@ -202,7 +202,7 @@ def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Repor
     chosen = {
         "layouts": read_layouts(options.layout),
         "shapes": read_shapes(options.shape),
-        **_conversion_options(options),
+        **_select_conversion_options(options),
     }
     if options.signature == ALL_SIGNATURES:
         chosen["signature"] = None
@@ -223,7 +223,7 @@ def _write_model(
     if job.output == STANDARD:
         return result, report, write_standard_output(result)
     if options.output is not None or any(map(ends_as_folder, options.others)):
-        with target_path(job.output) as target:
+        with resolve_target(job.output) as target:
             target.parent.mkdir(parents=True, exist_ok=True)
     with _write_report_on_success(options, job.source, result, report):
         size = result.save(job.output, options.external_data)
@@ -238,7 +238,7 @@ def _list_parts(options: argparse.Namespace, job: Job, result: Result) -> dict[s
     return {f"{stem}.{name}.onnx": part for name, part in result.parts.items() if options.parts}
 
 
-def _conversion_options(options: argparse.Namespace) -> dict[str, Any]:
+def _select_conversion_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that apply to several models: options that name tensors do not."""
     names = (each.name for each in fields(ConversionOptions))
     chosen = {name: getattr(options, name) for name in names if name not in ("layouts", "shapes")}
@@ -253,7 +253,7 @@ def _refuse_single(options: argparse.Namespace, what: str) -> None:
     single = [f"--{name}" for name in names if getattr(options, name)]
     if isinstance(read_types(options.io_type or ()), dict):
         single.append("--io-type with a name")
-    for option in (*single, *given_options(options, SINGLE)):
+    for option in (*single, *list_given(options, SINGLE)):
         raise OptionError(f"{option} must be given for one model, got {what}")
 
 
@@ -262,7 +262,7 @@ def _convert_one_bundle(options: argparse.Namespace, job: Job) -> int:
     results, reports = _convert_bundle(options, job)
     statuses = {_OK}
     for name, result in results.items():
-        _print_unless_quiet(options, [f"{name}:", *_result_lines(options, result)])
+        _print_unless_quiet(options, [f"{name}:", *_list_results(options, result)])
         statuses.add(_print_verification(options, name, reports.get(name)))
     _print_unless_quiet(
         options, [f"wrote {count(len(results), 'model')} and {MANIFEST} to {job.output}"]
@@ -282,7 +282,7 @@ def _convert_bundle(
         from tflite2onnx.report import pages  # noqa: PLC0415 - slow to import
 
         pages.check_pages(options.report, parts)
-    results = convert_models(bundle, parts, **_conversion_options(options))
+    results = convert_models(bundle, parts, **_select_conversion_options(options))
     judged = parts if options.verify or options.report is not None else ()
     reports = {}
     for part in judged:
@@ -306,9 +306,9 @@ def _print_verification(options: argparse.Namespace, model: str, report: Report 
         return _OK
     from tflite2onnx.cli import verdict  # noqa: PLC0415 - slow to import
 
-    _print_unless_quiet(options, verdict.outputs(report))
+    _print_unless_quiet(options, verdict.list_outputs(report))
     if options.report is not None:
-        _print_unless_quiet(options, verdict.tensor_lines(report))
+        _print_unless_quiet(options, verdict.list_tensors(report))
     return verdict.print_verdict(model, report)
 
 
@@ -340,7 +340,7 @@ def _write_report_on_success(
     return write_report_on_success(options.report, model, result, report)
 
 
-def _result_lines(options: argparse.Namespace, result: Result) -> list[str]:
+def _list_results(options: argparse.Namespace, result: Result) -> list[str]:
     rows = [
         (kind, e.name, e.dtype, *_describe_shapes(e, result), _describe_scale(e))
         for kind, e in result.ends
@@ -348,10 +348,10 @@ def _result_lines(options: argparse.Namespace, result: Result) -> list[str]:
     nodes, transposes = count(result.nodes, "node"), count(result.transposes, "Transpose")
     moved = f"{result.bytes_moved:,} bytes moved by {transposes}"
     facts = f"{nodes}, {moved}, opset {result.opset}"
-    return [*columns(rows), facts, *_layout_lines(options, result), *_float32_lines(result)]
+    return [*align_rows(rows), facts, *_explain_layouts(options, result), *_explain_float32(result)]
 
 
-def _layout_lines(options: argparse.Namespace, result: Result) -> list[str]:
+def _explain_layouts(options: argparse.Namespace, result: Result) -> list[str]:
     """Return why layouts of inputs and outputs differ, or a dynamic input keeps its layout."""
     if options.io_layout != "auto" or options.layout:
         return []
@@ -366,13 +366,13 @@ def _layout_lines(options: argparse.Namespace, result: Result) -> list[str]:
     return [*([_MOVED] if moved else []), *([_KEPT] if kept else [])]
 
 
-def _float32_lines(result: Result) -> list[str]:
+def _explain_float32(result: Result) -> list[str]:
     """Return the nodes that stay in float32 in a model of half precision, counted by type."""
     counts = Counter((node.op_type, node.reason) for node in result.float32_nodes)
     if not counts:
         return []
     rows = [(f"  {number:,} {kind}", reason) for (kind, reason), number in counts.items()]
-    return [f"{count(len(result.float32_nodes), 'node')} in float32:", *columns(rows)]
+    return [f"{count(len(result.float32_nodes), 'node')} in float32:", *align_rows(rows)]
 
 
 def _describe_scale(end: Endpoint) -> str:

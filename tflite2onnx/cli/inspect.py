@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tflite2onnx.bundle import Bundle, is_bundle, read_bundle
-from tflite2onnx.cli.standard_streams import source_of
+from tflite2onnx.cli.standard_streams import read_source
 from tflite2onnx.graph_text import write_graph
 from tflite2onnx.inspection import Inspection, SubgraphInfo, TensorInfo, inspect
 from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.reader.source import open_source
-from tflite2onnx.utils.console import columns, count, print_json, print_lines, shorten
+from tflite2onnx.utils.console import align_rows, count, print_json, print_lines, shorten
 
 SUMMARY = "Show the contents of a model and which operators can be converted; write nothing."
 EPILOG = """\
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Print the contents of the model; return 0 if it can be converted, 1 if not."""
-    source = source_of(options.model)
+    source = read_source(options.model)
     bundle = read_bundle(source) if is_bundle(source) else Bundle({"": open_source(source)})
     found = {name: inspect(model) for name, model in bundle.models.items()}
     if options.json:
@@ -55,8 +55,8 @@ def run_command(options: argparse.Namespace) -> int:
         described = {"container": bundle.description} if bundle.description else {}
         print_json(contents.get("", described | contents))
     elif not options.quiet:
-        print_lines(sys.stdout, _container_lines(bundle.description))
-        print_lines(sys.stdout, _inspection_lines(found, storage=options.storage))
+        print_lines(sys.stdout, _list_container(bundle.description))
+        print_lines(sys.stdout, _list_inspections(found, storage=options.storage))
         if options.graph:
             graphs = [
                 graph for model in bundle.models.values() for graph in read_model(model).graphs
@@ -65,7 +65,7 @@ def run_command(options: argparse.Namespace) -> int:
     return 0 if all(each.opset is not None for each in found.values()) else 1
 
 
-def _container_lines(description: Mapping[str, Any]) -> Iterator[str]:
+def _list_container(description: Mapping[str, Any]) -> Iterator[str]:
     """Yield the sections of a `.litertlm` file, and its metadata."""
     if not description:
         return
@@ -79,23 +79,23 @@ def _container_lines(description: Mapping[str, Any]) -> Iterator[str]:
         )
         for each in description["sections"]
     ]
-    yield from columns([("section", "name", "bytes", ""), *rows])
+    yield from align_rows([("section", "name", "bytes", ""), *rows])
     metadata = description["metadata"].items()
-    yield from columns(
+    yield from align_rows(
         [(key, json.dumps(value)[:_WIDTH]) for key, value in metadata] or [("no metadata",)]
     )
     yield ""
 
 
-def _inspection_lines(found: Mapping[str, Inspection], *, storage: bool) -> Iterator[str]:
+def _list_inspections(found: Mapping[str, Inspection], *, storage: bool) -> Iterator[str]:
     for number, (name, each) in enumerate(found.items()):
         yield from [""] * (number > 0) + [f"{name}:"] * bool(name)
-        yield from _lines(each)
+        yield from _describe_model(each)
         if storage:
-            yield from ["", *_storage_lines(each.storage)]
+            yield from ["", *_list_storage(each.storage)]
 
 
-def _storage_lines(storage: Sequence[StorageInfo]) -> list[str]:
+def _list_storage(storage: Sequence[StorageInfo]) -> list[str]:
     """Return a line for each quantized tensor, and the reasons."""
     if not storage:
         return ["no tensor is quantized"]
@@ -104,10 +104,10 @@ def _storage_lines(storage: Sequence[StorageInfo]) -> list[str]:
     rows = [
         (shorten(e.tensor), e.operator, e.tflite, e.onnx, e.read, reasons[e.why]) for e in storage
     ]
-    return [*columns([head, *rows]), "", *columns([(i, why) for why, i in reasons.items()])]
+    return [*align_rows([head, *rows]), "", *align_rows([(i, why) for why, i in reasons.items()])]
 
 
-def _lines(found: Inspection) -> Iterator[str]:
+def _describe_model(found: Inspection) -> Iterator[str]:
     if found.description:
         yield found.description
     yield f"{found.bytes:,} bytes, {found.scheme}"
@@ -126,14 +126,14 @@ def _lines(found: Inspection) -> Iterator[str]:
             (each.input, str(each.axis), f"no: {each.problem}" if each.problem else "yes")
             for each in found.axes
         ]
-        yield from columns([("input", "axis", "can be dynamic"), *rows])
+        yield from align_rows([("input", "axis", "can be dynamic"), *rows])
         yield ""
         reason = found.batch_problem
         yield f"batch of independent samples: {f'no: {reason}' if reason else 'yes, by --batch'}"
     yield ""
     if found.buffers:
         yield f"metadata: {', '.join(found.buffers)}"
-    yield from _metadata_lines(found.metadata)
+    yield from _list_metadata(found.metadata)
     yield found.problem or f"can be converted, to opset {found.opset}"
 
 
@@ -142,7 +142,9 @@ def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str]:
     size = f"{count(operators, 'operator')}, {count(graph.tensors, 'tensor')}"
     yield f"sub-graph {graph.name}: {size}"
     ends = [("input", t) for t in graph.inputs] + [("output", t) for t in graph.outputs]
-    yield from columns([_end(kind, t) for kind, t in ends] or [("no inputs or outputs",)])
+    yield from align_rows(
+        [_describe_end(kind, t) for kind, t in ends] or [("no inputs or outputs",)]
+    )
     rows = [
         (
             info.code,
@@ -152,22 +154,22 @@ def _describe_subgraph(graph: SubgraphInfo) -> Iterator[str]:
         )
         for info in graph.operators
     ]
-    yield from columns([("operator", "count", "bytes", "converts"), *rows])
+    yield from align_rows([("operator", "count", "bytes", "converts"), *rows])
 
 
-def _end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
+def _describe_end(kind: str, tensor: TensorInfo) -> tuple[str, ...]:
     sizes = ["?" if size < 0 else str(size) for size in tensor.shape]
     shape = f"[{', '.join(sizes if tensor.has_rank else ['...'])}]"
     return kind, tensor.name, f"{tensor.dtype}{shape}", tensor.quantization
 
 
-def _metadata_lines(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _list_metadata(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the metadata of the model, of its inputs and of its outputs."""
     words = ("name", "version", "author", "license", "description")
     rows = [(word, " ".join(str(metadata[word]).split())) for word in words if word in metadata]
     for end in ("input", "output"):
         rows += [(end, _format_tensor_metadata(note)) for note in metadata.get(f"{end}s", ())]
-    yield from columns(rows) if rows else ()
+    yield from align_rows(rows) if rows else ()
 
 
 def _format_tensor_metadata(note: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from tflite2onnx.cli.workers import run_in_processes
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.utils.child_process import CAN_FORK
 from tflite2onnx.utils.console import (
-    columns,
+    align_rows,
     count,
     describe_bug,
     describe_record,
@@ -68,12 +68,12 @@ def run_jobs(jobs: Sequence[Job], work: Work, options: argparse.Namespace) -> in
         summary = {"converted": len(done) - failed, "failed": failed, "models": models}
         print_json(summary, stream)
     elif not options.quiet:
-        total = f"{_total(done, len(jobs))}, {perf_counter() - start:.1f} s"
-        rows = [(job.model, *_row(job, outcome)) for job, outcome in done.items()]
+        total = f"{_count_results(done, len(jobs))}, {perf_counter() - start:.1f} s"
+        rows = [(job.model, *_make_row(job, outcome)) for job, outcome in done.items()]
         head = ("model", "written", "bytes", "nodes", "")
-        print_lines(sys.stdout, [*columns([head, *rows]), total])
+        print_lines(sys.stdout, [*align_rows([head, *rows]), total])
     if interrupted:
-        print_error("interrupted", _total(done, len(jobs)))
+        print_error("interrupted", _count_results(done, len(jobs)))
         return _INTERRUPTED
     statuses = {outcome.status for outcome in outcomes.values()}
     return _FAILED if _FAILED in statuses else max(statuses)
@@ -122,7 +122,7 @@ def _print_messages(job: Job, outcome: Outcome) -> None:
         print_error(job.model, f"{head} {'; '.join(rest)}" if rest else head)
 
 
-def _row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:
+def _make_row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:
     if outcome.status == _FAILED:
         return "", "", "", "FAILED"
     parts = outcome.facts.get("models", [outcome.facts])
@@ -132,7 +132,7 @@ def _row(job: Job, outcome: Outcome) -> tuple[str, str, str, str]:
     return job.output, f"{size:,}", f"{nodes:,}", verdict
 
 
-def _total(done: Mapping[Job, Outcome], number: int) -> str:
+def _count_results(done: Mapping[Job, Outcome], number: int) -> str:
     """Return how many models are converted, have failed, or differ."""
     statuses = [outcome.status for outcome in done.values()]
     failed, different = statuses.count(_FAILED), statuses.count(_DIFFERENT)

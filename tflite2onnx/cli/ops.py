@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tflite2onnx.op import operators
-from tflite2onnx.utils.console import columns, print_json, print_lines
+from tflite2onnx.op import list_operators
+from tflite2onnx.utils.console import align_rows, print_json, print_lines
 
 SUMMARY = "Print the operators that can be converted, and how each one treats the axes."
 EPILOG = "Write ./ops to convert a model file named ops."
@@ -19,9 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(options: argparse.Namespace) -> int:
     """Print the operators as a table, or as JSON."""
-    rows = [(code, cls.category.value) for code, cls in operators().items()]
+    rows = [(code, cls.category.value) for code, cls in list_operators().items()]
     if options.json:
         print_json([{"operator": code, "category": category} for code, category in rows])
     else:
-        print_lines(sys.stdout, columns([("operator", "category"), *rows]))
+        print_lines(sys.stdout, align_rows([("operator", "category"), *rows]))
     return 0

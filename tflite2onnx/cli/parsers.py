@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(_FAILED, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def parser_of(name: str) -> Parser:
+def make_parser(name: str) -> Parser:
     """Return the parser of a command, with its own and the common arguments."""
     command = import_module(f"tflite2onnx.cli.{name}")
     converts = name == "convert"

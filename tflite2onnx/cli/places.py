@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tflite2onnx.bundle import Bundle, bundle_of_signatures, is_bundle, read_bundle
+from tflite2onnx.bundle import Bundle, is_bundle, make_bundle, read_bundle
 from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.suggestions import join_alternatives
@@ -49,7 +49,7 @@ class Job:
         """
         if is_bundle(self.source):
             return read_bundle(self.source)
-        return bundle_of_signatures(self.source)
+        return make_bundle(self.source)
 
 
 def split_files(files: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
@@ -101,7 +101,7 @@ def place_one(model: str, output: str | None, *, folder: bool, data: bytes | Non
     if output is None and data is not None and job.is_bundle:
         raise OptionError("the output of a bundle on standard input must be given, as -o FOLDER")
     if output is None:
-        beside = stem_of(model) if job.is_bundle else name_beside(model)
+        beside = remove_suffix(model) if job.is_bundle else name_beside(model)
         output = beside if data is None else STANDARD
     if job.is_bundle:
         if output == STANDARD or (output.lower().endswith(".onnx") and not is_folder(output)):
@@ -139,10 +139,10 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
             f"cannot write to {output}: the output of several models must be a folder"
         )
     jobs: dict[str, Job] = {}
-    for model, place in _every_place(models):
+    for model, place in _list_places(models):
         job = Job(model, str(folder / place), one_of_several=True)
         other = jobs.setdefault(job.output, job)
-        if other is not job and _identity(other.model) != _identity(model):
+        if other is not job and _read_identity(other.model) != _read_identity(model):
             raise OptionError(
                 f"{other.model} and {model} must have different outputs, got {job.output} for both;"
                 " convert a folder that holds both, or rename one"
@@ -151,14 +151,14 @@ def place_all(models: Iterable[str], output: str) -> list[Job]:
     return list(jobs.values())
 
 
-def _every_place(models: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _list_places(models: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each model, and its output relative to the output folder."""
     for model in models:
         places = [(model, Path(model).name)]
         if is_folder(model):
             places = [(str(Path(model) / place), place) for place in find_models(model)]
         for path, place in places:
-            yield path, stem_of(place) if is_bundle(path) else name_beside(place)
+            yield path, remove_suffix(place) if is_bundle(path) else name_beside(place)
 
 
 def is_folder(path: str) -> bool:
@@ -191,10 +191,10 @@ def find_models(folder: str) -> list[str]:
 
 def _check_outputs(jobs: Sequence[Job]) -> None:
     """Raise if an output is one of the models, or is in the output folder of a bundle."""
-    models = {_identity(job.model) for job in jobs} - {None}
+    models = {_read_identity(job.model) for job in jobs} - {None}
     bundles = {job.output: job.model for job in jobs if job.is_bundle}
     for job in jobs:
-        if _identity(job.output) in models:
+        if _read_identity(job.output) in models:
             raise OutputError(f"cannot write {job.output}: it is one of the models")
         for parent in bundles.keys() & set(map(str, Path(job.output).parents)):
             raise OptionError(
@@ -203,7 +203,7 @@ def _check_outputs(jobs: Sequence[Job]) -> None:
             )
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _read_identity(path: str) -> tuple[int, int] | None:
     """Return the device and inode number of a file, None if there is no such file."""
     try:
         status = Path(path).stat()
@@ -214,9 +214,9 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 def name_beside(model: str) -> str:
     """Return the path of the ONNX file beside a model."""
-    return (stem_of(model) if model.lower().endswith(MODEL_SUFFIXES) else model) + ".onnx"
+    return (remove_suffix(model) if model.lower().endswith(MODEL_SUFFIXES) else model) + ".onnx"
 
 
-def stem_of(model: str) -> str:
+def remove_suffix(model: str) -> str:
     """Return a path without its last suffix."""
     return os.path.splitext(model)[0]  # noqa: PTH122 - keeps the path as typed

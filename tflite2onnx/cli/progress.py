@@ -27,12 +27,12 @@ def show_progress(unit: str, *, quiet: bool) -> Iterator[Progress | None]:
         return
     with tqdm(unit=f" {unit}", leave=False, file=sys.stderr) as bar:
 
-        def progress(done: int, total: int) -> None:
+        def print_progress(done: int, total: int) -> None:
             bar.total = total
             bar.update(done - bar.n)
             bar.refresh()
 
-        yield progress
+        yield print_progress
 
 
 @contextmanager

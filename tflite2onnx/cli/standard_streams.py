@@ -13,7 +13,7 @@ from tflite2onnx.utils.console import filter_stderr
 from tflite2onnx.writer import LARGEST_FILE
 
 
-def source_of(path: str) -> str | bytes:
+def read_source(path: str) -> str | bytes:
     """Return the path of a file, or the bytes of standard input if the path is -."""
     return sys.stdin.buffer.read() if path == STANDARD else path
 

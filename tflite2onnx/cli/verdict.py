@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from tflite2onnx.utils.console import columns, count, print_error
+from tflite2onnx.utils.console import align_rows, count, print_error
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.language.decoding import Decoding
@@ -55,7 +55,7 @@ def describe_decodings(model: str, decodings: Mapping[str, Decoding]) -> tuple[l
     return lines, OK if all(each.ok for each in decodings.values()) else DIFFERENT
 
 
-def outputs(report: Report) -> list[str]:
+def list_outputs(report: Report) -> list[str]:
     """Return the findings for the outputs, and the instruction sets of the processor."""
     rows = [(d.name, *_format_difference(d), verdict.value) for d, verdict in report.judged_outputs]
     bounds = [
@@ -65,7 +65,7 @@ def outputs(report: Report) -> list[str]:
     samples = count(report.samples, "sample")
     return [
         f"LiteRT (plain kernels, no delegate) and ONNX Runtime on {samples}{worst}:",
-        *columns(rows),
+        *align_rows(rows),
         *bounds,
         *_describe_sizes(report),
         f"instruction sets of this processor: {describe_sets(report.processor)}",
@@ -80,7 +80,7 @@ def _describe_sizes(report: Report) -> list[str]:
     return [f"other sizes of dynamic axes: {'; '.join(said) or 'LiteRT runs none'}"]
 
 
-def tensor_lines(report: Report) -> list[str]:
+def list_tensors(report: Report) -> list[str]:
     """Return the findings for the tensors between the operators, and the latency if measured."""
     lines = _describe_tensors(report) if report.tensors or report.operators else []
     if not report.tensors:
@@ -119,7 +119,7 @@ def _describe_tensors(report: Report) -> list[str]:
         )
         for each in listed[:_MOST]
     ]
-    lines += columns(rows)
+    lines += align_rows(rows)
     if len(listed) > _MOST:
         lines.append(f"... and {len(listed) - _MOST:,} more")
     return lines

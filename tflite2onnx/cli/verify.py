@@ -7,18 +7,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tflite2onnx.bundle import bundle_of_signatures, is_bundle, list_parts, read_bundle
+from tflite2onnx.bundle import is_bundle, list_parts, make_bundle, read_bundle
 from tflite2onnx.cli.arguments.verification import (
     SINGLE,
     add_verification_options,
-    given_options,
+    list_given,
     read_verification_options,
 )
 from tflite2onnx.cli.latency import verify_and_measure
 from tflite2onnx.cli.places import STANDARD, is_folder
 from tflite2onnx.cli.progress import show_progress
-from tflite2onnx.cli.standard_streams import hide_information, source_of
-from tflite2onnx.cli.verdict import describe_decodings, outputs, print_verdict, tensor_lines
+from tflite2onnx.cli.standard_streams import hide_information, read_source
+from tflite2onnx.cli.verdict import describe_decodings, list_outputs, list_tensors, print_verdict
 from tflite2onnx.convert import convert
 from tflite2onnx.errors import ConversionError, OptionError
 from tflite2onnx.report import write_report
@@ -112,7 +112,7 @@ def run_command(options: argparse.Namespace) -> int:
     """Verify, print the findings, and return the exit status."""
     if options.model == options.converted == STANDARD:
         raise OptionError("only one model can be standard input, got - twice")
-    source = source_of(options.model)
+    source = read_source(options.model)
     with hide_information(hidden=options.quiet):
         if is_bundle(source) or is_folder(options.converted or ""):
             return _verify_bundle(options, source)
@@ -125,7 +125,7 @@ def _verify_model(options: argparse.Namespace, source: str | bytes) -> int:
         check_distinct_files(options.report, options.model)
         if options.converted is not None:
             check_distinct_files(options.report, options.converted, "the ONNX model")
-    given = None if options.converted is None else source_of(options.converted)
+    given = None if options.converted is None else read_source(options.converted)
     converted = convert(source) if given is None else given
     report = _verify(options, source, converted)
     if options.report is not None:
@@ -141,9 +141,9 @@ def _verify_bundle(options: argparse.Namespace, source: str | bytes) -> int:
     """Verify each model of a bundle; a model that cannot be verified does not stop the others."""
     if options.converted == STANDARD:
         raise OptionError("the models of a bundle must be in a folder, got standard input")
-    for option in given_options(options, SINGLE):
+    for option in list_given(options, SINGLE):
         raise OptionError(f"{option} must be given for one model, got a bundle")
-    bundle = read_bundle(source) if is_bundle(source) else bundle_of_signatures(source)
+    bundle = read_bundle(source) if is_bundle(source) else make_bundle(source)
     folder = options.converted
     statuses, found = set(), []
     parts = list_parts(bundle)
@@ -205,4 +205,4 @@ def _verify(options: argparse.Namespace, model: ModelFile, converted: ConvertedM
 
 def _print_findings(options: argparse.Namespace, report: Report) -> None:
     if not (options.quiet or options.json):
-        print_lines(sys.stdout, [*outputs(report), *tensor_lines(report)])
+        print_lines(sys.stdout, [*list_outputs(report), *list_tensors(report)])

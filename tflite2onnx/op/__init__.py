@@ -26,7 +26,7 @@ class _Operators(Mapping[str, type[Operator]]):
     def __getitem__(self, code: str) -> type[Operator]:
         if code not in self._classes:
             name = self._modules[code]
-            self._classes |= classes_by_code(import_module(f"{__name__}.{name}"))
+            self._classes |= list_classes(import_module(f"{__name__}.{name}"))
             if code not in self._classes:
                 raise RegistrationError(_without_class(code, name))
         return self._classes[code]
@@ -38,7 +38,7 @@ class _Operators(Mapping[str, type[Operator]]):
         return len(self._modules)
 
 
-def classes_by_code(module: ModuleType) -> dict[str, type[Operator]]:
+def list_classes(module: ModuleType) -> dict[str, type[Operator]]:
     """Return the classes that a module defines, by the codes of their operators."""
     classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Operator)]
     return {code: c for c in classes if c.__module__ == module.__name__ for code in c.codes}
@@ -56,7 +56,7 @@ def check_module_table() -> None:
     start = f"{__name__}."
     modules = [each.name.removeprefix(start) for each in walk_packages(__path__, start)]
     defined = {
-        (code, name) for name in modules for code in classes_by_code(import_module(start + name))
+        (code, name) for name in modules for code in list_classes(import_module(start + name))
     }
     listed = {(code, name) for name, codes in MODULE_OF.items() for code in codes.split()}
     problems = [
@@ -107,7 +107,7 @@ def _find_builtin_class(code: str, custom: bool) -> type[Operator] | None:  # no
     return None if custom is named else OPERATORS.get(code)
 
 
-def operator_for(op: Op, *, keep: bool = False, why: str = "") -> Operator:
+def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     """Return the converter of an operator.
 
     With `keep`, a custom operator without a converter stays in the graph. `why` is the reason for
@@ -134,12 +134,12 @@ def _reads_packed_elements(op: Op) -> bool:
 
 def has_converter(op: Op) -> bool:
     """Return whether a class is registered or offered for this operator."""
-    return Key(op.code, op.custom) in registry.known_keys()
+    return Key(op.code, op.custom) in registry.list_known_keys()
 
 
-def rules_for(op: Op) -> Operator | None:
+def find_supported_operator(op: Op) -> Operator | None:
     """Return the converter of an operator, None if the operator cannot be converted."""
-    operator = operator_for(op)
+    operator = find_operator(op)
     return operator if is_valid(operator) else None
 
 
@@ -153,13 +153,15 @@ def is_valid(operator: Operator) -> bool:
     return True
 
 
-def operators() -> dict[str, type[Operator]]:
+def list_operators() -> dict[str, type[Operator]]:
     """Return all classes by name, sorted; OperatorError if a package's class cannot be imported."""
     builtin = {code: cls for code, cls in OPERATORS.items() if code not in OURS}
-    added = {key.code: cls for key in registry.known_keys() if (cls := registry.find_class(key))}
+    added = {
+        key.code: cls for key in registry.list_known_keys() if (cls := registry.find_class(key))
+    }
     return dict(sorted((builtin | added).items()))
 
 
 def supported_operators() -> list[str]:
     """Return the names of the TFLite operators that can be converted, in alphabetical order."""
-    return sorted((OPERATORS.keys() - OURS) | {key.code for key in registry.known_keys()})
+    return sorted((OPERATORS.keys() - OURS) | {key.code for key in registry.list_known_keys()})

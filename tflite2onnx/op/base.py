@@ -25,7 +25,7 @@ from tflite2onnx.quantization.declarations import (
     Moves,
     Real,
     check_scales,
-    operands_of as _operands,
+    list_operands as _operands,
     reads_integers,
 )
 from tflite2onnx.quantization.storage import is_quantized
@@ -227,7 +227,7 @@ class Operator:
             return [Frame(slots, names, label)]
         return []
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         """Return the axes of an input along which the operator computes.
 
         Elements of the outputs depend on each other along these axes. Along all other axes each
@@ -236,14 +236,14 @@ class Operator:
         """
         if self.category is Category.TRANSPARENT and "..." in self.tflite:
             return ()
-        letters = self.axis_letters(operand)
+        letters = self.read_letters(operand)
         return [i for i, name in enumerate(letters) if name != "N"] if "N" in letters else None
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
         """Return the axis of another operand that is the same axis, None if it lacks the axis."""
-        letters = self.axis_letters(operand)
+        letters = self.read_letters(operand)
         if letters:
-            found = self.axis_letters(other).find(letters[axis])
+            found = self.read_letters(other).find(letters[axis])
             return found if found >= 0 else None
         for frame in self.frames():
             if operand in frame.slots and other in frame.slots:
@@ -310,7 +310,7 @@ class Operator:
         fused = self.options.get("fused_activation_function", "NONE")
         return fused if self.fuses_activation else "NONE"
 
-    def axis_letters(self, operand: int) -> str:
+    def read_letters(self, operand: int) -> str:
         """Return the letters of an operand's TFLite axes, empty if the class states none."""
         return _find_operand_letters(self.tflite, operand)
 
@@ -336,7 +336,7 @@ class Operator:
     def _make_frames_from_letters(self) -> list[Frame]:
         frames = []
         for operand, tensor in _operands(self.op).items():
-            letters = self.axis_letters(operand)
+            letters = self.read_letters(operand)
             if not letters:
                 continue
             if len(letters) != tensor.rank:

@@ -166,6 +166,6 @@ def _describe_origin(point: EntryPoint) -> str:
     return f"{point.value} of {package}"
 
 
-def known_keys() -> list[Key]:
+def list_known_keys() -> list[Key]:
     """Return the keys of all registered and offered classes."""
     return list(dict.fromkeys([*_registered, *find_entry_points()]))

@@ -35,7 +35,7 @@ class DynamicShape(Operator):
             return axis < self.input(0).rank - self.matrix_axes
         if isinstance(self.dynamic_axes, tuple):
             return axis in self.dynamic_axes
-        letters = self.axis_letters(operand)
+        letters = self.read_letters(operand)
         return bool(letters) and letters[axis] in self.dynamic_axes
 
     @property
@@ -48,7 +48,7 @@ class DynamicShape(Operator):
         """Return the input whose elements are the sizes of the output, None if there is none."""
         return self.sizes_input
 
-    def dimension_options(self) -> Mapping[str, object]:
+    def compute_dimension_options(self) -> Mapping[str, object]:
         """Return options for `emit` that follow from the dimensions of the operands.
 
         It is called once, while sizes are dimensions. In `emit` they are numbers and names.
@@ -139,11 +139,11 @@ class HasInternalState(Operator):
 class RunsSubgraphs(Operator):
     """Control flow: an operator that runs sub-graphs."""
 
-    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
+    def infer_subgraph_inputs(self) -> Sequence[Sequence[Shape]]:
         """Return the shapes of the inputs of each sub-graph, whatever the file declares."""
         return self.op.subgraph_input_shapes
 
-    def varying_sizes(self) -> Iterable[tuple[int, int, int]]:
+    def find_varying_sizes(self) -> Iterable[tuple[int, int, int]]:
         """Return the sizes that change between iterations: (sub-graph, input, axis)."""
         return ()
 

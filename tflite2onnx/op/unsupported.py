@@ -126,11 +126,11 @@ class Unsupported(Operator):
         self.why = why
 
     def check(self) -> None:
-        own = reason(self.op) if self.op.custom else "this operator is not supported"
+        own = explain_unsupported(self.op) if self.op.custom else "this operator is not supported"
         raise OperatorError(self.why or own)
 
 
-def reason(op: Op) -> str:
+def explain_unsupported(op: Op) -> str:
     """Return the reason for which a custom operator cannot be converted."""
     name = op.code.removeprefix("Flex")
     if name and name != op.code:

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 from tflite2onnx.errors import InternalWarning, OperatorError, collect_errors
 from tflite2onnx.graph import NO_OP, Graph, Model, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.dynamic_shapes import infer_shapes
 from tflite2onnx.passes.flex.names import EARLIER_NAMES, PREFIX
 from tflite2onnx.passes.fold_constants import fold_operators
@@ -111,7 +111,7 @@ MODEL_PASSES: tuple[ModelPass, ...] = (
 
 
 def list_entry_point_passes(
-    model: Model, index: int, operator_of: OperatorOf = operator_for
+    model: Model, index: int, operator_of: OperatorOf = find_operator
 ) -> tuple[GraphPass, ...]:
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     lowerings: Sequence[GraphPass] = (
@@ -141,7 +141,7 @@ def _infer_shapes_around(
     return lowered if lowered is inferred else infer_shapes(lowered, operator_of)
 
 
-def list_normalising_passes(operator_of: OperatorOf = operator_for) -> tuple[GraphPass, ...]:
+def list_normalising_passes(operator_of: OperatorOf = find_operator) -> tuple[GraphPass, ...]:
     """Return the passes for the graph of the entry point, after dynamic axes have names."""
     return (
         densify_constants,  # the passes below read the elements of constants
@@ -159,7 +159,7 @@ def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
         UnsupportedOperators: operators cannot be converted; the error lists all of them.
     """
     with collect_errors() as errors:
-        for op in graph.every_op():
+        for op in graph.walk_ops():
             with errors.at(op.place):
                 operator_of(op).verify()
     return graph

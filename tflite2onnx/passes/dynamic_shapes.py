@@ -25,13 +25,13 @@ from tflite2onnx.errors import (
     as_operator_error,
 )
 from tflite2onnx.graph import Graph, Options
-from tflite2onnx.op import is_valid, operator_for
+from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.base import Operator, Unknown
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.shape_walk import ClashError, Known, OperatorOf, Place, ShapeWalk
-from tflite2onnx.quantization.declarations import operands_of
-from tflite2onnx.tensor import Tensor, axis_name
+from tflite2onnx.quantization.declarations import list_operands
+from tflite2onnx.tensor import Tensor, name_axis
 from tflite2onnx.utils.dimension import (
     Dim,
     Dimension,
@@ -39,8 +39,8 @@ from tflite2onnx.utils.dimension import (
     evaluate,
     has_dimensions,
     is_known,
-    new_dimension,
-    symbols_of,
+    list_symbols,
+    make_dimension,
 )
 
 # Sizes in place of 1: of an image, and with room for any window. Divisible by 3, 5 and powers of 2.
@@ -53,7 +53,7 @@ _logger = logging.getLogger(__name__)
 class OpenGraph(NamedTuple):
     """A graph with names of dynamic sizes.
 
-    `axes` has the names of the dynamic axes of inputs (see `axis_name`) on which each dynamic size
+    `axes` has the names of the dynamic axes of inputs (see `name_axis`) on which each dynamic size
     depends, by the name of the size.
     """
 
@@ -61,7 +61,7 @@ class OpenGraph(NamedTuple):
     axes: Mapping[str, frozenset[str]]
 
 
-def infer_shapes(graph: Graph, operator_of: OperatorOf = operator_for) -> Graph:
+def infer_shapes(graph: Graph, operator_of: OperatorOf = find_operator) -> Graph:
     """Return the graph with the shapes that the operators infer from the declared input shapes.
 
     A file declares a dynamic size as 1, also in inner tensors: a tensor that is flattened with a
@@ -82,7 +82,7 @@ def infer_dimensions(graph: Graph) -> Known:
     """
     # Batch sizes are taken to be equal.
     places = _list_dynamic_axes(graph)
-    names = {place: axis_name(*place) if place[1] else BATCH for place in places}
+    names = {place: name_axis(*place) if place[1] else BATCH for place in places}
     return ShapeWalk(densify_constants(graph), opened=_make_dimensions(names)).walk()
 
 
@@ -103,11 +103,11 @@ def name_dynamic_axes(
     """
     graph = densify_constants(graph)
     dynamic = [] if fixed is None else _list_dynamic_axes(graph)
-    unknown = any(_has_unknown_size(operator_of(op)) for op in graph.every_op())
+    unknown = any(_has_unknown_size(operator_of(op)) for op in graph.walk_ops())
     if dynamic or unknown:
         graph = _enlarge_sizes(graph, operator_of, dynamic, unknown=unknown)
     places = [] if fixed is None else _list_dynamic_axes(graph)
-    places = [place for place in places if axis_name(*place) not in (fixed or ())]
+    places = [place for place in places if name_axis(*place) not in (fixed or ())]
     if not places and not unknown:
         return OpenGraph(graph, {})
     names, walk = _walk(graph, operator_of, places, words or {})
@@ -136,7 +136,7 @@ def _enlarge_sizes(
     """
     every = {(t, i) for t, i in dynamic if t.shape[i] == 1}
     inner = {(t, i) for t, i in every if i}
-    if not (every or unknown) or all(is_valid(operator_of(op)) for op in graph.every_op()):
+    if not (every or unknown) or all(is_valid(operator_of(op)) for op in graph.walk_ops()):
         return graph
     for places, size in (*((inner, size) for size in _ENLARGED), (every, _ENLARGED[0])):
         shapes = {
@@ -156,7 +156,7 @@ def _make_dimensions(names: Mapping[Place, str]) -> dict[Place, Dimension]:
     symbols: dict[str, Symbol] = {}
     for (tensor, axis), name in names.items():
         symbols.setdefault(name, Symbol(name, tensor.shape[axis]))
-    return {place: new_dimension(symbols[name]) for place, name in names.items()}
+    return {place: make_dimension(symbols[name]) for place, name in names.items()}
 
 
 # Walk over the graph
@@ -166,8 +166,8 @@ def _walk(
     graph: Graph, operator_of: OperatorOf, places: Sequence[Place], words: Mapping[str, str]
 ) -> tuple[Mapping[Place, str], ShapeWalk]:
     """Return the names of dynamic axes, and the walk; batch sizes share a name if they must."""
-    own = {place: words.get(axis_name(*place), axis_name(*place)) for place in places}
-    batches = [place for place in places if place[1] == 0 and axis_name(*place) not in words]
+    own = {place: words.get(name_axis(*place), name_axis(*place)) for place in places}
+    batches = [place for place in places if place[1] == 0 and name_axis(*place) not in words]
     if len(batches) > 1:
         walk = ShapeWalk(graph, operator_of, _make_dimensions(own), strict=True)
         with suppress(ClashError):
@@ -202,9 +202,9 @@ def _walk_with_equal_sizes(
         except ClashError as clash:
             replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
             if replaced.keys() <= same.keys():  # nothing new: no end either
-                symbols = {symbol.name for dim in clash.dims for symbol in symbols_of(dim)}
+                symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
                 own = (place for place, name in names.items() if not symbols or name in symbols)
-                axes = [axis_name(*place) for place in own]
+                axes = [name_axis(*place) for place in own]
                 raise FixedSizeError(clash.reason, clash.place, axes) from clash
             same |= replaced
         else:
@@ -240,7 +240,7 @@ def _find_replacement(
     """
     for old, new in ((one, other), (other, one)):
         symbol = old.symbol if isinstance(old, Dimension) else None
-        if symbol is not None and old not in order and symbol not in symbols_of(new):
+        if symbol is not None and old not in order and symbol not in list_symbols(new):
             return {old: new}  # type: ignore[dict-item]
     if not isinstance(one, Dimension) or not isinstance(other, Dimension):
         # The file declares 1 for a dynamic size: another number is what the operator requires.
@@ -267,7 +267,7 @@ class _Naming:
         self._facts = walk.facts
         self._axes: dict[str, set[str]] = {}
         for place, name in names.items():
-            self._axes.setdefault(name, set()).add(axis_name(*place))
+            self._axes.setdefault(name, set()).add(name_axis(*place))
         self._names: dict[Dimension, str] = {}
         self._examples: dict[Dimension, int] = {}
 
@@ -317,7 +317,7 @@ class _Naming:
                 continue
             shape.append(self._find_example(size, declared[axis : axis + 1]))
             symbol = size.symbol
-            name = symbol.name if symbol else axis_name(tensor, axis)
+            name = symbol.name if symbol else name_axis(tensor, axis)
             symbols[axis] = self._names.setdefault(size, name)
         if not symbols and tuple(shape) == tensor.shape:
             return tensor
@@ -370,7 +370,7 @@ def check_dynamic_axes(operators: Sequence[Operator], axes: Mapping[str, frozens
 
 def _find_unsupported_axes(operator: Operator) -> Iterator[Place]:
     """Yield the dynamic axes of its operands for which an operator cannot be converted."""
-    operands = operands_of(operator.op).items()
+    operands = list_operands(operator.op).items()
     for operand, tensor, axis in ((i, t, axis) for i, t in operands for axis in t.symbols):
         with as_operator_error():
             if not (
@@ -384,7 +384,7 @@ def report_fixed_axes(fixed: Mapping[str, str], inputs: Sequence[Tensor]) -> Non
     if not fixed:
         return
     name, cause = next(iter(fixed.items()))
-    tensor = next(t for t in inputs for axis in range(t.rank) if axis_name(t, axis) == name)
+    tensor = next(t for t in inputs for axis in range(t.rank) if name_axis(t, axis) == name)
     count = f"{len(fixed)} axes of inputs are" if len(fixed) > 1 else f"axis {name} is"
     first = f", {name}" if len(fixed) > 1 else ""
     others = "; `tflite2onnx inspect` lists the others" if len(fixed) > 1 else ""

@@ -19,7 +19,7 @@ Softplus and POW of EXP, ADD and DIV.
 from __future__ import annotations
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
@@ -42,7 +42,7 @@ def _add_sources(graph: Graph, results: set[Tensor]) -> None:
         for inner in op.graphs:
             results.update(inner.outputs)
             _add_sources(inner, results)
-        if operator_for(op).moves_elements():
+        if find_operator(op).moves_elements():
             results.update(op.present)
 
 

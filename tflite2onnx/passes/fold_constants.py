@@ -22,7 +22,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import is_valid, operator_for, rules_for
+from tflite2onnx.op import find_operator, find_supported_operator, is_valid
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable, RunsSubgraphs
 from tflite2onnx.reader.sparsity import count_memory
@@ -38,12 +38,12 @@ def fold_operators(graph: Graph) -> Graph:
     A loop variable is not constant, even if its first value is.
     """
     folder = Folder(graph)
-    return graph.rewrite(folder.remaining_ops, folder.known)
+    return graph.rewrite(folder.list_remaining_ops, folder.known)
 
 
 def count_stored_bytes(graph: Graph) -> int:
     """Return how many bytes of memory the constants of a graph take."""
-    constants = dict.fromkeys(t for op in graph.every_op() for t in op.present)
+    constants = dict.fromkeys(t for op in graph.walk_ops() for t in op.present)
     return count_memory([t.values for t in constants if t.has_data])
 
 
@@ -72,18 +72,18 @@ class Folder:
         self._room -= sum(t.nbytes for t in results)
         return results
 
-    def remaining_ops(self, op: Op) -> Iterator[Op]:
+    def list_remaining_ops(self, op: Op) -> Iterator[Op]:
         """Yield the operators that remain of an operator: none if its outputs are constant."""
         op = op.with_inputs(self.known)
-        if not op.graphs and not _depends_on_constants(op, operator_for(op)):
+        if not op.graphs and not _depends_on_constants(op, find_operator(op)):
             yield op
             return
-        operator = rules_for(op)
+        operator = find_supported_operator(op)
         decided = operator.fold_branch() if isinstance(operator, RunsSubgraphs) else None
         results = self.fold(op, operator)
         if decided is not None:
             for each in decided:
-                yield from self.remaining_ops(each)
+                yield from self.list_remaining_ops(each)
         elif results:
             self.known |= dict(zip(op.outputs, results, strict=True))
         else:

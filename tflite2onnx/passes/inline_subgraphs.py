@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tflite2onnx.errors import OperatorError, as_unsupported
 from tflite2onnx.graph import Graph, Model, Op
 from tflite2onnx.op.control_flow.lowered import CALLS
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -99,7 +99,7 @@ class _Inliner:
         callee = int(getattr(op.options, CALLS[op.code]))
         return self._inline_call(op, callee, op.inputs, op.outputs, place)
 
-    def if_(self, op: Op, place: _Place) -> list[Op]:
+    def inline_if(self, op: Op, place: _Place) -> list[Op]:
         condition = _find_input(op, 0, DType.BOOL)
         graphs = []
         for branch in (int(op.options.then_subgraph_index), int(op.options.else_subgraph_index)):
@@ -108,15 +108,15 @@ class _Inliner:
             graphs.append(Graph(self._graphs[branch].name, (), results, tuple(ops)))
         return [_make_control(op, "IF", (condition,), op.outputs, graphs)]
 
-    def case(self, op: Op, place: _Place) -> list[Op]:
+    def inline_case(self, op: Op, place: _Place) -> list[Op]:
         branches = [int(index) for index in op.options.branch_subgraph_indices]
         if not branches:
             raise OperatorError("it must have branches, got none")
         rw, index = Rewriter(op), _find_input(op, 0, DType.INT32)
-        negative = self._new_tensor("negative", DType.BOOL)
-        last = self._new_tensor("branch", DType.INT32)
-        rw.op("LESS", index, int32_constant("number", 0), output=negative)
-        highest = int32_constant("number", len(branches) - 1)
+        negative = self._add_tensor("negative", DType.BOOL)
+        last = self._add_tensor("branch", DType.INT32)
+        rw.op("LESS", index, make_int32("number", 0), output=negative)
+        highest = make_int32("number", len(branches) - 1)
         rw.op("SELECT_V2", negative, highest, index, output=last)
         every = range(len(branches))
         return [*rw.ops, *self._select_branch(op, last, every, branches, op.outputs, place)]
@@ -134,8 +134,8 @@ class _Inliner:
         if len(among) == 1:
             return self._inline_call(op, branches[among[0]], op.inputs[1:], outputs, place)
         middle = len(among) // 2
-        rw, lower = Rewriter(op), self._new_tensor("lower", DType.BOOL)
-        rw.op("LESS", index, int32_constant("number", among[middle]), output=lower)
+        rw, lower = Rewriter(op), self._add_tensor("lower", DType.BOOL)
+        rw.op("LESS", index, make_int32("number", among[middle]), output=lower)
         graphs = []
         for half in (among[:middle], among[middle:]):
             results = self._copy_results(outputs)
@@ -150,7 +150,7 @@ class _Inliner:
             return outputs  # `_find_callee` raises the error
         return [replace(t, shape=i.shape) for t, i in zip(outputs, inner, strict=True)]
 
-    def while_(self, op: Op, place: _Place) -> list[Op]:
+    def inline_while(self, op: Op, place: _Place) -> list[Op]:
         number = int(op.options.body_subgraph_index)
         body = self._find_callee(number, op.inputs, op.outputs, place)
         rw = Rewriter(op)
@@ -170,7 +170,7 @@ class _Inliner:
         if not targets:  # no variable changes: the loop never begins, or never ends
             return rw.ops
         condition = int(op.options.cond_subgraph_index)
-        begins, goes_on = (self._new_tensor("condition", DType.BOOL) for _ in range(2))
+        begins, goes_on = (self._add_tensor("condition", DType.BOOL) for _ in range(2))
         inside = place.nested_in(1)
         rw.ops += self._inline_call(op, condition, inputs, [begins], place)
         inner = self._inline_call(op, number, starts, ends, inside)
@@ -244,7 +244,7 @@ class _Inliner:
             return source
         return rw.copy(source, self._copy_tensor(_with_shape(like, source)))
 
-    def _new_tensor(self, name: str, dtype: DType) -> Tensor:
+    def _add_tensor(self, name: str, dtype: DType) -> Tensor:
         return self._copy_tensor(Tensor(name, (), dtype))
 
     def _copy_results(self, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -258,9 +258,9 @@ class _Inliner:
 
 _FORMS: Mapping[str, Callable[[_Inliner, Op, _Place], list[Op]]] = {
     **dict.fromkeys(CALLS, _Inliner.call),
-    "IF": _Inliner.if_,
-    "STABLEHLO_CASE": _Inliner.case,
-    "WHILE": _Inliner.while_,
+    "IF": _Inliner.inline_if,
+    "STABLEHLO_CASE": _Inliner.inline_case,
+    "WHILE": _Inliner.inline_while,
 }
 
 

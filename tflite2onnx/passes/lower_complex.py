@@ -27,7 +27,7 @@ import numpy as np
 from tflite2onnx.errors import ModelFileError, OperatorError, collect_errors
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.op.common.checks import axis_of, expect_rank
-from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
 from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.constant_budget import SizeLimit
@@ -138,7 +138,7 @@ class _PairRewriter(Rewriter):
 
     def _extend_list(self, tensor: Tensor, more: Sequence[int]) -> Tensor:
         expect_rank(tensor, 1)
-        rest = constant(f"{tensor.name}/rest", np.asarray(more, tensor.dtype.numpy), tensor)
+        rest = make_constant(f"{tensor.name}/rest", np.asarray(more, tensor.dtype.numpy), tensor)
         longer = replace(rest, name=f"{tensor.name}/longer", shape=(tensor.elements + len(more),))
         if not tensor.has_data:
             return self.op("CONCATENATION", tensor, rest, output=replace(longer, data=None))
@@ -147,10 +147,10 @@ class _PairRewriter(Rewriter):
     def add_last_axis(self, tensor: Tensor) -> Tensor:
         """Add EXPAND_DIMS of a real tensor, for pairs to share its elements."""
         shape = (*tensor.shape, 1)
-        last = int32_constant("last", tensor.rank)
+        last = make_int32("last", tensor.rank)
         return self.op("EXPAND_DIMS", tensor, last, like=tensor, name="column", shape=shape)
 
-    def part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
+    def add_part(self, code: str, pair: Tensor, name: str = "") -> Tensor:
         """Add REAL or IMAG of a tensor of pairs."""
         return self.op(code, pair, output=_make_part(pair, name or code))
 
@@ -172,8 +172,8 @@ def _multiply_pairs(rw: _PairRewriter) -> None:
         raise OperatorError("its activation function must be NONE for complex numbers")
     (left, right), y = rw.inputs, rw.output
     rw.expect_one_type(0, 1)
-    a, b = (rw.part(code, left, f"left_{code}") for code in ("REAL", "IMAG"))
-    c, d = (rw.part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
+    a, b = (rw.add_part(code, left, f"left_{code}") for code in ("REAL", "IMAG"))
+    c, d = (rw.add_part(code, right, f"right_{code}") for code in ("REAL", "IMAG"))
     ac = rw.op("MUL", a, c, output=_make_part(y, "REAL_REAL"))
     bd = rw.op("MUL", b, d, output=_make_part(y, "IMAG_IMAG"))
     real = rw.op("SUB", ac, bd, output=_make_part(y, "REAL"))
@@ -189,15 +189,15 @@ def _cast_pairs(rw: _PairRewriter) -> None:
     if from_complex and to_complex:
         rw.keep_operator()
     elif from_complex:
-        rw.op("CAST", rw.part("REAL", x), output=y)
+        rw.op("CAST", rw.add_part("REAL", x), output=y)
     else:
         column = rw.add_last_axis(rw.op("CAST", x, output=_make_part(y, "REAL")))
         pads = np.zeros((column.rank, 2), np.int32)
         pads[-1, 1] = 1
-        rw.op("PAD", column, int32_constant(f"{y.name}/pads", pads), output=y)
+        rw.op("PAD", column, make_int32(f"{y.name}/pads", pads), output=y)
 
 
-def _bitcast_pairs(rw: _PairRewriter) -> None:
+def _keep_bitcast(rw: _PairRewriter) -> None:
     """Keep the operator: the axis of the pairs is that of the words of a complex number."""
     x, y = rw.inputs[0], rw.output
     if y.dtype.bits < x.dtype.bits and rw.source.outputs[0] not in rw.pairs:
@@ -229,8 +229,8 @@ def _expand_pairs(rw: _PairRewriter) -> None:
     pairs, number = rw.inputs
     if not number.has_data:
         rank = np.array(pairs.rank, number.dtype.numpy)
-        count = constant(f"{number.name}/count", rank, number)
-        number = rw.op("FLOOR_MOD", number, count, output=new_tensor(number, "axis"))
+        count = make_constant(f"{number.name}/count", rank, number)
+        number = rw.op("FLOOR_MOD", number, count, output=make_like(number, "axis"))
     else:
         number = replace(number, data=np.asarray(number.values % pairs.rank))
     rw.op("EXPAND_DIMS", pairs, number, output=rw.output)
@@ -249,13 +249,13 @@ def _slice_pairs(rw: _PairRewriter) -> None:
 def _conjugate_pairs(rw: _PairRewriter) -> None:
     """Negate imaginary parts: times (1, -1)."""
     y = rw.output
-    signs = constant(f"{y.name}/signs", _SIGNS[y.dtype], y)
+    signs = make_constant(f"{y.name}/signs", _SIGNS[y.dtype], y)
     rw.add_changed(code="FlexMul", inputs=(rw.inputs[0], signs), outputs=(y,))
 
 
 def _compute_angle(rw: _PairRewriter) -> None:
     """Compute the angle: atan2(imaginary part, real part)."""
-    real, imaginary = (rw.part(code, rw.inputs[0]) for code in ("REAL", "IMAG"))
+    real, imaginary = (rw.add_part(code, rw.inputs[0]) for code in ("REAL", "IMAG"))
     rw.op("ATAN2", imaginary, real, output=rw.source.outputs[0])
 
 
@@ -269,12 +269,12 @@ def _select_pairs(rw: _PairRewriter) -> None:
 _RULES: dict[str, Callable[[_PairRewriter], None]] = {
     # These operators read or write pairs.
     **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D"), _PairRewriter.keep_operator),
-    "BITCAST": _bitcast_pairs,
+    "BITCAST": _keep_bitcast,
     "RESHAPE": _reshape_pairs,
     "SQUEEZE": _squeeze_pairs,
     "EXPAND_DIMS": _expand_pairs,
     **dict.fromkeys(
-        ("SHAPE", "RANK"), lambda rw: rw.add_changed(inputs=(rw.part("REAL", rw.inputs[0]),))
+        ("SHAPE", "RANK"), lambda rw: rw.add_changed(inputs=(rw.add_part("REAL", rw.inputs[0]),))
     ),
     "CAST": _cast_pairs,
     "MUL": _multiply_pairs,

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tflite2onnx.graph import ABSENT, Graph, Op, copy_op
-from tflite2onnx.op import operator_for
-from tflite2onnx.op.common.checks import features_from
+from tflite2onnx.op import find_operator
+from tflite2onnx.op.common.checks import find_features
 from tflite2onnx.passes.fold_constants import is_replacement
 from tflite2onnx.passes.operands import normalize_axes
 from tflite2onnx.quantization.storage import same_quantization, same_scale
@@ -35,7 +35,7 @@ def densify_constants(graph: Graph) -> Graph:
     Raises:
         ModelFileError: a constant is damaged, or the dense constants are far larger than the file.
     """
-    read = dict.fromkeys(t for op in graph.every_op() for t in op.present)
+    read = dict.fromkeys(t for op in graph.walk_ops() for t in op.present)
     sparse = [t for t in read if t.sparsity and t.has_data]
     if not sparse and "DENSIFY" not in graph.codes:
         return graph
@@ -44,7 +44,7 @@ def densify_constants(graph: Graph) -> Graph:
         for t, data in zip(sparse, densify_all(sparse), strict=True)
     }
 
-    def dense(op: Op) -> list[Op]:
+    def densify_constant(op: Op) -> list[Op]:
         here = op.with_inputs(known)
         source = here.operand(0)
         if not op.is_builtin("DENSIFY") or not is_replacement(source, op.outputs, source.dtype):
@@ -52,12 +52,12 @@ def densify_constants(graph: Graph) -> Graph:
         known[op.outputs[0]] = replace(op.outputs[0], data=source.data)
         return []
 
-    return graph.rewrite(dense, known)
+    return graph.rewrite(densify_constant, known)
 
 
 def remove_copies(graph: Graph) -> Graph:
     """Return the graph without RESHAPE to equal sizes, unless a graph returns the result."""
-    outputs, known = {*graph.every_output()}, dict[Tensor, Tensor]()
+    outputs, known = {*graph.walk_outputs()}, dict[Tensor, Tensor]()
 
     def keep(op: Op) -> list[Op]:
         here = op.with_inputs(known)
@@ -84,7 +84,7 @@ def align_axes(graph: Graph, around: _Shaped | None = None) -> Graph:
     aligned = dict(around or {})
     for op in graph.ops:
         inputs = list(op.inputs)
-        pairs = zip(op.inputs, operator_for(op).broadcast_shapes(), strict=True)
+        pairs = zip(op.inputs, find_operator(op).broadcast_shapes(), strict=True)
         for i, (tensor, shape) in enumerate(pairs):
             if not tensor or not shape or shape == tensor.shape:
                 continue
@@ -120,7 +120,7 @@ def keep_axes(graph: Graph) -> Graph:
     flattened tensors and channels-first convolutions the ONNX model would need Transposes. A mean
     of an image that keeps its axes stays in ONNX Runtime's blocked layout.
     """
-    every = list(graph.every_op())
+    every = list(graph.walk_ops())
     reshapes = [op for op in every if op.is_builtin("RESHAPE")]
     sources = {t: op.operand(0) for op in reshapes for t in op.outputs[:1]}
     changed: dict[Op, Op] = {}
@@ -161,7 +161,7 @@ def _keep_reduced_axes(op: Op, after: Op) -> dict[Op, Op]:
 
 def absorb_flatten(graph: Graph) -> Graph:
     """Let FULLY_CONNECTED read the tensor before a RESHAPE, or before its own flattening."""
-    reshapes = [op for op in graph.every_op() if op.is_builtin("RESHAPE")]
+    reshapes = [op for op in graph.walk_ops() if op.is_builtin("RESHAPE")]
     pairs = [(op.operand(0), op.outputs[0]) for op in reshapes if op.outputs]
     sources = {y: x for x, y in pairs if _same_numbers(x, y)}
     reshaped: _Shaped = {}
@@ -192,7 +192,7 @@ def _find_unflattened(op: Op, sources: Mapping[Tensor, Tensor]) -> tuple[Tensor,
     dense = op.is_builtin("FULLY_CONNECTED") and weights.has_data
     if not dense or any(t.rank != _MATRIX for t in (weights, *op.outputs)):
         return source, ()
-    first = features_from(source.shape, weights.shape[1])
+    first = find_features(source.shape, weights.shape[1])
     features = source.shape[first:]
     along = weights.quantization
     fixed = bool(along and (along.block_size or (along.per_axis and along.axis)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
-from tflite2onnx.op import find_convolved, operator_for
+from tflite2onnx.op import find_convolved, find_operator
 from tflite2onnx.op.movement.reshape_transpose import Reshape
 from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.quantization.storage import BOUNDS
@@ -69,7 +69,7 @@ def find_images(graph: Graph) -> set[Tensor]:
     The planner stores them with channels first.
     """
     images: set[Tensor] = set()
-    for op in graph.every_op():
+    for op in graph.walk_ops():
         keeps = op.is_builtin(*_KEEPS_AXES) and any(t in images for t in op.inputs)
         if keeps or find_convolved(op) is not ABSENT:
             images.update(t for t in op.outputs if t.rank == _IMAGE)
@@ -79,8 +79,8 @@ def find_images(graph: Graph) -> set[Tensor]:
 def find_integer_images(graph: Graph) -> set[Tensor]:
     """Return the float images that products of integers read or write, with channels last."""
     images: set[Tensor] = set()
-    for op in graph.every_op():
-        converter = operator_for(op)
+    for op in graph.walk_ops():
+        converter = find_operator(op)
         if isinstance(converter, Conv2D) and converter.is_hybrid and converter.gains_from_integers:
             images.update((op.operand(0), *op.outputs))
     return images
@@ -89,7 +89,7 @@ def find_integer_images(graph: Graph) -> set[Tensor]:
 def find_positive(graph: Graph) -> set[Tensor]:
     """Return the tensors without a negative element, by the operators that compute them."""
     positive: set[Tensor] = set()
-    for op in graph.every_op():
+    for op in graph.walk_ops():
         kinds = {t.dtype for t in op.outputs}
         data = [t for t in op.present if t.dtype in kinds]
         keeps = op.is_builtin(*_KEEPING) or (

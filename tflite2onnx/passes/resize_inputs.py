@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
-from tflite2onnx.tensor import Shape, Tensor, axis_name
+from tflite2onnx.tensor import Shape, Tensor, name_axis
 from tflite2onnx.utils.suggestions import suggest_names
 
 _logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def resize_inputs(
         sizes = shapes.get(tensor.name)
         if sizes is not None:
             resized[tensor] = _resize_input(tensor, sizes)
-            words |= {axis_name(tensor, i): s for i, s in enumerate(sizes) if isinstance(s, str)}
+            words |= {name_axis(tensor, i): s for i, s in enumerate(sizes) if isinstance(s, str)}
     return graph.replace_tensors(resized) if resized else graph, words
 
 

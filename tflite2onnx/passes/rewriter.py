@@ -35,14 +35,14 @@ class Rewriter:
         """Add a builtin operator, or one of TensorFlow (Flex), and return its output.
 
         A number is an input that is a float32 constant of one element.
-        The output is `output`, or a new tensor like another (see `new_tensor`), whose name ends in
+        The output is `output`, or a new tensor like another (see `make_like`), whose name ends in
         the code of the operator by default.
         """
         if not output:
             if not like:
                 raise TypeError(f"{code} needs an output, or a tensor that it is like")
-            output = new_tensor(like, name or code.lower(), shape)
-        own = tuple(float32_constant(x) if isinstance(x, (int, float)) else x for x in inputs)
+            output = make_like(like, name or code.lower(), shape)
+        own = tuple(make_float32(x) if isinstance(x, (int, float)) else x for x in inputs)
         custom = code.startswith("Flex")
         self.ops.append(Op(code, self.source.index, own, (output,), Options(options), custom))
         return output
@@ -98,8 +98,8 @@ class Rewriter:
 
     def crop(self, x: Tensor, first: Sequence[int], y: Tensor) -> Tensor:
         """Add SLICE from the first row and column of an image to the size of an output."""
-        begin = int32_constant(f"{y.name}/begin", [0, *first, 0])
-        size = int32_constant(f"{y.name}/size", [-1, *y.shape[1:]])
+        begin = make_int32(f"{y.name}/begin", [0, *first, 0])
+        size = make_int32(f"{y.name}/size", [-1, *y.shape[1:]])
         return self.op("SLICE", x, begin, size, output=y)
 
     def copy(self, source: Tensor, target: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class Rewriter:
         return self.op("RESHAPE", source, output=target, new_shape=source.shape, keeps_shape=True)
 
 
-def new_tensor(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
+def make_like(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     """Return a tensor that is computed, "<like>/<name>", with the dtype and scale of another.
 
     The shape is that of the other tensor too, unless `shape` is given.
@@ -116,13 +116,13 @@ def new_tensor(like: Tensor, name: str, shape: Shape | None = None) -> Tensor:
     return new if shape is None else replace(new, shape=shape, shape_signature=())
 
 
-def new_float_tensor(like: Tensor, name: str) -> Tensor:
+def make_float_like(like: Tensor, name: str) -> Tensor:
     """Return a tensor that is computed, "<like>/<name>", for the real numbers of another."""
-    new = new_tensor(like, name)
+    new = make_like(like, name)
     return replace(new, dtype=DType.FLOAT32, quantization=None, is_variable=False)
 
 
-def constant(name: str, data: Array, like: Tensor) -> Tensor:
+def make_constant(name: str, data: Array, like: Tensor) -> Tensor:
     """Return a constant of the dtype of another tensor."""
     return Tensor(name, data.shape, like.dtype, data)
 
@@ -147,7 +147,7 @@ def shift_filters(
 
 def assemble_constant(name: str, assembly: Assembly, like: Tensor) -> Tensor:
     """Return a constant of copies of a smaller one, with the dtype of another tensor."""
-    made = constant(name, assembly.elements, like)
+    made = make_constant(name, assembly.elements, like)
     return replace(made, assembly=assembly)
 
 
@@ -164,16 +164,16 @@ def repeat_biases(bias: Tensor | None, name: str, count: int) -> Tensor | None:
     if not bias:
         return None
     values = np.tile(bias.values.reshape(-1), count)
-    return repeat_channels(constant(f"{bias.name}/{name}", values, bias), bias, count)
+    return repeat_channels(make_constant(f"{bias.name}/{name}", values, bias), bias, count)
 
 
-def int32_constant(name: str, numbers: int | Sequence[int] | Array) -> Tensor:
+def make_int32(name: str, numbers: int | Sequence[int] | Array) -> Tensor:
     """Return an int32 constant: a scalar for a number, else of the shape of the numbers."""
     data = np.array(numbers, np.int32)
     return Tensor(name, data.shape, DType.INT32, data)
 
 
-def float32_constant(number: float) -> Tensor:
+def make_float32(number: float) -> Tensor:
     """Return a float32 constant of one element, a scalar."""
     return Tensor(f"{number:g}", (), DType.FLOAT32, np.array(number, np.float32))
 

@@ -17,30 +17,30 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import DataDependentSize, Operator, OutputShape, Unknown
 from tflite2onnx.op.traits import DynamicShape, Foldable, RunsSubgraphs
 from tflite2onnx.passes.fold_constants import Folder
-from tflite2onnx.tensor import Array, DType, Tensor, axis_name
+from tflite2onnx.tensor import Array, DType, Tensor, name_axis
 from tflite2onnx.utils.dimension import (
     BroadcastError,
     Dim,
     Dimension,
     Symbol,
     UnequalError,
-    array_of,
     as_dim,
     evaluate,
     has_dimensions,
     is_no_less,
-    new_dimension,
+    make_array,
+    make_dimension,
 )
 
 Known = Mapping[Tensor, Tensor]
 Sizes = tuple[Dim, ...]
 Place = tuple[Tensor, int]  # an axis of a tensor of the graph
 
-# `operator_for`, or a function that also keeps custom operators that have no class.
+# `find_operator`, or a function that also keeps custom operators that have no class.
 OperatorOf = Callable[[Op], Operator]
 
 _MOST_ELEMENTS = 256  # of a tensor that is computed from sizes
@@ -79,7 +79,7 @@ class ShapeWalk:
     def __init__(
         self,
         graph: Graph,
-        operator_of: OperatorOf = operator_for,
+        operator_of: OperatorOf = find_operator,
         opened: Mapping[Place, Dimension] | None = None,
         same: Mapping[Dimension, Dim] | None = None,
         *,
@@ -128,7 +128,7 @@ class ShapeWalk:
                 operator = self._operator_of(here)
             if self._is_open and isinstance(operator, DynamicShape):
                 with suppress(OperatorError), as_operator_error():  # its conversion raises it again
-                    self.facts[op] = operator.dimension_options()
+                    self.facts[op] = operator.compute_dimension_options()
             if self._strict and not self._is_open:
                 self._check_op(op, operator)
             constants = self._evaluate_op(here, operator)
@@ -196,8 +196,8 @@ class ShapeWalk:
             if not self._is_open or (fixed and not isinstance(size, DataDependentSize)):
                 named.setdefault(size, declared)
             else:
-                symbol = Symbol(axis_name(origin, axis), declared, least=0)
-                named.setdefault(size, new_dimension(symbol))
+                symbol = Symbol(name_axis(origin, axis), declared, least=0)
+                named.setdefault(size, make_dimension(symbol))
             sizes.append(named[size])
         return tuple(sizes)
 
@@ -210,20 +210,22 @@ class ShapeWalk:
         operator = self._operator_of(op)
         shapes: list[list[Sequence[Dim]]] = [list(each) for each in op.subgraph_input_shapes]
         if isinstance(operator, RunsSubgraphs):
-            shapes = [list(each) for each in operator.subgraph_input_shapes()]
+            shapes = [list(each) for each in operator.infer_subgraph_inputs()]
         varying: set[tuple[int, int, int]] = set()
         while True:
             pairs = zip(op.graphs, shapes, strict=True)
             here = replace(op, graphs=tuple(self._walk_subgraph(*pair) for pair in pairs))
             operator = self._operator_of(here)
-            more = {*operator.varying_sizes()} if isinstance(operator, RunsSubgraphs) else varying
+            more = (
+                {*operator.find_varying_sizes()} if isinstance(operator, RunsSubgraphs) else varying
+            )
             if not self._is_open or more <= varying:
                 return here
             varying |= more
             for graph, i, axis in more:
                 tensor, sizes = op.graphs[graph].inputs[i], list(shapes[graph][i])
-                symbol = Symbol(axis_name(tensor, axis), evaluate(sizes[axis]), least=0)
-                sizes[axis] = new_dimension(symbol)
+                symbol = Symbol(name_axis(tensor, axis), evaluate(sizes[axis]), least=0)
+                sizes[axis] = make_dimension(symbol)
                 shapes[graph][i] = tuple(sizes)
 
     def _walk_subgraph(self, graph: Graph, shapes: Sequence[Sequence[Dim]]) -> Graph:
@@ -301,7 +303,7 @@ class ShapeWalk:
             raise OperatorError(f"{tensor.name} must have the shape {list(tensor.shape)}")
         flat = np.empty(values.size, object)
         flat[:] = [self.unify_size(value) for value in values.reshape(-1)]
-        return array_of(flat.reshape(values.shape), tensor.dtype.numpy)
+        return make_array(flat.reshape(values.shape), tensor.dtype.numpy)
 
 
 def _is_integer(tensor: Tensor) -> bool:

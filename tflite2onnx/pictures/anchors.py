@@ -52,7 +52,7 @@ def make_anchors(options: AnchorOptions) -> Array:
 
 def _list_sizes(options: AnchorOptions, layer: int) -> Iterator[tuple[float, float]]:
     """Yield the width and the height of each anchor of a layer."""
-    scale, following = (_scale(options, index) for index in (layer, layer + 1))
+    scale, following = (_compute_scale(options, index) for index in (layer, layer + 1))
     pairs = [(scale, ratio) for ratio in options.ratios]
     if layer == 0 and options.reduced:
         pairs = [(0.1, 1.0), (scale, 2.0), (scale, 0.5)]
@@ -62,7 +62,7 @@ def _list_sizes(options: AnchorOptions, layer: int) -> Iterator[tuple[float, flo
         yield size * math.sqrt(ratio), size / math.sqrt(ratio)
 
 
-def _scale(options: AnchorOptions, layer: int) -> float:
+def _compute_scale(options: AnchorOptions, layer: int) -> float:
     """Return the scale of a layer; that of the layer after the last one is 1."""
     (low, high), last = options.scales, len(options.strides) - 1
     if layer > last:

@@ -16,7 +16,7 @@ from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.emit import Emitted
 from tflite2onnx.errors import OptionError
 from tflite2onnx.graph import Graph
-from tflite2onnx.layout import identity
+from tflite2onnx.layout import make_identity
 from tflite2onnx.pictures.families import collect_facts, find_family
 from tflite2onnx.pictures.postprocessing import (
     Postprocessing,
@@ -106,14 +106,14 @@ def attach_pictures(
 def _make_preprocessing(network: Emitted, plan: Preprocessing) -> Emitted:
     """Return the graph from a picture to the input of the network, and to the picture's size."""
     g = Nodes(network.opset, opset_is_fixed=True)
-    tensor = plan.image_tensor()
+    tensor = plan.make_image_tensor()
     image = g.annotate(Value(dtype=plan.dtype), plan.dtype, tensor.sizes)
     size = emit_size(g, image, plan)
     value = emit_preprocessing(g, image, emit_frame(g, size, plan), plan)
     own, named = g.identity(size, DType.INT64), Value(name=_SIZE)
     g.annotate(own, DType.INT64, (2,))
     outputs = [plan.port, Port(_SIZE, named, Tensor(_SIZE, (2,), DType.INT64), (0,), DType.INT64)]
-    entry = Port(IMAGE, image, tensor, identity(tensor.rank), plan.dtype, plan.layout)
+    entry = Port(IMAGE, image, tensor, make_identity(tensor.rank), plan.dtype, plan.layout)
     return _finish(g, PREPROCESSING, [entry], outputs, {value: plan.port.value, own: named})
 
 

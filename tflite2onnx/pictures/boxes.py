@@ -58,7 +58,7 @@ def suppress(g: Nodes, found: Candidates, limits: Limits) -> Detections:
     batch = g.Unsqueeze(scores, g.ints([0]))
     selected = _select(g, found.boxes, batch, limits)
     chosen = g.GatherND(batch, selected)
-    count = g.in_compute_type("Min", DType.INT64, g.Shape(chosen), g.ints([limits.most]))
+    count = g.add_with_casts("Min", DType.INT64, g.Shape(chosen), g.ints([limits.most]))
     ordered, places = g.node_outputs("TopK", 2, chosen, count, axis=0)
     classes, boxes = (
         g.Gather(g.Gather(selected, g.scalar(column, DType.INT64), axis=1), places, axis=0)
@@ -67,7 +67,9 @@ def suppress(g: Nodes, found: Candidates, limits: Limits) -> Detections:
     return Detections(g.Gather(found.boxes, boxes, axis=0), ordered, classes)
 
 
-def average(g: Nodes, found: Candidates, points: Value, count: int, limits: Limits) -> Detections:
+def average_boxes(
+    g: Nodes, found: Candidates, points: Value, count: int, limits: Limits
+) -> Detections:
     """Return the best boxes, averaged with the boxes that they suppress, weighted by scores.
 
     `points` are `count` key points of each box, float32 [n, count, 2], which are averaged too. This

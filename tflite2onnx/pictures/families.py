@@ -13,8 +13,8 @@ from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import PictureError
 from tflite2onnx.graph import Graph
 from tflite2onnx.pictures import mediapipe, ssd, yolo
-from tflite2onnx.pictures.boxes import Detections, Limits, average, suppress
-from tflite2onnx.pictures.preprocessing import image_axes
+from tflite2onnx.pictures.boxes import Detections, Limits, average_boxes, suppress
+from tflite2onnx.pictures.preprocessing import find_image_axes
 from tflite2onnx.tensor import Shape, Tensor
 
 _MOST, _TOP = 100, 5
@@ -73,7 +73,7 @@ class Family(NamedTuple):
 
 def collect_facts(inputs: Sequence[Port], graph: Graph, notes: Mapping[str, Any]) -> Facts:
     """Return what is known of a network with these inputs; see `attach_pictures`."""
-    pictures = [(port, axes) for port in inputs if (axes := image_axes(port))]
+    pictures = [(port, axes) for port in inputs if (axes := find_image_axes(port))]
     size: tuple[int, int] | None = None
     if len(pictures) == 1:
         ((port, axes),) = pictures
@@ -116,7 +116,9 @@ def find_family(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
     return None
 
 
-def _limits(settings: Mapping[str, Any], facts: Facts, threshold: float, iou: float) -> Limits:
+def _choose_limits(
+    settings: Mapping[str, Any], facts: Facts, threshold: float, iou: float
+) -> Limits:
     """Return the user's limits, else those of the metadata, else the defaults of the family."""
     known = threshold if facts.threshold is None else facts.threshold
     return Limits(
@@ -124,13 +126,13 @@ def _limits(settings: Mapping[str, Any], facts: Facts, threshold: float, iou: fl
     )
 
 
-def _including(limits: Limits) -> Limits:
+def _include_threshold(limits: Limits) -> Limits:
     """Return limits that a score equal to the threshold passes."""
     below = np.nextafter(np.float32(limits.threshold), np.float32(-1))
     return limits._replace(threshold=float(below))
 
 
-def _shapes(ports: Iterable[Port]) -> list[Shape]:
+def _list_shapes(ports: Iterable[Port]) -> list[Shape]:
     return [port.tensor.shape for port in ports]
 
 
@@ -144,7 +146,7 @@ def _find_operator(
     if len(ops) != 1 or names != by_name.keys():
         return None
     found = tuple(by_name[tensor.name] for tensor in ops[0].outputs)
-    threshold = _limits(settings, facts, ssd.OPERATOR_THRESHOLD, ssd.IOU).threshold
+    threshold = _choose_limits(settings, facts, ssd.OPERATOR_THRESHOLD, ssd.IOU).threshold
     classes = int(ops[0].options.get("num_classes", 0))
     most = found[2].tensor.elements
     read = partial(ssd.read_detections, threshold=threshold)
@@ -154,16 +156,16 @@ def _find_operator(
 def _find_mediapipe(
     ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]
 ) -> Family | None:
-    detector = mediapipe.find_detector(facts.size, _shapes(ports), facts.face_detector)
+    detector = mediapipe.find_detector(facts.size, _list_shapes(ports), facts.face_detector)
     if detector is None:
         return None
     ends = tuple(sorted(ports, key=lambda port: -port.tensor.shape[2]))
-    limits = _including(_limits(settings, facts, detector.threshold, mediapipe.IOU))
+    limits = _include_threshold(_choose_limits(settings, facts, detector.threshold, mediapipe.IOU))
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
         numbers, logits = outputs
         found, points = mediapipe.decode_mediapipe(g, numbers, logits, detector)
-        return average(g, found, points, detector.points, limits)
+        return average_boxes(g, found, points, detector.points, limits)
 
     return Family(
         *("mediapipe", detector.preprocessing, ends, 0, decode),
@@ -173,11 +175,11 @@ def _find_mediapipe(
 
 
 def _find_ssd(ports: Sequence[Port], facts: Facts, settings: Mapping[str, Any]) -> Family | None:
-    anchors = ssd.find_ssd_anchors(facts.size, _shapes(ports))
+    anchors = ssd.find_ssd_anchors(facts.size, _list_shapes(ports))
     if anchors is None:
         return None
     found = tuple(sorted(ports, key=lambda port: port.tensor.shape[2] != 4))
-    limits = _limits(settings, facts, ssd.THRESHOLD, ssd.IOU)
+    limits = _choose_limits(settings, facts, ssd.THRESHOLD, ssd.IOU)
     how = settings.get("scores", "none" if facts.ends_in_scores else "sigmoid")
 
     def decode(g: Nodes, outputs: Sequence[Value]) -> Detections:
@@ -194,7 +196,7 @@ def _find_yolo(
     if len(ports) != 1 or yolo.find_yolo(facts.size, ports[0].tensor.shape) != form:
         return None
     shape = ports[0].tensor.shape
-    limits = _limits(settings, facts, yolo.THRESHOLD, yolo.IOU[form])
+    limits = _choose_limits(settings, facts, yolo.THRESHOLD, yolo.IOU[form])
 
     pixels = facts.size if settings.get("coordinates") == "pixels" else None
 

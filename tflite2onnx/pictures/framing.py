@@ -52,7 +52,7 @@ def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> F
     ratios, divisors = g.ints([height, width]), g.ints([width, height])
     swapped = g.Gather(size, g.ints([1, 0]), axis=0)
     wanted = g.Div(g.Add(g.Mul(swapped, ratios), g.ints([width - 1, height - 1])), divisors)
-    extent = g.in_compute_type("Max", DType.INT64, size, wanted)
+    extent = g.add_with_casts("Max", DType.INT64, size, wanted)
     margins = g.Sub(extent, size)
     if fit is Fit.LETTERBOX:
         return Frame(size, extent, g.Div(margins, g.ints([2])))
@@ -92,8 +92,8 @@ def _weigh_pixels(
     """Return the pixels at places of an axis times weights, 0 for places outside."""
     last = g.Sub(size, g.ints([1]))
     zero = g.ints([0])
-    inside = g.in_compute_type(
-        "Max", DType.INT64, zero, g.in_compute_type("Min", DType.INT64, places, last)
+    inside = g.add_with_casts(
+        "Max", DType.INT64, zero, g.add_with_casts("Min", DType.INT64, places, last)
     )
     weights = g.Where(g.Equal(inside, places), weights, g.scalar(0, DType.FLOAT32))
     pixels = g.cast(g.Gather(image, inside, axis=axis), DType.FLOAT32)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tflite2onnx.pictures.attach import Attached
 from tflite2onnx.pictures.settings import NETWORK
-from tflite2onnx.result import Result, result_of
+from tflite2onnx.result import Result, make_result
 
 
 def assemble_parts(
@@ -21,7 +21,7 @@ def assemble_parts(
     parts = {
         part: assemble(emitted, metadata=metadata)
         if part == NETWORK
-        else result_of(emitted, part, None)
+        else make_result(emitted, part, None)
         for part, emitted in attached.parts.items()
     }
     network = parts[NETWORK]

@@ -12,7 +12,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.builder.nodes import Nodes, Value
 from tflite2onnx.errors import OptionError, PictureError
-from tflite2onnx.layout import identity
+from tflite2onnx.layout import make_identity
 from tflite2onnx.pictures import yolo
 from tflite2onnx.pictures.families import Facts, Family
 from tflite2onnx.pictures.framing import Frame, to_picture
@@ -83,7 +83,7 @@ def read_output(g: Nodes, port: Port) -> Value:
         x = g.DequantizeLinear(x, scale, g.scalar(int(quantization.zero_point[0]), port.dtype))
     else:
         x = g.recast(x, port.dtype, DType.FLOAT32)
-    if port.order == identity(len(port.order)):
+    if port.order == make_identity(len(port.order)):
         return x
     return g.Transpose(x, perm=[port.order.index(i) for i in range(len(port.order))])
 
@@ -99,13 +99,15 @@ def emit_postprocessing(g: Nodes, frame: Frame | None, plan: Postprocessing) -> 
         points = points and to_picture(g, points, frame, fractions=plan.fractions)
     ports = []
     if family.makes_boxes:
-        ports.append(_port(g, "boxes", g.Reshape(boxes, g.ints([-1, 4])), DType.FLOAT32, family, 4))
-    ports.append(_port(g, "scores", found.scores, DType.FLOAT32, family))
+        ports.append(
+            _make_port(g, "boxes", g.Reshape(boxes, g.ints([-1, 4])), DType.FLOAT32, family, 4)
+        )
+    ports.append(_make_port(g, "scores", found.scores, DType.FLOAT32, family))
     if found.classes is not None:
-        ports.append(_port(g, "classes", found.classes, DType.INT64, family))
+        ports.append(_make_port(g, "classes", found.classes, DType.INT64, family))
         ports += _list_labels(g, found.classes, plan)
     if points is not None:
-        ports.append(_port(g, "keypoints", points, DType.FLOAT32, family, family.points, 2))
+        ports.append(_make_port(g, "keypoints", points, DType.FLOAT32, family, family.points, 2))
     return ports
 
 
@@ -114,11 +116,13 @@ def _list_labels(g: Nodes, classes: Value, plan: Postprocessing) -> Sequence[Por
         return ()
     table = np.array([label.encode() for label in plan.labels], object)
     labels = g.Gather(g.constant(table, DType.STRING), classes, axis=0)
-    return [_port(g, "labels", labels, DType.STRING, plan.family)]
+    return [_make_port(g, "labels", labels, DType.STRING, plan.family)]
 
 
-def _port(g: Nodes, name: str, value: Value, dtype: DType, family: Family, *sizes: int) -> Port:
+def _make_port(
+    g: Nodes, name: str, value: Value, dtype: DType, family: Family, *sizes: int
+) -> Port:
     """Return an output with one row for each detection."""
     tensor = Tensor(name, (family.most, *sizes), dtype, symbols={0: _WORD})
     value = g.annotate(g.identity(value, dtype), dtype, tensor.sizes)
-    return Port(name, value, tensor, identity(tensor.rank), dtype)
+    return Port(name, value, tensor, make_identity(tensor.rank), dtype)

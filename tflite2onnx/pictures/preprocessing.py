@@ -52,7 +52,7 @@ class Preprocessing(NamedTuple):
     dtype: DType = DType.UINT8
     size: tuple[int, int] | None = None
 
-    def image_tensor(self) -> Tensor:
+    def make_image_tensor(self) -> Tensor:
         """Return the tensor of the picture."""
         height, width = self.size or self.sizes
         sizes = {"N": 1, "H": height, "W": width, "C": _COLORS}
@@ -68,7 +68,7 @@ def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
     Raises:
         PictureError: no input or several take pictures.
     """
-    found = [(port, axes) for port in ports if (axes := image_axes(port))]
+    found = [(port, axes) for port in ports if (axes := find_image_axes(port))]
     if len(found) != 1:
         raise PictureError(
             "preprocess",
@@ -78,7 +78,7 @@ def find_image_port(ports: Sequence[Port]) -> tuple[Port, str]:
     return found[0]
 
 
-def image_axes(port: Port) -> str:
+def find_image_axes(port: Port) -> str:
     """Return the letters of the axes of an input for pictures, "" for other inputs."""
     sizes = port.tensor.sizes
     if len(sizes) != _RANK or port.dtype not in _TYPES or not all(_is_number(s) for s in sizes[1:]):
@@ -231,7 +231,7 @@ def _normalize(g: Nodes, x: Value, plan: Preprocessing) -> Value:
         lowest = -128 if dtype is DType.INT8 else 0
         x = g.Round(x)
         return g.cast(g.Add(x, g.scalar(lowest, DType.FLOAT32)) if lowest else x, dtype)
-    mean, std = (_per_channel(numbers) for numbers in plan.normalization)
+    mean, std = (_shape_per_channel(numbers) for numbers in plan.normalization)
     x = g.Sub(x, mean) if mean.any() else x
     x = x if (std == 1).all() else g.Div(x, std)
     if dtype.is_integer:
@@ -245,5 +245,5 @@ def _quantize(g: Nodes, x: Value, quantization: Quantization | None, dtype: DTyp
     return g.QuantizeLinear(x, scale, g.scalar(int(quantization.zero_point[0]), dtype))
 
 
-def _per_channel(numbers: tuple[float, ...]) -> Array:
+def _shape_per_channel(numbers: tuple[float, ...]) -> Array:
     return np.array(numbers, np.float32).reshape(-1, 1, 1)

@@ -39,11 +39,11 @@ def _read_size(value: object) -> tuple[int, int]:
     """Read a height and a width."""
     words = value.split("x") if isinstance(value, str) else value
     height, width = words if isinstance(words, Sequence) else ()
-    read_side, _ = _number(int, 1, _MOST, "")
+    read_side, _ = _expect_number(int, 1, _MOST, "")
     return read_side(height), read_side(width)
 
 
-def _number(
+def _expect_number(
     kind: Callable[[str], Any], low: float, high: float, form: str
 ) -> tuple[Callable[[object], Any], str]:
     """Return how a number from `low` to `high` is read, and what it must be."""
@@ -66,7 +66,7 @@ def _read_labels(value: object) -> str | tuple[str, ...]:
     return tuple(value)
 
 
-def _one_of(*words: str) -> tuple[Callable[[Any], Any], str]:
+def _expect_one_of(*words: str) -> tuple[Callable[[Any], Any], str]:
     def read_word(value: object) -> str:
         if value not in words:
             raise ValueError
@@ -80,21 +80,21 @@ _Readers = Mapping[str, tuple[Callable[[Any], Any], str]]
 PREPROCESS_KEYS: _Readers = {
     "mean": (_read_numbers, "a number, or one for each channel, as in mean=123.7,116.3,103.5"),
     "std": (_read_divisors, "a number other than 0, or one for each channel"),
-    "channels": _one_of("rgb", "bgr", "gray"),
-    "resize": _one_of("stretch", "letterbox", "center"),
-    "pad": _number(int, 0, 255, "an integer from 0 to 255"),
-    "layout": _one_of("HWC", "CHW", "NHWC", "NCHW"),
+    "channels": _expect_one_of("rgb", "bgr", "gray"),
+    "resize": _expect_one_of("stretch", "letterbox", "center"),
+    "pad": _expect_number(int, 0, 255, "an integer from 0 to 255"),
+    "layout": _expect_one_of("HWC", "CHW", "NHWC", "NCHW"),
     "size": (_read_size, "a height and a width, as in size=480x640"),
-    "type": _one_of("uint8", "float32"),
+    "type": _expect_one_of("uint8", "float32"),
 }
 POSTPROCESS_KEYS: _Readers = {
-    "decoder": _one_of("mediapipe", "yolov5", "yolov8", "ssd", "detections", "scores"),
-    "scores": _one_of("sigmoid", "softmax", "none"),
-    "coordinates": _one_of("fractions", "pixels"),
-    "threshold": _number(float, 0, 1, "a number from 0 to 1"),
-    "iou": _number(float, 0, 1, "a number from 0 to 1"),
-    "max": _number(int, 1, _MOST, "a positive integer"),
-    "units": _one_of("pixels", "fractions"),
+    "decoder": _expect_one_of("mediapipe", "yolov5", "yolov8", "ssd", "detections", "scores"),
+    "scores": _expect_one_of("sigmoid", "softmax", "none"),
+    "coordinates": _expect_one_of("fractions", "pixels"),
+    "threshold": _expect_number(float, 0, 1, "a number from 0 to 1"),
+    "iou": _expect_number(float, 0, 1, "a number from 0 to 1"),
+    "max": _expect_number(int, 1, _MOST, "a positive integer"),
+    "units": _expect_one_of("pixels", "fractions"),
     "labels": (_read_labels, "a file with a label on each line, or none"),
 }
 
@@ -112,7 +112,9 @@ def read_settings(option: str, value: Settings, readers: _Readers) -> dict[str, 
     if value is True:
         return {}
     if not isinstance(value, Mapping):
-        raise OptionError(f"{option} must be True or such as {_example(readers)}, got {value!r}")
+        raise OptionError(
+            f"{option} must be True or such as {_write_example(readers)}, got {value!r}"
+        )
     read = {}
     for key, each in value.items():
         if key not in readers:
@@ -144,6 +146,6 @@ def _split_text(option: str, text: str) -> dict[str, str]:
     return pairs
 
 
-def _example(readers: _Readers) -> str:
+def _write_example(readers: _Readers) -> str:
     key = next(iter(readers))
     return f'{{"{key}": ...}}'

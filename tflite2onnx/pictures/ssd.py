@@ -60,7 +60,7 @@ def read_detections(g: Nodes, outputs: Sequence[Value], threshold: float) -> Det
     """
     boxes, classes, scores, number = outputs
     scores = g.Reshape(scores, g.ints([-1]))
-    places = g.Range(*(g.cast(x, DType.INT64) for x in _range(g, scores)))
+    places = g.Range(*(g.cast(x, DType.INT64) for x in _emit_range(g, scores)))
     count = g.cast(g.Reshape(number, g.ints([1])), DType.INT64)
     kept = g.And(g.Less(places, count), g.Greater(scores, g.scalar(threshold, DType.FLOAT32)))
     boxes = g.Gather(g.Reshape(boxes, g.ints([-1, _CORNERS])), g.ints([1, 0, 3, 2]), axis=1)
@@ -68,7 +68,7 @@ def read_detections(g: Nodes, outputs: Sequence[Value], threshold: float) -> Det
     return Detections(*(g.Compress(x, kept, axis=0) for x in (boxes, scores, classes)))
 
 
-def _range(g: Nodes, x: Value) -> tuple[Value, Value, Value]:
+def _emit_range(g: Nodes, x: Value) -> tuple[Value, Value, Value]:
     """Return the start, the end and the step of a range over the elements of x."""
     zero, one = (g.scalar(number, DType.INT64) for number in (0, 1))
     return zero, g.Size(x), one

@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.quantization.storage import AS_NUMBERS, QUANTIZED, integer_range, is_quantized
+from tflite2onnx.quantization.storage import AS_NUMBERS, QUANTIZED, find_integer_range, is_quantized
 from tflite2onnx.tensor import DType, Quantization, Tensor
 
 
@@ -117,12 +117,12 @@ def averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Rea
     """Return the declaration of averages of stored integers without regard to their scale.
 
     `rounding` is the quantization in which averages are rounded as by the kernel, which rounds
-    halves away from the integer 0 (see `half_away_scale`). `upwards` rounds halves away from the
+    halves away from the integer 0 (see `compute_half_away_scale`). `upwards` rounds halves away from the
     smallest integer of the type, so towards the larger integer.
     """
     numbers = AS_NUMBERS
     if upwards:
-        lowest = np.array([integer_range(x.dtype)[0]], np.int64)
+        lowest = np.array([find_integer_range(x.dtype)[0]], np.int64)
         numbers, rounding = (replace(q, zero_point=lowest) for q in (numbers, rounding))
     return Real((numbers,), rounding, x.quantization)
 
@@ -143,12 +143,12 @@ def drop_common_zero_point(declared: Real) -> Real:
 
 def has_one_scale(op: Op) -> bool:
     """Return whether all quantized operands have the same scale and zero point."""
-    scales = [t.quantization for t in operands_of(op).values() if is_quantized(t)]
+    scales = [t.quantization for t in list_operands(op).values() if is_quantized(t)]
     same = all(scale.same_as(scales[0]) for scale in scales if scale is not None)
-    return same and tensor_without_scale(op) is None
+    return same and find_tensor_without_scale(op) is None
 
 
-def tensor_without_scale(op: Op) -> Tensor | None:
+def find_tensor_without_scale(op: Op) -> Tensor | None:
     """Return an integer operand without a scale if another operand has one, else None."""
     operands = (*op.present, *op.outputs)
     if not any(map(is_quantized, operands)):
@@ -156,7 +156,7 @@ def tensor_without_scale(op: Op) -> Tensor | None:
     return next((t for t in operands if t.dtype in QUANTIZED and not is_quantized(t)), None)
 
 
-def operands_of(op: Op) -> dict[int, Tensor]:
+def list_operands(op: Op) -> dict[int, Tensor]:
     """Return the input i by the key i, and the output i by ~i."""
     operands = {i: t for i, t in enumerate(op.inputs) if t is not None}
     return operands | {~i: t for i, t in enumerate(op.outputs)}
@@ -179,6 +179,6 @@ def reads_integers(operator: Declared) -> bool:
 
 def check_scales(operator: Declared) -> None:
     """Raise OperatorError if an operator on real numbers has integers without a scale."""
-    unscaled = tensor_without_scale(operator.op)
+    unscaled = find_tensor_without_scale(operator.op)
     if unscaled is not None and not reads_integers(operator):
         raise OperatorError(f"{unscaled.name} must have a scale, because other operands have one")

@@ -18,7 +18,7 @@ from tflite2onnx.quantization.declarations import Declared, Product
 from tflite2onnx.quantization.storage import (
     REAL,
     Storage,
-    integer_range,
+    find_integer_range,
     is_quantized,
     move_zero_point,
     widen_subbyte,
@@ -127,14 +127,14 @@ TENSORS = (
         "uint8, the zero point is 128 higher",
         "the real numbers are the same, and ONNX Runtime has more integer kernels for uint8",
         lambda case: case.int8_as_uint8 and case.tensor.dtype is DType.INT8,
-        lambda case: move_zero_point(file_storage(case.tensor), DType.UINT8),
+        lambda case: move_zero_point(find_file_storage(case.tensor), DType.UINT8),
     ),
     Rule(
         "other quantized integers",
         "the file's type",
         "another type would bring no kernel",
         lambda _: True,
-        lambda case: file_storage(case.tensor),
+        lambda case: find_file_storage(case.tensor),
     ),
 )
 # The storage of inputs, outputs and states of the model.
@@ -153,7 +153,7 @@ INNER = Rule(
     lambda _: True,
     lambda case: REAL if case.float_only else case.storage,
 )
-# The storage of the constant int32 and int64 bias of a product of integers: see `bias_storage`.
+# The storage of the constant int32 and int64 bias of a product of integers: see `find_bias_storage`.
 BIAS = Rule(
     "biases of quantized data and weights",
     "int32, the scale is that of data times that of weights",
@@ -322,12 +322,12 @@ def choose(table: Sequence[Rule], case: object) -> tuple[Any, Rule]:
     raise AssertionError("the last rule of a table must apply to every case")
 
 
-def file_storage(tensor: Tensor) -> Storage:
+def find_file_storage(tensor: Tensor) -> Storage:
     """Return the storage of a tensor in the TFLite file."""
     return Storage(tensor.dtype, tensor.quantization if is_quantized(tensor) else None)
 
 
-def weight_storage(
+def find_weight_storage(
     x: Tensor,
     weights: Tensor,
     choice: str = "auto",
@@ -348,7 +348,7 @@ def weight_storage(
     2 bits are widened, because ONNX Runtime 1.31 multiplies float data by them wrongly
     (MatMulNBits).
     """
-    own = signed = file_storage(weights)
+    own = signed = find_file_storage(weights)
     if own.quantization is not None:
         zero = np.broadcast_to(np.int64(0), own.quantization.zero_point.shape)
         dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
@@ -421,7 +421,7 @@ def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> boo
     """
     if own.dtype not in _EIGHT_BITS or weights.data is None or not weights.elements:
         return False
-    lowest, highest = integer_range(own.dtype)
+    lowest, highest = find_integer_range(own.dtype)
     is_symmetric = own.zero_point == (lowest + highest + 1) // 2
     if not is_symmetric and not (depthwise and own.dtype is DType.INT8):
         return False
@@ -431,7 +431,7 @@ def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> boo
     return any(int(each.sum(1).max()) > 1 for each in several)
 
 
-def bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
+def find_bias_storage(x: Tensor, weights: Tensor, bias: Tensor) -> Storage | None:
     """Return the storage of the bias of a quantized product, None if it is stored as in the file.
 
     The kernels add the bias to the accumulators, whose scale is the product of the scales of the

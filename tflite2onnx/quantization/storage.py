@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.layout import Order, identity
+from tflite2onnx.layout import Order, make_identity
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 
 # The element types of quantized tensors.
@@ -63,7 +63,7 @@ def is_quantized(tensor: Tensor) -> bool:
     """Return whether a tensor's integers stand for real numbers.
 
     Integers of 32 and 64 bits do not, even with a scale, because kernels ignore the scale. The
-    scale of a bias follows from the scales of the operands (`bias_storage`).
+    scale of a bias follows from the scales of the operands (`find_bias_storage`).
     """
     return tensor.quantization is not None and tensor.dtype in QUANTIZED
 
@@ -99,7 +99,7 @@ def encode_constant(data: Array, dtype: DType, target: Storage) -> Array:
     """Return the elements of a constant of a type in the file as they are stored.
 
     Elements of 8 bits are moved by 128 (`Storage.moved`), or uint8 elements are read as the bits of
-    int8 (`weight_storage`). numpy holds elements of less than 8 bits in int8 and uint8.
+    int8 (`find_weight_storage`). numpy holds elements of less than 8 bits in int8 and uint8.
     """
     if target.moved:
         moved = data.view(np.uint8) ^ np.uint8(128)
@@ -115,7 +115,7 @@ def decode_constant(data: Array, quantization: Quantization) -> Array:
     """Return the float32 numbers that stored integers, in TFLite order, stand for."""
     # float32 holds every integer of 16 bits exactly, so the product is rounded only once.
     exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)
-    scale, zero = broadcast_parameters(quantization, identity(data.ndim))
+    scale, zero = broadcast_parameters(quantization, make_identity(data.ndim))
     blocks = data.reshape(*scale.shape[:-1], -1) if quantization.block_size else data
     real: Array = (blocks.astype(exact) - zero.astype(exact)) * scale.astype(exact)
     return real.astype(np.float32, copy=False).reshape(data.shape)
@@ -123,10 +123,10 @@ def decode_constant(data: Array, quantization: Quantization) -> Array:
 
 def encode_numbers(numbers: Array, quantization: Quantization, dtype: DType) -> Array:
     """Return the integers nearest to real numbers, in TFLite order; the type's range saturates."""
-    scale, zero = broadcast_parameters(quantization, identity(numbers.ndim))
+    scale, zero = broadcast_parameters(quantization, make_identity(numbers.ndim))
     with np.errstate(invalid="ignore"):
         steps = np.rint(numbers.astype(np.float64) / scale) + zero
-    return np.asarray(np.nan_to_num(np.clip(steps, *integer_range(dtype))), dtype.numpy)
+    return np.asarray(np.nan_to_num(np.clip(steps, *find_integer_range(dtype))), dtype.numpy)
 
 
 def broadcast_parameters(quantization: Quantization, order: Order) -> tuple[Array, Array]:
@@ -157,7 +157,7 @@ def widen_subbyte(dtype: DType) -> DType:
     return _WIDENED.get(dtype, dtype)
 
 
-def half_away_scale(slack: float) -> Quantization:
+def compute_half_away_scale(slack: float) -> Quantization:
     """Return a scale with which QuantizeLinear rounds halves of integers away from 0.
 
     QuantizeLinear rounds halves to even. Division by `1 - slack` turns a half, and a number that is
@@ -166,7 +166,7 @@ def half_away_scale(slack: float) -> Quantization:
     return replace(AS_NUMBERS, scale=np.array([1 - slack], np.float32))
 
 
-def integer_range(dtype: DType) -> tuple[int, int]:
+def find_integer_range(dtype: DType) -> tuple[int, int]:
     """Return the smallest and largest integer of a type."""
     if dtype.label.startswith("u"):
         return 0, 2**dtype.bits - 1
@@ -183,7 +183,7 @@ def clamp(activation: str, stored: Storage) -> tuple[int, int] | None:
     """
     if activation not in BOUNDS or stored.quantization is None:
         return None
-    low, high = integer_range(stored.dtype)
+    low, high = find_integer_range(stored.dtype)
     scale, zero = stored.quantization.scale[0], stored.zero_point
     least, most = BOUNDS[activation]
     bounds = (
@@ -193,13 +193,13 @@ def clamp(activation: str, stored: Storage) -> tuple[int, int] | None:
     return None if bounds == (low, high) else bounds
 
 
-def real_bounds(activation: str, read: Storage, written: Storage) -> tuple[float, float]:
+def compute_real_bounds(activation: str, read: Storage, written: Storage) -> tuple[float, float]:
     """Return the least and the greatest real number after an activation and saturation.
 
     The activation clamps stored integers by the scale with which readers read them (`read`). The
     real numbers follow from the scale with which the kernel writes the integers (`written`).
     """
-    low, high = clamp(activation, read) or integer_range(written.dtype)
+    low, high = clamp(activation, read) or find_integer_range(written.dtype)
     scale = float(written.scale[0])
     return (low - written.zero_point) * scale, (high - written.zero_point) * scale
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tflite2onnx.graph import Op
-from tflite2onnx.quantization.declarations import operands_of
-from tflite2onnx.quantization.rules import Reading, file_storage
+from tflite2onnx.quantization.declarations import list_operands
+from tflite2onnx.quantization.rules import Reading, find_file_storage
 from tflite2onnx.quantization.storage import REAL, Storage
 from tflite2onnx.quantize import OperandStorage, StoragePlan
 from tflite2onnx.tensor import Tensor
@@ -37,12 +37,12 @@ def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[Stora
     """
     rows: dict[tuple[Tensor, str], StorageInfo] = {}
     for op, operands in plan.operands.items():
-        for tensor, planned in _quantized_operands(op, operands):
+        for tensor, planned in _list_quantized_operands(op, operands):
             known = plan.tensor(tensor) if tensor.data is None else planned
             stored, read = _describe_in_onnx(tensor, planned, known), planned.reading.value
             row = rows.get((tensor, stored))
             if row is None:
-                own, place = describe_storage(file_storage(tensor)), f"{op.code} ({op.index})"
+                own, place = describe_storage(find_file_storage(tensor)), f"{op.code} ({op.index})"
                 row = StorageInfo(tensor.name, place, own, stored, read, known.why)
             elif read not in row.read:
                 row = replace(row, read=f"{row.read}, {read}")
@@ -50,7 +50,7 @@ def list_storage(plan: StoragePlan, ends: Collection[Tensor] = ()) -> list[Stora
     for tensor in dict.fromkeys(ends):
         end, inside = plan.end(tensor), plan.tensor(tensor)
         if end.storage.dtype is not inside.storage.dtype:
-            own, stored = describe_storage(file_storage(tensor)), describe_storage(end.storage)
+            own, stored = describe_storage(find_file_storage(tensor)), describe_storage(end.storage)
             row = StorageInfo(tensor.name, "", own, stored, "input or output", end.why)
             rows[tensor, row.read] = row
     return list(rows.values())
@@ -63,15 +63,15 @@ def describe_operator(plan: StoragePlan, output: str) -> str:
             return "; ".join(
                 f"{tensor.name} is {_describe_in_onnx(tensor, planned, planned)},"
                 f" {planned.reading.value}"
-                for tensor, planned in _quantized_operands(op, operands)
+                for tensor, planned in _list_quantized_operands(op, operands)
             )
     return ""
 
 
-def _quantized_operands(
+def _list_quantized_operands(
     op: Op, operands: Mapping[int, OperandStorage]
 ) -> Iterator[tuple[Tensor, OperandStorage]]:
-    for operand, tensor in operands_of(op).items():
+    for operand, tensor in list_operands(op).items():
         planned = operands[operand]
         if planned.storage.quantization is not None or planned.reading is Reading.DYNAMIC:
             yield tensor, planned

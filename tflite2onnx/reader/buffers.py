@@ -30,7 +30,7 @@ class ElementsError(ValueError):
     """The bytes do not fit the tensor's type or shape."""
 
 
-def nbytes(shape: Shape, dtype: DType) -> int:
+def count_bytes(shape: Shape, dtype: DType) -> int:
     """Return the number of bytes of a constant in the file, 0 for types without a fixed size."""
     return -(-math.prod(shape) * dtype.bits // _BYTE)
 
@@ -42,10 +42,10 @@ def fits_type(dtype: DType, integers: Array) -> bool:
     return low <= integers.min(initial=low) and bool(integers.max(initial=high) <= high)
 
 
-def flat(raw: memoryview, dtype: DType) -> Array:
+def read_flat(raw: memoryview, dtype: DType) -> Array:
     """Return all elements in the bytes, on one axis; ElementsError if strings are not valid."""
     if dtype is DType.STRING:
-        return _strings(raw)
+        return _read_strings(raw)
     if dtype.bits < _BYTE:
         return unpack_subbyte(np.frombuffer(raw, np.uint8), dtype)
     whole = len(raw) - len(raw) % (dtype.bits // _BYTE)
@@ -128,7 +128,7 @@ def widen_numbers(numbers: Array) -> Array:
     return wide.view(np.float32).reshape(numbers.shape)
 
 
-def _strings(raw: memoryview) -> Array:
+def _read_strings(raw: memoryview) -> Array:
     """Return strings, stored as int32 count, int32 offsets of each and of the end, and characters.
 
     Strings are stored one after another (string_util.h), so their total length is at most that

@@ -69,7 +69,7 @@ class Table(Mapping[str, Any]):
         offset, read, default = self._fields[name]
         return read(self, self.position + offset) if offset else default
 
-    def offset_of(self, name: str) -> int | None:
+    def find_offset(self, name: str) -> int | None:
         """Return the position of a field in the bytes, None if the file does not have the field."""
         offset = self._fields[name][0]
         return self.position + offset if offset else None
@@ -92,9 +92,9 @@ class Vector:
         return int(self._length)
 
     def __getitem__(self, index: int) -> Table:
-        return Table(self._data, _follow_offset(self._data, self.offset_of(index)), self._kind)
+        return Table(self._data, _follow_offset(self._data, self.find_offset(index)), self._kind)
 
-    def offset_of(self, index: int) -> int:
+    def find_offset(self, index: int) -> int:
         """Return the position of the offset to a table."""
         if not 0 <= index < self._length:
             raise IndexError(index)
@@ -130,12 +130,12 @@ def read_root(data: memoryview, kind: str = "Model") -> Table:
     return Table(data, _follow_offset(data, 0), kind)
 
 
-def zero_fields(kind: str) -> dict[str, Any]:
+def make_zero_fields(kind: str) -> dict[str, Any]:
     """Return the fields of a table in which all numbers are 0, not the schema's defaults.
 
     Vectors are empty. Strings and tables are None.
     """
-    defaults = {name: field.default for name, field in _fields(kind).items()}
+    defaults = {name: field.default for name, field in _list_fields(kind).items()}
     return {
         name: type(default)() if isinstance(default, int | float) else default
         for name, default in defaults.items()
@@ -152,12 +152,12 @@ class _Field(NamedTuple):
 
 
 @cache
-def _fields(kind: str) -> dict[str, _Field]:
+def _list_fields(kind: str) -> dict[str, _Field]:
     fields = {}
     for i, field in enumerate(_KINDS[kind], _FIRST):
         name, _, rest = field.partition(":")
         if name != "-":
-            fields[name] = _Field(i, *_reader(name, *rest.partition("=")[::2]))
+            fields[name] = _Field(i, *_make_reader(name, *rest.partition("=")[::2]))
     return fields
 
 
@@ -174,10 +174,12 @@ def _locate_fields(kind: str, count: int, slots: bytes) -> dict[str, tuple[int, 
     slots.
     """
     offsets = dict(enumerate(struct.unpack(f"<{count}H", slots)))
-    return {name: (offsets.get(slot, 0), *rest) for name, (slot, *rest) in _fields(kind).items()}
+    return {
+        name: (offsets.get(slot, 0), *rest) for name, (slot, *rest) in _list_fields(kind).items()
+    }
 
 
-def _reader(name: str, kind: str, default: str) -> tuple[_Read, Any]:
+def _make_reader(name: str, kind: str, default: str) -> tuple[_Read, Any]:
     """Return the function that reads a field at its position, and the field's default."""
     letter = _NUMBERS.get(kind.strip("[]"), "")
     if letter and kind.startswith("["):
@@ -187,10 +189,10 @@ def _reader(name: str, kind: str, default: str) -> tuple[_Read, Any]:
             default or 0
         )
     if kind.startswith("["):
-        return partial(_tables, kind.strip("[]")), ()
+        return partial(_read_tables, kind.strip("[]")), ()
     if kind in _UNIONS:
-        return partial(_union, f"{name}_type", tuple(_UNIONS[kind])), None
-    return (_read_string if kind == "string" else partial(_table, kind)), None
+        return partial(_read_union, f"{name}_type", tuple(_UNIONS[kind])), None
+    return (_read_string if kind == "string" else partial(_read_table, kind)), None
 
 
 def _follow_offset(data: memoryview, place: int) -> int:
@@ -212,14 +214,14 @@ def _read_string(table: Table, place: int) -> bytes:
     return _read_numbers(np.dtype(np.uint8), table, place).tobytes()
 
 
-def _table(kind: str, table: Table, place: int) -> Table:
+def _read_table(kind: str, table: Table, place: int) -> Table:
     return Table(table.data, _follow_offset(table.data, place), kind)
 
 
-def _tables(kind: str, table: Table, place: int) -> Vector:
+def _read_tables(kind: str, table: Table, place: int) -> Vector:
     return Vector(table.data, _follow_offset(table.data, place), kind)
 
 
-def _union(number: str, kinds: tuple[str, ...], table: Table, place: int) -> Table | None:
+def _read_union(number: str, kinds: tuple[str, ...], table: Table, place: int) -> Table | None:
     which = table[number]
-    return _table(kinds[which - 1], table, place) if 0 < which <= len(kinds) else None
+    return _read_table(kinds[which - 1], table, place) if 0 < which <= len(kinds) else None

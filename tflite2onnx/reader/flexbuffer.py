@@ -27,7 +27,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - a flexbuffer holds any JSON-li
     from flatbuffers import flexbuffers  # noqa: PLC0415 - few models have flexbuffers
 
     try:
-        return _Decoder(data).value(flexbuffers.GetRoot(data))
+        return _Decoder(data).decode_value(flexbuffers.GetRoot(data))
     except (
         struct.error,
         ArithmeticError,
@@ -45,14 +45,14 @@ class _Decoder:
     def __init__(self, data: bytes) -> None:
         self._left = _LIMIT.compute(len(data))
 
-    def value(self, ref: Any) -> Any:  # noqa: ANN401 - a flexbuffers.Ref, which has no types
+    def decode_value(self, ref: Any) -> Any:  # noqa: ANN401 - a flexbuffers.Ref, which has no types
         self._use_budget(1)
         if ref.IsMap:
             items = ref.AsMap
             self._use_budget(len(items))
-            keys = [self._bytes(key.AsKeyBytes) for key in items.Keys]
+            keys = [self._decode_bytes(key.AsKeyBytes) for key in items.Keys]
             return {
-                key.decode("utf-8", "replace"): self.value(items.Values[i])
+                key.decode("utf-8", "replace"): self.decode_value(items.Values[i])
                 for i, key in enumerate(keys)
                 if _search_key(keys, key) == i
             }
@@ -61,19 +61,19 @@ class _Decoder:
             items = getattr(ref, f"As{kind}Vector")
             # Before the loop: elements of zero bytes take no space in the file, but time to read.
             self._use_budget(len(items))
-            return [self.value(item) for item in items]
+            return [self.decode_value(item) for item in items]
         if ref.IsString or ref.IsKey:
             return self._decode_text(ref.AsStringBytes)
-        return self._bytes(ref.AsBlob) if ref.IsBlob else ref.Value
+        return self._decode_bytes(ref.AsBlob) if ref.IsBlob else ref.Value
 
     def _decode_text(self, raw: bytes) -> str | bytes:
         """Return a text; bytes that are not UTF-8, for example a protobuf, stay bytes."""
         try:
-            return self._bytes(raw).decode()
+            return self._decode_bytes(raw).decode()
         except UnicodeDecodeError:
             return raw
 
-    def _bytes(self, raw: bytes) -> bytes:
+    def _decode_bytes(self, raw: bytes) -> bytes:
         self._use_budget(len(raw))
         return raw
 

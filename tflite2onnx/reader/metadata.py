@@ -14,7 +14,7 @@ from typing import Any
 
 from tflite2onnx.errors import ModelFileError
 from tflite2onnx.graph import Model
-from tflite2onnx.reader.flatbuffer import Table, TableReader, read_root, zero_fields
+from tflite2onnx.reader.flatbuffer import Table, TableReader, make_zero_fields, read_root
 from tflite2onnx.reader.metadata_schema import ENUMERATIONS, IDENTIFIER
 from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.utils.archive import DAMAGED, list_entries, open_archive, read_entry
@@ -80,7 +80,7 @@ class ModelMetadata:
     files: tuple[AssociatedFile, ...]
 
 
-def model_metadata(model: Model) -> ModelMetadata | None:
+def read_model_metadata(model: Model) -> ModelMetadata | None:
     """Return the metadata of a model, None if it has none.
 
     Raises:
@@ -92,7 +92,7 @@ def model_metadata(model: Model) -> ModelMetadata | None:
     try:
         if raw[4:8] != IDENTIFIER:
             raise ValueError("the identifier is missing")
-        return _Reader().model(read_root(memoryview(raw), "ModelMetadata"))
+        return _Reader().read_model(read_root(memoryview(raw), "ModelMetadata"))
     except _GARBAGE as error:
         raise ModelFileError(
             f"the metadata of the TFLite model is truncated or damaged ({error})"
@@ -103,38 +103,40 @@ class _Reader(TableReader):
     def __init__(self) -> None:
         super().__init__(_MOST_BYTES, _MOST_BYTES // _MOST_TABLES)
 
-    def model(self, table: Table) -> ModelMetadata:
+    def read_model(self, table: Table) -> ModelMetadata:
         graphs = self.read_tables(table["subgraph_metadata"])[:1]
-        files = self._files(table)
+        files = self._read_files(table)
         inputs, outputs = (
             tuple(
-                self._tensor(t)
+                self._read_tensor(t)
                 for g in graphs
                 for t in self.read_tables(g[f"{kind}_tensor_metadata"])
             )
             for kind in ("input", "output")
         )
         for graph in graphs:
-            files += self._files(graph)
+            files += self._read_files(graph)
             units = [*self.read_tables(graph["input_process_units"])]
             units += self.read_tables(graph["output_process_units"])
-            files += self._vocabularies(units)
+            files += self._read_vocabularies(units)
         names = ("name", "description", "version", "author", "license")
         texts = {name: self.read_text(table[name]) for name in names}
         return ModelMetadata(**texts, inputs=inputs, outputs=outputs, files=files)
 
-    def _files(self, table: Table, field: str = "associated_files") -> tuple[AssociatedFile, ...]:
+    def _read_files(
+        self, table: Table, field: str = "associated_files"
+    ) -> tuple[AssociatedFile, ...]:
         return tuple(
             AssociatedFile(
                 self.read_text(f["name"]),
                 self.read_text(f["description"]),
-                _enum_name("AssociatedFileType", f["type"]),
+                _find_enum_name("AssociatedFileType", f["type"]),
                 self.read_text(f["locale"]),
             )
             for f in self.read_tables(table[field])
         )
 
-    def _vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
+    def _read_vocabularies(self, units: Sequence[Table]) -> tuple[AssociatedFile, ...]:
         """Return the files that tokenizers need."""
         options = [unit["options"] for unit in units]
         return tuple(
@@ -143,45 +145,45 @@ class _Reader(TableReader):
             if table is not None
             for field in ("sentencepiece_model", "vocab_file")
             if field in table
-            for file in self._files(table, field)
+            for file in self._read_files(table, field)
         )
 
-    def _tensor(self, table: Table) -> TensorMetadata:
+    def _read_tensor(self, table: Table) -> TensorMetadata:
         units = self.read_tables(table["process_units"])
         found = {u["options"].kind: u["options"] for u in units if u["options"] is not None}
         stats = table["stats"] or {"min": (), "max": ()}
         return TensorMetadata(
             self.read_text(table["name"]),
             self.read_text(table["description"]),
-            **_content(table["content"]),
+            **_read_content(table["content"]),
             **self._read_processing(found),
-            minimum=self._floats(stats["min"]),
-            maximum=self._floats(stats["max"]),
-            files=self._files(table) + self._vocabularies(units),
+            minimum=self._read_floats(stats["min"]),
+            maximum=self._read_floats(stats["max"]),
+            files=self._read_files(table) + self._read_vocabularies(units),
         )
 
     def _read_processing(self, found: dict[str, Table]) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if normalization := found.get("NormalizationOptions"):
-            fields |= {name: self._floats(normalization[name]) for name in ("mean", "std")}
+            fields |= {name: self._read_floats(normalization[name]) for name in ("mean", "std")}
         if thresholding := found.get("ScoreThresholdingOptions"):
             fields["threshold"] = thresholding["global_score_threshold"]
         if calibration := found.get("ScoreCalibrationOptions"):
-            kind = _enum_name("ScoreTransformationType", calibration["score_transformation"])
+            kind = _find_enum_name("ScoreTransformationType", calibration["score_transformation"])
             fields["calibration"] = kind, calibration["default_score"]
         return fields
 
-    def _floats(self, numbers: Sequence[float]) -> tuple[float, ...]:
+    def _read_floats(self, numbers: Sequence[float]) -> tuple[float, ...]:
         self.use_budget(_NUMBER_BYTES * len(numbers))
         return tuple(float(number) for number in numbers)
 
 
-def _content(table: Table | None) -> dict[str, Any]:
+def _read_content(table: Table | None) -> dict[str, Any]:
     properties: Table | None = table and table["content_properties"]
     if properties is None:
         return {}
     if properties.kind == "ImageProperties":
-        space = _enum_name("ColorSpaceType", properties["color_space"])
+        space = _find_enum_name("ColorSpaceType", properties["color_space"])
         return {"content": "image", "color_space": space}
     if properties.kind == "AudioProperties":
         rate, channels = properties["sample_rate"], properties["channels"]
@@ -189,7 +191,7 @@ def _content(table: Table | None) -> dict[str, Any]:
     return {"content": _CONTENTS[properties.kind]}
 
 
-def _enum_name(enumeration: str, number: int) -> str:
+def _find_enum_name(enumeration: str, number: int) -> str:
     names = _NAMES[enumeration]
     return names[number] if 0 <= number < len(names) else str(number)
 
@@ -236,7 +238,7 @@ def describe_face_detector(model: Model) -> dict[str, Any]:
 def _find_face_detector(model: Model) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the options of anchors and of boxes; fields that are 0 if the model has none."""
     kinds = ("AnchorConfig", "TensorsDecodingConfig")
-    anchors, boxes = (zero_fields(kind) for kind in kinds)
+    anchors, boxes = (make_zero_fields(kind) for kind in kinds)
     raw = model.metadata.get(BUFFER, b"")
     reader = _Reader()
     graphs: Any = read_root(memoryview(raw), "ModelMetadata")["subgraph_metadata"] if raw else ()
@@ -250,7 +252,7 @@ def _find_face_detector(model: Model) -> tuple[Mapping[str, Any], Mapping[str, A
     return anchors, boxes
 
 
-def associated_files(model: AnySource) -> dict[str, bytes]:
+def list_files(model: AnySource) -> dict[str, bytes]:
     """Return the files packed with a model, by name; none if there is no archive.
 
     Raises:
@@ -275,12 +277,12 @@ def describe_model(model: Model, source: AnySource) -> dict[str, Any]:
     Raises:
         ModelFileError: the metadata, or the files packed with the model, are damaged.
     """
-    metadata = model_metadata(model)
+    metadata = read_model_metadata(model)
     if metadata is None:
         return {}
     every = (*metadata.files, *(f for t in (*metadata.inputs, *metadata.outputs) for f in t.files))
     labelled = any(f.kind in _LABELS for f in every)
-    files = associated_files(source) if labelled else {}
+    files = list_files(source) if labelled else {}
     if sum(len(files.get(f.name, b"")) for f in every if f.kind in _LABELS) > _MOST_BYTES:
         raise ModelFileError(
             "the label files in the metadata of the TFLite model must not exceed"

@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.graph import Graph, Model, Op, Options, Signature, ordering_error
+from tflite2onnx.graph import Graph, Model, Op, Options, Signature, explain_order
 from tflite2onnx.reader import buffers, flexbuffer
-from tflite2onnx.reader.flatbuffer import Table, TableReader, read_root, zero_fields
+from tflite2onnx.reader.flatbuffer import Table, TableReader, make_zero_fields, read_root
 from tflite2onnx.reader.foreign_files import describe_foreign_file
 from tflite2onnx.reader.schema import ENUMERATIONS, UNIONS
 from tflite2onnx.reader.source import AnySource, ModelSource, open_source
-from tflite2onnx.reader.stored_bytes import StoredBytes, fail_damaged, item_at
+from tflite2onnx.reader.stored_bytes import StoredBytes, expect_item, fail_damaged
 from tflite2onnx.tensor import (
     MOST_AXES,
     Array,
@@ -90,7 +90,7 @@ def read_model(source: AnySource) -> Model:
     opened = open_source(source)
     check_identifier(opened.data)
     try:
-        model = _Reader(opened).model()
+        model = _Reader(opened).read_whole_model()
     except _GARBAGE as error:
         raise ModelFileError(
             f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
@@ -120,17 +120,19 @@ class _Reader(TableReader):
         groups = self.read_tables(self._root["external_buffer_groups"])
         slices = self.read_tables(self._root["external_buffers"])
         self._stored = StoredBytes(source, self._root["buffers"], groups, slices)
-        self._codes = [self._code(code) for code in self.read_tables(self._root["operator_codes"])]
+        self._codes = [
+            self._read_code(code) for code in self.read_tables(self._root["operator_codes"])
+        ]
 
-    def model(self) -> Model:
-        graphs = tuple(self._graph(g) for g in self.read_tables(self._root["subgraphs"]))
+    def read_whole_model(self) -> Model:
+        graphs = tuple(self._read_graph(g) for g in self.read_tables(self._root["subgraphs"]))
         if not graphs:
             fail_damaged("it has no subgraph")
         signatures = self.read_tables(self._root["signature_defs"])
         return Model(
             graphs,
-            tuple(self._signature(signature, graphs) for signature in signatures),
-            dict(self._metadata(entry) for entry in self.read_tables(self._root["metadata"])),
+            tuple(self._read_signature(signature, graphs) for signature in signatures),
+            dict(self._read_metadata(entry) for entry in self.read_tables(self._root["metadata"])),
             self.read_text(self._root["description"]),
             self._root["version"],
         )
@@ -141,34 +143,36 @@ class _Reader(TableReader):
         self.use_budget(vector.nbytes)
         return tuple(vector.tolist())
 
-    def _bytes(self, raw: memoryview) -> bytes:
+    def _copy_bytes(self, raw: memoryview) -> bytes:
         self.use_budget(len(raw))
         return bytes(raw)
 
     # Parts
 
-    def _code(self, code: Table) -> tuple[str, bool, int]:
+    def _read_code(self, code: Table) -> tuple[str, bool, int]:
         number = max(code["deprecated_builtin_code"], code["builtin_code"])
         name = _CODES.get(number, f"operator code {number}")
         if name == "CUSTOM":
             return self.read_text(code["custom_code"]), True, code["version"]
         return name, False, code["version"]
 
-    def _metadata(self, entry: Table) -> tuple[str, bytes]:
-        return self.read_text(entry["name"]), self._bytes(self._stored.of_buffer(entry["buffer"]))
+    def _read_metadata(self, entry: Table) -> tuple[str, bytes]:
+        return self.read_text(entry["name"]), self._copy_bytes(
+            self._stored.read_buffer(entry["buffer"])
+        )
 
-    def _graph(self, table: Table) -> Graph:
+    def _read_graph(self, table: Table) -> Graph:
         inputs, outputs = self._read_numbers(table["inputs"]), self._read_numbers(table["outputs"])
         tables, ops = self.read_tables(table["tensors"]), self.read_tables(table["operators"])
         reads = [self._read_numbers(op["inputs"]) for op in ops]
         writes = [self._read_numbers(op["outputs"]) for op in ops]
-        names = _unique([self.read_text(t["name"]) for t in tables], (*inputs, *outputs))
+        names = _make_unique([self.read_text(t["name"]) for t in tables], (*inputs, *outputs))
         computed = {*inputs, *(i for each in writes for i in each)}
         # Files of before 2021 have the field has_rank for no tensor.
         ranks = [t["has_rank"] for t in tables]
         ranks = ranks if any(ranks) else [True] * len(ranks)
         tensors = tuple(
-            self._tensor(tables, i, name, computed=i in computed, has_rank=ranks[i])
+            self._read_tensor(tables, i, name, computed=i in computed, has_rank=ranks[i])
             for i, name in enumerate(names)
         )
         # Inputs may have elements in the file; LiteRT overwrites them.
@@ -178,33 +182,33 @@ class _Reader(TableReader):
             self.read_text(table["name"]),
             _pick_tensors(tensors, inputs, "an input of the graph"),
             _pick_tensors(tensors, outputs, "an output of the graph"),
-            tuple(self._op(i, op, tensors, reads[i], writes[i]) for i, op in enumerate(ops)),
+            tuple(self._read_op(i, op, tensors, reads[i], writes[i]) for i, op in enumerate(ops)),
             tensors,
         )
-        if wrong := ordering_error(graph):
+        if wrong := explain_order(graph):
             fail_damaged(wrong)
         return graph
 
-    def _op(
+    def _read_op(
         self, index: int, table: Table, tensors: Sequence[Tensor], reads: Shape, writes: Shape
     ) -> Op:
         number = table["opcode_index"]
-        code, custom, version = item_at(self._codes, number, f"operator {index}'s code")
+        code, custom, version = expect_item(self._codes, number, f"operator {index}'s code")
         where = f"a tensor of {code} (operator {index})"
-        raw = self._custom_options(table)
+        raw = self._read_custom_options(table)
         return Op(
             code,
             index,
-            tuple(None if i == -1 else item_at(tensors, i, where) for i in reads),
+            tuple(None if i == -1 else expect_item(tensors, i, where) for i in reads),
             _pick_tensors(tensors, writes, where),
-            Options(_map_of(raw)) if custom else self._options(code, table),
+            Options(_read_map(raw)) if custom else self._read_options(code, table),
             custom,
             raw,
             _pick_tensors(tensors, self._read_numbers(table["intermediates"]), where),
             version,
         )
 
-    def _options(self, code: str, table: Table) -> Options:
+    def _read_options(self, code: str, table: Table) -> Options:
         """Return the options of an operator, all 0 if the file has no table of the operator's kind.
 
         The kernels get the same zeros: their parsers clear the struct, and do not apply the
@@ -215,30 +219,30 @@ class _Reader(TableReader):
         if kind is None:
             return Options()
         if found is not None and found.kind == kind:
-            return Options({name: self._option(name, found[name]) for name in found})
-        zeros = zero_fields(kind)
+            return Options({name: self._read_option(name, found[name]) for name in found})
+        zeros = make_zero_fields(kind)
         unknown = {n: 0 for n in _WITH_UNKNOWN & zeros.keys() if isinstance(zeros[n], int)}
-        return Options({n: self._option(n, zero) for n, zero in zeros.items()} | unknown)
+        return Options({n: self._read_option(n, zero) for n, zero in zeros.items()} | unknown)
 
-    def _option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
+    def _read_option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
             # The kernels treat an unknown activation function as NONE.
             other = "NONE" if name == "fused_activation_function" else str(value)
             return _NAMES[_ENUMERATIONS[name]].get(value, other)
         if name == "composite_attributes":
-            return _map_of(self._bytes(memoryview(value)))
+            return _read_map(self._copy_bytes(memoryview(value)))
         if isinstance(value, np.ndarray):
             return self._read_numbers(value)
         # The kernels get texts of C, which end before the first zero byte.
         return self.read_text(value.partition(b"\0")[0]) if isinstance(value, bytes) else value
 
-    def _custom_options(self, table: Table) -> bytes:
+    def _read_custom_options(self, table: Table) -> bytes:
         if table["custom_options"].size:
-            return self._bytes(memoryview(table["custom_options"]))
+            return self._copy_bytes(memoryview(table["custom_options"]))
         place = table["large_custom_options_offset"], table["large_custom_options_size"]
-        return self._bytes(self._stored.at(*place))
+        return self._copy_bytes(self._stored.at(*place))
 
-    def _tensor(
+    def _read_tensor(
         self, tables: Sequence[Table], index: int, name: str, *, computed: bool, has_rank: bool
     ) -> Tensor:
         table = tables[index]
@@ -247,21 +251,21 @@ class _Reader(TableReader):
             raise ModelFileError(f"the type of tensor {name} must be one of TFLite's, got {kind}")
         dtype = DType[_TYPES[kind]]
         wrong = min(shape, default=0) < 0 or len(shape) > MOST_AXES
-        if wrong or buffers.nbytes(shape, dtype) > _MOST_BYTES:
+        if wrong or buffers.count_bytes(shape, dtype) > _MOST_BYTES:
             raise ModelFileError(
                 f"the shape of tensor {name} must have at most {MOST_AXES} axes, no negative size"
                 f" and fewer than 2^62 bytes, got {list(shape)[:MOST_AXES]}"
             )
-        sparsity = self._sparsity(table["sparsity"])
+        sparsity = self._read_sparsity(table["sparsity"])
         try:
             data = self._read_elements(table, shape, dtype, sparse=sparsity is not None)
             if dtype is DType.BOOL and data is not None:
-                buffers.warn_of_other_bytes(name, self._stored.of_tensor(table))
+                buffers.warn_of_other_bytes(name, self._stored.read_tensor(table))
             if data is None and 0 in shape and not computed and dtype.numpy is not None:
                 data = np.empty(shape, dtype.numpy)
             constant = data is not None
             scales = table["quantization"]
-            quantization = self._quantization(scales, shape, dtype, tables, constant=constant)
+            quantization = self._read_quantization(scales, shape, dtype, tables, constant=constant)
         except buffers.ElementsError as error:
             fail_damaged(f"tensor {name}: {error}")
         return Tensor(
@@ -282,25 +286,27 @@ class _Reader(TableReader):
         """Return a constant's elements, None if the file has no elements for the tensor."""
         key = (table["buffer"], table["external_buffer"], dtype)
         if key not in self._flat:
-            raw = self._stored.of_tensor(table)
+            raw = self._stored.read_tensor(table)
             if not len(raw) or dtype.is_handle:
                 return None
-            self._flat[key] = buffers.flat(raw, dtype)
+            self._flat[key] = buffers.read_flat(raw, dtype)
         return self._flat[key] if sparse else buffers.shape_elements(self._flat[key], shape)
 
-    def _sparsity(self, table: Table | None) -> Sparsity | None:
+    def _read_sparsity(self, table: Table | None) -> Sparsity | None:
         if table is None:
             return None
         axes = tuple(
             SparseAxis(
-                axis["dense_size"], _values(axis["array_segments"]), _values(axis["array_indices"])
+                axis["dense_size"],
+                _read_values(axis["array_segments"]),
+                _read_values(axis["array_indices"]),
             )
             for axis in self.read_tables(table["dim_metadata"])
         )
         order, blocks = table["traversal_order"], table["block_map"]
         return Sparsity(self._read_numbers(order), self._read_numbers(blocks), axes)
 
-    def _quantization(
+    def _read_quantization(
         self,
         table: Table | None,
         shape: Shape,
@@ -317,7 +323,7 @@ class _Reader(TableReader):
                 "its scales must be along one axis: no TFLite kernel supports several"
             )
         if details is not None and details.kind == "BlockwiseQuantization":
-            return self._blockwise(details, shape, tensors)
+            return self._read_blockwise(details, shape, tensors)
         scale, axis = table["scale"], table["quantized_dimension"]
         if len(shape) == 1:
             axis = 0  # old converters give a bias the axis of its weights
@@ -341,7 +347,9 @@ class _Reader(TableReader):
             axis if scale.size > 1 else 0,
         )
 
-    def _blockwise(self, details: Table, shape: Shape, tensors: Sequence[Table]) -> Quantization:
+    def _read_blockwise(
+        self, details: Table, shape: Shape, tensors: Sequence[Table]
+    ) -> Quantization:
         """Return scales from a separate tensor, one for each block of the last axis."""
         size = details["block_size"]
         if size <= 0 or not shape or shape[-1] % size:
@@ -349,10 +357,10 @@ class _Reader(TableReader):
                 f"the last size of {list(shape)} must be a multiple of the block size {size}"
             )
         blocks = (*shape[:-1], shape[-1] // size)
-        scale = self._parameter(tensors, details["scales"], blocks)
+        scale = self._read_parameter(tensors, details["scales"], blocks)
         _check_scales(scale)
         index = details["zero_points"]
-        zero = np.int64(0) if index == -1 else self._parameter(tensors, index, blocks)
+        zero = np.int64(0) if index == -1 else self._read_parameter(tensors, index, blocks)
         key = find_address(scale), blocks
         if key not in self._flat:
             self._flat[key] = buffers.widen_numbers(scale)
@@ -364,8 +372,8 @@ class _Reader(TableReader):
             scale if scale.dtype == np.float16 else None,
         )
 
-    def _parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
-        table = item_at(tensors, index, "a tensor of scales or zero points")
+    def _read_parameter(self, tensors: Sequence[Table], index: int, shape: Shape) -> Array:
+        table = expect_item(tensors, index, "a tensor of scales or zero points")
         dtype = DType[_TYPES.get(table["type"], "VARIANT")]
         data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
@@ -373,18 +381,19 @@ class _Reader(TableReader):
         self.use_budget(data.nbytes)  # each tensor with these parameters gets a copy
         return data
 
-    def _signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
+    def _read_signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
         key, index = self.read_text(table["signature_key"]), table["subgraph_index"]
-        tensors = item_at(graphs, index, f"the subgraph of signature {key}").tensors
+        tensors = expect_item(graphs, index, f"the subgraph of signature {key}").tensors
 
-        def tensors_by_name(maps: Sequence[Table]) -> dict[str, Tensor]:
+        def read_tensors_by_name(maps: Sequence[Table]) -> dict[str, Tensor]:
             where = f"a tensor of signature {key}"
             return {
-                self.read_text(m["name"]): item_at(tensors, m["tensor_index"], where) for m in maps
+                self.read_text(m["name"]): expect_item(tensors, m["tensor_index"], where)
+                for m in maps
             }
 
         inputs, outputs = self.read_tables(table["inputs"]), self.read_tables(table["outputs"])
-        return Signature(key, index, tensors_by_name(inputs), tensors_by_name(outputs))
+        return Signature(key, index, read_tensors_by_name(inputs), read_tensors_by_name(outputs))
 
 
 def _are_scales(scale: Array) -> bool:
@@ -399,15 +408,15 @@ def _check_scales(scale: Array) -> None:
 def _pick_tensors(
     tensors: Sequence[Tensor], indices: Iterable[int], what: str
 ) -> tuple[Tensor, ...]:
-    return tuple(item_at(tensors, i, what) for i in indices if i != -1)
+    return tuple(expect_item(tensors, i, what) for i in indices if i != -1)
 
 
-def _values(indices: Table | None) -> Array | None:
+def _read_values(indices: Table | None) -> Array | None:
     """Return a vector of indices of a sparse tensor, of any integer type."""
     return None if indices is None else indices["values"]
 
 
-def _map_of(raw: bytes) -> dict[str, Any]:
+def _read_map(raw: bytes) -> dict[str, Any]:
     """Return the options in a flexbuffer; none if the bytes are something else, as in the kernels.
 
     Some custom operators store a C struct instead of a flexbuffer.
@@ -419,7 +428,7 @@ def _map_of(raw: bytes) -> dict[str, Any]:
     return options if isinstance(options, dict) else {}
 
 
-def _unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
+def _make_unique(names: Sequence[str], first: Iterable[int]) -> list[str]:
     """Make names unique; on a conflict the names at the indices `first` are kept."""
     taken: set[str] = set()
     chosen: dict[int, str] = {}

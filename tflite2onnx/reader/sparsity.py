@@ -35,7 +35,7 @@ def densify_all(tensors: Sequence[Tensor]) -> list[Array]:
         raise ModelFileError(
             f"the sparse tensors, such as {tensors[0].name}, are too large to be made dense"
         )
-    return [_dense(t) for t in tensors]
+    return [_densify_tensor(t) for t in tensors]
 
 
 def count_memory(arrays: Sequence[Array]) -> int:
@@ -47,12 +47,12 @@ def count_memory(arrays: Sequence[Array]) -> int:
     return total
 
 
-def _dense(tensor: Tensor) -> Array:
+def _densify_tensor(tensor: Tensor) -> Array:
     data, sparsity = tensor.data, tensor.sparsity
     if data is None or sparsity is None:
         raise ModelFileError(f"tensor {tensor.name} must be sparse")
     try:
-        positions = _positions(tensor.shape, sparsity, data.size)
+        positions = _compute_positions(tensor.shape, sparsity, data.size)
     except ValueError as error:
         raise ModelFileError(f"the sparse tensor {tensor.name} is damaged: {error}") from error
     dense = np.zeros(tensor.elements, data.dtype)
@@ -60,7 +60,7 @@ def _dense(tensor: Tensor) -> Array:
     return dense.reshape(tensor.shape)
 
 
-def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
+def _compute_positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     """Return the index of each of `count` values in the flat dense array, as int64.
 
     The message of a ValueError names the damaged part.
@@ -83,13 +83,13 @@ def _positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> Array:
     most = max(count, *(len(a.segments) for a in sparsity.axes if a.segments is not None), 1)
     positions = np.zeros(1, np.int64)
     for axis in order:
-        positions = _next_level(positions, levels[axis], sizes[axis], steps[axis], most)
+        positions = _expand_level(positions, levels[axis], sizes[axis], steps[axis], most)
     if len(positions) != count:
         raise ValueError(f"it must have {len(positions)} values, got {count}")
     return positions
 
 
-def _next_level(parents: Array, level: SparseAxis, size: int, step: int, most: int) -> Array:
+def _expand_level(parents: Array, level: SparseAxis, size: int, step: int, most: int) -> Array:
     """Return the positions one level deeper: coordinates below `size`, `step` elements apart."""
     if level.segments is None or level.indices is None:
         if level.size != size or max(len(parents), 1) * size > most:

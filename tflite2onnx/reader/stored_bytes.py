@@ -25,17 +25,17 @@ class StoredBytes:
         self._slices = {each["id"]: each for each in slices}
         self._weights: dict[str, memoryview] = {}
 
-    def of_tensor(self, tensor: Table) -> memoryview:
+    def read_tensor(self, tensor: Table) -> memoryview:
         """Return the bytes of a tensor, which may be empty."""
         if not tensor["external_buffer"]:
-            return self.of_buffer(tensor["buffer"])
+            return self.read_buffer(tensor["buffer"])
         found = self._slices.get(tensor["external_buffer"])
         if found is None:
             fail_damaged(f"it has no external buffer {tensor['external_buffer']}")
         if found["packing"] not in _PLAIN:
             packing = found["packing"].decode("utf-8", "replace")
             raise ModelFileError(f"the packing of external weights must be unpacked, got {packing}")
-        weights = self._of_group(item_at(self._groups, found["group"], "a group of weights"))
+        weights = self._read_group(expect_item(self._groups, found["group"], "a group of weights"))
         end = found["offset"] + found["length"]
         if end > len(weights):
             raise ModelFileError(
@@ -44,17 +44,17 @@ class StoredBytes:
             )
         return weights[found["offset"] : end]
 
-    def _of_group(self, group: Table) -> memoryview:
+    def _read_group(self, group: Table) -> memoryview:
         name = (group["name"] or b"").decode("utf-8", "replace")
         if name not in self._weights:
             self._weights[name] = self._source.read_weights(name)
         return self._weights[name]
 
-    def of_buffer(self, index: int) -> memoryview:
+    def read_buffer(self, index: int) -> memoryview:
         """Return the bytes of a buffer, which may be empty; buffer 0 is always empty."""
         if index == 0:
             return self._source.data[:0]
-        buffer = item_at(self._buffers, index, "a buffer")
+        buffer = expect_item(self._buffers, index, "a buffer")
         return memoryview(buffer["data"]) or self.at(buffer["offset"], buffer["size"])
 
     def at(self, offset: int, size: int) -> memoryview:
@@ -74,7 +74,7 @@ def fail_damaged(reason: str) -> NoReturn:
     raise ModelFileError(f"the TFLite model is damaged: {reason}")
 
 
-def item_at(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
+def expect_item(items: Any, index: int, what: str) -> Any:  # noqa: ANN401 - a sequence of anything
     """Return an item; ModelFileError if the index is wrong."""
     if not 0 <= index < len(items):
         fail_damaged(f"the index of {what} must be below {len(items)}, got {index}")

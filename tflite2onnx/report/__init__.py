@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tflite2onnx.report.facts import Facts, facts
-from tflite2onnx.report.page import page
-from tflite2onnx.utils.atomic_files import replace_atomically, target_path
+from tflite2onnx.report.facts import Facts, collect_facts
+from tflite2onnx.report.page import write_page
+from tflite2onnx.utils.atomic_files import replace_atomically, resolve_target
 from tflite2onnx.verification import Report
 from tflite2onnx.verification.onnx_model import ConvertedModel
 from tflite2onnx.verification.runtimes import ModelFile
 
-__all__ = ["Facts", "facts", "page", "write_report", "write_report_on_success"]
+__all__ = ["Facts", "collect_facts", "write_page", "write_report", "write_report_on_success"]
 
 
 def write_report(
@@ -34,7 +34,7 @@ def write_report_on_success(
     path: str | os.PathLike[str], model: ModelFile, converted: ConvertedModel, report: Report
 ) -> Iterator[None]:
     """Write the report around other work; no report remains if that work fails."""
-    html = page(facts(model, converted, report))
-    with target_path(path) as target, replace_atomically(target) as file:
+    html = write_page(collect_facts(model, converted, report))
+    with resolve_target(path) as target, replace_atomically(target) as file:
         file.write(html.encode())
         yield

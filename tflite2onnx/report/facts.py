@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import onnx
 
-from tflite2onnx.inspection import scheme
+from tflite2onnx.inspection import find_scheme
 from tflite2onnx.interface import Endpoint
 from tflite2onnx.quantization.table import StorageInfo
 from tflite2onnx.reader.model import read_model
@@ -48,7 +48,7 @@ class Facts:
     storage: tuple[StorageInfo, ...] = ()
 
 
-def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
+def collect_facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     """Collect the data of a verified conversion.
 
     Raises:
@@ -66,8 +66,8 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     before, after = _count_node_types(proto), _count_optimized_nodes(data)
     return Facts(
         name,
-        scheme(source.graphs),
-        _size(model),
+        find_scheme(source.graphs),
+        _measure_size(model),
         converted.size if isinstance(converted, Result) else len(data),
         len(source.graphs[0].ops),
         opset,
@@ -83,7 +83,7 @@ def facts(model: ModelFile, converted: ConvertedModel, report: Report) -> Facts:
     )
 
 
-def _size(model: ModelFile) -> int:
+def _measure_size(model: ModelFile) -> int:
     return len(model) if isinstance(model, bytes) else Path(os.fspath(model)).stat().st_size
 
 

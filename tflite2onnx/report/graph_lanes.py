@@ -16,8 +16,8 @@ from typing import NamedTuple
 import onnx
 
 from tflite2onnx.builder.builder import Port
-from tflite2onnx.interface import endpoint
-from tflite2onnx.layout import channels_first, identity
+from tflite2onnx.interface import make_endpoint
+from tflite2onnx.layout import make_channels_first, make_identity
 from tflite2onnx.writer import list_reads
 
 # Nodes that only quantize or dequantize are left out: runtimes fuse them away.
@@ -72,7 +72,7 @@ def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
     same: dict[str, str] = {}  # from a value to the value that has the same elements
     inputs = [each.name for each in graph.input if each.name not in constants]
     steps = [_Step("input", (), (name,)) for name in inputs]
-    steps += _steps(graph.node, same, constants)
+    steps += _list_steps(graph.node, same, constants)
     steps += [_Step("output", (same.get(each.name, each.name),), ()) for each in graph.output]
     ports = {same.get(port.name, port.name): port for port in reversed(tensors)}
     shapes = {
@@ -82,7 +82,7 @@ def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
     return _place_nodes(steps, ports, shapes)
 
 
-def _steps(
+def _list_steps(
     nodes: Sequence[onnx.NodeProto], same: dict[str, str], constants: set[str]
 ) -> Iterator[_Step]:
     """Yield the nodes; a node that reads only constants is a constant, because runtimes fold it."""
@@ -121,7 +121,7 @@ def _place_nodes(
             lines[name] = Line(i, taken, ())
             if last.get(name, -1) > i:
                 lanes[name] = taken
-        rows.append(_row(step, lane, ports, shapes))
+        rows.append(_make_row(step, lane, ports, shapes))
     drawn = tuple(line for line in lines.values() if line.ends)
     return Strip(_fill_regions(rows, drawn), drawn, widest + 1)
 
@@ -143,7 +143,7 @@ def _free_lane(lanes: Mapping[str, int]) -> int:
     return next(lane for lane in count() if lane not in taken)
 
 
-def _row(
+def _make_row(
     step: _Step, lane: int, ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
 ) -> GraphRow:
     values = step.makes or step.reads
@@ -152,15 +152,15 @@ def _row(
     name = port.tensor.name if port else (values[0] if step.kind in ("input", "output") else "")
     if port is None:
         return GraphRow(step.kind, name, shape, "", "", lane)
-    end = endpoint(port.tensor, port.order, "", port.dtype, port.letters)
-    return GraphRow(step.kind, name, end.onnx_shape, region(port.order), end.layout[1], lane)
+    end = make_endpoint(port.tensor, port.order, "", port.dtype, port.letters)
+    return GraphRow(step.kind, name, end.onnx_shape, find_region(port.order), end.layout[1], lane)
 
 
-def region(order: tuple[int, ...]) -> str:
+def find_region(order: tuple[int, ...]) -> str:
     """Return the region of an order: "tflite", "first", "other", or "" if the rank is small."""
     rank = len(order)
     if rank < _LAYOUT_RANK:
         return ""
-    if order == identity(rank):
+    if order == make_identity(rank):
         return "tflite"
-    return "first" if order == channels_first(rank) else "other"
+    return "first" if order == make_channels_first(rank) else "other"

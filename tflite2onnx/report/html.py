@@ -7,27 +7,27 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from tflite2onnx.utils.console import printable, shorten
+from tflite2onnx.utils.console import escape_text, shorten
 from tflite2onnx.verification import Verdict
 
 
-def text(words: object) -> str:
+def as_text(words: object) -> str:
     """Return text as escaped HTML: names come from the file and may contain any characters."""
-    return escape(printable(str(words)))
+    return escape(escape_text(str(words)))
 
 
-def section(title: str, *parts: str) -> str:
+def as_section(title: str, *parts: str) -> str:
     """Return a section, or an empty string if it has no parts."""
     inner = "\n".join(part for part in parts if part)
-    return f"<section>\n<h2>{text(title)}</h2>\n{inner}\n</section>" if inner else ""
+    return f"<section>\n<h2>{as_text(title)}</h2>\n{inner}\n</section>" if inner else ""
 
 
-def paragraph(words: str, kind: str = "") -> str:
+def as_paragraph(words: str, kind: str = "") -> str:
     """Return a paragraph."""
-    return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
+    return f'<p class="{kind}">{as_text(words)}</p>' if kind else f"<p>{as_text(words)}</p>"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def as_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table that scrolls if it is too wide; numbers are aligned to the right.
 
     The last character of a heading gives the kind of its column: "*" for names, of which only the
@@ -36,30 +36,31 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     kinds = [{"*": "name", "#": "number", "~": "broken"}.get(name[-1:], "") for name in head]
     names = [name.rstrip("*#~") for name in head]
 
-    def row(tag: str, cells: Sequence[object]) -> str:
+    def as_row(tag: str, cells: Sequence[object]) -> str:
         written = (
-            f"<{tag}{_class(kind, cell)}>{_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
+            f"<{tag}{_as_class(kind, cell)}>"
+            f"{_as_cell(shorten(cell) if kind == 'name' else cell)}</{tag}>"
             for kind, cell in zip(kinds, cells, strict=True)
         )
         return f"<tr>{''.join(written)}</tr>"
 
-    body = "\n".join(row("td", cells) for cells in rows)
+    body = "\n".join(as_row("td", cells) for cells in rows)
     return (
-        f'<div class="scroll"><table>\n<thead>{row("th", names)}</thead>\n'
+        f'<div class="scroll"><table>\n<thead>{as_row("th", names)}</thead>\n'
         f"<tbody>\n{body}\n</tbody></table></div>"
     )
 
 
-def _class(kind: str, cell: object) -> str:
-    whole = f' title="{text(cell)}"' if kind == "name" else ""
+def _as_class(kind: str, cell: object) -> str:
+    whole = f' title="{as_text(cell)}"' if kind == "name" else ""
     return f' class="{kind}"{whole}' if kind else ""
 
 
-def _cell(cell: object) -> str:
+def _as_cell(cell: object) -> str:
     if isinstance(cell, Verdict):
         kind = "right" if cell.accepts else "wrong"
         return f'<span class="{kind}">{cell.value}</span>'
-    return text(cell)
+    return as_text(cell)
 
 
 def format_sizes(shape: Iterable[int | str]) -> str:
@@ -69,21 +70,21 @@ def format_sizes(shape: Iterable[int | str]) -> str:
 
 def write_keys(entries: Iterable[tuple[str, str]]) -> str:
     """Return a legend of colours; an entry is (class, meaning)."""
-    items = "".join(f'<li class="{kind}"><i></i>{text(words)}</li>' for kind, words in entries)
+    items = "".join(f'<li class="{kind}"><i></i>{as_text(words)}</li>' for kind, words in entries)
     return f'<ul class="keys">{items}</ul>'
 
 
-def bars(rows: Iterable[tuple[str, float, str]]) -> str:
+def as_bars(rows: Iterable[tuple[str, float, str]]) -> str:
     """Return a bar chart; a row is (label, fraction of the full width, text of the bar)."""
     cells = "".join(
-        f'<span>{text(name)}</span><span><span class="bar" style="display:block;'
-        f'width:{100 * part:.2f}%"></span></span><span class="number">{text(words)}</span>'
+        f'<span>{as_text(name)}</span><span><span class="bar" style="display:block;'
+        f'width:{100 * part:.2f}%"></span></span><span class="number">{as_text(words)}</span>'
         for name, part, words in rows
     )
     return f'<div class="bars">{cells}</div>'
 
 
-def data(name: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
+def as_data(name: str, value: Any) -> str:  # noqa: ANN401 - any JSON value
     """Return data for the script, escaped so that it cannot end its script element."""
     content = json.dumps(value, allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{content}</script>'

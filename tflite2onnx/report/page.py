@@ -10,7 +10,14 @@ from string import Template
 
 from tflite2onnx.report import svg
 from tflite2onnx.report.facts import Facts
-from tflite2onnx.report.html import bars, format_sizes, paragraph, section, table, text
+from tflite2onnx.report.html import (
+    as_bars,
+    as_paragraph,
+    as_section,
+    as_table,
+    as_text,
+    format_sizes,
+)
 from tflite2onnx.utils.console import count
 from tflite2onnx.utils.processor import describe_sets
 from tflite2onnx.verification import Difference, Report, TensorComparison, Verdict
@@ -30,28 +37,28 @@ _EQUAL = -99  # the decade of tensors that do not differ
 _SMALLEST = 1e-7  # the smallest fraction of the elements that a bar shows
 
 
-def page(facts: Facts) -> str:
+def write_page(facts: Facts) -> str:
     """Return the page as HTML."""
     assets = files("tflite2onnx.report") / "assets"
     read = {name: (assets / name).read_text("utf-8") for name in _ASSETS}
     body = "\n".join(
         part
         for part in (
-            _head(facts),
-            _interface_section(facts),
-            _depth(facts.report),
-            _steps(facts.report),
-            _worst_section(facts.report),
-            _graph(facts),
-            _kinds_section(facts),
-            _storage_section(facts),
-            _latency_section(facts.report.latency),
-            f"<footer>tflite2onnx {text(VERSION)}, seed {facts.report.seed}</footer>",
+            _write_head(facts),
+            _write_interface(facts),
+            _write_depth(facts.report),
+            _write_steps(facts.report),
+            _write_worst(facts.report),
+            _write_graph(facts),
+            _write_kinds(facts),
+            _write_storage(facts),
+            _write_latency(facts.report.latency),
+            f"<footer>tflite2onnx {as_text(VERSION)}, seed {facts.report.seed}</footer>",
         )
         if part
     )
     return Template(read["report.html"]).substitute(
-        title=text(f"{facts.name} in ONNX"),
+        title=as_text(f"{facts.name} in ONNX"),
         style=read["report.css"],
         script=read["report.js"],
         body=body,
@@ -61,24 +68,24 @@ def page(facts: Facts) -> str:
 _ASSETS = ("report.html", "report.css", "report.js")
 
 
-def _head(facts: Facts) -> str:
+def _write_head(facts: Facts) -> str:
     report = facts.report
     kind, word = _judge(report)
     entries = [
         ("Quantization", facts.scheme),
-        ("TFLite", f"{count(facts.operators, 'operator')}, {_bytes(facts.tflite_bytes)}"),
-        ("ONNX", f"{count(facts.nodes, 'node')}, {_bytes(facts.onnx_bytes)}"),
+        ("TFLite", f"{count(facts.operators, 'operator')}, {_write_bytes(facts.tflite_bytes)}"),
+        ("ONNX", f"{count(facts.nodes, 'node')}, {_write_bytes(facts.onnx_bytes)}"),
         ("Opset", facts.opset),
-        ("Transposes", f"{facts.transposes:,}, {_bytes(facts.bytes_moved)} moved"),
+        ("Transposes", f"{facts.transposes:,}, {_write_bytes(facts.bytes_moved)} moved"),
         ("Compared", _describe_extent(report)),
         ("Processor", describe_sets(report.processor)),
         *([] if report.latency is None else [("Time", report.latency)]),
     ]
-    cells = "".join(f"<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>" for k, v in entries)
+    cells = "".join(f"<div><dt>{as_text(k)}</dt><dd>{as_text(v)}</dd></div>" for k, v in entries)
     verdict = f"{_summarize(report)} {report.cause}".strip()
     return (
-        f'<header>\n<h1>{text(facts.name)} in ONNX</h1>\n<p><span class="verdict {kind}">{word}.'
-        f"</span> {text(verdict)}</p>\n<dl>{cells}</dl>\n</header>"
+        f'<header>\n<h1>{as_text(facts.name)} in ONNX</h1>\n<p><span class="verdict {kind}">{word}.'
+        f"</span> {as_text(verdict)}</p>\n<dl>{cells}</dl>\n</header>"
     )
 
 
@@ -121,7 +128,7 @@ def _summarize(report: Report) -> str:
     return words
 
 
-def _interface_section(facts: Facts) -> str:
+def _write_interface(facts: Facts) -> str:
     empty = ("", "", "")
     found = {
         d.name: (*_format_numbers(d)[::2], verdict) for d, verdict in facts.report.judged_outputs
@@ -139,17 +146,17 @@ def _interface_section(facts: Facts) -> str:
         for kind, end in kinds
     ]
     head = ("", "Name*", "Type", "TFLite", "ONNX", "Difference#", "Signal to noise#", "")
-    return section("Inputs and outputs", table(head, rows))
+    return as_section("Inputs and outputs", as_table(head, rows))
 
 
-def _depth(report: Report) -> str:
+def _write_depth(report: Report) -> str:
     chain, alone = report.tensors, report.operators
     if not (chain or alone):
         words = (
             "Only the outputs are compared, because the nodes of the ONNX model are not those that"
             " this version of tflite2onnx writes for the TFLite model."
         )
-        return section("Along the depth of the network", paragraph(words))
+        return as_section("Along the depth of the network", as_paragraph(words))
     enough = [c.difference.enough for c in (*chain, *alone) if math.isfinite(c.difference.enough)]
     words = (
         "Each dot is the signal-to-noise ratio of a tensor, in order of execution; the noise is the"
@@ -159,11 +166,11 @@ def _depth(report: Report) -> str:
         words += " A tensor below the dashed line must be within one step, or within about the"
         words += " difference between LiteRT's own kernels. An operator that runs alone must be"
         words += " within its number of steps."
-    plot = svg.depth(report, max(enough) if enough else None)
-    return section("Along the depth of the network", paragraph(words, "soft"), plot)
+    plot = svg.draw_depth(report, max(enough) if enough else None)
+    return as_section("Along the depth of the network", as_paragraph(words, "soft"), plot)
 
 
-def _steps(report: Report) -> str:
+def _write_steps(report: Report) -> str:
     found = report.tensors or report.operators
     counts = [0] * (MOST_STEPS + 1)
     for compared in found:
@@ -182,15 +189,15 @@ def _steps(report: Report) -> str:
             )
             for i, number, part in parts
         ]
-        return section("Differences in steps", paragraph(words, "soft"), bars(rows))
+        return as_section("Differences in steps", as_paragraph(words, "soft"), as_bars(rows))
     decades = Counter(_find_decade(compared.difference.relative) for compared in found)
     words = "How many tensors have which largest difference, relative to their range."
     most = max(decades.values(), default=1)
     rows = [
-        (_decade_label(decade), number / most, count(number, "tensor"))
+        (_write_decade(decade), number / most, count(number, "tensor"))
         for decade, number in sorted(decades.items())
     ]
-    return section("Differences", paragraph(words, "soft"), bars(rows) if rows else "")
+    return as_section("Differences", as_paragraph(words, "soft"), as_bars(rows) if rows else "")
 
 
 def _find_decade(relative: float) -> int:
@@ -199,7 +206,7 @@ def _find_decade(relative: float) -> int:
     return math.ceil(math.log10(min(1.0, max(1e-12, relative))))
 
 
-def _decade_label(decade: int) -> str:
+def _write_decade(decade: int) -> str:
     if decade == _EQUAL:
         return "none"
     return f"up to 1e{decade}" if decade else "more than 0.1"
@@ -210,7 +217,7 @@ def _log(part: float) -> float:
     return max(0.01, 1 - math.log(part) / math.log(_SMALLEST))
 
 
-def _worst_section(report: Report) -> str:
+def _write_worst(report: Report) -> str:
     chain = report.tensors or report.operators
     alone = {c.name: c for c in report.operators} if report.tensors else {}
 
@@ -240,7 +247,7 @@ def _worst_section(report: Report) -> str:
         *["Alone#"] * bool(alone),
         "",
     )
-    return section("Worst tensors", table(head, rows) if rows else "")
+    return as_section("Worst tensors", as_table(head, rows) if rows else "")
 
 
 def _format_numbers(difference: Difference) -> tuple[str, str, str]:
@@ -255,16 +262,16 @@ def _format_snr(difference: Difference) -> str:
     return f"{difference.decibels:.1f} dB" if difference.largest else "equal"
 
 
-def _graph(facts: Facts) -> str:
+def _write_graph(facts: Facts) -> str:
     words = (
         "The nodes of the ONNX model in order of execution, with the values that are live at each"
         " node beside them. The colour shows the layout in which a tensor is stored. QuantizeLinear"
         " and DequantizeLinear are left out."
     )
-    return section("Graph", paragraph(words, "soft"), svg.graph(facts.strip))
+    return as_section("Graph", as_paragraph(words, "soft"), svg.draw_graph(facts.strip))
 
 
-def _kinds_section(facts: Facts) -> str:
+def _write_kinds(facts: Facts) -> str:
     rows = [
         (kind, before or "", after or "")
         for kind, (before, after) in facts.kinds.items()
@@ -274,20 +281,20 @@ def _kinds_section(facts: Facts) -> str:
         "Types of nodes whose number ONNX Runtime's optimizations change. Types that the file does"
         " not have are fused operators."
     )
-    found = table(("Node~", "In the file#", "When it runs#"), rows) if rows else ""
-    return section("Fused operators", paragraph(words, "soft") if found else "", found)
+    found = as_table(("Node~", "In the file#", "When it runs#"), rows) if rows else ""
+    return as_section("Fused operators", as_paragraph(words, "soft") if found else "", found)
 
 
-def _storage_section(facts: Facts) -> str:
+def _write_storage(facts: Facts) -> str:
     rows = [astuple(each) for each in facts.storage]
     words = "What each quantized tensor is in both models, how it is read and written, and why."
     head = ("Tensor*", "Operator", "TFLite", "ONNX", "Read and written~", "Why~")
     if not rows:
         return ""
-    return section("Storage", paragraph(words, "soft"), table(head, rows))
+    return as_section("Storage", as_paragraph(words, "soft"), as_table(head, rows))
 
 
-def _latency_section(latency: Latency | None) -> str:
+def _write_latency(latency: Latency | None) -> str:
     if latency is None:
         return ""
     times = {"LiteRT": latency.litert, "ONNX Runtime": latency.onnx_runtime}
@@ -297,10 +304,10 @@ def _latency_section(latency: Latency | None) -> str:
         "The time of an inference on this machine, in one thread. LiteRT runs its fastest kernels"
         " (XNNPACK)."
     )
-    return section("Latency", paragraph(words, "soft"), bars(rows))
+    return as_section("Latency", as_paragraph(words, "soft"), as_bars(rows))
 
 
-def _bytes(number: int) -> str:
+def _write_bytes(number: int) -> str:
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from tflite2onnx.report.graph_lanes import Line, Strip
-from tflite2onnx.report.html import data, format_sizes, text, write_keys
+from tflite2onnx.report.html import as_data, as_text, format_sizes, write_keys
 from tflite2onnx.utils.console import shorten
 from tflite2onnx.verification import Difference, Report, TensorComparison
 
@@ -22,7 +22,7 @@ _GRID = 20  # dB between lines
 _LINKED = 120  # most dots that are joined by lines; more would fill the plot
 
 
-def depth(report: Report, bound: float | None) -> str:
+def draw_depth(report: Report, bound: float | None) -> str:
     """Return a plot of the signal-to-noise ratio of the tensors of a report, in order of execution.
 
     Tensors below `bound` decibels fail; `bound` is None if the verdict is not based on noise.
@@ -36,25 +36,29 @@ def depth(report: Report, bound: float | None) -> str:
     high = _GRID * math.ceil(max((*finite, low + 2 * _GRID)) / _GRID)
     top = high + (high - low) / 8  # where equal tensors are drawn
 
-    def position(compared: TensorComparison) -> tuple[float, float]:
+    def compute_position(compared: TensorComparison) -> tuple[float, float]:
         decibels = compared.difference.decibels
         level = top if decibels == math.inf else max(decibels, low)
         return 1000 * order[compared.name] / last, 100 * (top - level) / (top - low)
 
     series = [
-        _series(kind, [(position(c), c.name not in far) for c in found if c.name in order])
+        _draw_series(
+            kind, [(compute_position(c), c.name not in far) for c in found if c.name in order]
+        )
         for kind, found in (("alone", alone), ("chain", chain))
     ]
-    lines = [_line(100 * (top - d) / (top - low), f"{d} dB") for d in range(low, high + 1, _GRID)]
-    lines.append(_line(0, "equal"))
+    lines = [
+        _draw_line(100 * (top - d) / (top - low), f"{d} dB") for d in range(low, high + 1, _GRID)
+    ]
+    lines.append(_draw_line(0, "equal"))
     if bound is not None:
-        lines.append(_line(100 * (top - bound) / (top - low), "", " bound"))
+        lines.append(_draw_line(100 * (top - bound) / (top - low), "", " bound"))
     own = {c.name: c for c in alone}
     points = [
         {
             "x": order[c.name] / last,
             "name": c.name,
-            "lines": _tooltip_lines(c, own.get(c.name), far),
+            "lines": _write_tooltip(c, own.get(c.name), far),
         }
         for c in chain or alone
     ]
@@ -66,11 +70,11 @@ def depth(report: Report, bound: float | None) -> str:
         f' noise of {len(order)} tensors">{"".join(lines)}<svg viewBox="0 0 1000 100"'
         f' preserveAspectRatio="none">{"".join(series)}</svg><div class="cursor"></div>'
         f'<div class="tip"></div></div>{write_keys(drawn)}'
-        f"{data('points', points)}"
+        f"{as_data('points', points)}"
     )
 
 
-def _series(kind: str, points: Sequence[tuple[tuple[float, float], bool]]) -> str:
+def _draw_series(kind: str, points: Sequence[tuple[tuple[float, float], bool]]) -> str:
     if not points:
         return ""
     track = "L".join(f"{x:.2f},{y:.2f}" for (x, y), _ in points)
@@ -85,11 +89,11 @@ def _series(kind: str, points: Sequence[tuple[tuple[float, float], bool]]) -> st
     )
 
 
-def _line(y: float, label: str, kind: str = "") -> str:
-    return f'<div class="grid{kind}" style="top:{y:.2f}%"><span>{text(label)}</span></div>'
+def _draw_line(y: float, label: str, kind: str = "") -> str:
+    return f'<div class="grid{kind}" style="top:{y:.2f}%"><span>{as_text(label)}</span></div>'
 
 
-def _tooltip_lines(
+def _write_tooltip(
     compared: TensorComparison, alone: TensorComparison | None, far: Collection[str]
 ) -> list[str]:
     lines = [
@@ -114,18 +118,18 @@ def format_difference(difference: Difference) -> str:
     return f"{difference.decibels:.1f} dB, {part}"
 
 
-def graph(picture: Strip) -> str:
+def draw_graph(picture: Strip) -> str:
     """Return a graph as a list of its nodes beside the lanes of their values."""
     gutter = picture.lanes * _LANE + _LANE
     height = len(picture.rows) * _ROW
     marks = "".join(_mark(i, row.kind, row.region, row.lane) for i, row in enumerate(picture.rows))
-    curves = "".join(_curve(line) for line in picture.lines)
+    curves = "".join(_draw_curve(line) for line in picture.lines)
     rows = "".join(
         f'<li class="{row.region or "none"}{" move" * (row.kind == "Transpose")}"'
-        f' title="{text(row.name)}" style="padding-left:{gutter}px">'
-        f'<span class="kind">{text(row.kind)}</span><span class="shape">'
-        f"{text(' '.join([format_sizes(row.shape), row.layout if row.region else '']))}</span>"
-        f'<span class="name">{text(shorten(row.name, 70))}</span></li>'
+        f' title="{as_text(row.name)}" style="padding-left:{gutter}px">'
+        f'<span class="kind">{as_text(row.kind)}</span><span class="shape">'
+        f"{as_text(' '.join([format_sizes(row.shape), row.layout if row.region else '']))}</span>"
+        f'<span class="name">{as_text(shorten(row.name, 70))}</span></li>'
         for row in picture.rows
     )
     return (
@@ -135,32 +139,32 @@ def graph(picture: Strip) -> str:
     )
 
 
-def _x(lane: int) -> int:
+def _compute_x(lane: int) -> int:
     return 4 + _LANE // 2 + lane * _LANE
 
 
-def _y(row: int) -> int:
+def _compute_y(row: int) -> int:
     return row * _ROW + _ROW // 2
 
 
 def _mark(row: int, kind: str, region: str, lane: int) -> str:
-    x, y = _x(lane), _y(row)
+    x, y = _compute_x(lane), _compute_y(row)
     if kind == "Transpose":
         turned = f'transform="rotate(45 {x} {y})"'
         return f'<rect class="move" x="{x - 4}" y="{y - 4}" width="8" height="8" {turned}/>'
     return f'<circle class="{region or "none"}" cx="{x}" cy="{y}" r="3.5"/>'
 
 
-def _curve(line: Line) -> str:
+def _draw_curve(line: Line) -> str:
     """Return the curve of a value: down its lane, then across to a node in another lane."""
-    x, top = _x(line.lane), _y(line.row)
+    x, top = _compute_x(line.lane), _compute_y(line.row)
     parts, bottom = [], top
     for row, lane in line.ends:
-        y = _y(row)
+        y = _compute_y(row)
         bend = y - _ROW * 3 // 4
         if lane == line.lane:
             bottom = max(bottom, y)
         else:
             bottom = max(bottom, bend)
-            parts.append(f"M{x},{bend}C{x},{y} {_x(lane)},{bend} {_x(lane)},{y}")
+            parts.append(f"M{x},{bend}C{x},{y} {_compute_x(lane)},{bend} {_compute_x(lane)},{y}")
     return f"M{x},{top}V{bottom}" + "".join(parts)

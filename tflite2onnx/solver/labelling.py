@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
-from tflite2onnx.solver.min_cut import minimum_cut
+from tflite2onnx.solver.min_cut import find_cut
 
 Proposal = Mapping[int, int]
 
@@ -55,13 +55,13 @@ class Hyperedge:
         """The node that produces the value."""
         return self.ends[0][0]
 
-    def cost(self, labels: Sequence[int]) -> int:
+    def compute_cost(self, labels: Sequence[int]) -> int:
         """Return the cost under these labels, one for each node."""
         produced, *consumed = [states[labels[node]] for node, states in self.ends]
         new = {*consumed} - {produced}
-        return self.conversion_cost((produced,), new) if new else 0
+        return self.compute_conversion_cost((produced,), new) if new else 0
 
-    def conversion_cost(self, available: Iterable[int], new: Collection[int]) -> int:
+    def compute_conversion_cost(self, available: Iterable[int], new: Collection[int]) -> int:
         """Return the cost of states that are new, given the states that are available."""
         classes = {self.classes[state] for state in new}
         classes -= {self.classes[state] for state in available}
@@ -90,7 +90,7 @@ def minimize_cost(
         if idle == len(proposals):
             break
     steps = _MOST_STEPS + 20 * len(choices)
-    for window, near in _windows(choices, edges, proposals, uses, labels):
+    for window, near in _list_windows(choices, edges, proposals, uses, labels):
         search = _Search(choices, uses, labels, window, near)
         for node, label in search.improve_labels().items():
             labels[node] = label
@@ -107,7 +107,7 @@ def _expand(proposal: Proposal, uses: _Uses, labels: list[int]) -> bool:
     """Give a proposal to the nodes for which that lowers the cost; return whether any takes it."""
     movable = [node for node, label in proposal.items() if labels[node] != label]
     touched = list(dict.fromkeys(edge for node in movable for edge, _ in uses[node]))
-    if not any(edge.cost(labels) for edge in touched):
+    if not any(edge.compute_cost(labels) for edge in touched):
         return False
     cut = _Cut(proposal, labels, movable)
     for edge in touched:
@@ -124,7 +124,7 @@ class _Cut:
     The nodes on the source side take it, the nodes on the sink side keep their labels. A state
     costs as soon as one node consumes it, unless it is produced. So each term of the cost is "any
     of these nodes takes (or keeps), and the producer does not", which is an arc. If these nodes are
-    several, an extra node stands for "any of these". `minimum_cut` returns the smallest source
+    several, an extra node stands for "any of these". `find_cut` returns the smallest source
     side, so a proposal is taken only if that is strictly cheaper.
     """
 
@@ -164,11 +164,11 @@ class _Cut:
         for state, numbers in consumers_of.items():
             if state != target:
                 start = producer if state == produced else self.TAKE
-                self._arcs.append((start, self._any(numbers, self.KEEP), price))
+                self._arcs.append((start, self._add_any(numbers, self.KEEP), price))
             elif state != produced:
-                self._arcs.append((self._any(numbers, self.TAKE), producer, price))
+                self._arcs.append((self._add_any(numbers, self.TAKE), producer, price))
 
-    def _any(self, numbers: Sequence[int], side: int) -> int:
+    def _add_any(self, numbers: Sequence[int], side: int) -> int:
         """Return a node that is on a side if at least one of these nodes is."""
         if side in numbers:
             return side
@@ -184,11 +184,11 @@ class _Cut:
         """Return the nodes that take the proposal."""
         never = 1 + sum(price for _, _, price in self._arcs)
         arcs = chain(self._arcs, ((start, end, never) for start, end in self._ties))
-        _, side = minimum_cut(self._nodes, arcs, self.TAKE, self.KEEP)
+        _, side = find_cut(self._nodes, arcs, self.TAKE, self.KEEP)
         return [node for node, number in self._number.items() if number in side]
 
 
-def _windows(
+def _list_windows(
     choices: Sequence[int],
     edges: Sequence[Hyperedge],
     proposals: Sequence[Proposal],
@@ -199,14 +199,14 @@ def _windows(
 
     A window is the nearest nodes that have a choice, and all hyperedges of these nodes.
     """
-    costly = [edge for edge in edges if edge.cost(labels)]
+    costly = [edge for edge in edges if edge.compute_cost(labels)]
     proposals_of: list[set[int]] = [set() for _ in choices if costly]
     for i, proposal in enumerate(proposals if costly else ()):
         for node in proposal:
             proposals_of[node].add(i)
     seen: set[Hyperedge] = set()
     for start in costly:
-        if start in seen or not start.cost(labels):
+        if start in seen or not start.compute_cost(labels):
             continue
         window: dict[int, None] = {}
         near = {start: None}
@@ -245,7 +245,7 @@ class _Search:
         near: Sequence[Hyperedge],
     ) -> None:
         self._choices, self._uses = choices, uses
-        self._turn = sorted(window, key=self._position)
+        self._turn = sorted(window, key=self._find_position)
         self._last = {edge: node for node in self._turn for edge, _ in uses[node]}
         # The states that nodes outside the window produce, and that they consume.
         fixed = [
@@ -255,10 +255,10 @@ class _Search:
         ]
         self._produced = {edge: states for edge, states in fixed[::2] if states}
         self._consumed = dict(fixed[1::2])
-        self._before = sum(edge.cost(labels) for edge in near)
+        self._before = sum(edge.compute_cost(labels) for edge in near)
         self.steps = sum(len(edge.ends) for edge in near)
 
-    def _position(self, node: int) -> float:
+    def _find_position(self, node: int) -> float:
         """Return a node's position; a node that only produces precedes its first consumer."""
         consumers = []
         for edge, _ in self._uses[node]:
@@ -277,15 +277,15 @@ class _Search:
             best: dict[tuple[_States, ...], _Partial] = {}
             for spent, available, labels in partials:
                 for label in range(self._choices[node]):
-                    cost, after = self._step(node, label, available)
+                    cost, after = self._take_step(node, label, available)
                     key = tuple(after.values())
                     if key not in best or spent + cost < best[key][0]:
                         best[key] = (spent + cost, after, (*labels, label))
-            partials = self._best_partials(best.values())
+            partials = self._select_partials(best.values())
         spent, _, labels = partials[0]
         return dict(zip(self._turn, labels, strict=True)) if spent < self._before else {}
 
-    def _step(self, node: int, label: int, available: _Available) -> tuple[int, _Available]:
+    def _take_step(self, node: int, label: int, available: _Available) -> tuple[int, _Available]:
         """Return the cost of a label, and the states that are available with the label."""
         self.steps += len(available)
         cost, available = 0, dict(available)
@@ -303,9 +303,9 @@ class _Search:
         """Add consumed states to the present states of a hyperedge, and return the cost."""
         available[edge] = present | consumed
         new = consumed - present
-        return edge.conversion_cost(present, new) if new else 0
+        return edge.compute_conversion_cost(present, new) if new else 0
 
-    def _best_partials(self, partials: Iterable[_Partial]) -> list[_Partial]:
+    def _select_partials(self, partials: Iterable[_Partial]) -> list[_Partial]:
         best: list[_Partial] = []
         for partial in sorted(partials, key=lambda partial: partial[0]):
             if len(best) == _MOST_PARTIALS:
@@ -321,5 +321,5 @@ class _Search:
             if limit < 0:
                 return True
             if new := states - start[edge]:
-                limit -= edge.conversion_cost(start[edge], new)
+                limit -= edge.compute_conversion_cost(start[edge], new)
         return limit < 0

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 _Residual = list[dict[int, int]]
 
 
-def minimum_cut(
+def find_cut(
     nodes: int, arcs: Iterable[tuple[int, int, int]], source: int, sink: int
 ) -> tuple[int, frozenset[int]]:
     """Return the capacity of a minimum cut and its smallest source side.
@@ -35,13 +35,13 @@ def minimum_cut(
     """
     if source == sink:
         raise ValueError(f"source and sink must be different nodes, got {source} for both")
-    residual = _residual_graph(nodes, arcs)
+    residual = _make_residual_graph(nodes, arcs)
     excess = [0] * nodes
     for node, capacity in residual[sink].items():
         excess[node] = capacity
         residual[sink][node] = 0
     while True:
-        heights, reached = _distances(residual, source)
+        heights, reached = _compute_distances(residual, source)
         # Farthest first, so that excess from far away joins excess that is nearer.
         active = [node for node in reached[:0:-1] if excess[node]]
         if not active:
@@ -49,7 +49,7 @@ def minimum_cut(
         _push(residual, heights, excess, active)
 
 
-def _residual_graph(nodes: int, arcs: Iterable[tuple[int, int, int]]) -> _Residual:
+def _make_residual_graph(nodes: int, arcs: Iterable[tuple[int, int, int]]) -> _Residual:
     residual: _Residual = [{} for _ in range(nodes)]
     for tail, head, capacity in arcs:
         if capacity < 0:
@@ -62,7 +62,7 @@ def _residual_graph(nodes: int, arcs: Iterable[tuple[int, int, int]]) -> _Residu
     return residual
 
 
-def _distances(residual: _Residual, source: int) -> tuple[list[int], list[int]]:
+def _compute_distances(residual: _Residual, source: int) -> tuple[list[int], list[int]]:
     """Return every node's distance from the source, and the reachable nodes, nearest first."""
     unreachable = len(residual)
     distances = [unreachable] * len(residual)

@@ -28,7 +28,7 @@ TABLES = (
 )
 
 
-def rules_of(target: str) -> Sequence[Rule]:
+def find_rules(target: str) -> Sequence[Rule]:
     """Return the rules of a target, none if it has no table."""
     if target not in TABLES:
         return ()

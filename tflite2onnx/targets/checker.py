@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, inliner, numpy_helper, shape_inference
 
 from tflite2onnx.errors import ModelFileError
-from tflite2onnx.targets import rules_of
+from tflite2onnx.targets import find_rules
 from tflite2onnx.targets.rules import QDQ, STANDARD, ModelView, NodeView
 
 # A tensor that is stored outside of the protobuf, with its elements.
@@ -60,10 +60,10 @@ def check_model(
 
     `weights` are tensors that the model lacks. Rules about types and shapes need `value_info`.
     """
-    view = _view(model, weights)
+    view = _view_model(model, weights)
     return [
         BrokenRule(*breach, rule.advice, rule.source)
-        for rule in rules_of(target)
+        for rule in find_rules(target)
         for breach in rule.find_breaches(view)
     ]
 
@@ -78,10 +78,10 @@ def _infer_types(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
 
 
-def _view(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
+def _view_model(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
     """Return the model as rules see it."""
-    graphs = [*_every_graph(model.graph)]
-    stored = {t.name: t for graph in graphs for t in _stored_tensors(graph)}
+    graphs = [*_walk_graphs(model.graph)]
+    stored = {t.name: t for graph in graphs for t in _list_stored_tensors(graph)}
     apart = {tensor.name: (tensor, data) for tensor, data in weights}
     tensors = [*stored.values(), *(tensor for tensor, _ in apart.values())]
     infos = [i for g in graphs for i in (*g.input, *g.output, *g.value_info)]
@@ -94,27 +94,27 @@ def _view(model: onnx.ModelProto, weights: Iterable[Weight]) -> ModelView:
         nodes=nodes,
         inputs=[port.name for port in model.graph.input],
         outputs=[port.name for port in model.graph.output],
-        types={name: _type_name(kind.elem_type) for name, kind in kinds.items()}
-        | {tensor.name: _type_name(tensor.data_type) for tensor in tensors},
-        shapes={name: [*map(_size, shape.dim)] for name, shape in shaped.items()}
+        types={name: _find_type_name(kind.elem_type) for name, kind in kinds.items()}
+        | {tensor.name: _find_type_name(tensor.data_type) for tensor in tensors},
+        shapes={name: [*map(_read_size, shape.dim)] for name, shape in shaped.items()}
         | {tensor.name: [*tensor.dims] for tensor in tensors},
         constants={tensor.name for tensor in tensors},
         arrays={name: apart[name][1] for name in zero_points & apart.keys()}
-        | {name: _elements(stored[name]) for name in zero_points & stored.keys()},
+        | {name: _read_elements(stored[name]) for name in zero_points & stored.keys()},
     )
 
 
-def _every_graph(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def _walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph, and the graphs that its nodes contain."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
                 if body.node:
-                    yield from _every_graph(body)
+                    yield from _walk_graphs(body)
 
 
-def _stored_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+def _list_stored_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     """Yield the initializers, and the tensors of Constant nodes by the names of their outputs."""
     yield from graph.initializer
     for node in graph.node:
@@ -134,14 +134,14 @@ def _view_node(node: onnx.NodeProto) -> NodeView:
     )
 
 
-def _elements(tensor: TensorProto) -> np.ndarray[Any, Any]:
+def _read_elements(tensor: TensorProto) -> np.ndarray[Any, Any]:
     """Return the elements of a small tensor; zeros if they are in a file that is not read."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return np.zeros(tensor.dims, np.int8)
     return numpy_helper.to_array(tensor)
 
 
-def _type_name(number: int) -> str:
+def _find_type_name(number: int) -> str:
     """Return the name of an element type, as in numpy; "string" for strings."""
     if number == TensorProto.STRING:
         return "string"
@@ -149,5 +149,5 @@ def _type_name(number: int) -> str:
     return helper.tensor_dtype_to_np_dtype(number).name if known else "unknown"
 
 
-def _size(dimension: onnx.TensorShapeProto.Dimension) -> int | None:
+def _read_size(dimension: onnx.TensorShapeProto.Dimension) -> int | None:
     return dimension.dim_value if dimension.HasField("dim_value") else None

@@ -143,7 +143,7 @@ class QuantizedTypes(Rule):
             found = model.types.get(integers)
             if found is not None and found not in allowed:
                 what = "constants" if constant else "quantized tensors"
-                message = f"type of {what} must be {_alternatives(allowed)}, got {found}"
+                message = f"type of {what} must be {_join_words(allowed)}, got {found}"
                 yield Breach(node.name, node.operator, message)
 
 
@@ -163,7 +163,7 @@ class PerChannelWeights(Rule):
                 message = "scale of data must be one number, got one for each channel"
                 yield Breach(node.name, node.operator, message)
             elif self.axes and axis not in self.axes:
-                message = f"axis of scales must be {_alternatives(self.axes)}, got {axis}"
+                message = f"axis of scales must be {_join_words(self.axes)}, got {axis}"
                 yield Breach(node.name, node.operator, message)
 
 
@@ -192,7 +192,7 @@ class TypesOfEnds(Rule):
         for name, end, allowed in ends:
             found = model.types.get(name)
             if found is not None and found not in allowed:
-                message = f"type must be {_alternatives(allowed)}, got {found}"
+                message = f"type must be {_join_words(allowed)}, got {found}"
                 yield Breach(name, end, message)
 
 
@@ -209,7 +209,7 @@ class NoTypes(Rule):
             found = {model.types.get(value, "") for value in (*node.inputs, *node.outputs)}
             wrong = sorted(found & {*self.types})
             if wrong and node.operator not in self.unless:
-                message = f"type must not be {_alternatives(self.types)}, got {wrong[0]}"
+                message = f"type must not be {_join_words(self.types)}, got {wrong[0]}"
                 yield Breach(node.name, node.operator, message)
 
 
@@ -263,7 +263,7 @@ class DequantizedInputs(Rule):
                 found = stored.get(node.inputs[place]) if place < len(node.inputs) else None
                 if found is not None and found not in self.types:
                     demand = f"type of input {place} before DequantizeLinear must be"
-                    message = f"{demand} {_alternatives(self.types)}, got {found}"
+                    message = f"{demand} {_join_words(self.types)}, got {found}"
                     yield Breach(node.name, node.operator, message)
 
 
@@ -271,5 +271,5 @@ def _list_quantized(model: ModelView) -> Iterator[NodeView]:
     return (node for node in model.nodes if node.operator in QDQ and len(node.inputs) > 1)
 
 
-def _alternatives(words: Collection[object]) -> str:
+def _join_words(words: Collection[object]) -> str:
     return join_alternatives([*map(str, words)])

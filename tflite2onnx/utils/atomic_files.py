@@ -39,7 +39,7 @@ def resolve_path(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def target_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def resolve_target(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the resolved path; errors of the system inside the block become an OutputError."""
     try:
         yield resolve_path(path)
@@ -103,7 +103,7 @@ def _remove_on_signal(files: Sequence[_New]) -> Iterator[None]:
     """Remove files with temporary names if an otherwise unhandled signal ends the process."""
     before: dict[int, Any] = {}
 
-    def end(number: int, _: FrameType | None) -> None:
+    def end_program(number: int, _: FrameType | None) -> None:
         _remove(files)
         signal.signal(number, before[number])
         os.kill(os.getpid(), number)
@@ -113,7 +113,7 @@ def _remove_on_signal(files: Sequence[_New]) -> Iterator[None]:
         for number in numbers:
             handler = signal.getsignal(number)
             if handler is signal.SIG_DFL or getattr(handler, "__module__", "") == __name__:
-                before[number] = signal.signal(number, end)
+                before[number] = signal.signal(number, end_program)
     try:
         yield
     finally:
@@ -133,7 +133,7 @@ def _open_new(path: Path, *, folders: bool) -> _New:
     file = _open_unnamed(folder)
     if file is not None:
         return _New(file, path)
-    name = _temporary_name(folder)
+    name = _make_temporary_name(folder)
     return _New(name.open("xb"), path, name)
 
 
@@ -155,7 +155,7 @@ def _link(number: int) -> str:
     return f"/proc/self/fd/{number}"
 
 
-def _temporary_name(folder: Path) -> Path:
+def _make_temporary_name(folder: Path) -> Path:
     """Return a path with a random name in a folder."""
     return folder / f".tflite2onnx-{os.urandom(8).hex()}"
 
@@ -184,7 +184,7 @@ def _replace_all(files: Sequence[_New]) -> None:
 
 def _link_temporarily(path: Path) -> Path:
     """Give a file a second, temporary name, and return it."""
-    name = _temporary_name(path.parent)
+    name = _make_temporary_name(path.parent)
     if path.is_dir():  # it may have become a folder meanwhile
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     try:
@@ -204,7 +204,7 @@ def _name_file(new: _New) -> None:
     with contextlib.suppress(FileExistsError):
         os.link(_link(number), new.path, src_dir_fd=number)  # src_dir_fd makes it follow the link
         return
-    name = _temporary_name(new.path.parent)
+    name = _make_temporary_name(new.path.parent)
     os.link(_link(number), name, src_dir_fd=number)
     try:
         name.replace(new.path)

@@ -72,15 +72,15 @@ def shorten(name: object, longest: int = 30) -> str:
     return words if len(words) <= longest else "\N{HORIZONTAL ELLIPSIS}" + words[1 - longest :]
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns; on a terminal, no wider than it is.
 
     If the columns do not fit side by side, each row becomes several lines, which are indented from
     the second line on. A word that is wider than the terminal is not broken.
     """
-    rows = [[printable(cell) for cell in row] for row in rows]
+    rows = [[escape_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    limit = _width_of(sys.stdout)
+    limit = _measure_width(sys.stdout)
     indent = widths[0] + 2 if widths and widths[0] <= _NARROW else _INDENT
     groups = _group_columns(widths, limit, indent)
     return [
@@ -129,7 +129,7 @@ def _wrap(line: str, limit: int, indent: int) -> list[str]:
     return broken or [line]
 
 
-def _width_of(stream: TextIO) -> int:
+def _measure_width(stream: TextIO) -> int:
     """Return the number of columns of a terminal; other streams have no limit."""
     return get_terminal_size().columns if stream.isatty() else sys.maxsize
 
@@ -163,13 +163,13 @@ def print_lines(stream: TextIO, lines: Iterable[str]) -> None:
 
     On a terminal, lines are broken at spaces. Texts of several lines are printed as they are.
     """
-    encoding, limit = stream.encoding or "utf-8", _width_of(stream)
-    for line in map(printable, lines):
+    encoding, limit = stream.encoding or "utf-8", _measure_width(stream)
+    for line in map(escape_text, lines):
         fits = "\n" in line or len(line) <= limit
         for part in [line] if fits else _wrap(line, limit, _INDENT):
             print(part.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
-def printable(text: str) -> str:
+def escape_text(text: str) -> str:
     """Escape control characters, which names in a file may contain and a terminal would obey."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

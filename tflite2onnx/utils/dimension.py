@@ -31,7 +31,7 @@ class UndecidedError(OperatorError):
     """
 
     def __init__(self, dim: Dim) -> None:
-        names = " and ".join(sorted(symbol.name for symbol in symbols_of(dim)))
+        names = " and ".join(sorted(symbol.name for symbol in list_symbols(dim)))
         super().__init__(f"it needs other nodes for some sizes of {names} than for others")
 
 
@@ -82,7 +82,7 @@ class Quotient(NamedTuple):
     @property
     def symbols(self) -> frozenset[Symbol]:
         """The symbols of both expressions."""
-        return self.numerator.symbols | symbols_of(self.denominator)
+        return self.numerator.symbols | list_symbols(self.denominator)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """Return the value at the given values of the symbols."""
@@ -138,16 +138,16 @@ class Dimension:
     # Arithmetic
 
     def __add__(self, other: object) -> Any:  # noqa: ANN401 - a dimension, or NotImplemented
-        terms = _terms_of(other)
+        terms = _list_terms(other)
         if terms is None:
             return NotImplemented
         total = dict(self._terms)
         for factors, coefficient in terms.items():
             total[factors] = total.get(factors, 0) + coefficient
-        return _dimension(total)
+        return _make_dimension(total)
 
     def __mul__(self, other: object) -> Any:  # noqa: ANN401
-        terms = _terms_of(other)
+        terms = _list_terms(other)
         if terms is None:
             return NotImplemented
         total: dict[Factors, int] = {}
@@ -155,7 +155,7 @@ class Dimension:
             for b, n in terms.items():
                 factors = tuple(sorted((*a, *b), key=str))
                 total[factors] = total.get(factors, 0) + m * n
-        return _dimension(total)
+        return _make_dimension(total)
 
     def __floordiv__(self, other: object) -> Any:  # noqa: ANN401
         divisor = as_dim(other)
@@ -165,7 +165,7 @@ class Dimension:
         number = as_dim(other)
         if number is None:
             return NotImplemented
-        return 0 if number == 0 else _dimension({(Quotient(_constant(number), self),): 1})
+        return 0 if number == 0 else _make_dimension({(Quotient(_make_constant(number), self),): 1})
 
     def __mod__(self, other: object) -> Any:  # noqa: ANN401
         return self - self // other * other
@@ -227,18 +227,18 @@ class Dimension:
 
     def divide_exactly(self, divisor: Dim) -> Dim | None:
         """Return the quotient if it is a polynomial with integer coefficients, else None."""
-        parts = _terms_of(divisor) or {}
+        parts = _list_terms(divisor) or {}
         if not parts:
             return None
-        first, n = max(parts.items(), key=_degree)
+        first, n = max(parts.items(), key=_compute_degree)
         rest: Dim = self
         quotient: Dim = 0
         while rest != 0:
-            lead, m = max((_terms_of(rest) or {}).items(), key=_degree)
+            lead, m = max((_list_terms(rest) or {}).items(), key=_compute_degree)
             factors = _cancel(lead, first)
             if factors is None or m % n:
                 return None
-            part = _dimension({factors: m // n})
+            part = _make_dimension({factors: m // n})
             quotient, rest = quotient + part, rest - part * divisor
         return quotient
 
@@ -246,7 +246,7 @@ class Dimension:
 Dim = int | Dimension
 
 
-def _degree(item: tuple[Factors, int]) -> tuple[int, str]:
+def _compute_degree(item: tuple[Factors, int]) -> tuple[int, str]:
     return len(item[0]), str(item[0])
 
 
@@ -259,17 +259,17 @@ def _cancel(factors: Factors, others: Factors) -> Factors | None:
     return tuple(left)
 
 
-def _constant(number: Dim) -> Dimension:
+def _make_constant(number: Dim) -> Dimension:
     return number if isinstance(number, Dimension) else Dimension({(): number})
 
 
-def _dimension(terms: Mapping[Factors, int]) -> Dim:
+def _make_dimension(terms: Mapping[Factors, int]) -> Dim:
     """Return an integer if there are no symbols, else a Dimension."""
     kept = {factors: n for factors, n in terms.items() if n}
     return kept.get((), 0) if kept.keys() <= {()} else Dimension(kept)
 
 
-def _terms_of(value: object) -> dict[Factors, int] | None:
+def _list_terms(value: object) -> dict[Factors, int] | None:
     if isinstance(value, Dimension):
         return value._terms  # noqa: SLF001 - of the same class
     number = as_dim(value)
@@ -284,20 +284,20 @@ def _divide(number: Dimension, divisor: Dim) -> Dim:
     if exact is not None:
         return exact
     if not isinstance(divisor, int):
-        return _dimension({(Quotient(number, divisor),): 1})
+        return _make_dimension({(Quotient(number, divisor),): 1})
     if divisor < 0:
         return _divide(-number, -divisor)
-    terms = _terms_of(number) or {}
+    terms = _list_terms(number) or {}
     # The rest of the constant is positive, and each other rest has the sign of its coefficient.
     parts = {factors: _split_coefficient(factors, n, divisor) for factors, n in terms.items()}
-    whole = _dimension({factors: quotient for factors, (quotient, _) in parts.items()})
-    rest = _dimension({factors: rest for factors, (_, rest) in parts.items()})
+    whole = _make_dimension({factors: quotient for factors, (quotient, _) in parts.items()})
+    rest = _make_dimension({factors: rest for factors, (_, rest) in parts.items()})
     if isinstance(rest, int):  # the rest of a constant is less than the divisor
         return whole
-    leading = next(n for factors, n in (_terms_of(rest) or {}).items() if factors)
+    leading = next(n for factors, n in (_list_terms(rest) or {}).items() if factors)
     if leading < 0:  # floor(-a / b) is -floor((a + b - 1) / b)
         return whole - _divide(-rest + (divisor - 1), divisor)
-    return whole + _dimension({(_flatten(rest, divisor),): 1})
+    return whole + _make_dimension({(_flatten(rest, divisor),): 1})
 
 
 def _split_coefficient(factors: Factors, n: int, divisor: int) -> tuple[int, int]:
@@ -309,7 +309,7 @@ def _split_coefficient(factors: Factors, n: int, divisor: int) -> tuple[int, int
 
 def _flatten(number: Dimension, divisor: int) -> Quotient:
     """Return a quotient; floor((floor(a/b) + c) / d) becomes floor((a + b*c) / (b*d))."""
-    terms = dict(_terms_of(number) or {})
+    terms = dict(_list_terms(number) or {})
     nested = [factors for factors, n in terms.items() if n == 1 and len(factors) == 1]
     if len(terms) - (() in terms) == 1 and nested and isinstance(nested[0][0], Quotient):
         inner = nested[0][0]
@@ -322,7 +322,7 @@ def _flatten(number: Dimension, divisor: int) -> Quotient:
 # Functions of dimensions, integers included
 
 
-def new_dimension(symbol: Symbol) -> Dimension:
+def make_dimension(symbol: Symbol) -> Dimension:
     """Return the dimension that is this symbol."""
     return Dimension({(symbol,): 1})
 
@@ -339,7 +339,7 @@ def evaluate(dim: Dim, values: Mapping[str, int] | None = None) -> int:
     return dim.evaluate(values or {}) if isinstance(dim, Dimension) else dim
 
 
-def symbols_of(dim: object) -> frozenset[Symbol]:
+def list_symbols(dim: object) -> frozenset[Symbol]:
     """Return the symbols of a dimension; an integer has none."""
     return dim.symbols if isinstance(dim, Dimension) else frozenset()
 
@@ -387,7 +387,7 @@ def require_equal(one: Dim, other: Dim, message: str = "") -> Dim:
 
 def depends_on_inputs(dim: Dim) -> bool:
     """Return whether a dimension depends on a dynamic axis of an input, which is never empty."""
-    return any(symbol.least for symbol in symbols_of(dim))
+    return any(symbol.least for symbol in list_symbols(dim))
 
 
 def require_number(dim: Dim, number: Dim, message: str = "") -> None:
@@ -416,7 +416,7 @@ def broadcast_dims(*shapes: Sequence[Dim], message: str = "") -> tuple[Dim, ...]
     return tuple(result[::-1])
 
 
-def array_of(values: object, dtype: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - of numpy
+def make_array(values: object, dtype: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401 - of numpy
     """Return dimensions as an array: of a numpy type if all are integers, else of objects."""
     array = np.asarray(values, object)
     return array if has_dimensions(array) else array.astype(dtype)
@@ -424,10 +424,10 @@ def array_of(values: object, dtype: Any) -> np.ndarray[Any, Any]:  # noqa: ANN40
 
 def has_dimensions(values: object) -> bool:
     """Return whether a shape or an array has dimensions that are not integers."""
-    return next(each_dimension(values), None) is not None
+    return next(list_dimensions(values), None) is not None
 
 
-def each_dimension(values: object) -> Iterator[Dimension]:
+def list_dimensions(values: object) -> Iterator[Dimension]:
     """Yield the dimensions in a shape or an array that are not integers."""
     if isinstance(values, np.ndarray):
         values = values.flat if values.dtype == object else ()

@@ -18,13 +18,13 @@ _INTERRUPTED = 130
 def end_on_interrupt() -> None:
     """Let an interrupt end the program in one line, unless interrupts are ignored or handled."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, _end_program)
 
 
 @contextmanager
 def raise_on_interrupt() -> Iterator[None]:
     """Let an interrupt raise KeyboardInterrupt again, so that files can be cleaned up."""
-    ends = signal.getsignal(signal.SIGINT) is _end
+    ends = signal.getsignal(signal.SIGINT) is _end_program
     if ends:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -41,7 +41,7 @@ def is_program() -> bool:
     return as_module if sys.argv[:1] == ["-m"] else Path(*sys.argv[:1]).stem == "tflite2onnx"
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
+def _end_program(number: int, frame: FrameType | None) -> NoReturn:
     """End the process without what Python does at the end, which an interrupt may hit as well."""
     del number, frame
     os.write(2, b"tflite2onnx: interrupted\n")

@@ -46,7 +46,7 @@ def read_elements(array: Array) -> Iterator[memoryview]:
     else:
         yield from read_pieces(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     if not array.flags.c_contiguous:  # it was copied
-        owner, source = _mapping(array), array.transpose(np.argsort(array.strides)[::-1])
+        owner, source = _find_mapping(array), array.transpose(np.argsort(array.strides)[::-1])
         if owner is not None and source.flags.c_contiguous:  # its axes are permuted
             _release_pages(owner, source)
 
@@ -109,7 +109,7 @@ def digest_elements(array: Array) -> bytes:
 def read_rows(array: Array) -> Iterator[Array]:
     """Yield an array in parts of its first axis; the memory of a part is given back after use."""
     array = np.atleast_1d(array)
-    owner = _mapping(array)
+    owner = _find_mapping(array)
     rows = max(1, len(array) * _PIECE_BYTES // max(1, array.nbytes))
     for start in range(0, len(array), rows):
         part = array[start : start + rows]
@@ -123,7 +123,7 @@ def read_rows(array: Array) -> Iterator[Array]:
 def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
     """Yield bytes in pieces; the memory of a piece is given back after its use."""
     elements = np.frombuffer(data, np.uint8) if isinstance(data, memoryview) else data
-    owner = _mapping(elements)
+    owner = _find_mapping(elements)
     for start in range(0, elements.size, _PIECE_BYTES):
         piece = elements[start : start + _PIECE_BYTES]
         yield memoryview(piece)
@@ -134,12 +134,12 @@ def read_pieces(data: Array | memoryview) -> Iterator[memoryview]:
 def release_memory(data: memoryview) -> None:
     """Give back the memory of the parts of a mapped file that have been read."""
     elements = np.frombuffer(data, np.uint8)
-    owner = _mapping(elements)
+    owner = _find_mapping(elements)
     if owner is not None:
         _release_pages(owner, elements)
 
 
-def _mapping(array: Array) -> mmap.mmap | None:
+def _find_mapping(array: Array) -> mmap.mmap | None:
     """Return the memory-mapped file in which an array lies, None if its memory is not released.
 
     The memory of a small model is not worth it, but there may be many temporary files.

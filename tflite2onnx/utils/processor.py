@@ -34,14 +34,14 @@ _SETS = {
 _MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "ARM", "arm64": "ARM"}
 
 
-def instruction_sets() -> dict[str, bool | None]:
+def list_instructions() -> dict[str, bool | None]:
     """Return whether the processor has each instruction set, by name; None if this is unknown.
 
     numpy queries the processor itself. Linux reports more instruction sets, but under an emulator
     /proc/cpuinfo describes the host. If the two sources contradict each other, only numpy counts.
     """
     sets = _SETS.get(_MACHINES.get(platform.machine().lower(), ""), ())
-    features, facts = _numpy_features(), _linux_facts()
+    features, facts = _read_numpy_features(), _read_linux_facts()
     flags = frozenset(facts.get("flags", facts.get("Features", "")).split())
     asked = {each.name: features.get(each.numpy) for each in sets}
     if any(asked[each.name] is False and each.linux[0] in flags for each in sets):
@@ -65,13 +65,13 @@ def describe_sets(sets: Mapping[str, bool | None]) -> str:
 
 def describe_processor() -> str:
     """Return the name and the model number that the system reports, and the instruction sets."""
-    facts = _linux_facts()
+    facts = _read_linux_facts()
     name, family, model = (facts.get(key, "") for key in ("model name", "cpu family", "model"))
     number = f" (family {family}, model {model})" if family and model else ""
-    return f"{name or platform.machine()}{number}: {describe_sets(instruction_sets())}"
+    return f"{name or platform.machine()}{number}: {describe_sets(list_instructions())}"
 
 
-def _numpy_features() -> Mapping[str, bool]:
+def _read_numpy_features() -> Mapping[str, bool]:
     """Return the features that numpy detects at import, from a private attribute of numpy."""
     for core in ("numpy._core", "numpy.core"):  # numpy 2, then numpy 1
         try:
@@ -82,7 +82,7 @@ def _numpy_features() -> Mapping[str, bool]:
     return {}
 
 
-def _linux_facts() -> Mapping[str, str]:
+def _read_linux_facts() -> Mapping[str, str]:
     """Return what /proc/cpuinfo says of the first processor, by the names of its lines."""
     try:
         text = _CPUINFO.read_text()

@@ -36,7 +36,7 @@ from tflite2onnx.verification.entry_point import (
 from tflite2onnx.verification.given_inputs import GivenArray, GivenInputs, open_inputs
 from tflite2onnx.verification.images import find_image_input
 from tflite2onnx.verification.inner_tensors import InnerTensors, Place, match_places
-from tflite2onnx.verification.inputs import Detail, Kind, Samples, random_inputs
+from tflite2onnx.verification.inputs import Detail, Kind, Samples, draw_inputs
 from tflite2onnx.verification.onnx_model import (
     ConvertedModel,
     OpenedModel,
@@ -51,8 +51,8 @@ from tflite2onnx.verification.runtimes import (
     BatchInterpreter,
     LiteRTError,
     ModelFile,
+    make_session,
     open_interpreter,
-    session_of,
 )
 from tflite2onnx.verification.tolerance import Difference
 from tflite2onnx.writer import Skeleton
@@ -117,7 +117,7 @@ def verify(  # noqa: PLR0913 - options
         ways = [False] * tensors + [True] * per_operator
         arrays, report, kind = both.report_what_shows(seed, count, given, ways)
         random = f" ({kind.value})" if kind.value else ""
-        names = tuple(given.origin(i) or f"seed {seed + i}{random}" for i in range(count))
+        names = tuple(given.describe_origin(i) or f"seed {seed + i}{random}" for i in range(count))
         sizes = None if given.count else _compare_other_sizes(both, ends, seed, kind)
         report = replace(report, sample_names=names, other_sizes=sizes)
         if report.ok:
@@ -223,7 +223,7 @@ class _Both:
 
     def compare_outputs(self, seed: int, kind: Kind) -> tuple[Difference, ...]:
         """Compare the outputs for one sample of random numbers."""
-        arrays = self.samples(seed, 1, GivenInputs({}), kind)
+        arrays = self.make_samples(seed, 1, GivenInputs({}), kind)
         run, (outputs, _) = self._compare_samples(arrays, ())
         run.allow_kernel_differences(arrays, (), outputs, {})
         return tuple(outputs.values())
@@ -266,12 +266,12 @@ class _Both:
             named[known.get(name, name)] = given
         return named
 
-    def samples(
+    def make_samples(
         self, seed: int, count: int, given: GivenInputs, kind: Kind = Kind.NORMAL
     ) -> Samples:
-        """Return the inputs of `count` runs; see `random_inputs`."""
+        """Return the inputs of `count` runs; see `draw_inputs`."""
         return Samples(
-            lambda i: random_inputs(self._interpreter, seed + i, given.read_arrays(i), kind), count
+            lambda i: draw_inputs(self._interpreter, seed + i, given.read_arrays(i), kind), count
         )
 
     def report_what_shows(
@@ -285,7 +285,7 @@ class _Both:
         is_random = len(given.names) < len(self._ends.inputs)
         for must_show in (True, False):
             for kind in (kind for kind in Kind if kind not in refused):
-                arrays = self.samples(seed, count, given, kind)
+                arrays = self.make_samples(seed, count, given, kind)
                 show = must_show and is_random
                 try:
                     return arrays, self.report(arrays, seed, ways, must_show=show), kind
@@ -335,7 +335,7 @@ class _Both:
             other = _Both(
                 self._source,
                 self._converted,
-                open_model(self._converted, partial(session_of, optimize=False)),
+                open_model(self._converted, partial(make_session, optimize=False)),
                 self._tolerance,
                 lambda *_: None,
                 optimize=False,

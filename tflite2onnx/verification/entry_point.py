@@ -51,7 +51,7 @@ def embed_external_weights(model: AnySource) -> ModelFile:
         for j, tensor in enumerate(graph.tensors):
             if tensor.externalBuffer:
                 buffer = schema.BufferT()
-                buffer.data = np.array(stored.of_tensor(root["subgraphs"][i]["tensors"][j]))
+                buffer.data = np.array(stored.read_tensor(root["subgraphs"][i]["tensors"][j]))
                 tensor.buffer, tensor.externalBuffer = len(whole.buffers), 0
                 whole.buffers.append(buffer)
     whole.externalBuffers = whole.externalBufferGroups = None
@@ -72,9 +72,9 @@ def move_signature_first(model: ModelFile, key: str | None) -> ModelFile:
     root = read_root(memoryview(bytes(data)))
     graphs, signatures = root["subgraphs"], root["signature_defs"]
     for here, there in ((0, index), (index, 0)):
-        place = graphs.offset_of(here)
+        place = graphs.find_offset(here)
         struct.pack_into("<I", data, place, graphs[there].position - place)
-    struct.pack_into("<I", data, signatures.offset_of(0) - _NUMBER, 0)
+    struct.pack_into("<I", data, signatures.find_offset(0) - _NUMBER, 0)
     return bytes(data)
 
 
@@ -168,7 +168,7 @@ def _keep_operators(data: bytearray, operators: Vector, kept: Collection[int]) -
 
     A vector at the end of the file could not refer to them: offsets are positive.
     """
-    first = operators.offset_of(0) if len(operators) else 0
+    first = operators.find_offset(0) if len(operators) else 0
     ends = [operators[i].position for i in sorted(kept)]
     for number, end in enumerate(ends):
         place = first + _NUMBER * number
@@ -179,7 +179,7 @@ def _keep_operators(data: bytearray, operators: Vector, kept: Collection[int]) -
 
 def _append_indices(data: bytearray, table: Table, field: str, numbers: Sequence[int]) -> None:
     """Replace a vector of numbers of a sub-graph or tensor by a vector at the end of the file."""
-    place = table.offset_of(field)
+    place = table.find_offset(field)
     if numbers == table[field].tolist():
         return
     if place is None or not len(table[field]):

@@ -14,7 +14,7 @@ from tflite2onnx.errors import VerifyError
 from tflite2onnx.tensor import Array
 from tflite2onnx.utils.suggestions import join_alternatives
 from tflite2onnx.verification.images import PICTURE_SUFFIXES, ImageInput
-from tflite2onnx.verification.inputs import Detail, quantization_of
+from tflite2onnx.verification.inputs import Detail, read_quantization
 
 GivenArray = Array | str | os.PathLike[str]  # an array, a file of arrays, or a folder of files
 
@@ -53,7 +53,7 @@ class GivenInputs:
         """Return the arrays of a run by input; runs beyond the samples repeat the samples."""
         return {name: each[index % len(each)].read() for name, each in self._samples.items()}
 
-    def origin(self, index: int) -> str:
+    def describe_origin(self, index: int) -> str:
         """Return where a sample comes from, empty if nothing was given."""
         varied = (each for each in self._samples.values() if len(each) == self.count)
         return next((each[index % len(each)].origin for each in varied), "")
@@ -85,7 +85,7 @@ def open_inputs(
         if target.name in inputs:
             raise VerifyError(f"input {target.name} must be given as arrays or pictures, got both")
         files = [file for path in pictures for file in _list_files(path, PICTURE_SUFFIXES)]
-        samples[target.name] = [GivenSample(partial(target.array, f), str(f)) for f in files]
+        samples[target.name] = [GivenSample(partial(target.read_array, f), str(f)) for f in files]
     return GivenInputs(samples)
 
 
@@ -129,8 +129,8 @@ def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSam
     samples = _stack_samples(array, shape)
     if samples is None or not len(samples) or not _can_cast(array.dtype, dtype):
         raise VerifyError(
-            f"input {detail['name']} must be {_name(dtype)}{list(shape)} or a batch of it, got"
-            f" {_name(array.dtype)}{list(array.shape)} in {origin}{_explain_dtype(array, detail)}"
+            f"input {detail['name']} must be {_spell(dtype)}{list(shape)} or a batch of it, got"
+            f" {_spell(array.dtype)}{list(array.shape)} in {origin}{_explain_dtype(array, detail)}"
         )
     for i, sample in enumerate(samples):
         place = f"{origin}[{i}]" if len(samples) > 1 else origin
@@ -143,7 +143,7 @@ def _can_cast(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
     return have.kind not in "SUO" and np.can_cast(have, want, "same_kind")
 
 
-def _name(dtype: np.dtype[Any]) -> str:
+def _spell(dtype: np.dtype[Any]) -> str:
     return "string" if dtype.kind in "SUO" else dtype.name
 
 
@@ -161,7 +161,7 @@ def _stack_samples(array: Array, shape: tuple[int, ...]) -> Array | None:
 
 def _explain_dtype(array: Array, detail: Detail) -> str:
     """Return how real numbers are quantized, if this is what an array lacks."""
-    quantization = quantization_of(detail)
+    quantization = read_quantization(detail)
     if array.dtype.kind != "f" or np.dtype(detail["dtype"]).kind not in "iu" or not quantization:
         return ""
     scale, zero = float(quantization.scale[0]), int(quantization.zero_point[0])

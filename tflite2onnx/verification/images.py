@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.errors import VerifyError
-from tflite2onnx.quantization.storage import integer_range
-from tflite2onnx.reader.metadata import model_metadata
+from tflite2onnx.quantization.storage import find_integer_range
+from tflite2onnx.reader.metadata import read_model_metadata
 from tflite2onnx.reader.model import read_model
 from tflite2onnx.tensor import Array, DType
-from tflite2onnx.verification.inputs import Detail, quantization_of
+from tflite2onnx.verification.inputs import Detail, read_quantization
 from tflite2onnx.verification.runtimes import ModelFile
 
 # The files of a folder that are pictures.
@@ -40,7 +40,7 @@ class ImageInput(NamedTuple):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def array(self, path: str | os.PathLike[str]) -> Array:
+    def read_array(self, path: str | os.PathLike[str]) -> Array:
         """Return a picture as an array for the input: resized, normalised, quantized if needed.
 
         Raises:
@@ -53,7 +53,7 @@ class ImageInput(NamedTuple):
 
     def _normalize_pixels(self, pixels: Array) -> Array:
         dtype = np.dtype(self.detail["dtype"])
-        quantization = quantization_of(self.detail)
+        quantization = read_quantization(self.detail)
         if dtype.kind in "iu" and (quantization is None or not self.mean):
             lowest = -128 if dtype == np.int8 else 0
             return (pixels.astype(np.int16) + lowest).astype(dtype)
@@ -61,7 +61,7 @@ class ImageInput(NamedTuple):
         numbers: Array = (pixels - mean) / np.asarray(self.std or _STD, np.float32)
         if quantization is not None:
             numbers = np.rint(numbers / quantization.scale[0]) + quantization.zero_point[0]
-            low, high = integer_range(DType[dtype.name.upper()])
+            low, high = find_integer_range(DType[dtype.name.upper()])
             numbers = np.clip(numbers, low, high)
         return numbers.astype(dtype)
 
@@ -75,7 +75,7 @@ def find_image_input(model: ModelFile, details: Sequence[Detail]) -> ImageInput:
         VerifyError: the model has no image input or several, or its metadata are invalid.
     """
     source = read_model(model)
-    metadata = model_metadata(source)
+    metadata = read_model_metadata(source)
     names = [tensor.name for tensor in source.graphs[0].inputs]
     by_name = dict(zip(names, metadata.inputs if metadata else (), strict=False))
     shaped = [(detail, detail["shape"]) for detail in details]

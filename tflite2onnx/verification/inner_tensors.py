@@ -17,7 +17,7 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Port
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.quantization.storage import (
     Storage,
     decode_constant,
@@ -27,7 +27,7 @@ from tflite2onnx.quantization.storage import (
     same_quantization,
 )
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
-from tflite2onnx.verification.runtimes import read_inner_tensor, run_onnx, session_of
+from tflite2onnx.verification.runtimes import make_session, read_inner_tensor, run_onnx
 from tflite2onnx.verification.segments import MOST_BYTES, cut_segments
 from tflite2onnx.verification.tolerance import (
     QUANTIZED,
@@ -78,14 +78,16 @@ class TensorComparison:
         """The name of the tensor in the TFLite model."""
         return self.difference.name
 
-    def of_sample(self, sample: int) -> TensorComparison:
+    def with_sample(self, sample: int) -> TensorComparison:
         """Return this comparison as that of a sample."""
-        return replace(self, difference=self.difference.of_sample(sample))
+        return replace(self, difference=self.difference.with_sample(sample))
 
-    def worse_of(self, other: TensorComparison) -> TensorComparison:
+    def select_worse(self, other: TensorComparison) -> TensorComparison:
         """Return the combined result of two samples for one tensor: the worse one, counts added."""
         counts = tuple(map(sum, zip_longest(self.steps, other.steps, fillvalue=0)))
-        return replace(self, difference=self.difference.worse_of(other.difference), steps=counts)
+        return replace(
+            self, difference=self.difference.select_worse(other.difference), steps=counts
+        )
 
 
 class Place(NamedTuple):
@@ -157,7 +159,10 @@ class InnerTensors:
         for place in found:
             self._places.setdefault(place.port.name, []).append(place)
         self._pieces = [
-            (segment._replace(model=b""), session_of(segment.model, arena=False, optimize=optimize))
+            (
+                segment._replace(model=b""),
+                make_session(segment.model, arena=False, optimize=optimize),
+            )
             for segment in cut_segments(skeleton, list(self._places), alone=alone, most=most)
         ]
 
@@ -241,7 +246,7 @@ def _widen_limits(place: Place, limits: Limits, step: float, *, alone: bool) -> 
     """Return the limits of a tensor in a network, or of an operator on LiteRT's own inputs."""
     coarse = max(step, _COARSE if place.op.code in _OF_UNIT_RANGE else 0.0)
     if alone:
-        steps = sum(operator_for(op).allowed_steps for op in place.ops)
+        steps = sum(find_operator(op).allowed_steps for op in place.ops)
         hybrid = place.tensor.dtype.is_float and any(map(_has_weights, place.ops))
         part = max(limits.part, _HYBRID_PART) if hybrid else limits.part
         return Limits(part, limits.decibels_alone, max(step * steps, coarse), steps)

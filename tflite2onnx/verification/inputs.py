@@ -40,7 +40,7 @@ class Kind(Enum):
     BYTES = "0 to 255"
 
 
-def random_inputs(
+def draw_inputs(
     interpreter: Any,
     seed: int,
     given: Mapping[str, Array] = MappingProxyType({}),
@@ -149,7 +149,7 @@ def as_text(array: Array) -> Array:
 
 def convert_for_onnx(end: Endpoint, array: Array, detail: Detail) -> Array:
     """Return an array of LiteRT as real numbers, or as integers, if the ONNX model has these."""
-    quantization = quantization_of(detail)
+    quantization = read_quantization(detail)
     if end.dtype in _FLOATS and array.dtype.kind in "iu" and quantization is not None:
         return decode_constant(array, quantization)
     if end.quantization is None or not (quantization or array.dtype.kind == "f"):
@@ -170,19 +170,19 @@ def round_inputs(
     ]
 
 
-def step_of(end: Endpoint, detail: Detail) -> float:
+def compute_step(end: Endpoint, detail: Detail) -> float:
     """Return the size of one step of LiteRT's integers in the ONNX model's real numbers.
 
     The size is 0 if the ONNX model has the integers themselves.
     """
-    quantization = quantization_of(detail)
+    quantization = read_quantization(detail)
     integers = np.dtype(detail["dtype"]).kind in "iu"
     if quantization is None or end.dtype not in _FLOATS or not integers:
         return 0.0
     return float(quantization.scale.max())
 
 
-def quantization_of(detail: Detail) -> Quantization | None:
+def read_quantization(detail: Detail) -> Quantization | None:
     """Return the quantization of an input or output in LiteRT, None if it is not quantized."""
     parameters = detail["quantization_parameters"]
     if not parameters["scales"].size:

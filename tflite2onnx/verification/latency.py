@@ -19,16 +19,16 @@ from typing import Any
 from tflite2onnx.errors import ConversionError
 from tflite2onnx.tensor import Array
 from tflite2onnx.verification.entry_point import extract_entry_point
-from tflite2onnx.verification.inputs import Kind, random_inputs, store_inputs
+from tflite2onnx.verification.inputs import Kind, draw_inputs, store_inputs
 from tflite2onnx.verification.onnx_model import ConvertedModel, open_model
 from tflite2onnx.verification.runtimes import (
     FASTEST_KERNELS,
     ModelFile,
     as_verify_error,
+    make_session,
     open_interpreter,
     run_litert,
     run_onnx,
-    session_of,
 )
 
 SHOWN = 2  # types of nodes in the text
@@ -97,15 +97,15 @@ def measure_latency(model: ModelFile, converted: ConvertedModel, seed: int = 0) 
 
 
 def _measure_inputs(model: ModelFile, converted: ConvertedModel, seed: int, kind: Kind) -> Latency:
-    """Measure both models on one kind of random inputs; see `random_inputs`."""
+    """Measure both models on one kind of random inputs; see `draw_inputs`."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         opened = open_model(
-            converted, partial(session_of, threads=1, profile=f"{directory}/profile")
+            converted, partial(make_session, threads=1, profile=f"{directory}/profile")
         )
         shapes = [end.tflite_shape for end in opened.inputs]
         entry_point = extract_entry_point(model, opened.signature, opened.part, shapes)
         interpreter = open_interpreter(entry_point, FASTEST_KERNELS)
-        arrays = random_inputs(interpreter, seed, {}, kind)
+        arrays = draw_inputs(interpreter, seed, {}, kind)
         feeds = store_inputs(opened.inputs, arrays, interpreter.get_input_details())
         feeds |= opened.session.state
         session: Any = opened.session.session

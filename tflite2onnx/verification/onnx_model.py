@@ -26,7 +26,7 @@ from tflite2onnx.result import Result
 from tflite2onnx.signatures import find_signature
 from tflite2onnx.stateful import Stateful
 from tflite2onnx.tensor import Shape, Tensor
-from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, session_of
+from tflite2onnx.verification.runtimes import ModelFile, as_verify_error, make_session
 from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
@@ -90,12 +90,12 @@ def list_sample_shapes(ends: Sequence[Endpoint], ranks: Sequence[int]) -> list[S
 
 
 def open_model(
-    converted: ConvertedModel, open_session: Callable[[str | bytes], Any] = session_of
+    converted: ConvertedModel, open_session: Callable[[str | bytes], Any] = make_session
 ) -> OpenedModel:
     """Return the inputs and the outputs of an ONNX model, and a session that runs it.
 
     Of a model that takes pictures these are the inputs and outputs of the network in it.
-    `open_session` opens the path or the bytes of a file; see `session_of`.
+    `open_session` opens the path or the bytes of a file; see `make_session`.
 
     Raises:
         VerifyError: the model cannot be read, ONNX Runtime cannot run it, or its metadata do not

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from tflite2onnx.utils.processor import instruction_sets
+from tflite2onnx.utils.processor import list_instructions
 from tflite2onnx.verification.inner_tensors import TensorComparison
 from tflite2onnx.verification.latency import Latency
 from tflite2onnx.verification.tolerance import Difference
@@ -88,7 +88,7 @@ class Report:
     names: tuple[str, ...] = ()
     right_unoptimized: bool | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
-    processor: Mapping[str, bool | None] = field(default_factory=instruction_sets)
+    processor: Mapping[str, bool | None] = field(default_factory=list_instructions)
     sample_names: tuple[str, ...] = ()
     latency: Latency | None = None
     other_sizes: tuple[SizeComparison, ...] | None = None

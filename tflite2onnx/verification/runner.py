@@ -22,10 +22,10 @@ from tflite2onnx.verification.inputs import (
     Detail,
     Samples,
     as_text,
+    compute_step,
     convert_for_onnx,
     restore_layouts,
     round_inputs,
-    step_of,
     store_inputs,
 )
 from tflite2onnx.verification.onnx_model import OpenedModel
@@ -133,7 +133,7 @@ class Run:
             own, other = as_text(a), as_text(b)
             if own.dtype != other.dtype and end.dtype == "float16":
                 other = other.astype(own.dtype)
-            limits = self._limits._replace(step=step_of(end, detail))
+            limits = self._limits._replace(step=compute_step(end, detail))
             yield compare(end.name, own, other, limits)
 
     def _as_onnx(self, arrays: Sequence[Array]) -> list[Array]:
@@ -214,6 +214,6 @@ class _Levels:
 
 
 def _keep_worst(found: dict[str, _Each], more: Iterable[_Each], sample: int) -> None:
-    for each in (one.of_sample(sample) for one in more):
+    for each in (one.with_sample(sample) for one in more):
         before = found.get(each.name)
-        found[each.name] = each if before is None else before.worse_of(each)
+        found[each.name] = each if before is None else before.select_worse(each)

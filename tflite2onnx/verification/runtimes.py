@@ -74,7 +74,7 @@ def is_quantized(interpreter: Any) -> bool:
     )
 
 
-def session_of(
+def make_session(
     model: str | bytes,
     *,
     arena: bool = True,

@@ -137,11 +137,11 @@ class Difference:
             f" got {self.decibels:.1f} dB"
         )
 
-    def of_sample(self, sample: int) -> Difference:
+    def with_sample(self, sample: int) -> Difference:
         """Return this difference as that of a sample."""
         return replace(self, sample=sample)
 
-    def worse_of(self, other: Difference) -> Difference:
+    def select_worse(self, other: Difference) -> Difference:
         """Return the worse of two differences of the same tensor."""
         return max(self, other, key=lambda d: (not d.ok, not d.is_within, d.largest))
 

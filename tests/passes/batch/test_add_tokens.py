@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.graph_text import parse_graph
 from tflite2onnx.graph_text import write_graph
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.batch.add_tokens import add_tokens
 from tflite2onnx.passes.batch.mixed_samples import MixedSamplesError
 from tflite2onnx.passes.patterns.attention.read_caches import read_caches
@@ -42,7 +42,7 @@ def _add(text: str) -> str:
     caches = dict(zip(graph.inputs[2:], graph.outputs[1:], strict=True))
     wanted = dict.fromkeys((*caches, *caches.values()), (0, 2, 1, 3))
     changed = read_caches(graph, wanted)
-    return write_graph(add_tokens(changed, operator_for, caches, graph.outputs[0]))
+    return write_graph(add_tokens(changed, find_operator, caches, graph.outputs[0]))
 
 
 def test_attention_reads_several_tokens_and_product_the_last() -> None:

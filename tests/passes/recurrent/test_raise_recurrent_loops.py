@@ -241,7 +241,7 @@ def formulas(m: Build) -> tuple[Formulas, list[Any]]:
     """Return the formulas of a graph, and those of its outputs."""
     graph = read_model(m.bytes()).graphs[0]
     found = Formulas(graph.ops)
-    return found, [found.formula_of(t) for t in graph.outputs]
+    return found, [found.find_formula(t) for t in graph.outputs]
 
 
 def test_sums_are_cut_by_columns_alone() -> None:
@@ -313,4 +313,4 @@ def test_cast_to_its_own_type_is_ignored() -> None:
     known = Formulas(graph.ops)
     made = [known.find_producer(t) for t in graph.outputs]
     assert [op and op.code for op in made] == ["TANH", "CAST"]
-    assert isinstance(known.formula_of(graph.outputs[0]), Applied)
+    assert isinstance(known.find_formula(graph.outputs[0]), Applied)

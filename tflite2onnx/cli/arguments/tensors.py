@@ -32,12 +32,12 @@ def _read_word(word: str) -> Iterator[tuple[str, Any]]:
     if given is None:
         yield from _read_file(word).items()
     elif given["second"] is None:
-        yield given["name"], (_channels_last(given["name"], given["first"]), given["first"])
+        yield given["name"], (_move_channels_last(given["name"], given["first"]), given["first"])
     else:
         yield given["name"], (given["first"], given["second"])
 
 
-def _channels_last(name: str, letters: str) -> str:
+def _move_channels_last(name: str, letters: str) -> str:
     """Return the TFLite layout of a tensor if only its ONNX layout is given."""
     if letters.count("C") != 1:
         raise LayoutError(

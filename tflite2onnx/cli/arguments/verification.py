@@ -58,7 +58,7 @@ def add_verification_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def given_options(options: argparse.Namespace, names: Sequence[str] = tuple(NAMES)) -> list[str]:
+def list_given(options: argparse.Namespace, names: Sequence[str] = tuple(NAMES)) -> list[str]:
     """Return the options that were given, as they are typed."""
     return [NAMES[name] for name in names if getattr(options, name) not in (None, [])]
 

@@ -74,7 +74,7 @@ def count_listed_axes(operator: Operator, index: int) -> int:
     return count
 
 
-def requested_shape(operator: DynamicShape, index: int) -> list[Dim | Unknown]:
+def read_shape(operator: DynamicShape, index: int) -> list[Dim | Unknown]:
     """Return a shape that an input lists; its sizes are unknown if the input is computed."""
     if operator.has_data_dependent_shape:
         return [Unknown() for _ in range(count_listed_axes(operator, index))]
@@ -196,7 +196,7 @@ def check_element_count(count: float) -> None:
         )
 
 
-def features_from(shape: Shape, features: int) -> int:
+def find_features(shape: Shape, features: int) -> int:
     """Return the last axis from which on the sizes multiply to `features`, else the rank."""
     axes = (i for i in reversed(range(len(shape))) if prod(shape[i:]) == features)
     return next(axes, len(shape))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tflite2onnx.quantization.storage import integer_range, is_quantized
+from tflite2onnx.quantization.storage import find_integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 NARROW = (DType.INT8, DType.UINT8)
@@ -47,7 +47,7 @@ class Slopes(NamedTuple):
     alpha: float
 
 
-def slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
+def compute_slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     """Return the slopes of LEAKY_RELU's kernel, or of QUANTIZE's if `alpha` is 1.
 
     Returns None where XNNPACK has no kernel: for types other than 8 bits with one scale, and for
@@ -70,7 +70,7 @@ def slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     return Slopes(replace(source, scale=scale), below / above)
 
 
-def reciprocal(y: Tensor) -> np.float32 | None:
+def compute_reciprocal(y: Tensor) -> np.float32 | None:
     """Return the reciprocal of the output's scale, by which QUANTIZE's kernel multiplies.
 
     ONNX divides by the scale. Returns None if both give the same result, because the scale is a
@@ -99,7 +99,7 @@ def negate_constant(tensor: Tensor) -> Tensor:
     """
     if tensor.data is None or tensor.quantization is None:
         return tensor
-    lowest, highest = integer_range(tensor.dtype)
+    lowest, highest = find_integer_range(tensor.dtype)
     quantization = tensor.quantization
     if not quantization.zero_point.any() and tensor.data.min(initial=0) > lowest:
         return replace(tensor, data=np.asarray(-tensor.data))
@@ -153,7 +153,7 @@ class _Sums(NamedTuple):
         return np.concatenate([self._count_errors(p[part, None], q[part, None]) for part in parts])
 
     def _count_errors(self, p: Array, q: Array) -> Array:
-        low, high = integer_range(self.dtype)
+        low, high = find_integer_range(self.dtype)
         errors = np.zeros(len(p), np.int64)
         for sums in self._round_sums(p, q):
             errors += (np.minimum(np.maximum(sums, low), high) != self.expected).sum(axis=1)
@@ -198,7 +198,7 @@ def _find_near_halves(operands: tuple[Tensor, Tensor, Tensor], p: int, q: int, s
     terms = (pair[0] - zeros[0]) * p + (1 << shift - 1), (pair[1] - zeros[1]) * q
     places = find_near_multiples(*terms, shift, int(_NEAR * 2.0**shift))
     sums = terms[0][places[0]] + terms[1][places[1]]
-    expected = np.clip((sums >> shift) + zeros[2], *integer_range(y.dtype))
+    expected = np.clip((sums >> shift) + zeros[2], *find_integer_range(y.dtype))
     x, z = (each[at].astype(np.float32) for each, at in zip(pair, places, strict=True))
     scale = y.quantization.scale[0] if y.quantization else np.float32(1)
     zero_points = np.float32(zeros[0]), np.float32(zeros[1]), np.float32(zeros[2])
@@ -227,7 +227,7 @@ def _list_integers(tensor: Tensor) -> Array:
     """Return all integers that a tensor may hold; their products with slopes have 31 bits."""
     if tensor.data is not None:
         return np.unique(tensor.data).astype(np.int32)
-    low, high = integer_range(tensor.dtype)
+    low, high = find_integer_range(tensor.dtype)
     return np.arange(low, high + 1, dtype=np.int32)
 
 

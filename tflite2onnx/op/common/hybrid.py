@@ -56,7 +56,7 @@ class QuantizedRows:
         return g.DequantizeLinear(self.integers, self.scale, self.zero_point, axis=axis)
 
 
-def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
+def quantize_symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     """Quantize the rows of x, of this shape, to -127 ... 127 around 0."""
     rows, is_one = shape[0], shape[0] == 1
     check_element_count(rows)
@@ -65,12 +65,12 @@ def symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     peak = g.Max(peak, g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
     middle = np.full(() if is_one else (rows,), _MIDDLE, np.uint8)
-    zeros = [g.own_constant(middle, DType.UINT8) for _ in range(2)]
+    zeros = [g.copy_constant(middle, DType.UINT8) for _ in range(2)]
     integers = g.QuantizeLinear(x, scale, zeros[0], axis=None if is_one else 0)
     return QuantizedRows(integers, scale, zeros[1], is_one)
 
 
-def asymmetric(
+def quantize_asymmetric(
     g: Builder, x: Operand, rank: int, *, is_one: bool, positive: bool = False
 ) -> QuantizedRows:
     """Quantize the rows of x to 256 steps that cover their extremes and 0.

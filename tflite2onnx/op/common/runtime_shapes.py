@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.layout import identity
+from tflite2onnx.layout import make_identity
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.tensor import DType
@@ -29,12 +29,12 @@ class SplitShape(NamedTuple):
         return g.Concat(before, self.size, after, axis=0)
 
 
-def sizes_of(g: Builder, x: View) -> Value:
+def emit_sizes(g: Builder, x: View) -> Value:
     """Return the sizes of the TFLite axes as a list of int64."""
     if not x.tensor.symbols:
         return g.ints(x.tensor.shape)
     sizes = g.Shape(x)
-    if x.order == identity(x.rank):
+    if x.order == make_identity(x.rank):
         return sizes
     return g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]), axis=0)
 

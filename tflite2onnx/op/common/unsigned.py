@@ -47,6 +47,6 @@ class UnsignedInt:
         return UnsignedInt(self.g, self.g.recast(self.value, self.dtype, dtype), dtype)
 
 
-def halves(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
+def split_words(word: UnsignedInt) -> tuple[UnsignedInt, UnsignedInt]:
     """Return the low and the high 32 bits of uint64, each as uint32."""
     return word.as_type(DType.UINT32), (word >> 32).as_type(DType.UINT32)

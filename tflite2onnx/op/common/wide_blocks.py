@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tflite2onnx.builder.builder import Body, Builder, bodies_of, every_node
+from tflite2onnx.builder.builder import Body, Builder, find_bodies, walk_nodes
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.solver.convolution_times import FACTORS, list_terms
 from tflite2onnx.tensor import DType, Shape
@@ -158,8 +158,8 @@ def _join_channels(
             channels.join(images)
         else:
             fixed.update(node.outputs, node.present)
-            if bodies_of(node):
-                fixed.update(*(inner.present for inner in every_node([node])))
+            if find_bodies(node):
+                fixed.update(*(inner.present for inner in walk_nodes([node])))
     made = {value for node in nodes for value in node.outputs}
     return channels, {channels.find(v) for v in fixed | (g.types.keys() - made)}
 

@@ -74,7 +74,7 @@ class ImageOperator(DynamicShape):
 
     def _read_sizes(self, operand: int) -> Mapping[str, int]:
         tensor = self.output if operand < 0 else self.input(operand)
-        letters = self.axis_letters(operand)
+        letters = self.read_letters(operand)
         if len(letters) != tensor.rank or 0 in tensor.shape:
             raise OperatorError(
                 f"{tensor.name} must have the axes {letters}, none empty, got {list(tensor.shape)}"
@@ -82,12 +82,12 @@ class ImageOperator(DynamicShape):
         return dict(zip(letters, tensor.shape, strict=True))
 
 
-def image_of(view: View) -> Shape:
+def read_image(view: View) -> Shape:
     """Return the height and width of an operand with the axes H and W."""
     return view.size("H"), view.size("W")
 
 
-def dynamic_image_of(view: View) -> Sizes:
+def read_dynamic_image(view: View) -> Sizes:
     """Return the axes D, H and W that an operand has, with names for dynamic axes."""
     pairs = zip(view.letters, view.tensor.sizes, strict=True)
     return tuple(size for letter, size in pairs if letter in "DHW")
@@ -108,7 +108,7 @@ class Window(NamedTuple):
     same: bool
     pads: Shape = ()
 
-    def steps(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
+    def count_steps(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return how many positions the window has; OperatorError if the image is smaller."""
         counts = tuple(
             -(-size // stride) if self.same else (size + pads - extent) // stride + 1
@@ -121,7 +121,7 @@ class Window(NamedTuple):
             raise OperatorError(f"the window must fit into the image {image}, got {size}")
         return counts
 
-    def attributes(self, image: Shape) -> dict[str, Any]:
+    def make_attributes(self, image: Shape) -> dict[str, Any]:
         """Return the window as ONNX attributes; `pads` are the begins of all axes, then the ends.
 
         SAME adds as much padding as the last window needs.
@@ -130,7 +130,7 @@ class Window(NamedTuple):
             return self._list_node_attributes() | {"pads": self.pads}
         return self.list_cropping_attributes(self._compute_excess(image))
 
-    def full(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
+    def compute_full_size(self, image: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return the size of the image that windows at all positions cover together."""
         axes = zip(image, self.strides, self._dilate_kernel(), strict=True)
         return tuple((n - 1) * stride + extent for n, stride, extent in axes)
@@ -150,29 +150,29 @@ class Window(NamedTuple):
         `x` has the sizes of the image, which may be dynamic; `data` are its elements, NCHW, or NCWH
         if this is the order of x.
         """
-        sizes = dynamic_image_of(x)
+        sizes = read_dynamic_image(x)
         if x.order[2:] == _TURNED:
-            return data, _turn_attributes(self.attributes(x.tensor.shape[1:3]))
-        if self._padding_depends_on(sizes):
+            return data, _turn_attributes(self.make_attributes(x.tensor.shape[1:3]))
+        if self._has_padding_of(sizes):
             attributes = self._list_node_attributes() | {"auto_pad": "SAME_UPPER"}
             return self._crop_unread(g, data), attributes
         pairs = zip(sizes, self._dilate_kernel(), strict=True)
         image = tuple(size if isinstance(size, int) else extent for size, extent in pairs)
-        return data, self.attributes(image)
+        return data, self.make_attributes(image)
 
     def pad(self, g: Builder, data: Value, image: Shape, filler: Value) -> Value:
         """Return images of this height and width, channels last, with the padding around them.
 
         `gather` needs rows of some widths: there may be more columns at the end.
         """
-        top, left, bottom, right = self.attributes(image)["pads"]
+        top, left, bottom, right = self.make_attributes(image)["pads"]
         right += self._count_spare_columns(image[1] + left + right)
         pads = g.ints([0, top, left, 0, 0, bottom, right, 0])
         return g.Pad(data, pads, filler) if top + left + bottom + right else data
 
     def pad_size(self, image: Shape) -> Shape:
         """Return the height and the width of an image that `pad` returns."""
-        top, left, bottom, right = self.attributes(image)["pads"]
+        top, left, bottom, right = self.make_attributes(image)["pads"]
         width = image[1] + left + right
         return (image[0] + top + bottom, width + self._count_spare_columns(width))
 
@@ -239,7 +239,7 @@ class Window(NamedTuple):
         places: Array = np.arange(steps)[:, None] * self.strides[axis] + inner
         return places.astype(np.int32)
 
-    def _padding_depends_on(self, sizes: Sizes) -> bool:
+    def _has_padding_of(self, sizes: Sizes) -> bool:
         """Return whether the padding depends on the size of a dynamic axis.
 
         It does not with VALID, with a stride of 1, and for a window of one element, which has none.
@@ -284,7 +284,7 @@ class Window(NamedTuple):
 
     def _compute_excess(self, image: Shape) -> Shape:
         """Return how far the last window would exceed the image if the first began at 0."""
-        axes = zip(self.steps(image), self.strides, self._dilate_kernel(), image, strict=True)
+        axes = zip(self.count_steps(image), self.strides, self._dilate_kernel(), image, strict=True)
         return tuple((n - 1) * stride + extent - size for n, stride, extent, size in axes)
 
 
@@ -301,7 +301,7 @@ def _gather_places(g: Builder, data: Value, places: Array, axis: int, size: int)
     return g.Gather(data, g.constant(places), axis=axis)
 
 
-def window_of(options: Options, *kernel: int) -> Window:
+def make_window(options: Options, *kernel: int) -> Window:
     """Return the window with this kernel size and an operator's strides, dilations and padding."""
     axes = "dhw"[-len(kernel) :]
     return build_window(
@@ -313,7 +313,7 @@ def window_of(options: Options, *kernel: int) -> Window:
     )
 
 
-def window_from_lists(options: Options, axes: int) -> Window:
+def read_window_lists(options: Options, axes: int) -> Window:
     """Return the window of options that are lists for all axes, with batch and channels."""
     kernel, strides = (tuple(int(n) for n in options[name]) for name in ("ksize", "strides"))
     outer = {*kernel[:: axes - 1], *strides[:: axes - 1]}
@@ -347,12 +347,12 @@ def read_int32_fields(operator: Operator, count: int) -> tuple[int, ...]:
     return struct.unpack(f"<{count}i", raw[: 4 * count])
 
 
-def padding_of(number: int) -> str:
+def find_padding(number: int) -> str:
     """Return the name of a TfLitePadding."""
     return _find_name(number, _PADDINGS, "padding")
 
 
-def activation_of(number: int) -> str:
+def find_activation(number: int) -> str:
     """Return the name of a TfLiteFusedActivation."""
     return _find_name(number, _ACTIVATIONS, "activation function")
 

@@ -79,7 +79,7 @@ class While(Control):
         condition = self.input(0).data
         return condition is not None and not condition.any()
 
-    def subgraph_input_shapes(self) -> Sequence[Sequence[Shape]]:
+    def infer_subgraph_inputs(self) -> Sequence[Sequence[Shape]]:
         return [[self.input(i).shape for i in range(1, len(self.op.inputs))]]
 
     def frames(self) -> Sequence[Frame]:
@@ -88,7 +88,7 @@ class While(Control):
         operands = [(1 + i, ~i, 2 + count + i, ~(count + i)) for i in range(count)]
         return [_make_frame(t, *o) for t, o in zip(self.op.outputs, operands, strict=True)]
 
-    def varying_sizes(self) -> Iterator[tuple[int, int, int]]:
+    def find_varying_sizes(self) -> Iterator[tuple[int, int, int]]:
         (body,) = self.op.graphs
         pairs = zip(body.inputs, body.outputs[1:], strict=True)
         for i, (now, following) in enumerate(pairs):
@@ -97,7 +97,7 @@ class While(Control):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         (body,) = self.op.graphs
-        (first,) = self.subgraph_input_shapes()
+        (first,) = self.infer_subgraph_inputs()
         if self._never_begins:
             return first
         variables = zip(first, body.inputs, body.outputs[1:], strict=True)

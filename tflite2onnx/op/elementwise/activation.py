@@ -9,8 +9,8 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.common.fixed_point import Slopes, slopes
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, node, nodes
+from tflite2onnx.op.common.fixed_point import Slopes, compute_slopes
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit, emit_node
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
@@ -25,8 +25,8 @@ def apply_bounds(g: Builder, name: str, x: Operand, dtype: DType) -> Value:
         for bound in BOUNDS[name]
     )
     if high is not None:
-        return g.in_compute_type("Clip", dtype, x, low, high)
-    return g.Relu(x) if dtype.is_float else g.in_compute_type("Max", dtype, x, low)
+        return g.add_with_casts("Clip", dtype, x, low, high)
+    return g.Relu(x) if dtype.is_float else g.add_with_casts("Max", dtype, x, low)
 
 
 def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Value:
@@ -63,7 +63,7 @@ class Activation(Elementwise):
     """An activation function that is not fused."""
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "ELU": Row(node("Elu"), "float32"),
+        "ELU": Row(emit_node("Elu"), "float32"),
         "GELU": Row(
             lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
             "float32 float16",
@@ -73,8 +73,8 @@ class Activation(Elementwise):
             lambda g, _, options, x: g.HardSigmoid(x, alpha=options.alpha, beta=options.beta),
             "float32",
         ),
-        "LOGISTIC": Row(node("Sigmoid"), "float32 float16 bfloat16"),
-        "TANH": Row(node("Tanh"), "float32 float16 bfloat16"),
+        "LOGISTIC": Row(emit_node("Sigmoid"), "float32 float16 bfloat16"),
+        "TANH": Row(emit_node("Tanh"), "float32 float16 bfloat16"),
     }
     # The kernels interpolate in tables.
     steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
@@ -84,7 +84,7 @@ class LeakyRelu(Elementwise):
     """LEAKY_RELU: x where it is not negative, else x * alpha."""
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "LEAKY_RELU": Row(node("LeakyRelu"), "float32", wide="float64")
+        "LEAKY_RELU": Row(emit_node("LeakyRelu"), "float32", wide="float64")
     }
 
     def check(self) -> None:
@@ -95,7 +95,7 @@ class LeakyRelu(Elementwise):
     @property
     def slopes(self) -> Slopes | None:
         """The factors of the integer kernel, None if there are none."""
-        return slopes(self.input(0), self.output, self.options.alpha)
+        return compute_slopes(self.input(0), self.output, self.options.alpha)
 
     @property
     def quantization(self) -> Real:
@@ -104,7 +104,7 @@ class LeakyRelu(Elementwise):
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         factors = self.slopes if xs[0].plan.reading is Reading.DEQUANTIZED else None
         alpha = factors.alpha if factors else float(self.options.alpha)
-        return g.in_compute_type("LeakyRelu", xs[0].dtype, *xs, alpha=alpha)
+        return g.add_with_casts("LeakyRelu", xs[0].dtype, *xs, alpha=alpha)
 
 
 class Bounded(Elementwise):
@@ -116,7 +116,7 @@ class Bounded(Elementwise):
     """
 
     rows: ClassVar[Mapping[str, Row]] = dict.fromkeys(
-        BOUNDS, Row(nodes(lambda _, x: x.value), "float32")
+        BOUNDS, Row(as_emit(lambda _, x: x.value), "float32")
     )
     quantization = Integers(equal_scales=True)
 
@@ -128,7 +128,7 @@ class Bounded(Elementwise):
 class PRelu(Elementwise):
     """PRELU: x where it is not negative, else x * alpha; alpha broadcasts to x."""
 
-    rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(node("PRelu"), "float32")}
+    rows: ClassVar[Mapping[str, Row]] = {"PRELU": Row(emit_node("PRelu"), "float32")}
     arity = 2
 
     def check(self) -> None:
@@ -139,10 +139,10 @@ class PRelu(Elementwise):
                 f"got the shape {list(self.input(1).shape)}"
             )
 
-    def types(self) -> list[DType]:
+    def find_types(self) -> list[DType]:
         x, alpha = self.input(0), self.input(1)
         if x.dtype is not DType.INT16:
-            return super().types()
+            return super().find_types()
         if alpha.dtype is not DType.INT8:  # the kernel reads any type as int8
             raise OperatorError(f"alpha must be int8, got {alpha.dtype.label}")
         return [x.dtype]

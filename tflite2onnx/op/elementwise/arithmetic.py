@@ -21,7 +21,7 @@ from tflite2onnx.op.common.fixed_point import are_narrow, negate_constant, sum_s
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers, Real
 from tflite2onnx.quantization.rules import Reading
-from tflite2onnx.quantization.storage import BOUNDS, integer_range, is_quantized
+from tflite2onnx.quantization.storage import BOUNDS, find_integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.dimension import broadcast_dims
 from tflite2onnx.utils.suggestions import join_alternatives
@@ -50,12 +50,12 @@ class Row(NamedTuple):
     wide: str = ""
 
 
-def node(op_type: str) -> Emit:
+def emit_node(op_type: str) -> Emit:
     """Return a function that emits one node, whose output has the type of its inputs."""
-    return lambda g, dtype, _, *xs: g.in_compute_type(op_type, dtype, *xs)
+    return lambda g, dtype, _, *xs: g.add_with_casts(op_type, dtype, *xs)
 
 
-def nodes(emit: Callable[..., Value]) -> Emit:
+def as_emit(emit: Callable[..., Value]) -> Emit:
     """Return an Emit that ignores type and options, from a function of (builder, *inputs)."""
     return lambda g, _, __, *xs: emit(g, *xs)
 
@@ -93,7 +93,7 @@ class Elementwise(AnySizes, Foldable):
         if self.arity is None and len(inputs) < 2:
             raise OperatorError(f"it must have at least two inputs, got {len(inputs)}")
         expect_input_count(self, self.arity or len(inputs))
-        types, accepted = self.types(), self.list_types(self.row.types, self.row.wide)
+        types, accepted = self.find_types(), self.list_types(self.row.types, self.row.wide)
         effective = [self._find_effective_dtype(t).label for t in inputs]
         if len(types) != 1 or not {*effective} <= {*accepted}:
             actual = " and ".join(dtype.label for dtype in types)
@@ -104,7 +104,7 @@ class Elementwise(AnySizes, Foldable):
         if self.output.dtype is not makes:
             raise OperatorError(f"its output must be {makes.label}, got {self.output.dtype.label}")
 
-    def types(self) -> list[DType]:
+    def find_types(self) -> list[DType]:
         """Return the different types of the inputs. `check` accepts one type only."""
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
@@ -140,17 +140,17 @@ def squared_difference(g: Builder, a: Operand, b: Operand) -> Value:
     return square(g, g.Sub(a, b))
 
 
-def reciprocal_root(g: Builder, x: Operand) -> Value:
+def emit_reciprocal_root(g: Builder, x: Operand) -> Value:
     """Return 1 / sqrt(x)."""
     return g.Reciprocal(g.Sqrt(x))
 
 
-def elementwise_maximum(a: Array, b: Array) -> Array:
+def compute_maximum(a: Array, b: Array) -> Array:
     """Return the larger elements, b where one is NaN, as the kernels do."""
     return np.where(a > b, a, b)
 
 
-def elementwise_minimum(a: Array, b: Array) -> Array:
+def compute_minimum(a: Array, b: Array) -> Array:
     """Return the smaller elements, b where one is NaN, as the kernels do."""
     return np.where(a < b, a, b)
 
@@ -164,17 +164,17 @@ class Unary(Elementwise):
     """An elementwise function of one input."""
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "ABS": Row(node("Abs"), "float32 int16 int32", np.abs),
-        "CEIL": Row(node("Ceil"), "float32", np.ceil),
-        "COS": Row(node("Cos"), "float32 float16"),
-        "EXP": Row(node("Exp"), "float32"),
-        "FLOOR": Row(node("Floor"), "float32 float16 bfloat16", np.floor),
-        "LOGICAL_NOT": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "ROUND": Row(node("Round"), "float32 float16 bfloat16", np.round),
-        "SIGN": Row(node("Sign"), "float32 float64 int32"),
-        "SIN": Row(node("Sin"), "float32 float16"),
-        "SQRT": Row(node("Sqrt"), "float32", np.sqrt),
-        "SQUARE": Row(nodes(square), "float32", np.square),
+        "ABS": Row(emit_node("Abs"), "float32 int16 int32", np.abs),
+        "CEIL": Row(emit_node("Ceil"), "float32", np.ceil),
+        "COS": Row(emit_node("Cos"), "float32 float16"),
+        "EXP": Row(emit_node("Exp"), "float32"),
+        "FLOOR": Row(emit_node("Floor"), "float32 float16 bfloat16", np.floor),
+        "LOGICAL_NOT": Row(as_emit(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "ROUND": Row(emit_node("Round"), "float32 float16 bfloat16", np.round),
+        "SIGN": Row(emit_node("Sign"), "float32 float64 int32"),
+        "SIN": Row(emit_node("Sin"), "float32 float16"),
+        "SQRT": Row(emit_node("Sqrt"), "float32", np.sqrt),
+        "SQUARE": Row(as_emit(square), "float32", np.square),
         "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like, f"{_WIDE} bool"),
     }
     steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
@@ -188,8 +188,8 @@ class Unbounded(Elementwise):
     """
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "LOG": Row(nodes(lambda g, x: g.Log(x)), "float32"),
-        "RSQRT": Row(nodes(reciprocal_root), "float32"),
+        "LOG": Row(as_emit(lambda g, x: g.Log(x)), "float32"),
+        "RSQRT": Row(as_emit(emit_reciprocal_root), "float32"),
     }
     # The kernel interpolates in a table, in which the logarithm is steep near 0.
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
@@ -200,7 +200,7 @@ class Unbounded(Elementwise):
             return super().emit(g, y, *xs)
         least, most = (
             float(stored.quantization.scale[0]) * (bound - stored.zero_point)
-            for bound in integer_range(stored.dtype)
+            for bound in find_integer_range(stored.dtype)
         )
         if self.op.code == "LOG":
             return g.Max(g.Log(g.Relu(xs[0])), g.scalar(least, DType.FLOAT32))
@@ -249,12 +249,12 @@ class Binary(Elementwise):
     arity = 2
     evaluates_dimensions = True
     rows: ClassVar[Mapping[str, Row]] = {
-        "DIV": Row(node("Div"), "float32 int32", _divide_constants),
-        "LOGICAL_AND": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
-        "LOGICAL_OR": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "MUL": Row(node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
-        "POW": Row(node("Pow"), "float32 int32"),
-        "SQUARED_DIFFERENCE": Row(nodes(squared_difference), "float32 int32"),
+        "DIV": Row(emit_node("Div"), "float32 int32", _divide_constants),
+        "LOGICAL_AND": Row(as_emit(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "LOGICAL_OR": Row(as_emit(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "MUL": Row(emit_node("Mul"), "float32 float16 int16 int32 uint32 int64", np.multiply),
+        "POW": Row(emit_node("Pow"), "float32 int32"),
+        "SQUARED_DIFFERENCE": Row(as_emit(squared_difference), "float32 int32"),
     }
     commutes = ("LOGICAL_AND", "LOGICAL_OR", "MUL", "SQUARED_DIFFERENCE")
 
@@ -269,8 +269,8 @@ class Sum(Elementwise):
     arity = 2
     evaluates_dimensions = True
     rows: ClassVar[Mapping[str, Row]] = {
-        "ADD": Row(node("Add"), "float32 float16 int16 int32 int64", np.add),
-        "SUB": Row(node("Sub"), "float32 int32 int64", np.subtract),
+        "ADD": Row(emit_node("Add"), "float32 float16 int16 int32 int64", np.add),
+        "SUB": Row(emit_node("Sub"), "float32 int32 int64", np.subtract),
     }
     commutes = ("ADD",)
 
@@ -313,8 +313,8 @@ class Extreme(Elementwise):
     quantization = Integers()
     evaluates_dimensions = True
     rows: ClassVar[Mapping[str, Row]] = {
-        "MAXIMUM": Row(node("Max"), _ORDERED, elementwise_maximum),
-        "MINIMUM": Row(node("Min"), _ORDERED, elementwise_minimum),
+        "MAXIMUM": Row(emit_node("Max"), _ORDERED, compute_maximum),
+        "MINIMUM": Row(emit_node("Min"), _ORDERED, compute_minimum),
     }
     commutes = tuple(rows)
 
@@ -327,7 +327,7 @@ class OfIntegers(Elementwise):
     evaluates_dimensions = True
     rows: ClassVar[Mapping[str, Row]] = {
         "BITWISE_XOR": Row(
-            node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
+            emit_node("BitwiseXor"), "int8 uint8 int16 uint16 int32 uint32", np.bitwise_xor
         ),
         "FLOOR_DIV": Row(_floor_div, "float32 int8 int16 int32", _floor_divide_constants),
         "FLOOR_MOD": Row(floor_mod, "float32 int8 int16 int32 int64", _evaluate_modulo),
@@ -341,7 +341,7 @@ class Negation(Elementwise):
     quantization = Integers(in_file_types=True)
     evaluates_dimensions = True
     rows: ClassVar[Mapping[str, Row]] = {
-        "NEG": Row(node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative)
+        "NEG": Row(emit_node("Neg"), "float32 float16 bfloat16 int8 int16 int32 int64", np.negative)
     }
 
 
@@ -352,7 +352,7 @@ class AddN(Elementwise):
     rows: ClassVar[Mapping[str, Row]] = {
         # A chain of Add, because Sum does not accept integers.
         "ADD_N": Row(
-            lambda g, dtype, _, *xs: reduce(partial(g.in_compute_type, "Add", dtype), xs),
+            lambda g, dtype, _, *xs: reduce(partial(g.add_with_casts, "Add", dtype), xs),
             "float32 int32",
             wide=_WIDE,
         )

@@ -9,7 +9,7 @@ from tflite2onnx.op.base import Category, Operator, OperatorError
 from tflite2onnx.op.common.checks import expect_input_count
 from tflite2onnx.op.traits import Foldable, Pointwise
 from tflite2onnx.quantization.declarations import Integers, Real
-from tflite2onnx.quantization.storage import integer_range
+from tflite2onnx.quantization.storage import find_integer_range
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions
 
@@ -72,7 +72,7 @@ def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Valu
     ONNX does not define Cast of floats outside of the range. The largest integer may have no float
     representation, but the largest integer + 1 always has one.
     """
-    low, high = integer_range(target)
+    low, high = find_integer_range(target)
     if source is not DType.FLOAT64:
         source, x = DType.FLOAT32, x if source is DType.FLOAT32 else g.cast(x, DType.FLOAT32)
     is_below = g.Less(x, g.scalar(high + 1, source))  # false for NaN
@@ -90,7 +90,7 @@ def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Valu
 
 def _saturate_constant(x: Array, target: DType) -> Array:
     """Return the elements that `_saturate_floats` computes from a constant."""
-    low, high = integer_range(target)
+    low, high = find_integer_range(target)
     wide = x.astype(np.float64)
     is_below = wide < high + 1
     clamped = np.maximum(np.where(is_below, wide, 0), low)

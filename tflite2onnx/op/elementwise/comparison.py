@@ -14,7 +14,7 @@ from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row
 from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.quantization.declarations import Integers
-from tflite2onnx.quantization.storage import Storage, integer_range
+from tflite2onnx.quantization.storage import Storage, find_integer_range
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_equal
 
@@ -23,7 +23,7 @@ _TYPES = "float32 float16 int16 int32 int64"
 _ORDERED = frozenset({"GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"})
 
 
-def comparison(op_type: str) -> Emit:
+def emit_comparison(op_type: str) -> Emit:
     """Return a function that emits one node, whose output is bool."""
 
     def emit(g: Builder, dtype: DType, _: Options, *xs: Operand) -> Value:
@@ -36,7 +36,7 @@ def comparison(op_type: str) -> Emit:
 
 def not_equal(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
     """Emit the opposite of Equal."""
-    return g.Not(comparison("Equal")(g, dtype, options, *xs))
+    return g.Not(emit_comparison("Equal")(g, dtype, options, *xs))
 
 
 def _compare_equal(a: Array, b: Array) -> Array:
@@ -57,11 +57,11 @@ class Comparison(Elementwise):
     makes = DType.BOOL
     quantization = Integers()
     rows: ClassVar[Mapping[str, Row]] = {
-        "EQUAL": Row(comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
-        "GREATER": Row(comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
-        "GREATER_EQUAL": Row(comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
-        "LESS": Row(comparison("Less"), f"{_TYPES} bfloat16", np.less),
-        "LESS_EQUAL": Row(comparison("LessOrEqual"), _TYPES, np.less_equal),
+        "EQUAL": Row(emit_comparison("Equal"), f"{_TYPES} bool string", _compare_equal),
+        "GREATER": Row(emit_comparison("Greater"), f"{_TYPES} bfloat16", np.greater),
+        "GREATER_EQUAL": Row(emit_comparison("GreaterOrEqual"), _TYPES, np.greater_equal),
+        "LESS": Row(emit_comparison("Less"), f"{_TYPES} bfloat16", np.less),
+        "LESS_EQUAL": Row(emit_comparison("LessOrEqual"), _TYPES, np.less_equal),
         "NOT_EQUAL": Row(not_equal, f"{_TYPES} bool string", lambda a, b: ~_compare_equal(a, b)),
     }
 
@@ -96,7 +96,7 @@ def list_comparable_integers(stored: Storage) -> Array:
 
 def _list_integers(dtype: DType) -> Array:
     """Return the integers of a type in the order of their bits: negative ones last."""
-    low, high = integer_range(dtype)
+    low, high = find_integer_range(dtype)
     return np.asarray([*range(high + 1), *range(low, 0)], np.int64)
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.common.fixed_point import are_narrow
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, nodes
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Row, as_emit
 from tflite2onnx.op.indexing.hash_table import look_up
 from tflite2onnx.quantization.declarations import Real
-from tflite2onnx.quantization.storage import encode_constant, integer_range
+from tflite2onnx.quantization.storage import encode_constant, find_integer_range
 from tflite2onnx.tensor import Array, DType, Tensor
 
 _BITS = 15  # fraction bits of the kernel's numbers
@@ -30,7 +30,7 @@ class HardSwish(Elementwise):
     """HARD_SWISH: x * relu6(x + 3) / 6; stored integers are looked up in a table."""
 
     rows: ClassVar[Mapping[str, Row]] = {
-        "HARD_SWISH": Row(nodes(lambda g, x: g.hard_swish(x)), "float32")
+        "HARD_SWISH": Row(as_emit(lambda g, x: g.hard_swish(x)), "float32")
     }
 
     @cached_property
@@ -78,7 +78,7 @@ def _make_table(x: Tensor, y: Tensor) -> Array | None:
     gate = _encode_multiplier(fine / np.float32(_KNEE / 2.0**_BITS))
     if not -_BITS <= scaled.shift <= 0 or not -_BITS <= gate.shift <= _BITS:
         return None  # the kernel rejects the scales, or shifts all bits out
-    low, high = integer_range(x.dtype)
+    low, high = find_integer_range(x.dtype)
     steps = (np.arange(low, high + 1) - source.zero_point[0]) << _INPUT_BITS
     gates = (_compute_gate(steps, gate) + (1 << _BITS)) >> 1
     product = gates * _multiply_rounded(steps, scaled.number)

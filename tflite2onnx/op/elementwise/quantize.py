@@ -11,14 +11,14 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.checks import expect_input_count, expect_symmetric
-from tflite2onnx.op.common.fixed_point import Slopes, are_narrow, reciprocal, slopes
+from tflite2onnx.op.common.fixed_point import Slopes, are_narrow, compute_reciprocal, compute_slopes
 from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.quantization.declarations import Declaration, Integers, Real, has_one_scale
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import (
     AS_NUMBERS,
     Storage,
-    integer_range,
+    find_integer_range,
     is_quantized,
     move_zero_point,
     same_quantization,
@@ -65,13 +65,13 @@ class Quantize(Pointwise):
     @property
     def slopes(self) -> Slopes | None:
         """The factors of the integer kernel, None if there are none."""
-        return None if has_one_scale(self.op) else slopes(self.input(0), self.output)
+        return None if has_one_scale(self.op) else compute_slopes(self.input(0), self.output)
 
     @property
     def reciprocal(self) -> np.float32 | None:
         """The factor of the kernel for real numbers, None if the kernel divides."""
         divides = self.options.get("divides") or self.input(0).dtype is not DType.FLOAT32
-        return None if divides else reciprocal(self.output)
+        return None if divides else compute_reciprocal(self.output)
 
     @property
     def keeps_numbers(self) -> bool:
@@ -125,7 +125,7 @@ def _quantize_to_int32(g: Builder, y: View, x: View) -> Value:
     if x.storage.zero_point:
         units = g.Sub(units, g.scalar(x.storage.zero_point, DType.FLOAT64))
     steps = g.Mul(units, np.asarray(source_scale / scale))
-    bounds = (g.scalar(bound, DType.FLOAT64) for bound in integer_range(DType.INT32))
+    bounds = (g.scalar(bound, DType.FLOAT64) for bound in find_integer_range(DType.INT32))
     return g.cast(g.Clip(g.Round(steps), *bounds), DType.INT32)
 
 

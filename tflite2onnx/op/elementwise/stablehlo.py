@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.builder.builder import Builder, Operand, Value
 from tflite2onnx.graph import Options
 from tflite2onnx.op.base import OperatorError
-from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row, node
+from tflite2onnx.op.elementwise.arithmetic import Elementwise, Emit, Row, emit_node
 from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType
 
@@ -26,7 +26,7 @@ def _choose_by_dtype(logical: str, other: str) -> Emit:
     """Return a function that emits one node for bools and another node for numbers."""
 
     def emit(g: Builder, dtype: DType, options: Options, *xs: Operand) -> Value:
-        return node(logical if dtype is DType.BOOL else other)(g, dtype, options, *xs)
+        return emit_node(logical if dtype is DType.BOOL else other)(g, dtype, options, *xs)
 
     return emit
 

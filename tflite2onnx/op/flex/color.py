@@ -69,11 +69,11 @@ def _to_hues(
     saturation = g.Where(dark, zero, g.Div(span, g.Where(dark, one, value)))
     steps = g.Mul(g.Where(colored, span, one), six)
 
-    def sixth(a: Value, b: Value, first: int) -> Value:
+    def find_sixth(a: Value, b: Value, first: int) -> Value:
         return g.Add(g.Div(g.Sub(a, b), steps), g.scalar(first / 6, dtype))
 
-    hue = g.Where(g.Equal(green, value), sixth(blue, red, 2), sixth(red, green, 4))
-    hue = g.Where(g.Equal(red, value), sixth(green, blue, 0), hue)
+    hue = g.Where(g.Equal(green, value), find_sixth(blue, red, 2), find_sixth(red, green, 4))
+    hue = g.Where(g.Equal(red, value), find_sixth(green, blue, 0), hue)
     hue = g.Where(g.Less(hue, zero), g.Add(hue, one), hue)
     return g.Where(colored, hue, zero), saturation, value
 
@@ -85,10 +85,10 @@ def _to_colors(
     one, two = g.scalar(1, dtype), g.scalar(2, dtype)
     sixths, pale = g.Mul(hue, g.scalar(6, dtype)), g.Sub(one, saturation)
 
-    def distance_from(center: int) -> Value:
+    def find_distance(center: int) -> Value:
         return g.Abs(g.Sub(sixths, g.scalar(center, dtype)))
 
-    parts = g.Sub(distance_from(3), one), g.Sub(two, distance_from(2)), g.Sub(two, distance_from(4))
+    parts = g.Sub(find_distance(3), one), g.Sub(two, find_distance(2)), g.Sub(two, find_distance(4))
     return tuple(
         g.Mul(g.Add(pale, g.Mul(saturation, _clip_to_unit(g, dtype, part))), value)
         for part in parts

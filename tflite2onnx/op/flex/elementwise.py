@@ -17,15 +17,15 @@ from tflite2onnx.op.elementwise.arithmetic import (
     Elementwise,
     Emit,
     Row,
-    elementwise_maximum,
-    elementwise_minimum,
+    as_emit,
+    compute_maximum,
+    compute_minimum,
+    emit_node,
+    emit_reciprocal_root,
     floor_mod,
-    node,
-    nodes,
-    reciprocal_root,
     squared_difference,
 )
-from tflite2onnx.op.elementwise.comparison import comparison, not_equal
+from tflite2onnx.op.elementwise.comparison import emit_comparison, not_equal
 from tflite2onnx.op.movement.bitcast import split_words
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
@@ -81,7 +81,7 @@ def _log1p(g: Builder, dtype: DType, x: Operand) -> Value:
     return g.Where(g.Or(is_zero, g.IsInf(u, detect_negative=0)), x, near)
 
 
-def _node_but_double(op_type: str, emit: Unary, **attributes: float) -> Unary:
+def _emit_node_but_double(op_type: str, emit: Unary, **attributes: float) -> Unary:
     """Return an emitter of a node, or of other nodes for float64: ONNX Runtime lacks a kernel."""
 
     def choose_form(g: Builder, dtype: DType, x: Operand) -> Value:
@@ -123,12 +123,12 @@ def _softsign(g: Builder, dtype: DType, x: Operand) -> Value:
 def _relu(g: Builder, dtype: DType, x: Operand) -> Value:
     if dtype.is_float:
         return g.Relu(x)
-    return g.in_compute_type("Max", dtype, x, g.scalar(0, dtype))
+    return g.add_with_casts("Max", dtype, x, g.scalar(0, dtype))
 
 
 def _relu6(g: Builder, dtype: DType, x: Operand) -> Value:
-    positive = g.in_compute_type("Max", dtype, x, g.scalar(0, dtype))
-    return g.in_compute_type("Min", dtype, positive, g.scalar(6, dtype))
+    positive = g.add_with_casts("Max", dtype, x, g.scalar(0, dtype))
+    return g.add_with_casts("Min", dtype, positive, g.scalar(6, dtype))
 
 
 def _fill_with_ones(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
@@ -145,7 +145,7 @@ def _cast_for_infinities(g: Builder, dtype: DType, x: Operand) -> Operand:
     return g.cast(x, DType.FLOAT32) if dtype is DType.FLOAT16 else x
 
 
-def _test_elements(op_type: str) -> Emit:
+def _emit_element_test(op_type: str) -> Emit:
     """Return an emitter of a test for infinities, or for what is not a number."""
     return lambda g, dtype, _, x: g.node(op_type, _cast_for_infinities(g, dtype, x))
 
@@ -154,37 +154,37 @@ class FlexUnary(Elementwise):
     """TensorFlow's elementwise operators of one input."""
 
     rows: ClassVar[Mapping[str, Row]] = {
-        **{f"Flex{name}": Row(node(name), "float32 float16") for name in _OF_SINGLE.split()},
-        **{f"Flex{name}": Row(node(name), _REAL) for name in _OF_DOUBLE.split()},
-        "FlexAbs": Row(node("Abs"), _SIGNED, np.abs),
-        "FlexCeil": Row(node("Ceil"), _REAL, np.ceil),
-        "FlexCosh": Row(_without_options(_node_but_double("Cosh", _cosh)), _REAL),
-        "FlexElu": Row(_without_options(_node_but_double("Elu", _elu)), _REAL),
+        **{f"Flex{name}": Row(emit_node(name), "float32 float16") for name in _OF_SINGLE.split()},
+        **{f"Flex{name}": Row(emit_node(name), _REAL) for name in _OF_DOUBLE.split()},
+        "FlexAbs": Row(emit_node("Abs"), _SIGNED, np.abs),
+        "FlexCeil": Row(emit_node("Ceil"), _REAL, np.ceil),
+        "FlexCosh": Row(_without_options(_emit_node_but_double("Cosh", _cosh)), _REAL),
+        "FlexElu": Row(_without_options(_emit_node_but_double("Elu", _elu)), _REAL),
         "FlexExpm1": Row(_without_options(_expm1), _PRECISE),
-        "FlexFloor": Row(node("Floor"), _REAL, np.floor),
-        "FlexInv": Row(node("Reciprocal"), _REAL),
+        "FlexFloor": Row(emit_node("Floor"), _REAL, np.floor),
+        "FlexInv": Row(emit_node("Reciprocal"), _REAL),
         "FlexLog1p": Row(_without_options(_log1p), _PRECISE),
-        "FlexLogicalNot": Row(nodes(lambda g, x: g.Not(x)), "bool", np.logical_not),
-        "FlexNeg": Row(node("Neg"), _SIGNED, np.negative),
+        "FlexLogicalNot": Row(as_emit(lambda g, x: g.Not(x)), "bool", np.logical_not),
+        "FlexNeg": Row(emit_node("Neg"), _SIGNED, np.negative),
         "FlexOnesLike": Row(_fill_with_ones, f"{_NUMBERS} bool", np.ones_like),
         "FlexRelu": Row(_without_options(_relu), _NUMBERS),
         "FlexRelu6": Row(_without_options(_relu6), _NUMBERS),
-        "FlexRint": Row(node("Round"), _REAL, np.rint),
-        "FlexRound": Row(node("Round"), _REAL, np.rint),
-        "FlexRsqrt": Row(nodes(reciprocal_root), _REAL),
-        "FlexSelu": Row(_without_options(_node_but_double("Selu", _selu, **_SELU)), _REAL),
-        "FlexSign": Row(node("Sign"), _SIGNED),
-        "FlexSinh": Row(_without_options(_node_but_double("Sinh", _sinh)), _REAL),
-        "FlexSoftplus": Row(_without_options(_node_but_double("Softplus", _softplus)), _REAL),
+        "FlexRint": Row(emit_node("Round"), _REAL, np.rint),
+        "FlexRound": Row(emit_node("Round"), _REAL, np.rint),
+        "FlexRsqrt": Row(as_emit(emit_reciprocal_root), _REAL),
+        "FlexSelu": Row(_without_options(_emit_node_but_double("Selu", _selu, **_SELU)), _REAL),
+        "FlexSign": Row(emit_node("Sign"), _SIGNED),
+        "FlexSinh": Row(_without_options(_emit_node_but_double("Sinh", _sinh)), _REAL),
+        "FlexSoftplus": Row(_without_options(_emit_node_but_double("Softplus", _softplus)), _REAL),
         "FlexSoftsign": Row(_without_options(_softsign), _REAL),
-        "FlexSqrt": Row(node("Sqrt"), _REAL, np.sqrt),
+        "FlexSqrt": Row(emit_node("Sqrt"), _REAL, np.sqrt),
         "FlexSquare": Row(
-            lambda g, dtype, _, x: g.in_compute_type("Mul", dtype, x, x), _NUMBERS, np.square
+            lambda g, dtype, _, x: g.add_with_casts("Mul", dtype, x, x), _NUMBERS, np.square
         ),
-        "FlexTan": Row(_without_options(_node_but_double("Tan", _tan)), _REAL),
+        "FlexTan": Row(_without_options(_emit_node_but_double("Tan", _tan)), _REAL),
         # Without gradients, and if their checks succeed, these return their input.
         **{
-            f"Flex{name}": Row(node("Identity"), f"{_NUMBERS} bool string", lambda x: x)
+            f"Flex{name}": Row(emit_node("Identity"), f"{_NUMBERS} bool string", lambda x: x)
             for name in _COPIES.split()
         },
     }
@@ -196,8 +196,8 @@ class FlexCheck(Elementwise):
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, Row]] = {
         "FlexIsFinite": Row(_without_options(_is_finite), _REAL),
-        "FlexIsInf": Row(_test_elements("IsInf"), _REAL, np.isinf),
-        "FlexIsNan": Row(_test_elements("IsNaN"), _REAL, np.isnan),
+        "FlexIsInf": Row(_emit_element_test("IsInf"), _REAL, np.isinf),
+        "FlexIsNan": Row(_emit_element_test("IsNaN"), _REAL, np.isnan),
     }
 
 
@@ -230,7 +230,7 @@ def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> 
 def _truncate_quotient(g: Builder, dtype: DType, a: Operand, b: Operand) -> Value:
     """Return the quotient rounded towards 0, as ONNX's Div of integers is."""
     if not dtype.is_float:
-        return g.in_compute_type("Div", dtype, a, b)
+        return g.add_with_casts("Div", dtype, a, b)
     quotient = g.Div(a, b)
     return g.Mul(g.Sign(quotient), g.Floor(g.Abs(quotient)))
 
@@ -273,23 +273,23 @@ class FlexBinary(Elementwise):
 
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
-        "FlexAdd": Row(node("Add"), _NUMBERS, np.add),
-        "FlexAddV2": Row(node("Add"), _NUMBERS, np.add),
-        "FlexDiv": Row(node("Div"), _NUMBERS),
+        "FlexAdd": Row(emit_node("Add"), _NUMBERS, np.add),
+        "FlexAddV2": Row(emit_node("Add"), _NUMBERS, np.add),
+        "FlexDiv": Row(emit_node("Div"), _NUMBERS),
         "FlexDivNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Div(a, b)), _REAL),
         "FlexFloorDiv": Row(_floor_div, _NUMBERS),
         "FlexFloorMod": Row(floor_mod, _NUMBERS),
-        "FlexLogicalAnd": Row(nodes(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
-        "FlexLogicalOr": Row(nodes(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
-        "FlexMaximum": Row(node("Max"), _NUMBERS, elementwise_maximum),
-        "FlexMinimum": Row(node("Min"), _NUMBERS, elementwise_minimum),
+        "FlexLogicalAnd": Row(as_emit(lambda g, a, b: g.And(a, b)), "bool", np.logical_and),
+        "FlexLogicalOr": Row(as_emit(lambda g, a, b: g.Or(a, b)), "bool", np.logical_or),
+        "FlexMaximum": Row(emit_node("Max"), _NUMBERS, compute_maximum),
+        "FlexMinimum": Row(emit_node("Min"), _NUMBERS, compute_minimum),
         "FlexMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
-        "FlexMul": Row(node("Mul"), _NUMBERS, np.multiply),
+        "FlexMul": Row(emit_node("Mul"), _NUMBERS, np.multiply),
         "FlexMulNoNan": Row(_guard_zero(1, lambda g, _, a, b: g.Mul(a, b)), _REAL),
         "FlexPow": Row(_without_options(_raise_to_power), f"{_REAL} int32 int64"),
-        "FlexRealDiv": Row(node("Div"), _REAL),
-        "FlexSquaredDifference": Row(nodes(squared_difference), f"{_REAL} int32 int64"),
-        "FlexSub": Row(node("Sub"), _NUMBERS, np.subtract),
+        "FlexRealDiv": Row(emit_node("Div"), _REAL),
+        "FlexSquaredDifference": Row(as_emit(squared_difference), f"{_REAL} int32 int64"),
+        "FlexSub": Row(emit_node("Sub"), _NUMBERS, np.subtract),
         "FlexTruncateDiv": Row(_without_options(_truncate_quotient), _NUMBERS),
         "FlexTruncateMod": Row(_without_options(_compute_truncated_mod), _NUMBERS),
         "FlexXdivy": Row(_guard_zero(0, lambda g, _, a, b: g.Div(a, b)), _REAL),
@@ -307,11 +307,11 @@ class FlexComparison(Elementwise):
     makes = DType.BOOL
     rows: ClassVar[Mapping[str, Row]] = {
         "FlexApproximateEqual": Row(_compare_approximately, _PRECISE),
-        "FlexEqual": Row(comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
-        "FlexGreater": Row(comparison("Greater"), _NUMBERS, np.greater),
-        "FlexGreaterEqual": Row(comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal),
-        "FlexLess": Row(comparison("Less"), _NUMBERS, np.less),
-        "FlexLessEqual": Row(comparison("LessOrEqual"), _NUMBERS, np.less_equal),
+        "FlexEqual": Row(emit_comparison("Equal"), f"{_NUMBERS} bool string", np.equal),
+        "FlexGreater": Row(emit_comparison("Greater"), _NUMBERS, np.greater),
+        "FlexGreaterEqual": Row(emit_comparison("GreaterOrEqual"), _NUMBERS, np.greater_equal),
+        "FlexLess": Row(emit_comparison("Less"), _NUMBERS, np.less),
+        "FlexLessEqual": Row(emit_comparison("LessOrEqual"), _NUMBERS, np.less_equal),
         "FlexNotEqual": Row(not_equal, f"{_NUMBERS} bool string", np.not_equal),
     }
 
@@ -319,7 +319,7 @@ class FlexComparison(Elementwise):
 def _shift_count(g: Builder, dtype: DType, by: Operand) -> Value:
     """Return the shift counts, uint64, clipped to the bits of the type as in TensorFlow."""
     least, most = (g.scalar(number, dtype) for number in (0, dtype.bits - 1))
-    bounded = g.in_compute_type("Min", dtype, g.in_compute_type("Max", dtype, by, least), most)
+    bounded = g.add_with_casts("Min", dtype, g.add_with_casts("Max", dtype, by, least), most)
     return g.cast(bounded, DType.UINT64)
 
 
@@ -347,9 +347,9 @@ class FlexBits(Elementwise):
     quantization = Integers(in_file_types=True)
     arity = 2
     rows: ClassVar[Mapping[str, Row]] = {
-        "FlexBitwiseAnd": Row(node("BitwiseAnd"), _BITS, np.bitwise_and),
-        "FlexBitwiseOr": Row(node("BitwiseOr"), _BITS, np.bitwise_or),
-        "FlexBitwiseXor": Row(node("BitwiseXor"), _BITS, np.bitwise_xor),
+        "FlexBitwiseAnd": Row(emit_node("BitwiseAnd"), _BITS, np.bitwise_and),
+        "FlexBitwiseOr": Row(emit_node("BitwiseOr"), _BITS, np.bitwise_or),
+        "FlexBitwiseXor": Row(emit_node("BitwiseXor"), _BITS, np.bitwise_xor),
         "FlexLeftShift": Row(_shift_left, _BITS),
         "FlexRightShift": Row(_shift_right, _BITS),
     }
@@ -360,7 +360,7 @@ class FlexInvert(Elementwise):
 
     quantization = Integers(in_file_types=True)
     rows: ClassVar[Mapping[str, Row]] = {
-        "FlexInvert": Row(node("BitwiseNot"), _BITS, np.invert),
+        "FlexInvert": Row(emit_node("BitwiseNot"), _BITS, np.invert),
     }
 
 
@@ -370,7 +370,7 @@ class FlexPopulationCount(Elementwise):
     quantization = Integers(in_file_types=True)
     makes = DType.UINT8
     rows: ClassVar[Mapping[str, Row]] = {
-        "FlexPopulationCount": Row(node("Identity"), _BITS),
+        "FlexPopulationCount": Row(emit_node("Identity"), _BITS),
     }
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
-from tflite2onnx.op.signal.rfft import complex_shape, pair_axes, synthesis
+from tflite2onnx.op.signal.rfft import find_complex_shape, make_synthesis_matrix, pair_axes
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape, Sizes
 
@@ -56,7 +56,7 @@ class FlexFourier(DynamicShape):
     def _split_shape(self) -> tuple[Shape, Shape]:
         """The sizes of the batch axes, and of the transformed axes."""
         x, (pairs, _) = self.input(0), self._pairs
-        shape = complex_shape(x) if pairs else x.shape
+        shape = find_complex_shape(x) if pairs else x.shape
         is_valid = not pairs or x.shape in (shape, (*shape, _PAIR))
         if len(shape) < self._kind.axes or 0 in shape or not is_valid:
             raise OperatorError(
@@ -119,7 +119,7 @@ class FlexFourier(DynamicShape):
     def _synthesize_real(self, g: Builder, value: Value, dtype: DType) -> Value:
         """Return real numbers from half of the frequencies of the last axis, by a product."""
         width = self._lengths[-1]
-        matrix = synthesis(width).reshape(-1, _PAIR, width).astype(dtype.numpy)
+        matrix = make_synthesis_matrix(width).reshape(-1, _PAIR, width).astype(dtype.numpy)
         parts = (
             g.MatMul(g.Gather(value, g.scalar(i, DType.INT64), axis=-1), g.constant(matrix[:, i]))
             for i in range(_PAIR)

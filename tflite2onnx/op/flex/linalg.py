@@ -14,7 +14,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect_output_count
-from tflite2onnx.op.linear.matmul import product_shape
+from tflite2onnx.op.linear.matmul import infer_product
 from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import Dim, require_equal
@@ -204,7 +204,7 @@ class FlexMatMul(AnySizes):
         return bool(self.options.get("adj_x")), bool(self.options.get("adj_y"))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [product_shape(self.input(0).shape, self.input(1).shape, self._transposes)]
+        return [infer_product(self.input(0).shape, self.input(1).shape, self._transposes)]
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         wide = DType.INT32 if y.dtype is DType.INT16 else y.dtype

@@ -60,7 +60,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
             return scales
         raise OperatorError(message)
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else ()
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:

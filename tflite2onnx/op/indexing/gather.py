@@ -72,7 +72,7 @@ class Gather(Movement, Foldable, IndexesAxes):
         rest = (*names[batch:axis], *names[axis + 1 :])
         return [Frame(slots, first + rest, legal=lambda label: label[: batch + 1] == first)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         if operand or self._takes_all:
             return ()
         return (self._axis,)
@@ -147,7 +147,7 @@ class GatherNd(Movement):
         slots = {0: (*data, *rest), ~0: (*index_axes, *rest)}
         return [Frame(slots, ("index", *rest), legal=lambda label: label[0] == "index")]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return (-1,) if operand else range(self._depth)
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:

@@ -93,7 +93,7 @@ class HashtableFind(_Reader):
 
     codes = ("HASHTABLE_FIND",)
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return () if operand == 2 else None
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:

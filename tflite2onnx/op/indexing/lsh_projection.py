@@ -67,7 +67,7 @@ class LshProjection(Operator):
     def emit(
         self, g: Builder, y: View, seeds: View, items: View, weights: View | None = None
     ) -> Value:
-        hashes = g.cast(fingerprint(self._make_key(g, seeds, items)).value, DType.INT64)
+        hashes = g.cast(compute_fingerprint(self._make_key(g, seeds, items)).value, DType.INT64)
         hashes = g.cast(hashes, DType.FLOAT64)
         if weights is not None:
             hashes = g.Mul(hashes, g.cast(weights, DType.FLOAT64))
@@ -114,7 +114,7 @@ class Key(NamedTuple):
         return number
 
 
-def fingerprint(key: Key) -> UnsignedInt:
+def compute_fingerprint(key: Key) -> UnsignedInt:
     """Return FarmHash's Fingerprint64 (farmhashna::Hash64) of five bytes or more."""
     size = len(key)
     return next(make for most, make in _HASHES if size <= most)(key, size)

@@ -57,7 +57,7 @@ class OneHot(Movement, Foldable):
         names = axis_names(self.output.rank)
         return [Frame({0: drop_axis(names, self._axis), ~0: names}, names)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else ()
 
     def emit(self, g: Builder, y: View, indices: View, depth: View, on: View, off: View) -> Value:

@@ -16,7 +16,7 @@ from tflite2onnx.op.common.checks import (
     expect_list,
     integer,
     ints,
-    requested_shape,
+    read_shape,
     require_equal_shapes,
 )
 from tflite2onnx.op.traits import DynamicShape, Foldable, Movement
@@ -35,7 +35,7 @@ class ScatterNd(Movement):
     operands = "int32, T:float32|uint8|int8|int32|int64|bool, any -> T"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        indices, updates, shape = self.input(0), self.input(1), requested_shape(self, 2)
+        indices, updates, shape = self.input(0), self.input(1), read_shape(self, 2)
         if indices.rank and is_known(indices.shape[-1]):
             rest = shape[indices.shape[-1] :]
             for one, other in zip(updates.shape, (*indices.shape[:-1], *rest), strict=False):
@@ -92,7 +92,7 @@ class SparseToDense(Movement, Foldable):
         return shape
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        indices, values, shape = self.input(0), self.input(2), requested_shape(self, 1)
+        indices, values, shape = self.input(0), self.input(2), read_shape(self, 1)
         if indices.rank == 2:
             message = f"{indices.name} must have an index for each of {len(shape)} axes"
             require_number(indices.shape[1], len(shape), message)

@@ -14,7 +14,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import axis_of, drop_axis, expect_type_option, integer
 from tflite2onnx.op.common.leading_axis import NewAxis
-from tflite2onnx.op.common.runtime_shapes import reshape_to, resolve_axis, sizes_of, split_shape
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, reshape_to, resolve_axis, split_shape
 from tflite2onnx.op.traits import Movement
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import is_known
@@ -42,7 +42,7 @@ class TopK(Movement):
         size = Unknown() if self.has_data_dependent_shape else self._k
         return [(*self.input(0).shape[:-1], size)] * 2
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View, k: View) -> tuple[Value, Value]:
@@ -76,7 +76,7 @@ class Arg(Movement):
         if not self.has_data_dependent_shape and not self.input(0).shape[self._axis]:
             raise OperatorError(f"axis {self._axis} of {self.input(0).name} must not be empty")
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else (self._axis,)
 
     def frames(self) -> Sequence[Frame]:
@@ -95,7 +95,7 @@ class Arg(Movement):
         return g.recast(indices, DType.INT64, y.dtype)
 
     def _find_along_dynamic_axis(self, g: Builder, x: View, source: Value, axis: View) -> Value:
-        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis, x.rank))
+        parts = split_shape(g, emit_sizes(g, x), resolve_axis(g, axis, x.rank))
         merged = reshape_to(g, source, parts.merge_sides(g))
         indices = g.node(self.row, merged, axis=1, keepdims=0)
         return reshape_to(g, indices, parts.before, parts.after)

@@ -114,5 +114,5 @@ class SkipGram(AnySizes):
         for space in _SPACES:
             parts, _ = g.node_outputs("StringSplit", 2, words, delimiter=space)
             words = g.reshape(parts, ["words"])
-        is_empty = g.in_compute_type("Equal", DType.STRING, words, g.text(""))
+        is_empty = g.add_with_casts("Equal", DType.STRING, words, g.text(""))
         return g.Compress(words, g.Not(is_empty))

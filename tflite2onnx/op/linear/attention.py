@@ -8,8 +8,8 @@ from math import prod, sqrt
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.builder.opsets import first_opset
-from tflite2onnx.layout import Frame, Order, identity, pin_operand
+from tflite2onnx.builder.opsets import find_first_opset
+from tflite2onnx.layout import Frame, Order, make_identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, OperatorError, Value, View
 from tflite2onnx.tensor import DType
 
@@ -48,13 +48,13 @@ class Attention(Operator):
                 raise OperatorError(f"the mask must broadcast to {shapes}")
 
     def frames(self) -> Sequence[Frame]:
-        return [pin_operand(i, identity(_AXES)) for i in (0, 1, 2, ~0)]
+        return [pin_operand(i, make_identity(_AXES)) for i in (0, 1, 2, ~0)]
 
     def emit(
         self, g: Builder, y: View, q: View, k: View, v: View, mask: View | None = None
     ) -> Value | NeedsReshape:
         whole = mask is None or mask.shape[2:] == (q.shape[1], k.shape[1])
-        if g.opset >= first_opset("Attention") and whole:
+        if g.opset >= find_first_opset("Attention") and whole:
             return self._fuse(g, q, k, v, mask)
         batch, times, heads, depth = q.shape
         keys, groups = k.shape[1:3]

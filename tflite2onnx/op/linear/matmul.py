@@ -16,15 +16,20 @@ from tflite2onnx.op.common.checks import (
     expect_symmetric,
     expect_type,
     expect_weights,
-    features_from,
+    find_features,
 )
-from tflite2onnx.op.common.hybrid import asymmetric, is_hybrid, multiply_rows, symmetric
+from tflite2onnx.op.common.hybrid import (
+    is_hybrid,
+    multiply_rows,
+    quantize_asymmetric,
+    quantize_symmetric,
+)
 from tflite2onnx.op.elementwise.activation import UNBOUNDED, apply_unbounded_activation
 from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.quantization.declarations import Product
-from tflite2onnx.quantization.rules import Reading, bias_storage, quantizes_data
+from tflite2onnx.quantization.rules import Reading, find_bias_storage, quantizes_data
 from tflite2onnx.quantization.storage import BOUNDS, is_quantized
-from tflite2onnx.tensor import DType, Shape, axis_name
+from tflite2onnx.tensor import DType, Shape, name_axis
 from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, require_number
 
 _MATRIX = 2  # axes
@@ -80,7 +85,7 @@ class FullyConnected(DynamicShape):
             expect_type(self.output, (x.dtype, DType.INT16))
         if w.quantization is not None and w.quantization.per_axis:
             expect_symmetric(w)
-        if bias is not None and bias_storage(x, w, bias) is None:
+        if bias is not None and find_bias_storage(x, w, bias) is None:
             expect_real(bias)
         if (
             w.rank < _MATRIX
@@ -114,7 +119,7 @@ class FullyConnected(DynamicShape):
             fits = partial(_is_product, last=last, places=self._find_places(y.rank))
             return [Frame(slots, (*batch, *last), legal=fits)]
         if w.rank == _MATRIX:
-            inner *= x.rank - features_from(x.shape, self._features)
+            inner *= x.rank - find_features(x.shape, self._features)
         batch = ("N",) * (x.rank - len(inner))
         slots = {0: (*batch, *inner), 1: ("O", *axis_names(w.rank - 1)), ~0: ("N", "O")}
         if self._hybrid:
@@ -137,7 +142,7 @@ class FullyConnected(DynamicShape):
         is_fixed = quantizes_data(self) and not self._has_zero_points
         return batch[:1] in {("N",), (f"N{axis}",)} and not is_fixed
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return range(1 - self.input(1).rank, 0) if operand == 0 else None
 
     @property
@@ -194,7 +199,7 @@ class FullyConnected(DynamicShape):
         """Return the product of x and w as matrices, in the orders in which they are stored."""
         swapped = (1, 0)
         if x.tensor.dtype is DType.INT16 and w.tensor.data is not None and w.order == swapped:
-            w = w.in_order((0, 1))  # see BatchMatMul._multiply_16_bits
+            w = w.with_order((0, 1))  # see BatchMatMul._multiply_16_bits
         rows, features, out = _count_rows(y), self._features, w.tensor.shape[0]
         product = g.Gemm(
             x.value if x.order == swapped else x.reshape((rows, features)),
@@ -213,7 +218,7 @@ class FullyConnected(DynamicShape):
             features, out = self._features, w.tensor.shape[0]
             product = g.MatMul(x.reshape((_count_rows(y), features)), w.reshape((features, out)))
         else:
-            product = g.MatMul(x, w.in_order((1, 0)))
+            product = g.MatMul(x, w.with_order((1, 0)))
         return self._add_bias(g, product, b)
 
     def _emit_rows(
@@ -227,11 +232,11 @@ class FullyConnected(DynamicShape):
         rows = g.annotate(x.reshape(matrix), DType.FLOAT32, matrix)
         if self._has_zero_points:
             positive = bool(self.options.get("data_are_positive"))
-            quantized = asymmetric(g, rows, _MATRIX, is_one=count == 1, positive=positive)
+            quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1, positive=positive)
         else:
-            quantized = symmetric(g, rows, (x.tensor.elements // features, features))
+            quantized = quantize_symmetric(g, rows, (x.tensor.elements // features, features))
         # The planner chooses no order for weights of outputs that keep the axes of x.
-        columns = w.in_order(w.order if w.order[-1] == 0 else (1, 0)).reshape((features, out))
+        columns = w.with_order(w.order if w.order[-1] == 0 else (1, 0)).reshape((features, out))
         bias = None if b is None else b.value
         if bias is None and count == 1 and self.activation in BOUNDS:
             # ONNX Runtime makes no integer product of MatMul right before Relu or Clip.
@@ -289,7 +294,7 @@ def _count_rows(y: View) -> int | str:
     fixed = [size for size in sizes if isinstance(size, int)]
     if len(fixed) == len(sizes):
         return prod(fixed)
-    return sizes[0] if len(sizes) == 1 else axis_name(y.tensor, "rows")
+    return sizes[0] if len(sizes) == 1 else name_axis(y.tensor, "rows")
 
 
 def _has_rows_first(label: Axes) -> bool:
@@ -307,7 +312,7 @@ def _has_rows_leading(label: Axes) -> bool:
     return label[:2] == ("N", "O")
 
 
-def product_shape(
+def infer_product(
     a: Sequence[Dim], b: Sequence[Dim], transposed: tuple[bool, bool]
 ) -> tuple[Dim, ...]:
     """Return the shape of a product of matrices, each possibly transposed; else OperatorError."""
@@ -341,7 +346,7 @@ class BatchMatMul(AnySizes):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         a, b = self.input(0).shape, self.input(1).shape
-        return [product_shape(a, b, (self.options.adj_x, self.options.adj_y))]
+        return [infer_product(a, b, (self.options.adj_x, self.options.adj_y))]
 
     def check(self) -> None:
         self.infer_outputs()  # raises OperatorError for wrong shapes
@@ -361,7 +366,7 @@ class BatchMatMul(AnySizes):
         last = ("M", "K", "N")
         return [Frame(slots, (*batch, *last), legal=lambda label: label[-3:] == last)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         swapped = self.options.adj_y if operand else not self.options.adj_x
         return (-1,) if swapped else (-2,)
 
@@ -384,7 +389,7 @@ class BatchMatMul(AnySizes):
         The delegate takes all of them (VisitBatchMatMulNode in LiteRT's xnnpack_delegate.cc).
         """
         count = _count_rows(a)
-        rows = asymmetric(g, a.reshape((count, a.shape[-1])), _MATRIX, is_one=count == 1)
+        rows = quantize_asymmetric(g, a.reshape((count, a.shape[-1])), _MATRIX, is_one=count == 1)
         if not one:
             return g.MatMul(g.reshape(rows.dequantize(g), a.sizes), b)
         columns = b.reshape(b.shape[-2:])
@@ -401,7 +406,7 @@ class BatchMatMul(AnySizes):
         """
         if self.output.rank == _MATRIX:
             rows = (0, 1) if self.options.adj_y else (1, 0)
-            return g.Gemm(a, b.in_order(rows), transB=1)
+            return g.Gemm(a, b.with_order(rows), transB=1)
         return g.MatMul(a, b.reshape((*(1,) * (self.output.rank - 2), *b.shape[-2:])))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.layout import Axes, Frame, axis_names, identity, pin_operand
+from tflite2onnx.layout import Axes, Frame, axis_names, make_identity, pin_operand
 from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
@@ -147,7 +147,7 @@ class TokenAttention(Operator):
     def frames(self) -> Sequence[Frame]:
         ranks = ((0, 3), (1, 4), (2, 4), (3, 2), (~0, 3))
         present = [(i, n) for i, n in ranks if i < 0 or self.op.inputs[i] is not None]
-        return [pin_operand(operand, identity(rank)) for operand, rank in present]
+        return [pin_operand(operand, make_identity(rank)) for operand, rank in present]
 
     def emit(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 from tflite2onnx.graph import Op
 from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.common.checks import count_listed_axes, ints, requested_shape
+from tflite2onnx.op.common.checks import count_listed_axes, ints, read_shape
 from tflite2onnx.op.common.leading_axis import prepend_entries
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
@@ -28,7 +28,7 @@ class BroadcastTo(Movement, Foldable):
     tflite = "... -> ..."
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [requested_shape(self, 1)]
+        return [read_shape(self, 1)]
 
     def check(self) -> None:
         x, sizes = self.input(0), self.input(1)
@@ -42,7 +42,7 @@ class BroadcastTo(Movement, Foldable):
         if missing < 0 or not all(old in (1, new) for old, new in fitting):
             raise OperatorError(f"{x.name} must broadcast to {shape}, got {list(x.shape)}")
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         x, missing = self.input(0), self.output.rank - self.input(0).rank
         pairs = enumerate(zip(x.shape, self.output.shape[missing:], strict=True))
         return None if operand else [axis for axis, (old, new) in pairs if old != new]
@@ -110,7 +110,7 @@ class Fill(Movement, Foldable):
     operands = "index [sizes], T [] -> T"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [requested_shape(self, 0)]
+        return [read_shape(self, 0)]
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.output.rank)

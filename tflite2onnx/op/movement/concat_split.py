@@ -23,10 +23,10 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.leading_axis import NewAxis, shift_axes_input, shift_axis_option
 from tflite2onnx.op.common.runtime_shapes import (
+    emit_sizes,
     expect_axis,
     reshape_to,
     resolve_axis,
-    sizes_of,
     split_shape,
 )
 from tflite2onnx.op.traits import AnySizes, Foldable, IndexesAxes, Movement
@@ -66,7 +66,7 @@ class Concatenation(AnySizes, Foldable):
             expect(tensor, (*first.shape[:axis], *size, *first.shape[axis + 1 :]), first.dtype)
         expect_type(self.output, (first.dtype,))
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return (self.options.axis,)
 
     def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:
@@ -75,7 +75,7 @@ class Concatenation(AnySizes, Foldable):
         return shift_axis_option(self.op), range(len(self.op.inputs))
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
-        return g.in_compute_type("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
+        return g.add_with_casts("Concat", y.dtype, *xs, axis=xs[0].axis(self.options.axis))
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.concatenate([np.atleast_1d(i) for i in inputs], self.options.axis)]
@@ -106,14 +106,14 @@ class Pack(AnySizes, Foldable):
         old = drop_axis(names, self._axis)
         return [Frame({~0: names} | dict.fromkeys(range(len(self.op.inputs)), old), names)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return ()
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
         axis = y.axis(self._axis)
         parts = [g.unsqueeze(x, [axis], y.dtype) for x in xs]
         one = len(parts) == 1
-        return parts[0] if one else g.in_compute_type("Concat", y.dtype, *parts, axis=axis)
+        return parts[0] if one else g.add_with_casts("Concat", y.dtype, *parts, axis=axis)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.stack(inputs, self._axis)]
@@ -147,7 +147,7 @@ class Unpack(AnySizes, Foldable, IndexesAxes):
         rest = drop_axis(names, self._axis)
         return [Frame({0: names} | {~i: rest for i in range(len(self.op.outputs))}, names)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return () if len(self.op.outputs) == 1 else (self._axis,)
 
     def keep_axis(self, axis: int) -> Op | None:
@@ -234,7 +234,7 @@ class Split(Movement, Foldable, IndexesAxes):
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self._axis_is_known else []
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         if operand != self._data or not self._axis_is_known:
             return None
         return () if len(self.op.outputs) == 1 else (self._axis,)
@@ -263,7 +263,7 @@ class Split(Movement, Foldable, IndexesAxes):
         """Return the parts along an axis that is known at run time only."""
         x, other, count = xs[self._data], xs[1 - self._data], len(self.op.outputs)
         number = other if self.op.code == "SPLIT" else xs[2]
-        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, number, x.rank))
+        parts = split_shape(g, emit_sizes(g, x), resolve_axis(g, number, x.rank))
         sizes = self._compute_sizes(g, parts.size, other)
         merged = reshape_to(g, x.value, parts.merge_sides(g))
         pieces = _split_tensor(g, merged, x.dtype, sizes, count, 1)
@@ -327,7 +327,7 @@ class Tile(Movement, Foldable):
             expect_list(self, 1, x.rank)
         expect_type(self.output, (x.dtype,))
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         if operand or self.has_data_dependent_shape:
             return None
         return [axis for axis, times in enumerate(self._multiples) if times != 1]

@@ -11,7 +11,7 @@ import numpy as np
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.common.leading_axis import NewAxis
-from tflite2onnx.op.common.runtime_shapes import sizes_of, take_entries
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, take_entries
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_number
@@ -55,7 +55,7 @@ class DynamicUpdateSlice(Movement, Foldable):
     def check(self) -> None:
         expect(self.input(2), (len(self._max_starts),), self.input(2).dtype)
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         pairs = enumerate(zip(self.input(0).shape, self.input(1).shape, strict=True))
         return None if operand > 1 else [axis for axis, (size, part) in pairs if size != part]
 
@@ -66,7 +66,7 @@ class DynamicUpdateSlice(Movement, Foldable):
         axes = [axis for axis, (whole, part) in enumerate(sizes) if whole != part]
         if not axes:
             return update.value
-        parts = sizes_of(g, update)
+        parts = emit_sizes(g, update)
         where = self._clamp_starts(g, x, parts, starts), parts
         grid = self._list_coordinates(x, axes)
         if grid is not None:
@@ -100,7 +100,7 @@ class DynamicUpdateSlice(Movement, Foldable):
             return g.ints(np.clip(starts.ints, 0, self._max_starts).tolist())
         wide = g.recast(starts, starts.dtype, DType.INT64)
         zero = g.scalar(0, DType.INT64)
-        largest = g.ints(self._max_starts) if fixed else g.Sub(sizes_of(g, x), parts)
+        largest = g.ints(self._max_starts) if fixed else g.Sub(emit_sizes(g, x), parts)
         if starts.dtype is DType.INT32:  # Max and Min compare numbers of 32 bits correctly
             return g.Min(g.Max(wide, zero), largest)
         return g.clamp_int64(wide, zero, largest)

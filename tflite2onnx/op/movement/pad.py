@@ -17,7 +17,7 @@ from tflite2onnx.op.common.checks import (
     ints,
 )
 from tflite2onnx.op.common.leading_axis import NewAxis
-from tflite2onnx.op.common.runtime_shapes import AXIS_END, reshape_to, sizes_of
+from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes, reshape_to
 from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import QUANTIZED
@@ -69,7 +69,7 @@ class _Padding(Movement):
             return [[Unknown() for _ in shape]]
         return [[size + sum(pads) for size, pads in zip(shape, self._pads, strict=True)]]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         if operand or self.has_data_dependent_shape:
             return None
         return [axis for axis, pads in enumerate(self._pads) if any(pads)]
@@ -172,15 +172,15 @@ class MirrorPad(_Padding, Foldable):
             check_element_count(size + sum(self._pads[axis]))
             return g.constant(np.pad(np.arange(size), self._pads[axis], mode="symmetric"))
         one, row = g.scalar(1, DType.INT64), g.ints([axis])
-        count = g.reshape(g.Gather(sizes_of(g, x), row, axis=0), [])
+        count = g.reshape(g.Gather(emit_sizes(g, x), row, axis=0), [])
         pads = g.Gather(g.as_int64_list(table), row, axis=0)
         before, after = (g.Gather(pads, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(after, []))
         # Reflect at the left edge (-1 -> 0), then at the right (size -> size - 1).
         index = g.Range(first, last, one)
-        index = g.in_compute_type("Max", DType.INT64, index, g.Sub(g.Neg(index), one))
+        index = g.add_with_casts("Max", DType.INT64, index, g.Sub(g.Neg(index), one))
         reflected = g.Sub(g.Sub(g.Add(count, count), one), index)
-        return g.in_compute_type("Min", DType.INT64, index, reflected)
+        return g.add_with_casts("Min", DType.INT64, index, reflected)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [np.pad(inputs[0], self._pads, "reflect" if self._reflects else "symmetric")]

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.layout import Axes, Frame, axis_names, identity
+from tflite2onnx.layout import Axes, Frame, axis_names, make_identity
 from tflite2onnx.op.base import Category, DataDependentSize, OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     axis_of,
@@ -23,11 +23,11 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.leading_axis import NewAxis
 from tflite2onnx.op.common.runtime_shapes import (
+    emit_sizes,
     expect_axis,
     multiply_sizes,
     reshape_to,
     resolve_axis,
-    sizes_of,
     split_shape,
 )
 from tflite2onnx.op.traits import AnySizes, Foldable, Movement
@@ -35,11 +35,11 @@ from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import (
     Dim,
     Dimension,
-    array_of,
     depends_on_inputs,
     evaluate,
     has_dimensions,
     is_known,
+    make_array,
     require_equal,
     require_number,
 )
@@ -184,7 +184,9 @@ class Reshape(Movement, Foldable):
 
     def emit(self, g: Builder, y: View, x: View, *rest: View) -> Value:
         if self.options.get("joins_columns"):
-            image = x.value if x.order == identity(x.rank) else g.Transpose(x, perm=[0, 2, 3, 1])
+            image = (
+                x.value if x.order == make_identity(x.rank) else g.Transpose(x, perm=[0, 2, 3, 1])
+            )
             g.annotate(image, x.dtype, x.tensor.sizes)
             image = g.annotate(g.reshape(image, y.tensor.sizes), x.dtype, y.tensor.sizes)
             return g.Transpose(image, perm=[0, 3, 1, 2])
@@ -198,9 +200,11 @@ class Reshape(Movement, Foldable):
     def _compute_shape(self, g: Builder, y: View, x: View, axis_or_shape: View) -> Value:
         if not self._adds_axis:
             return g.as_int64_list(axis_or_shape, y.order)
-        parts = split_shape(g, sizes_of(g, x), resolve_axis(g, axis_or_shape, y.rank), 0)
+        parts = split_shape(g, emit_sizes(g, x), resolve_axis(g, axis_or_shape, y.rank), 0)
         shape = g.Concat(parts.before, g.ints([1]), parts.after, axis=0)
-        return shape if y.order == identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
+        return (
+            shape if y.order == make_identity(y.rank) else g.Gather(shape, g.ints(y.order), axis=0)
+        )
 
     @property
     def has_data_dependent_shape(self) -> bool:
@@ -341,13 +345,13 @@ class Transpose(Movement, Foldable):
         names = axis_names(self.input(0).rank)
         return [Frame({0: names, ~0: tuple(names[axis] for axis in self._permutation)}, names)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else ()
 
     def emit(self, g: Builder, y: View, x: View, permutation: View) -> Value:
         if not self.has_data_dependent_shape or not x.rank:
             return x.value
-        old, order = sizes_of(g, x), g.as_int64_list(permutation)
+        old, order = emit_sizes(g, x), g.as_int64_list(permutation)
         new = g.Gather(old, order, axis=0)
         # The flat index of each output element -> its indices -> the flat index of its source in x.
         number = g.Unsqueeze(_count_up(g, multiply_sizes(g, new)), g.ints([1]))
@@ -409,14 +413,14 @@ class ShapeOf(Movement, Foldable):
         if self._is_rank:
             return g.scalar(x.rank, y.dtype)
         sizes = g.Shape(x)
-        if x.order != identity(x.rank):
+        if x.order != make_identity(x.rank):
             sizes = g.Gather(sizes, g.ints([x.axis(axis) for axis in range(x.rank)]))
         return sizes if y.dtype is DType.INT64 else g.cast(sizes, y.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         if self._is_rank:
             return [np.asarray(self.input(0).rank, np.int32)]
-        return [array_of(self.input(0).shape, self.output.dtype.numpy)]
+        return [make_array(self.input(0).shape, self.output.dtype.numpy)]
 
 
 class AsPlanned(AnySizes):

@@ -52,7 +52,7 @@ class Reverse(Movement, Foldable):
     def frames(self) -> Sequence[Frame]:
         return super().frames() if self.input(1).is_constant else []
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else self._axes
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:
@@ -102,14 +102,14 @@ class ReverseSequence(Movement):
         names = axis_names(self.input(0).rank)
         pair = {names[axis] for axis in self._axes}
 
-        def legal(label: Axes) -> bool:
+        def is_legal(label: Axes) -> bool:
             return set(label[:2]) == pair
 
         first = tuple(names[axis] for axis in self._axes)
         rest = tuple(name for name in names if name not in pair)
-        return [Frame({0: names, ~0: names}, first + rest, legal=legal)]
+        return [Frame({0: names, ~0: names}, first + rest, legal=is_legal)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return () if operand else (self._axes[0],)
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:

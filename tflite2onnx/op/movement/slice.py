@@ -153,7 +153,7 @@ class Slice(Movement, Foldable, TakesRanges, IndexesAxes):
             return True
         return not self.input(1).is_constant and -1 in ints(self, 2)
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return _list_cut_axes(self) if operand == 0 else None
 
     def keep_axis(self, axis: int) -> Op | None:
@@ -346,7 +346,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
     def _steps_are_known(self) -> bool:
         return self.input(3).is_constant
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return _list_cut_axes(self) if operand == 0 else None
 
     def add_leading_axis(self) -> tuple[Op, Collection[int]] | None:

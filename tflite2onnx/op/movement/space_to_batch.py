@@ -8,10 +8,10 @@ from math import prod
 
 import numpy as np
 
-from tflite2onnx.layout import Frame, Order, identity
+from tflite2onnx.layout import Frame, Order, make_identity
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import MOST_COMPUTED, expect, expect_list, ints
-from tflite2onnx.op.common.runtime_shapes import multiply_sizes, reshape_to, sizes_of
+from tflite2onnx.op.common.runtime_shapes import emit_sizes, multiply_sizes, reshape_to
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import Movement
 from tflite2onnx.quantization.declarations import Moves
@@ -34,7 +34,7 @@ class _Batches(Movement):
     shape_inputs = (1, 2)
     tflite = "... -> ..."
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         computed = operand or self.has_data_dependent_shape
         return None if computed else range(1, self.input(0).rank - 1)
 
@@ -177,7 +177,7 @@ class SpaceToBatch(_Batches):
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
         stored = g.Gather(edges, g.ints(x.order), axis=0)
         pads = g.reshape(g.Transpose(stored, perm=[1, 0]), [2 * x.rank])
-        whole = g.Add(sizes_of(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
+        whole = g.Add(emit_sizes(g, x), g.reduce("ReduceSum", edges, [1], keepdims=False))
         counts = g.Div(whole, block)
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
         shape = g.Gather(g.Mul(counts, times), g.ints(y.order), axis=0)
@@ -243,7 +243,7 @@ class BatchToSpace(_Batches):
 
     def _emit_dynamic(self, g: Builder, y: View, x: View, block: Value, edges: Value) -> Value:
         times = g.Concat(multiply_sizes(g, block), g.ints([1] * (x.rank - 1)), axis=0)
-        counts = g.Div(sizes_of(g, x), times)
+        counts = g.Div(emit_sizes(g, x), times)
         whole, unknown = g.Mul(counts, block), (0,) * x.rank
         old = _move_blocks_to_front(x.order, unknown, unknown)
         new = _split_blocks(y.order, unknown, unknown)
@@ -278,7 +278,7 @@ class Blocks(ImageOperator):
 
     def _swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:
         """Return the pixels [rows, a, b, c] as [rows, b, a, c]; `split` is (a, b, c)."""
-        last = identity(x.rank)
+        last = make_identity(x.rank)
         pixels = x if x.order == last else g.Transpose(x, perm=[0, 2, 3, 1])
         if g.canonical:
             rows = g.Transpose(g.reshape(pixels, [-1, *split]), perm=[0, 2, 1, 3])
@@ -286,10 +286,10 @@ class Blocks(ImageOperator):
             a, b, size = split
             places = np.arange(a * b, dtype=np.int32).reshape(a, b).T
             rows = g.Gather(g.reshape(pixels, [-1, a * b, size]), g.constant(places), axis=1)
-        made = g.reshape(rows, y.in_order(last).sizes)
+        made = g.reshape(rows, y.with_order(last).sizes)
         return made if y.order == last else g.Transpose(made, perm=[0, 3, 1, 2])
 
-    def block(self) -> int:
+    def read_block(self) -> int:
         """Return the height and width of a block, in pixels."""
         size = int(self.options.block_size)
         if size < 1:
@@ -309,20 +309,20 @@ class DepthToSpace(Blocks):
     def frames(self) -> Sequence[Frame]:
         if not self.options.get("channels_last"):
             return super().frames()
-        names = tuple(self.axis_letters(0))
+        names = tuple(self.read_letters(0))
         return [Frame({0: names, ~0: names}, names, names)]
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x, size = self.sizes(0), self.block()
+        x, size = self.sizes(0), self.read_block()
         return [(x["N"], x["H"] * size, x["W"] * size, x["C"] // (size * size))]
 
     def check(self) -> None:
-        x, size = self.sizes(0), self.block()
+        x, size = self.sizes(0), self.read_block()
         if x["C"] % (size * size):
             raise OperatorError(f"channels must be a multiple of {size * size}, got {x['C']}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        size = self.block()
+        size = self.read_block()
         mode = self.options.get("mode", "DCR")
         static = all(isinstance(each, int) for each in y.sizes)
         is_wide = static and y.size("C") >= _WIDE and mode == "DCR" and not g.canonical
@@ -338,17 +338,17 @@ class SpaceToDepth(Blocks):
     codes = ("SPACE_TO_DEPTH",)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        x, size = self.sizes(0), self.block()
+        x, size = self.sizes(0), self.read_block()
         return [(x["N"], x["H"] // size, x["W"] // size, x["C"] * size * size)]
 
     def check(self) -> None:
-        x, size = self.sizes(0), self.block()
+        x, size = self.sizes(0), self.read_block()
         if x["H"] % size or x["W"] % size:
             sizes = f"{x['H']} and {x['W']}"
             raise OperatorError(f"height and width must be multiples of {size}, got {sizes}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        size = self.block()
+        size = self.read_block()
         if x.dtype is DType.FLOAT32:
             return g.SpaceToDepth(x, blocksize=size)
         return self._swap_rows(g, y, x, (size, y.size("W"), size * x.size("C")))

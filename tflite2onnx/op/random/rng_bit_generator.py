@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
-from tflite2onnx.op.common.unsigned import UnsignedInt, halves
+from tflite2onnx.op.common.unsigned import UnsignedInt, split_words
 from tflite2onnx.op.movement.bitcast import join_words
 from tflite2onnx.tensor import DType
 
@@ -49,18 +49,18 @@ class RandomBits(Operator):
         per_block = 2 if self._is_threefry else 4
         blocks = -(-words // per_block)
 
-        def state_word(index: int) -> UnsignedInt:
+        def read_state_word(index: int) -> UnsignedInt:
             bounds = g.ints([index]), g.ints([index + 1]), g.ints([0])
             return UnsignedInt(g, g.Slice(state, *bounds), DType.UINT64)
 
         numbers = [g.scalar(number, DType.INT64) for number in (0, blocks, 1)]
         count = UnsignedInt(g, g.cast(g.Range(*numbers), DType.UINT64), DType.UINT64)
-        key, counter = halves(state_word(0)), halves(state_word(1) + count)
+        key, counter = split_words(read_state_word(0)), split_words(read_state_word(1) + count)
         if self._is_threefry:
-            results: Sequence[UnsignedInt] = threefry(key, counter)
+            results: Sequence[UnsignedInt] = encrypt_with_threefry(key, counter)
         else:
-            rest = key if state.shape == (2,) else halves(state_word(2))
-            results = philox(key, (*counter, *rest))
+            rest = key if state.shape == (2,) else split_words(read_state_word(2))
+            results = encrypt_with_philox(key, (*counter, *rest))
         columns = [g.Unsqueeze(word.value, g.ints([1])) for word in results]
         flat = g.reshape(g.Concat(*columns, axis=1), [blocks * per_block])
         bits = g.Slice(flat, g.ints([0]), g.ints([words]), g.ints([0]))
@@ -68,12 +68,14 @@ class RandomBits(Operator):
             pairs = g.reshape(bits, [output.tensor.elements, 2])
             bits = join_words(g, pairs, DType.UINT32, DType.UINT64)
         unsigned = DType.UINT32 if per_element == 1 else DType.UINT64
-        kept = [state_word(index).value for index in range(2, state.shape[0])]
-        after = g.Concat(state_word(0).value, (state_word(1) + blocks).value, *kept, axis=0)
+        kept = [read_state_word(index).value for index in range(2, state.shape[0])]
+        after = g.Concat(
+            read_state_word(0).value, (read_state_word(1) + blocks).value, *kept, axis=0
+        )
         return after, g.reshape(g.recast(bits, unsigned, output.dtype), output.shape)
 
 
-def threefry(
+def encrypt_with_threefry(
     key: tuple[UnsignedInt, UnsignedInt], counter: tuple[UnsignedInt, UnsignedInt]
 ) -> tuple[UnsignedInt, UnsignedInt]:
     """Return counters encrypted by Threefry-2x32 with 20 rounds."""
@@ -87,14 +89,14 @@ def threefry(
     return x, y
 
 
-def philox(
+def encrypt_with_philox(
     key: tuple[UnsignedInt, UnsignedInt], counter: Sequence[UnsignedInt]
 ) -> tuple[UnsignedInt, ...]:
     """Return counters encrypted by Philox-4x32 with 10 rounds."""
     a, b, c, d = counter
     for _ in range(10):
-        low, high = halves(a.as_type(DType.UINT64) * _PHILOX_FACTORS[0])
-        other_low, other_high = halves(c.as_type(DType.UINT64) * _PHILOX_FACTORS[1])
+        low, high = split_words(a.as_type(DType.UINT64) * _PHILOX_FACTORS[0])
+        other_low, other_high = split_words(c.as_type(DType.UINT64) * _PHILOX_FACTORS[1])
         a, b, c, d = other_high ^ b ^ key[0], other_low, high ^ d ^ key[1], low
         key = key[0] + _PHILOX_STEPS[0], key[1] + _PHILOX_STEPS[1]
     return a, b, c, d

@@ -19,13 +19,13 @@ from numpy.typing import ArrayLike
 
 from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import Body, Builder, Value, View
-from tflite2onnx.layout import Frame, identity, pin_operand
+from tflite2onnx.layout import Frame, make_identity, pin_operand
 from tflite2onnx.op.base import Category, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.activations import Activation
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.quantization.declarations import Real
-from tflite2onnx.quantization.rules import Reading, weight_storage
+from tflite2onnx.quantization.rules import Reading, find_weight_storage
 from tflite2onnx.quantization.storage import (
     QUANTIZED,
     REAL,
@@ -52,21 +52,21 @@ def round_to_storage(g: Builder, x: Value, storage: Storage | None, rank: int = 
 
     With float quantization numbers are not rounded.
     """
-    inner = g.plan.inner(storage or REAL)
+    inner = g.plan.find_inner_storage(storage or REAL)
     if inner.quantization is None:
         return x
-    order = identity(rank)
+    order = make_identity(rank)
     storage = inner._replace(quantization=replace(inner.quantization, axis=rank - 1))
     return g.dequantize(g.quantize(x, storage, order), storage, order)
 
 
-def storage_of_scale(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Storage:
+def make_storage(dtype: DType, scale: ArrayLike, zero_point: int = 0) -> Storage:
     """Return a storage of integers with one scale, or with one per index of the last axis."""
     scales = np.atleast_1d(np.asarray(scale, np.float32))
     return Storage(dtype, Quantization(scales, np.full(scales.shape, zero_point, np.int64)))
 
 
-def constant_elements(tensor: Tensor) -> Array:
+def read_constant(tensor: Tensor) -> Array:
     """Return the elements of constant weights; OperatorError if the tensor is not constant."""
     if tensor.data is None:
         raise OperatorError(f"{tensor.name} must be constant")
@@ -82,7 +82,7 @@ def expect_constant(tensor: Tensor | None, *shapes: Shape) -> None:
         raise OperatorError(f"{name} must be weights or biases, got {tensor.dtype.label}")
     if tensor.dtype in QUANTIZED and not is_quantized(tensor):
         raise OperatorError(f"{name} must have a scale")
-    if constant_elements(tensor).shape not in shapes:
+    if read_constant(tensor).shape not in shapes:
         raise OperatorError(f"the shape of {name} must be {list(shapes[0])}, got {shape}")
 
 
@@ -99,8 +99,8 @@ def expect_bias(x: Tensor, tensor: Tensor | None, units: int) -> None:
 
 def dequantize_weights(x: Tensor, weights: Tensor) -> Array:
     """Return constant weights, by which x is multiplied, as float32 numbers."""
-    storage = weight_storage(x, weights, folds=True)[0]
-    data = encode_constant(constant_elements(weights), weights.dtype, storage)
+    storage = find_weight_storage(x, weights, folds=True)[0]
+    data = encode_constant(read_constant(weights), weights.dtype, storage)
     if storage.quantization is None:
         return data.astype(np.float32, copy=False)
     return decode_constant(data, storage.quantization)
@@ -129,19 +129,19 @@ def stack_matrices(
     """
     factors = list(signs) or [1] * len(matrices)
     name = matrices[0].name
-    planned = [g.plan.inner_weights(x, w) for w in matrices]
+    planned = [g.plan.find_inner_weights(x, w) for w in matrices]
     storages = [p.storage for p in planned if p.reading is not Reading.FLOAT]
     scales = [
         k.quantization for k in storages if k.quantization and _has_scales_of_rows(k.quantization)
     ]
     if len(scales) < len(matrices) or len({k.dtype for k in storages}) > 1:
-        is_half = all(constant_elements(w).dtype == np.float16 for w in matrices)
-        parts = [constant_elements(w) if is_half else dequantize_weights(x, w) for w in matrices]
+        is_half = all(read_constant(w).dtype == np.float16 for w in matrices)
+        parts = [read_constant(w) if is_half else dequantize_weights(x, w) for w in matrices]
         data = np.concatenate([f * _check_square(p) for f, p in zip(factors, parts, strict=True)])
         value = g.constant(np.ascontiguousarray(arrange(data)), name=name)
         return g.cast(value, DType.FLOAT32) if is_half else value
     pairs = zip(matrices, storages, strict=True)
-    rows = [encode_constant(constant_elements(w), w.dtype, k) for w, k in pairs]
+    rows = [encode_constant(read_constant(w), w.dtype, k) for w, k in pairs]
     data = np.ascontiguousarray(arrange(np.concatenate(rows)))
     sizes = [1] if len(matrices) == 1 and not scales[0].per_axis else [len(each) for each in rows]
     numbers = [(f * s.scale, s.zero_point) for f, s in zip(factors, scales, strict=True)]
@@ -152,7 +152,7 @@ def stack_matrices(
     quantization = Quantization(scale.astype(np.float32), zero, 1)
     storage = storages[0]._replace(quantization=quantization)
     integers = g.annotate(g.constant(data, storage.dtype, name), storage.dtype, data.shape)
-    return g.dequantize_weights(integers, storage, identity(data.ndim))
+    return g.dequantize_weights(integers, storage, make_identity(data.ndim))
 
 
 def _has_scales_of_rows(quantization: Quantization) -> bool:
@@ -165,18 +165,18 @@ def _check_square(data: Array) -> Array:
     return np.diag(data) if data.ndim == 1 else data
 
 
-def on_axis_1(rows: Array) -> Array:
+def add_direction_axis(rows: Array) -> Array:
     """Return a matrix with the leading axis of directions of ONNX's recurrent nodes."""
     return rows[None]
 
 
-def bias(tensor: Tensor, *scales: float) -> Array:
+def read_bias(tensor: Tensor, *scales: float) -> Array:
     """Return a bias as float32; the scale of an integer bias is the product of `scales`."""
-    data = constant_elements(tensor)
+    data = read_constant(tensor)
     return (data if data.dtype.kind == "f" else data * np.prod(scales)).astype(np.float32)
 
 
-def scale_of(tensor: Tensor) -> float:
+def read_scale(tensor: Tensor) -> float:
     """Return the scale of a tensor, or 1 if it is not quantized."""
     return 1.0 if tensor.quantization is None else float(tensor.quantization.scale[0])
 
@@ -188,7 +188,7 @@ def clip_to_limits(g: Builder, x: Value, limits: tuple[float, float] | None) -> 
     return g.Clip(x, *(g.scalar(limit, DType.FLOAT32) for limit in limits))
 
 
-def over_time(
+def repeat_step(
     g: Builder,
     step: Step,
     x: Value,
@@ -273,7 +273,7 @@ class Recurrent(DynamicShape):
     auxiliary: ClassVar[int | None] = None
     states: ClassVar[tuple[tuple[int, ...], ...]] = ()
 
-    def optional(self, index: int | None) -> Tensor | None:
+    def find_input(self, index: int | None) -> Tensor | None:
         """Return an optional input; None if the operator does not have it."""
         if index is None or index >= len(self.op.inputs):
             return None
@@ -303,7 +303,7 @@ class Recurrent(DynamicShape):
         is_sequence = self.input(0).rank == _SEQUENCE
         return [pin_operand(operand, order) for operand in self._sequences] if is_sequence else []
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         batch = self.find_common_axis(0, self._batch_axis, operand)
         if batch is None:
             return None
@@ -343,7 +343,7 @@ class Recurrent(DynamicShape):
     def _sequences(self) -> list[int]:
         """The operands that are sequences."""
         extra = [] if self.auxiliary is None else [self.auxiliary]
-        inputs = [0, *(i for i in extra if self.optional(i) is not None)]
+        inputs = [0, *(i for i in extra if self.find_input(i) is not None)]
         return [*inputs, *(~i for i in range(self.sequences))]
 
     @property
@@ -354,7 +354,7 @@ class Recurrent(DynamicShape):
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, *lead = self.input(0), *self.input(0).shape[:-1]
         # The first gate may have no weights: the second has.
-        weights = self.optional(1) or self.input(2)
+        weights = self.find_input(1) or self.input(2)
         count = weights.shape[-1]
         require_number(x.shape[-1], count, f"{x.name} must have {count} features")
         units = [sum(self.units)] if self.sequences < len(self.units) else self.units
@@ -367,7 +367,7 @@ class Recurrent(DynamicShape):
 
     def expect_sequences(self, ranks: Collection[int]) -> None:
         """Raise OperatorError unless sequences, states and outputs match each other."""
-        x, other = self.input(0), self.optional(self.auxiliary)
+        x, other = self.input(0), self.find_input(self.auxiliary)
         if x.rank not in ranks or 0 in x.shape:
             raise OperatorError(
                 f"{x.name} must be a sequence with {' or '.join(map(str, ranks))} non-empty axes, "
@@ -410,7 +410,7 @@ class Recurrent(DynamicShape):
         sequences, final_states = [], []
         views = {i: view for i, view in enumerate(xs) if view is not None}
         for direction, indices in enumerate(self.states):
-            x, other = self.sources(direction, views)
+            x, other = self.select_sources(direction, views)
             states = [views[i] for i in indices]
             sequence, last_states = self.run_direction(g, direction, x, other, states)
             sequences.append(sequence)
@@ -422,7 +422,7 @@ class Recurrent(DynamicShape):
             sequences = [g.Concat(*sequences, axis=y[0].rank - 1)]
         return (*sequences, *final_states)
 
-    def sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
+    def select_sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
         """Return the sequence that a direction reads, and the auxiliary sequence, if any."""
         other = None if self.auxiliary is None else views.get(self.auxiliary)
         if other is None or self.adds_auxiliary:

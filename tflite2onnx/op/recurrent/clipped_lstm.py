@@ -46,7 +46,7 @@ def run_clipped_lstm(
     def run_chunks(g: Builder, count: int) -> tuple[Value, ...]:
         """Run chunks of so many times, or steps; the cells before each chunk come last."""
 
-        def step(g: Builder, now: Value, before: tuple[Value, ...]) -> list[Shaped]:
+        def emit_step(g: Builder, now: Value, before: tuple[Value, ...]) -> list[Shaped]:
             y, h, c = cell.run_onnx(g, now, before, parameters, reverse=reverse)
             c = clip_to_limits(g, c, cell.cell_limits)
             rows = [(h, state), (c, state), (y, (count, *state))]
@@ -56,7 +56,7 @@ def run_clipped_lstm(
         if count > 1:
             chunks = g.Reshape(x, g.ints([times // count, count, -1, features]))
         rows = chunks, (count, batch, features)
-        h, c, y, *before = scan(g, step, rows, [(s, state) for s in states], reverse=reverse)
+        h, c, y, *before = scan(g, emit_step, rows, [(s, state) for s in states], reverse=reverse)
         y = g.Squeeze(y, g.ints([1, 2])) if count == 1 else g.Reshape(y, g.ints([times, -1, n]))
         return y, h, c, *before
 

@@ -8,7 +8,7 @@ from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.op.common.checks import expect
 from tflite2onnx.op.recurrent.activations import list_attributes
-from tflite2onnx.op.recurrent.base import expect_constant, on_axis_1, stack_matrices
+from tflite2onnx.op.recurrent.base import add_direction_axis, expect_constant, stack_matrices
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
@@ -41,7 +41,7 @@ class Gru(AnySizes):
         *matrices, b, h = parameters
         tensors = [each.tensor for each in matrices]
         halves = tensors[:_GATES], tensors[_GATES:]
-        w, r = (stack_matrices(g, x.tensor, each, on_axis_1) for each in halves)
+        w, r = (stack_matrices(g, x.tensor, each, add_direction_axis) for each in halves)
         sequence, state = g.node_outputs(
             "GRU",
             2,

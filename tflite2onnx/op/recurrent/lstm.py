@@ -21,7 +21,7 @@ from tflite2onnx.op.common.checks import expect_symmetric, expect_type
 from tflite2onnx.op.recurrent import lstm_basic
 from tflite2onnx.op.recurrent.base import Recurrent, expect_bias, expect_constant, stack_matrices
 from tflite2onnx.op.recurrent.clipped_lstm import run_clipped_lstm
-from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, grids
+from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bounds, read_grids
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import DType
 
@@ -82,7 +82,7 @@ class UnidirectionalLstm(Recurrent):
 
     def _check_direction(self, slots: Slots) -> None:
         cell = self._make_cell(slots)
-        x, other = self.input(0), self.optional(self.auxiliary)
+        x, other = self.input(0), self.find_input(self.auxiliary)
         n, h = cell.cells, cell.units
         if not n or not h:
             raise OperatorError(f"it must have cells and outputs, got {n} and {h}")
@@ -116,18 +116,20 @@ class UnidirectionalLstm(Recurrent):
     def _make_cell(self, slots: Slots) -> Cell:
         gates = {letter: self._read_gate(slots, letter) for letter in ORDER}
         present = {letter: gate for letter, gate in gates.items() if gate}
-        projection = self.optional(slots.weights + _PROJECTION)
+        projection = self.find_input(slots.weights + _PROJECTION)
         x, h, c = self.input(0), self.input(slots.states), self.input(slots.states + 1)
         activation, scales = self.activation_function, Grids()
         if x.dtype is not DType.FLOAT32:
             activation, projected = "TANH", projection is not None
-            scales = grids(self.op.intermediates, present, c, h, self.output, projected=projected)
+            scales = read_grids(
+                self.op.intermediates, present, c, h, self.output, projected=projected
+            )
         return Cell(
             x,
             h,
             present,
             projection,
-            self.optional(slots.weights + _PROJECTION + 1),
+            self.find_input(slots.weights + _PROJECTION + 1),
             activation,
             clip_bounds(self.options.cell_clip, c),
             clip_bounds(self.options.proj_clip, self.output),
@@ -139,7 +141,7 @@ class UnidirectionalLstm(Recurrent):
     def _read_gate(self, slots: Slots, letter: str) -> Gate | None:
         """Return the parameters of a gate; None for an input gate that has none (CIFG)."""
         place = _GATES.index(letter)
-        if letter == "i" and self.optional(slots.weights) is None:
+        if letter == "i" and self.find_input(slots.weights) is None:
             return None
         peephole = slots.weights + _PEEPHOLE + _PEEPHOLES.find(letter)
         normalization, auxiliary = slots.normalization, slots.auxiliary
@@ -147,9 +149,9 @@ class UnidirectionalLstm(Recurrent):
             self.input(slots.weights + place),
             self.input(slots.weights + _RECURRENT + place),
             self.input(slots.weights + _BIAS + place),
-            self.optional(peephole) if letter in _PEEPHOLES else None,
-            None if normalization is None else self.optional(normalization + place),
-            None if auxiliary is None else self.optional(auxiliary + place),
+            self.find_input(peephole) if letter in _PEEPHOLES else None,
+            None if normalization is None else self.find_input(normalization + place),
+            None if auxiliary is None else self.find_input(auxiliary + place),
         )
 
     def run_direction(
@@ -159,7 +161,7 @@ class UnidirectionalLstm(Recurrent):
         plain = cell.without_projection(states[0].tensor) if x.rank == _SEQUENCE else None
         if plain and cell.projection and not plain.can_clip(states[1].tensor, x.sizes[0]):
             before = (None, states[1].reshape((1, self.batch, cell.cells)))
-            rows, last, c = plain.onnx(g, x, auxiliary, before, reverse=reverse)
+            rows, last, c = plain.emit_layer(g, x, auxiliary, before, reverse=reverse)
             projection = stack_matrices(g, cell.h, [cell.projection], np.transpose)
             y, last = (
                 g.MatMul(g.Squeeze(each, g.ints([axis])), projection)
@@ -179,7 +181,7 @@ class UnidirectionalLstm(Recurrent):
             sizes = (times, batch, n)
             y, *after = run_clipped_lstm(cell, g, x, auxiliary, initial, sizes, reverse=reverse)
             return y, tuple(g.Squeeze(state, g.ints([0])) for state in after)
-        y, *after = cell.onnx(g, sequence, auxiliary, initial, reverse=reverse)
+        y, *after = cell.emit_layer(g, sequence, auxiliary, initial, reverse=reverse)
         final = tuple(g.Squeeze(state, g.ints([0])) for state in after)
         return (g.Squeeze(y, g.ints([1])) if x.rank == _SEQUENCE else final[0]), final
 
@@ -207,7 +209,7 @@ class Lstm(UnidirectionalLstm):
             super().check()
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return lstm_basic.lstm_output_shapes(self) if self._is_basic else super().infer_outputs()
+        return lstm_basic.infer_lstm_outputs(self) if self._is_basic else super().infer_outputs()
 
     def frames(self) -> Sequence[Frame]:
         return []  # the operands have no time axis
@@ -227,4 +229,4 @@ class BidirectionalLstm(UnidirectionalLstm):
 
     @property
     def adds_auxiliary(self) -> bool:
-        return self.optional(41) is not None
+        return self.find_input(41) is not None

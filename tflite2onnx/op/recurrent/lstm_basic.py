@@ -20,13 +20,13 @@ from tflite2onnx.op.base import Operator, OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_type
 from tflite2onnx.op.recurrent.base import (
     SHARED_STATE,
-    bias,
     expect_bias,
     expect_constant,
+    make_storage,
+    read_bias,
+    read_scale,
     round_to_storage,
-    scale_of,
     stack_matrices,
-    storage_of_scale,
 )
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.quantization.storage import is_quantized
@@ -34,12 +34,12 @@ from tflite2onnx.tensor import DType, Tensor
 
 QUANTIZATION = Real(multiplies=(2,))
 _INPUTS, _OUTPUTS = 5, 4
-_SUMS = storage_of_scale(DType.INT16, 2.0**-12)
-_CELL = storage_of_scale(DType.INT16, 2.0**-11)
-_FUNCTIONS = storage_of_scale(DType.INT16, 2.0**-15)
+_SUMS = make_storage(DType.INT16, 2.0**-12)
+_CELL = make_storage(DType.INT16, 2.0**-11)
+_FUNCTIONS = make_storage(DType.INT16, 2.0**-15)
 
 
-def lstm_output_shapes(operator: Operator) -> Sequence[OutputShape]:
+def infer_lstm_outputs(operator: Operator) -> Sequence[OutputShape]:
     """Return the shapes of all outputs."""
     (batch, features), units = operator.input(0).shape, operator.input(1).shape[-1]
     sizes = units, units, features + units, 4 * units, units, units
@@ -68,7 +68,7 @@ def check(operator: Operator) -> None:
     expect(h, (batch, units), x.dtype)
     wide = x.dtype if x.dtype is DType.FLOAT32 else DType.INT16
     expect(c, (batch, units), wide)
-    outputs, shapes = op.outputs[:_OUTPUTS], lstm_output_shapes(operator)[:_OUTPUTS]
+    outputs, shapes = op.outputs[:_OUTPUTS], infer_lstm_outputs(operator)[:_OUTPUTS]
     for y, shape, dtype in zip(outputs, shapes, [x.dtype, wide] * 2, strict=True):
         expect(y, shape, dtype)
     if x.dtype is DType.UINT8:
@@ -85,10 +85,10 @@ def _check_scales(
         _expect_scale(tensor, 2.0**-11, 0)
     if sums.quantization is not None:
         _expect_scale(sums, 2.0**-12, 0)
-    if w.quantization is None or not np.isclose(scale_of(b), scale_of(w) / 128):
+    if w.quantization is None or not np.isclose(read_scale(b), read_scale(w) / 128):
         raise OperatorError(
             f"the scale of {b.name} must be the product of the scales of x and weights, got "
-            f"{scale_of(b)}"
+            f"{read_scale(b)}"
         )
 
 
@@ -107,7 +107,7 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
         grid if data.dtype is DType.UINT8 else None for grid in (_SUMS, _CELL, _FUNCTIONS)
     )
     x_and_h = g.Concat(x, h, axis=1)
-    biases = bias(b, scale_of(b))
+    biases = read_bias(b, read_scale(b))
     if is_quantized(data):
         # [k, n] would become MatMulNBits in ONNX Runtime 1.32, which rounds the data again.
         z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.asarray), biases, transB=1)

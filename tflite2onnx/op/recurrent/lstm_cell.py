@@ -33,18 +33,18 @@ from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.activations import Activation, list_attributes
 from tflite2onnx.op.recurrent.base import (
-    bias,
+    add_direction_axis,
     clip_to_limits,
-    constant_elements,
     dequantize_weights,
-    on_axis_1,
-    over_time,
+    make_storage,
+    read_bias,
+    read_constant,
+    read_scale,
+    repeat_step,
     round_to_storage,
-    scale_of,
     stack_matrices,
-    storage_of_scale,
 )
-from tflite2onnx.quantization.storage import REAL, Storage, integer_range, is_quantized
+from tflite2onnx.quantization.storage import REAL, Storage, find_integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Sizes, Tensor
 
 # ONNX's order of gates: input, output, forget, cell.
@@ -195,7 +195,7 @@ class Cell:
             return True
         return float(np.abs(c.data).max(initial=0)) + times > self.limit
 
-    def onnx(
+    def emit_layer(
         self,
         g: Builder,
         x: Operand,
@@ -218,10 +218,10 @@ class Cell:
         """Return the sequence that ONNX's LSTM reads, and its constant operands."""
         signs = [1 if letter in self.gates else -1 for letter in ORDER]
         gates = [self.gates.get(letter, self.gates["f"]) for letter in ORDER]
-        w = stack_matrices(g, self.x, [gate.weights for gate in gates], on_axis_1, signs)
+        w = stack_matrices(g, self.x, [gate.weights for gate in gates], add_direction_axis, signs)
         if auxiliary is not None:
             matrices = [gate.auxiliary for gate in gates if gate.auxiliary]
-            w = g.Concat(w, stack_matrices(g, self.x, matrices, on_axis_1, signs), axis=2)
+            w = g.Concat(w, stack_matrices(g, self.x, matrices, add_direction_axis, signs), axis=2)
             x = g.Concat(x, auxiliary, axis=2)
         b = [s * self._make_bias(gate) for s, gate in zip(signs, gates, strict=True)]
         p = [
@@ -229,7 +229,7 @@ class Cell:
             for s, gate in zip(signs, gates, strict=True)
             if gate.peephole
         ]
-        r = stack_matrices(g, self.h, [gate.recurrent for gate in gates], on_axis_1, signs)
+        r = stack_matrices(g, self.h, [gate.recurrent for gate in gates], add_direction_axis, signs)
         biases = np.concatenate([*b, np.zeros(len(ORDER) * self.cells, np.float32)])[None]
         return x, Parameters(w, r, biases, np.concatenate(p)[None] if p else None)
 
@@ -257,7 +257,7 @@ class Cell:
         )
 
     def _make_bias(self, gate: Gate) -> Array:
-        return bias(gate.bias, scale_of(self.x), scale_of(gate.weights))
+        return read_bias(gate.bias, read_scale(self.x), read_scale(gate.weights))
 
     def run_steps(
         self,
@@ -285,7 +285,7 @@ class Cell:
             return states[0], states
         batch, n = shape[1], self.cells
         shapes = (*shape[:-1], n * len(self.gates)), (batch, self.units), (batch, n)
-        return over_time(g, step, sums, states, shapes, reverse=reverse)
+        return repeat_step(g, step, sums, states, shapes, reverse=reverse)
 
     def _project_inputs(self, g: Builder, x: Operand, auxiliary: Operand, rank: int) -> Value:
         """Return the contribution of x to the inputs of all gates, concatenated."""
@@ -309,7 +309,7 @@ class Cell:
         if len({float(grid.scale[0]) for grid in grids}) < 2:  # all have the same scale
             return grids[0] if grids else None
         scales = np.repeat([grid.scale[0] for grid in grids], self.cells)
-        return storage_of_scale(DType.INT16, scales)
+        return make_storage(DType.INT16, scales)
 
     def _emit_step(
         self, weights: Weights, g: Builder, now: Value, states: tuple[Value, ...]
@@ -330,7 +330,7 @@ class Cell:
         activated = apply_activation(g, self.activation, c)
         activated = round_to_storage(g, activated, self.grids.functions)
         hidden = g.Mul(self._emit_gate(g, "o", sums["o"], c), activated)
-        if self.grids.hidden and g.plan.inner(self.grids.hidden).quantization:
+        if self.grids.hidden and g.plan.find_inner_storage(self.grids.hidden).quantization:
             hidden = clip_to_limits(g, hidden, self.grids.hidden_limits)
         h = self._emit_output(g, weights, round_to_storage(g, hidden, self.grids.hidden))
         return h, g.Identity(h) if self.shares_state else c
@@ -350,7 +350,7 @@ class Cell:
             z = round_to_storage(g, g.Add(z, seen), grid)
         if gate.normalization:
             factors = dequantize_weights(self.x, gate.normalization)
-            b = bias(gate.bias, scale_of(gate.normalization), 2**-10)
+            b = read_bias(gate.bias, read_scale(gate.normalization), 2**-10)
             z = g.LayerNormalization(z, factors, b, axis=-1, epsilon=_EPSILON)
             z = round_to_storage(g, z, self.grids.normalized)
         z = apply_activation(g, self.activation, z) if letter == "c" else g.Sigmoid(z)
@@ -358,8 +358,8 @@ class Cell:
 
     def _find_unit_value(self, g: Builder) -> float:
         """Return 1, or the largest number that the storage of the functions represents."""
-        grid = g.plan.inner(self.grids.functions or REAL)
-        return integer_range(grid.dtype)[1] * float(grid.scale[0]) if grid.quantization else 1
+        grid = g.plan.find_inner_storage(self.grids.functions or REAL)
+        return find_integer_range(grid.dtype)[1] * float(grid.scale[0]) if grid.quantization else 1
 
     def _emit_output(self, g: Builder, weights: Weights, hidden: Value) -> Value:
         if self.projection is None:
@@ -368,13 +368,13 @@ class Cell:
         if self.projection_bias:
             grid = self.grids.hidden
             scale = 1 if grid is None else float(grid.scale[0])
-            b = bias(self.projection_bias, scale, scale_of(self.projection))
+            b = read_bias(self.projection_bias, scale, read_scale(self.projection))
         projected = g.Gemm(hidden, weights.projection, b)
         rounded = round_to_storage(g, projected, self.grids.output)
         return clip_to_limits(g, rounded, self.output_limits)
 
 
-def grids(
+def read_grids(
     intermediates: Sequence[Tensor],
     gates: Mapping[str, Gate],
     c: Tensor,
@@ -405,17 +405,17 @@ def grids(
     if gates["o"].normalization:
         scales = [_read_quantization(intermediates["ifco".index(i)]).scale[0] for i in gates]
     step, zero = float(hidden.scale[0]), int(hidden.zero_point[0])
-    low, high = integer_range(DType.INT8)
+    low, high = find_integer_range(DType.INT8)
     opposite = -zero if projected else zero
     fits = opposite <= high  # 128 does not: then all numbers that int8 represents are negative
     return Grids(
-        sums=tuple(storage_of_scale(DType.INT16, scale) for scale in scales),
-        normalized=storage_of_scale(DType.INT16, 2.0**-12),
-        functions=storage_of_scale(DType.INT16, 2.0**-15),
-        cell=storage_of_scale(DType.INT16, cell.scale),
-        hidden=storage_of_scale(DType.INT8, step, opposite)
+        sums=tuple(make_storage(DType.INT16, scale) for scale in scales),
+        normalized=make_storage(DType.INT16, 2.0**-12),
+        functions=make_storage(DType.INT16, 2.0**-15),
+        cell=make_storage(DType.INT16, cell.scale),
+        hidden=make_storage(DType.INT8, step, opposite)
         if fits
-        else storage_of_scale(DType.INT16, step),
+        else make_storage(DType.INT16, step),
         hidden_limits=None if fits else ((low - opposite) * step, (high - opposite) * step),
         output=Storage(DType.INT8, output),
     )
@@ -438,7 +438,7 @@ def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
         return -limit, limit
     quantization = _read_quantization(tensor)
     scale, zero = quantization.scale[0], int(quantization.zero_point[0])
-    most = int(min(np.float32(limit) / scale, integer_range(tensor.dtype)[1]))
+    most = int(min(np.float32(limit) / scale, find_integer_range(tensor.dtype)[1]))
     if most <= 0:
         return None
     return (-most - zero) * float(scale), (most - zero) * float(scale)
@@ -446,6 +446,6 @@ def clip_bounds(limit: float, tensor: Tensor) -> tuple[float, float] | None:
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of two constant matrices, rounded once."""
-    wide, other = (constant_elements(each).astype(np.float64) for each in (a, b))
+    wide, other = (read_constant(each).astype(np.float64) for each in (a, b))
     data = (wide @ other).astype(np.float32)
     return replace(a, name=f"{a.name}/projected", shape=data.shape, data=data)

@@ -15,11 +15,11 @@ from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.activations import list_attributes
 from tflite2onnx.op.recurrent.base import (
     Recurrent,
-    bias,
+    add_direction_axis,
     expect_bias,
     expect_constant,
-    on_axis_1,
-    over_time,
+    read_bias,
+    repeat_step,
     stack_matrices,
 )
 from tflite2onnx.tensor import DType
@@ -49,17 +49,17 @@ class UnidirectionalRnn(Recurrent):
     ranks: ClassVar[tuple[int, ...]] = (3,)
 
     def check(self) -> None:
-        x, other = self.input(0), self.optional(self.auxiliary)
+        x, other = self.input(0), self.find_input(self.auxiliary)
         expect_type(x, (DType.FLOAT32,))
         self.expect_sequences(self.ranks)
         for slots, n in zip(self.slots, self.units, strict=True):
             expect_constant(self.input(slots.weights), (n, x.shape[-1]))
             expect_constant(self.input(slots.weights + 1), (n, n))
             expect_bias(x, self.input(slots.weights + 2), n)
-            extra = self.optional(slots.auxiliary)
+            extra = self.find_input(slots.auxiliary)
             expect_constant(extra, (n, 0 if other is None else other.shape[-1]))
             self.expect_state(slots.state, n, x.dtype)
-        if len({self.optional(slots.auxiliary) is None for slots in self.slots}) > 1:
+        if len({self.find_input(slots.auxiliary) is None for slots in self.slots}) > 1:
             raise OperatorError("both directions must have auxiliary weights, or none of them")
 
     @property
@@ -68,7 +68,7 @@ class UnidirectionalRnn(Recurrent):
 
     @property
     def adds_auxiliary(self) -> bool:
-        return self.optional(self.slots[0].auxiliary) is not None
+        return self.find_input(self.slots[0].auxiliary) is not None
 
     def run_direction(
         self, g: Builder, direction: int, x: View, auxiliary: View | None, states: Sequence[View]
@@ -79,14 +79,17 @@ class UnidirectionalRnn(Recurrent):
         data, units, reverse = x.tensor, w.shape[0], direction > 0
         shape = (*x.sizes[:-1], units)
         if x.rank == _SEQUENCE and self.activation_function in _ONNX:
-            rows = [stack_matrices(g, data, [each], on_axis_1) for each in (w, *auxiliary_weights)]
+            rows = [
+                stack_matrices(g, data, [each], add_direction_axis)
+                for each in (w, *auxiliary_weights)
+            ]
             y, h = g.node_outputs(
                 "RNN",
                 2,
                 g.Concat(x, auxiliary, axis=2) if auxiliary_weights else x,
                 g.Concat(*rows, axis=2) if auxiliary_weights else rows[0],
-                stack_matrices(g, data, [r], on_axis_1),
-                np.concatenate([bias(b), np.zeros(units, np.float32)])[None],
+                stack_matrices(g, data, [r], add_direction_axis),
+                np.concatenate([read_bias(b), np.zeros(units, np.float32)])[None],
                 None,
                 states[0].reshape((1, self.batch, units)),
                 hidden_size=units,
@@ -96,19 +99,19 @@ class UnidirectionalRnn(Recurrent):
             return g.Squeeze(y, g.ints([1])), (g.Squeeze(h, g.ints([0])),)
         recurrent = stack_matrices(g, data, [r], np.transpose)
 
-        def step(g: Builder, now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
+        def emit_step(g: Builder, now: Value, before: tuple[Value, ...]) -> tuple[Value, ...]:
             sums = g.Gemm(before[0], recurrent, now)
             return (apply_activation(g, self.activation_function, sums),)
 
-        sums = g.Add(g.MatMul(x, stack_matrices(g, data, [w], np.transpose)), bias(b))
+        sums = g.Add(g.MatMul(x, stack_matrices(g, data, [w], np.transpose)), read_bias(b))
         if auxiliary and auxiliary_weights:
             matrix = stack_matrices(g, data, auxiliary_weights, np.transpose)
             sums = g.Add(sums, g.MatMul(auxiliary, matrix))
         before = (states[0].reshape((self.batch, units)),)
         if x.rank < _SEQUENCE:
-            states_after = step(g, sums, before)
+            states_after = emit_step(g, sums, before)
             return states_after[0], states_after
-        return over_time(g, step, sums, before, (shape, shape[1:]), reverse=reverse)
+        return repeat_step(g, emit_step, sums, before, (shape, shape[1:]), reverse=reverse)
 
 
 class Rnn(UnidirectionalRnn):
@@ -133,7 +136,7 @@ class BidirectionalRnn(UnidirectionalRnn):
 
     def check(self) -> None:
         super().check()
-        x, other, major = self.input(0), self.optional(self.auxiliary), self.options.time_major
+        x, other, major = self.input(0), self.find_input(self.auxiliary), self.options.time_major
         hybrid = is_hybrid(x, self.input(self.slots[0].weights))
         if hybrid and major:
             reason = "time-major sequences must not have integer weights: LiteRT's result is wrong"
@@ -144,7 +147,7 @@ class BidirectionalRnn(UnidirectionalRnn):
                 f"{list(other.shape)} and {list(x.shape)}"
             )
 
-    def sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
+    def select_sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
         if self.adds_auxiliary or self.options.time_major:
-            return super().sources(direction, views)
+            return super().select_sources(direction, views)
         return views[0], None  # batch-major, both directions read the first sequence

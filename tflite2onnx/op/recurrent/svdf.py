@@ -7,16 +7,16 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, NeedsReshape, Value, View
-from tflite2onnx.layout import identity
+from tflite2onnx.layout import make_identity
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect, expect_symmetric, expect_type
 from tflite2onnx.op.elementwise.activation import apply_activation
 from tflite2onnx.op.recurrent.base import (
-    bias,
+    add_direction_axis,
     expect_bias,
     expect_constant,
-    on_axis_1,
-    scale_of,
+    read_bias,
+    read_scale,
     stack_matrices,
 )
 from tflite2onnx.op.traits import DynamicShape
@@ -90,7 +90,7 @@ class Svdf(DynamicShape):
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         return axis == 0 and operand in (0, _STATE, ~0, ~1)
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return (1,) if operand in (0, _STATE) else None
 
     def find_common_axis(self, operand: int, axis: int, other: int) -> int | None:
@@ -110,12 +110,12 @@ class Svdf(DynamicShape):
         storage, last = state.storage, g.ints([2])
         now = g.MatMul(x, stack_matrices(g, x.tensor, [features.tensor], np.transpose))
         if storage.quantization is not None:
-            now = g.quantize(now, storage, identity(2))
+            now = g.quantize(now, storage, make_identity(2))
         recent = g.Slice(state.reshape(shape), g.ints([1]), g.ints(times.tensor.shape[1:]), last)
         memory = g.Concat(recent, g.Unsqueeze(now, last), axis=2)
         next_state = g.reshape(memory, state.sizes)
         if storage.quantization is not None:
-            memory = g.dequantize(memory, storage, identity(3))
+            memory = g.dequantize(memory, storage, make_identity(3))
         output = self._sum_over_time(g, memory, shape[0])
         if x.tensor.dtype is DType.FLOAT32 and isinstance(output, Value):
             output = apply_activation(g, self.options.fused_activation_function, output)
@@ -130,11 +130,11 @@ class Svdf(DynamicShape):
         x, times, b, state = self.input(0), self.input(2), self.op.inputs[_BIAS], self.input(_STATE)
         rank, (filters, steps) = self.options.rank, times.shape
         units = filters // rank
-        biases = None if b is None else bias(b, scale_of(state), scale_of(times))
+        biases = None if b is None else read_bias(b, read_scale(state), read_scale(times))
         if state.dtype is DType.INT8:
             rows = stack_matrices(g, x, [times], lambda w: w.reshape(units, rank, steps))
             return NeedsReshape(g.Conv(memory, rows, biases, group=units))
-        weighted = g.Mul(memory, stack_matrices(g, x, [times], on_axis_1))
+        weighted = g.Mul(memory, stack_matrices(g, x, [times], add_direction_axis))
         parts = g.reshape(weighted, (batch, units, rank * steps))
         output = g.reduce("ReduceSum", parts, [2], keepdims=False)
         return output if biases is None else g.Add(output, biases)

@@ -104,7 +104,7 @@ class CumSum(AnySizes):
         if self.input(1).is_constant:
             _ = self._axis  # raises OperatorError if invalid
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or not self.input(1).is_constant else (self._axis,)
 
     def emit(self, g: Builder, y: View, x: View, computed: View) -> Value:

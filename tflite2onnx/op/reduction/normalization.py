@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.builder.opsets import first_opset
+from tflite2onnx.builder.opsets import find_first_opset
 from tflite2onnx.layout import Axes, Frame, axis_names
 from tflite2onnx.op.base import OperatorError
 from tflite2onnx.op.common.windows import ImageOperator
@@ -45,7 +45,7 @@ class Normalization(AnySizes):
 
         return [Frame({0: names, ~0: names}, names, legal=is_legal)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else tuple(self.options.axes)
 
     def emit(
@@ -67,7 +67,7 @@ class Normalization(AnySizes):
         fixed = [size for size in sizes if isinstance(size, int)]
         is_last = reduced == [*range(x.rank - len(reduced), x.rank)]
         small = len(fixed) == len(sizes) and prod(fixed) <= _MOST
-        has_opset = g.opset >= first_opset("LayerNormalization")
+        has_opset = g.opset >= find_first_opset("LayerNormalization")
         return has_opset and is_last and small and self._normalizes_channels
 
     @property
@@ -138,12 +138,12 @@ class RmsNormalization(DynamicShape):
         names = axis_names(self.input(0).rank)
         return [Frame({0: names, ~0: names}, names, legal=lambda label: label[-1] == names[-1])]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand else (-1,)
 
     def emit(self, g: Builder, y: View, x: View, scale: View) -> Value:
         epsilon = float(self.options.epsilon)
-        if g.opset >= first_opset("RMSNormalization"):
+        if g.opset >= find_first_opset("RMSNormalization"):
             return g.RMSNormalization(x, scale, axis=-1, epsilon=epsilon)
         # ONNX Runtime makes one node of these nodes.
         squares = g.Pow(x, g.scalar(2, DType.FLOAT32))

@@ -133,7 +133,7 @@ class Reduction(DynamicShape, Foldable):
         reduced = names if self.options.keep_dims else self._drop_axes(names)
         return [Frame({0: names, ~0: reduced}, names)]
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return None if operand or self.has_data_dependent_shape else self._axes
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -248,16 +248,16 @@ class Reduction(DynamicShape, Foldable):
             return _sum_int64(g, x, add)
         return add(g.cast(x, DType.INT64))
 
-    def integer_sum(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
+    def sum_integers(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the sum, which wraps around."""
         return g.recast(self._sum_integers(g, x, axes), DType.INT64, x.dtype)
 
-    def integer_mean(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
+    def average_integers(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the mean as the kernel does: a 64-bit sum, then a division that truncates."""
         count = g.scalar(prod(x.shape[axis] for axis in axes), DType.INT64)
         return g.recast(g.Div(self._sum_integers(g, x, axes), count), DType.INT64, x.dtype)
 
-    def integer_product(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
+    def multiply_integers(self, g: Builder, y: View, x: View, axes: Sequence[int]) -> Value:
         """Return the product: the halves of an axis are multiplied until one element is left.
 
         The product wraps around as in the kernel. ONNX Runtime's ReduceProd multiplies in float64,
@@ -280,9 +280,9 @@ class Reduction(DynamicShape, Foldable):
 
 # Operators whose ONNX node differs from the kernel for integers.
 _INTEGERS = {
-    "MEAN": Reduction.integer_mean,
-    "REDUCE_PROD": Reduction.integer_product,
-    "SUM": Reduction.integer_sum,
+    "MEAN": Reduction.average_integers,
+    "REDUCE_PROD": Reduction.multiply_integers,
+    "SUM": Reduction.sum_integers,
 }
 
 

@@ -47,7 +47,7 @@ class Axis(NamedTuple):
         """The size of a window after dilation."""
         return (self.size - 1) * self.dilation + 1
 
-    def window_count(self, size: Dim) -> Dim:
+    def count_windows(self, size: Dim) -> Dim:
         """Return the number of windows along an axis of this size."""
         dilated = 0 if size == 0 else (size - 1) * self.base + 1
         count = (dilated + self.low + self.high - self.extent) // self.stride + 1
@@ -84,7 +84,7 @@ class _Windows(AnySizes):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape = self.input(0).shape
-        return [[axis.window_count(size) for axis, size in zip(self._axes, shape, strict=True)]]
+        return [[axis.count_windows(size) for axis, size in zip(self._axes, shape, strict=True)]]
 
     def check(self) -> None:
         x, (sizes,) = self.input(0), self.infer_outputs()
@@ -109,7 +109,7 @@ class _Windows(AnySizes):
             value = _reduce_axis(g, value, node, axis, index, dtype)
         if not self._is_neutral(first, node):
             start = g.recast(first.reshape(()), x.dtype, dtype)
-            value = g.in_compute_type(node, dtype, start, value)
+            value = g.add_with_casts(node, dtype, start, value)
         return g.recast(value, dtype, x.dtype)
 
     def _choose_node_and_type(self, dtype: DType) -> tuple[str, DType]:
@@ -153,7 +153,7 @@ def _reduce_axis(g: Builder, x: Value, node: str, axis: Axis, index: int, dtype:
         if remaining % 2:
             rest.append((partial, length, lacking))
         shift = length * axis.dilation
-        partial = g.in_compute_type(
+        partial = g.add_with_casts(
             node, dtype, slice_part(partial, 0, shift), slice_part(partial, shift, 0)
         )
         length, lacking, remaining = 2 * length, lacking + shift, remaining // 2
@@ -162,7 +162,7 @@ def _reduce_axis(g: Builder, x: Value, node: str, axis: Axis, index: int, dtype:
     for other, other_length, other_lacking in reversed(rest):
         start = length * axis.dilation
         part = slice_part(other, start, last - other_lacking - start)
-        reduced = g.in_compute_type(node, dtype, reduced, part)
+        reduced = g.add_with_casts(node, dtype, reduced, part)
         length += other_length
     return reduced if axis.stride == 1 else slice_part(reduced, 0, 0, axis.stride)
 

@@ -26,7 +26,7 @@ class LastAxis(AnySizes):
     tflite = "... -> ..."
     new_axis = NewAxis()
 
-    def mixed_axes(self, operand: int) -> Collection[int] | None:
+    def find_mixed_axes(self, operand: int) -> Collection[int] | None:
         return (-1,)
 
     def check(self) -> None:

@@ -22,7 +22,7 @@ from tflite2onnx.tensor import Array, DType
 _CONJUGATE = np.array([1, -1], np.int64)
 
 
-def factors(length: int) -> list[int]:
+def factor_length(length: int) -> list[int]:
     """Return the sizes of the butterflies; the last to be combined is first.
 
     Raises:
@@ -93,7 +93,7 @@ class Fixed(NamedTuple):
         # ReduceSum would compute in float64, which cannot represent products of int32.
         return self._round_product(g.Add(g.Mul(x, real), g.Mul(other, imaginary)))
 
-    def roots_of_unity(self, phases: Sequence[float]) -> Array:
+    def compute_roots(self, phases: Sequence[float]) -> Array:
         """Return exp(i * phase) as fixed-point complex numbers, int64 [n, 2]."""
         turns = [(math.cos(phase), math.sin(phase)) for phase in phases]
         whole = [[math.floor(0.5 + self.one * part) for part in turn] for turn in turns]
@@ -109,7 +109,7 @@ class Complex(NamedTuple):
 
     def transform(self, x: Operand) -> Value:
         """Return the transform of x, int64 [batch, length, 2]."""
-        g, sizes, circle = self.fixed.g, factors(self.length), self._make_roots()
+        g, sizes, circle = self.fixed.g, factor_length(self.length), self._make_roots()
         count = len(sizes)
         places = np.arange(self.length).reshape(sizes[::-1]).transpose().reshape(-1)
         value = g.reshape(g.Gather(x, places, axis=1), (-1, *sizes, 2))
@@ -130,7 +130,7 @@ class Complex(NamedTuple):
 
     def _make_roots(self) -> Array:
         turn = 2 * math.pi if self.inverse else -2 * math.pi
-        return self.fixed.roots_of_unity([turn * i / self.length for i in range(self.length)])
+        return self.fixed.compute_roots([turn * i / self.length for i in range(self.length)])
 
     def _run_butterflies(self, x: Value, sizes: Sequence[int], circle: Array) -> Value:
         """Return the butterflies of the last axis of numbers."""
@@ -183,7 +183,7 @@ class Real(NamedTuple):
         parts = [g.reshape(ends, (-1, 2, 2)), *(self.fixed.halve_sum(v) for v in (low, high))]
         return self._join_in_sequence(parts, [0], [1])
 
-    def inverse(self, x: Operand) -> Value:
+    def invert_transform(self, x: Operand) -> Value:
         """Return the real numbers [batch, length] of frequencies."""
         g, half = self.fixed.g, self._half
         ends = g.Gather(g.Gather(x, g.ints([0, half]), axis=1), g.scalar(0, DType.INT64), axis=2)
@@ -205,7 +205,7 @@ class Real(NamedTuple):
         pairs = self.fixed.divide_by(self.fixed.wrap_to_type(g.Mul(pairs, signs)), 2)
         rising, falling = (g.Gather(pairs, g.scalar(i, DType.INT64), axis=1) for i in (0, 1))
         turn = math.pi if inverse else -math.pi
-        twiddles = self.fixed.roots_of_unity([turn * (float(k) / half + 0.5) for k in below])
+        twiddles = self.fixed.compute_roots([turn * (float(k) / half + 0.5) for k in below])
         parts = g.Add(rising, falling), g.Sub(rising, falling)
         even, odd = (self.fixed.wrap_to_type(part) for part in parts)
         return even, self.fixed.multiply_complex(odd, twiddles)

@@ -15,20 +15,20 @@ import numpy as np
 from tflite2onnx.builder.builder import Body
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factors
+from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factor_length
 from tflite2onnx.op.signal.tflm_base import (
     SNR_BITS,
     WORD,
     Subtraction,
     apply_gain,
-    bit_length,
+    count_bits,
+    emit_logarithm,
     emit_maximum,
     emit_minimum,
-    logarithm,
-    powers,
+    emit_square_root,
+    list_powers,
     read_integer,
     shift_right,
-    square_root,
     wrap_to_word,
 )
 from tflite2onnx.quantization.declarations import Integers
@@ -94,10 +94,10 @@ class AudioMicrofrontend(Operator):
             )
         check_element_count(x.elements)
         check_element_count(self._frames * s.length)
-        factors(s.length // 2)
+        factor_length(s.length // 2)
         _ = make_filters(s), self._subtraction
         if self.options.get("enable_pcan", 0):
-            _ = gains(s), snr_shift(s)
+            _ = compute_gains(s), compute_gain_shift(s)
         s.read_integer("scale_shift")
         s.read_integer("out_scale", 1, (1 << 31) - 1)
 
@@ -105,7 +105,7 @@ class AudioMicrofrontend(Operator):
         s = self._settings
         energy, scale_power = self._compute_energies(g, g.cast(x, DType.INT64))
         bands = g.MatMul(energy, make_filters(s))
-        signal = g.Div(square_root(g, bands), scale_power)
+        signal = g.Div(emit_square_root(g, bands), scale_power)
         features = self._compute_features(g, *self._subtract_noise(g, signal))
         scale = s.read_integer("out_scale", 1, (1 << 31) - 1)
         if y.dtype is DType.FLOAT32:
@@ -121,14 +121,16 @@ class AudioMicrofrontend(Operator):
         """Return energies [frames, frequencies], and the power of 2 that scales their roots."""
         s = self._settings
         places = s.step * np.arange(self._frames)[:, None] + np.arange(s.size)
-        frames = shift_right(g, g.Mul(g.Gather(x, places, axis=0), window(s.size)), WINDOW_BITS)
+        frames = shift_right(
+            g, g.Mul(g.Gather(x, places, axis=0), compute_window(s.size)), WINDOW_BITS
+        )
         # abs(-32768) overflows int16 in the kernel, so this value does not affect the maximum.
         loudness = g.cast(g.cast(g.Abs(frames), DType.INT16), DType.INT64)
         largest = g.reduce("ReduceMax", loudness, [1], keepdims=False)
         largest = emit_maximum(g, largest, g.scalar(0, DType.INT64))
-        used_bits = bit_length(g, largest, _SAMPLE)
+        used_bits = count_bits(g, largest, _SAMPLE)
         shift = g.Sub(g.scalar(_SAMPLE - 1, DType.INT64), used_bits)
-        power = g.Gather(powers(_SAMPLE), g.Unsqueeze(shift, g.ints([1])))
+        power = g.Gather(list_powers(_SAMPLE), g.Unsqueeze(shift, g.ints([1])))
         fixed = Fixed(g, DType.INT16)
         scaled = fixed.wrap_to_type(g.Mul(frames, power))
         if s.length > s.size:
@@ -157,11 +159,13 @@ class AudioMicrofrontend(Operator):
         s = self._settings
         value = g.reshape(x, (-1,))
         if self.options.get("enable_pcan", 0):
-            value = apply_gain(g, value, g.reshape(noise, (-1,)), gains(s), snr_shift(s))
+            value = apply_gain(
+                g, value, g.reshape(noise, (-1,)), compute_gains(s), compute_gain_shift(s)
+            )
         if self.options.get("enable_log", 0):
             up, down = max(s.correction, 0), max(-s.correction, 0)
             value = shift_right(g, g.Mul(value, g.scalar(1 << up, DType.INT64)), down)
-            value = logarithm(g, wrap_to_word(g, value), 1 << s.read_integer("scale_shift"))
+            value = emit_logarithm(g, wrap_to_word(g, value), 1 << s.read_integer("scale_shift"))
         value = emit_minimum(g, value, g.scalar(_MOST_FEATURE, DType.INT64))
         return g.reshape(value, (self._frames, s.channels))
 
@@ -207,7 +211,7 @@ class Settings:
         return int(self.read_real(name, 0, 1) * np.float32(1 << NOISE_BITS))
 
 
-def window(size: int) -> Array:
+def compute_window(size: int) -> Array:
     """Return the Hann window, int64 with 12 fractional bits (window_util.c)."""
     turn = float(np.float32(2 * math.pi / size))
     values = [np.float32(0.5 - 0.5 * math.cos(turn * (i + 0.5))) for i in range(size)]
@@ -279,7 +283,7 @@ def _make_bands(
     return bands
 
 
-def gains(settings: Settings) -> Array:
+def compute_gains(settings: Settings) -> Array:
     """Return the parabolas of the gain over noise, int64 [125] (pcan_gain_control_util.c)."""
     table = [_compute_gain(settings, 0), _compute_gain(settings, 1)]
     for interval in range(2, _INTERVALS + 1):
@@ -304,7 +308,7 @@ def _compute_gain(settings: Settings, x: int) -> int:
     return _MOST_GAIN if gain > _MOST_GAIN else int(gain + np.float32(0.5))
 
 
-def snr_shift(settings: Settings) -> int:
+def compute_gain_shift(settings: Settings) -> int:
     """Return the right shift after a product with a gain; OperatorError if it is negative."""
     least = settings.correction + SNR_BITS
     return settings.read_integer("gain_bits", least, WORD - 1) - least

@@ -11,7 +11,7 @@ from tflite2onnx.layout import Frame, axis_names
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import check_element_count, ints
 from tflite2onnx.op.common.fourier import transform_real
-from tflite2onnx.op.common.runtime_shapes import AXIS_END, sizes_of
+from tflite2onnx.op.common.runtime_shapes import AXIS_END, emit_sizes
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.tensor import Array, DType, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import Dim
@@ -20,7 +20,7 @@ _PAIR = 2
 COMPLEX = (DType.COMPLEX64, DType.COMPLEX128)
 
 
-def complex_shape(tensor: Tensor) -> Shape:
+def find_complex_shape(tensor: Tensor) -> Shape:
     """Return the shape of complex numbers: without the axis of pairs, after `lower_complex`."""
     return tensor.shape if tensor.dtype in COMPLEX else tensor.shape[:-1]
 
@@ -42,7 +42,7 @@ class Part(AnySizes, Foldable):
     operands = "T:float32|float64 [... 2] -> T"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [complex_shape(self.input(0))]
+        return [find_complex_shape(self.input(0))]
 
     def frames(self) -> Sequence[Frame]:
         names = axis_names(self.input(0).rank)
@@ -113,7 +113,7 @@ class RealFourier(_Transform, AnySizes):
 
     def _fit_length(self, g: Builder, x: View, lengths: View) -> Value:
         if self.has_data_dependent_shape or {x.rank - 2, x.rank - 1} & x.tensor.symbols.keys():
-            current = g.Slice(sizes_of(g, x), g.ints([-2]), g.ints([AXIS_END]))
+            current = g.Slice(emit_sizes(g, x), g.ints([-2]), g.ints([AXIS_END]))
             missing_sizes = g.Sub(g.as_int64_list(lengths), current)
             pads = g.Concat(g.ints([0] * (2 * x.rank - 2)), missing_sizes, axis=0)
             return g.Pad(x, pads, g.scalar(0, DType.FLOAT32))
@@ -135,7 +135,7 @@ class InverseRealFourier(_Transform):
     operands = "float32 [... rows columns 2], any -> float32"
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        return [(*complex_shape(self.input(0))[:-2], *self._lengths)]
+        return [(*find_complex_shape(self.input(0))[:-2], *self._lengths)]
 
     def check(self) -> None:
         check_element_count(self._lengths[1] ** 2)
@@ -149,10 +149,10 @@ class InverseRealFourier(_Transform):
             value = g.Pad(value, g.ints([0, 0, 0, 0, 0, *missing, 0]))
         columns = g.dft(value, 1, inverse=True) if height > 1 else value
         rows = g.reshape(columns, (-1, half * _PAIR))
-        return g.reshape(g.MatMul(rows, synthesis(width).astype(np.float32)), y.shape)
+        return g.reshape(g.MatMul(rows, make_synthesis_matrix(width).astype(np.float32)), y.shape)
 
 
-def synthesis(width: int) -> Array:
+def make_synthesis_matrix(width: int) -> Array:
     """Return the matrix from frequencies to real numbers, float64 [2 * half, width]."""
     half = width // 2 + 1
     angles = 2 * np.pi / width * np.outer(np.arange(half), np.arange(width))

@@ -51,28 +51,28 @@ class Signal(Operator):
             if not tensor.elements:
                 raise OperatorError(f"{tensor.name} must have elements, got {list(tensor.shape)}")
         for name in self.shifts:
-            self.option(name)
+            self.read_option(name)
 
-    def option(self, name: str, *limits: int) -> int:
+    def read_option(self, name: str, *limits: int) -> int:
         """Return an integer option within limits; see `read_integer`."""
         return read_integer(self.options, name, *limits)
 
-    def state_tensor(self, what: str, shape: Shape, dtype: DType) -> Tensor:
+    def make_state(self, what: str, shape: Shape, dtype: DType) -> Tensor:
         """Return a tensor for `internal_state`, whose initial value is 0."""
         return Tensor(f"{self.output.name}/{what}", shape, dtype)
 
 
 def emit_maximum(g: Builder, a: Value, b: Value) -> Value:
     """Return the elementwise maximum of int64 values."""
-    return g.in_compute_type("Max", DType.INT64, a, b)
+    return g.add_with_casts("Max", DType.INT64, a, b)
 
 
 def emit_minimum(g: Builder, a: Value, b: Value) -> Value:
     """Return the elementwise minimum of int64 values."""
-    return g.in_compute_type("Min", DType.INT64, a, b)
+    return g.add_with_casts("Min", DType.INT64, a, b)
 
 
-def powers(count: int) -> Array:
+def list_powers(count: int) -> Array:
     """Return the first powers of 2, int64 [count]: 1, 2, 4, ..."""
     return np.left_shift(np.int64(1), np.arange(count))
 
@@ -85,13 +85,13 @@ def shift_right(g: Builder, x: Value, bits: int) -> Value:
     return g.Div(g.Sub(x, g.Mod(x, step)), step)
 
 
-def bit_length(g: Builder, x: Value, most: int) -> Value:
+def count_bits(g: Builder, x: Value, most: int) -> Value:
     """Return the bit length of non-negative numbers [n]: the number of powers of 2 up to each."""
-    reached = g.GreaterOrEqual(g.Unsqueeze(x, g.ints([1])), powers(most))
+    reached = g.GreaterOrEqual(g.Unsqueeze(x, g.ints([1])), list_powers(most))
     return g.reduce("ReduceSum", g.cast(reached, DType.INT64), [1], keepdims=False)
 
 
-def square_root(g: Builder, x: Value) -> Value:
+def emit_square_root(g: Builder, x: Value) -> Value:
     """Return square roots, rounded to nearest, and at most 16 bits."""
     one = g.scalar(1, DType.INT64)
     root = g.cast(g.Floor(g.Sqrt(g.cast(x, DType.FLOAT64))), DType.INT64)
@@ -158,9 +158,9 @@ def apply_gain(g: Builder, x: Value, noise: Value, gains: Operand, shift: int) -
 def _compute_gain(g: Builder, noise: Value, gains: Operand) -> Value:
     """Return the gain of a noise level, from a table of one parabola per power of two."""
     number = partial(g.scalar, dtype=DType.INT64)
-    interval = bit_length(g, noise, WORD)
+    interval = count_bits(g, noise, WORD)
     index = emit_maximum(g, g.Sub(g.Mul(interval, number(4)), number(6)), number(0))
-    power = g.Gather(powers(WORD + 1), interval)
+    power = g.Gather(list_powers(WORD + 1), interval)
     fraction = g.Mod(g.Div(g.Mul(noise, number(1 << 11)), power), number(1 << 10))
     base, linear, square = (g.Gather(gains, g.Add(index, number(i))) for i in range(3))
     slope = g.Add(shift_right(g, g.Mul(square, fraction), 5), g.Mul(linear, number(1 << 5)))
@@ -170,11 +170,11 @@ def _compute_gain(g: Builder, noise: Value, gains: Operand) -> Value:
     return g.Where(g.LessOrEqual(noise, number(2)), small_gain, gain)
 
 
-def logarithm(g: Builder, x: Value, scale: int) -> Value:
+def emit_logarithm(g: Builder, x: Value, scale: int) -> Value:
     """Return natural logarithms of numbers [n] times `scale`; 0 for numbers up to 1."""
     number = partial(g.scalar, dtype=DType.INT64)
-    whole = g.Sub(bit_length(g, emit_maximum(g, x, number(1)), WORD), number(1))
-    power = g.Gather(powers(WORD), whole)
+    whole = g.Sub(count_bits(g, emit_maximum(g, x, number(1)), WORD), number(1))
+    power = g.Gather(list_powers(WORD), whole)
     fraction = g.Div(g.Mul(g.Sub(x, power), number(1 << _LOG_BITS)), power)
     fraction = emit_maximum(g, fraction, number(0))
     segment = g.Div(fraction, number((1 << _LOG_BITS) // _SEGMENTS))

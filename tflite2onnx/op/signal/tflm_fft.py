@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
-from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factors
+from tflite2onnx.op.signal.kiss_fft import Fixed, Real, factor_length
 from tflite2onnx.op.signal.tflm_base import Signal
 from tflite2onnx.tensor import DType
 
@@ -24,11 +24,11 @@ class _Fourier(Signal):
     def length(self) -> int:
         """The number of real numbers; OperatorError unless the kernel supports it."""
         is_integer = self.input(0).dtype is not DType.FLOAT32
-        length = self.option("fft_length", 2, _LONGEST_OF_INTEGERS if is_integer else _LONGEST)
+        length = self.read_option("fft_length", 2, _LONGEST_OF_INTEGERS if is_integer else _LONGEST)
         if is_integer:
             if length % 2:
                 raise OperatorError(f"its fft_length must be even, got {length}")
-            factors(length // 2)
+            factor_length(length // 2)
         return length
 
     @property
@@ -97,7 +97,7 @@ class SignalIrfft(_Fourier):
         pairs = -1, self.frequencies, _COMPLEX
         value = g.reshape(g.recast(x, x.dtype, self.compute_type), pairs)
         if self.compute_type is DType.INT64:
-            samples = Real(Fixed(g, x.dtype), self.length).inverse(value)
+            samples = Real(Fixed(g, x.dtype), self.length).invert_transform(value)
         else:
             mirrored = self._mirror_frequencies(g, value)
             parts = g.dft(mirrored, 1, inverse=True)

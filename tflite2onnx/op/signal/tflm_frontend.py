@@ -12,13 +12,13 @@ from tflite2onnx.op.signal.tflm_base import (
     WORD,
     Signal,
     apply_gain,
-    bit_length,
+    count_bits,
+    emit_logarithm,
     emit_maximum,
     emit_minimum,
-    logarithm,
-    powers,
+    emit_square_root,
+    list_powers,
     shift_right,
-    square_root,
     wrap_to_word,
 )
 from tflite2onnx.tensor import Array, DType
@@ -35,7 +35,7 @@ class SignalWindow(Signal):
 
     def emit(self, g: Builder, y: View, x: View, window: View) -> Value:
         product = g.Mul(*(g.cast(v, DType.INT64) for v in (x, window)))
-        shifted = shift_right(g, product, self.option("shift"))
+        shifted = shift_right(g, product, self.read_option("shift"))
         least, most = (g.scalar(n, DType.INT64) for n in (-(1 << 15), (1 << 15) - 1))
         return g.cast(g.clamp_int64(shifted, least, most), DType.INT16)
 
@@ -52,11 +52,11 @@ class SignalFftAutoScale(Signal):
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         wide = g.cast(x, DType.INT64)
         largest = g.reduce("ReduceMax", g.Abs(wide), [0], keepdims=True)
-        free_bits = g.Sub(g.scalar(15, DType.INT64), bit_length(g, largest, 16))
+        free_bits = g.Sub(g.scalar(15, DType.INT64), count_bits(g, largest, 16))
         is_silent = g.Equal(largest, g.scalar(0, DType.INT64))
         zero = g.scalar(0, DType.INT64)
         bits = g.Where(is_silent, zero, emit_maximum(g, free_bits, zero))
-        scaled = g.Mul(wide, g.Gather(powers(16), bits))
+        scaled = g.Mul(wide, g.Gather(list_powers(16), bits))
         return g.cast(scaled, DType.INT16), g.reshape(g.cast(bits, DType.INT32), ys[1].shape)
 
 
@@ -68,7 +68,7 @@ class SignalEnergy(Signal):
 
     def _find_range(self, size: int) -> tuple[int, int]:
         """Return the first complex number of the range, and the first one after it."""
-        return self.option("start_index", 0, size), self.option("end_index", 0, size)
+        return self.read_option("start_index", 0, size), self.read_option("end_index", 0, size)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         return [(self.input(0).elements // _COMPLEX,)]
@@ -117,7 +117,7 @@ class SignalFilterBank(Signal):
         """
         weights, unweights, starts, places, widths = (ints(self, i) for i in range(1, 6))
         size = self.input(0).elements
-        bands = self.option("num_channels", 1, size)
+        bands = self.read_option("num_channels", 1, size)
         if min(len(starts), len(places), len(widths)) <= bands:
             raise OperatorError(
                 f"its starts, places and widths must have {bands + 1} or more elements, got "
@@ -149,7 +149,7 @@ class SignalFilterBankSquareRoot(Signal):
     operands = "uint64 [size], int32 [1*] -> uint32 [size]"
 
     def emit(self, g: Builder, y: View, x: View, bits: View) -> Value:
-        root = g.cast(square_root(g, g.cast(x, DType.INT64)), DType.UINT32)
+        root = g.cast(emit_square_root(g, g.cast(x, DType.INT64)), DType.UINT32)
         drop = g.cast(g.reshape(bits, (1,)), DType.UINT32)
         return g.BitShift(root, drop, direction="RIGHT")
 
@@ -167,12 +167,12 @@ class SignalFilterBankLog(Signal):
 
     @property
     def _scale(self) -> int:
-        return self.option("output_scale", 0, (1 << 31) - 1)
+        return self.read_option("output_scale", 0, (1 << 31) - 1)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        correction = g.scalar(1 << self.option("input_correction_bits"), DType.INT64)
+        correction = g.scalar(1 << self.read_option("input_correction_bits"), DType.INT64)
         scaled = wrap_to_word(g, g.Mul(g.cast(x, DType.INT64), correction))
-        logarithms = logarithm(g, scaled, self._scale)
+        logarithms = emit_logarithm(g, scaled, self._scale)
         most = g.scalar((1 << 15) - 1, DType.INT64)
         return g.cast(emit_minimum(g, logarithms, most), DType.INT16)
 
@@ -192,5 +192,5 @@ class SignalPcan(Signal):
 
     def emit(self, g: Builder, y: View, x: View, noise: View, gains: View) -> Value:
         numbers, estimate, table = (g.cast(v, DType.INT64) for v in (x, noise, gains))
-        scaled = apply_gain(g, numbers, estimate, table, self.option("snr_shift"))
+        scaled = apply_gain(g, numbers, estimate, table, self.read_option("snr_shift"))
         return g.cast(scaled, DType.UINT32)

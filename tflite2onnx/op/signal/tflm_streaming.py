@@ -39,9 +39,9 @@ class _Stream(Signal, HasInternalState):
 
     def internal_state(self) -> Sequence[Tensor]:
         expect_input_count(self, 1)  # `emit` would take a second input for memory
-        return self.memory()
+        return self.list_states()
 
-    def memory(self) -> Sequence[Tensor]:
+    def list_states(self) -> Sequence[Tensor]:
         """Return the `internal_state`."""
         raise NotImplementedError
 
@@ -54,15 +54,15 @@ class SignalDelay(_Stream):
 
     @property
     def _length(self) -> int:
-        return self.option("delay_length", 0, _MOST)
+        return self.read_option("delay_length", 0, _MOST)
 
     def check(self) -> None:
         super().check()
         _ = self._length  # raises OperatorError if invalid
 
-    def memory(self) -> Sequence[Tensor]:
+    def list_states(self) -> Sequence[Tensor]:
         shape = *self.input(0).shape[:-1], self._length
-        return [self.state_tensor("delayed", shape, DType.INT16)] if self._length else []
+        return [self.make_state("delayed", shape, DType.INT16)] if self._length else []
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         if not memory:
@@ -83,7 +83,7 @@ class SignalFramer(_Stream):
     @property
     def _frame(self) -> tuple[int, int]:
         """The size of a frame, and the distance to the next frame."""
-        return self.option("frame_size", 1, _MOST), self.option("frame_step", 1, _MOST)
+        return self.read_option("frame_size", 1, _MOST), self.read_option("frame_step", 1, _MOST)
 
     @property
     def _missing_steps(self) -> int:
@@ -118,10 +118,10 @@ class SignalFramer(_Stream):
             )
         check_element_count(size * (count // step) * prod(lead))
 
-    def memory(self) -> Sequence[Tensor]:
+    def list_states(self) -> Sequence[Tensor]:
         shape = *self.input(0).shape[:-1], self._kept_samples
-        past = [self.state_tensor("past", shape, DType.INT16)] if self._kept_samples else []
-        steps = [self.state_tensor("steps", (1,), DType.INT32)] if self._missing_steps else []
+        past = [self.make_state("past", shape, DType.INT16)] if self._kept_samples else []
+        steps = [self.make_state("steps", (1,), DType.INT32)] if self._missing_steps else []
         return [*past, *steps]
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
@@ -136,7 +136,7 @@ class SignalFramer(_Stream):
         steps, required = memory[1], g.constant(np.array([self._missing_steps], np.int32))
         complete = g.GreaterOrEqual(steps, required)
         total = g.Add(steps, g.constant(np.array([count], np.int32)))
-        next_steps = g.in_compute_type("Min", DType.INT32, total, required)
+        next_steps = g.add_with_casts("Min", DType.INT32, total, required)
         return (*frames, g.reshape(complete, ys[1].shape), *next_state, next_steps)
 
 
@@ -153,11 +153,11 @@ class SignalStacker(_Stream):
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
         """The channels of a frame, the frames of a stack, those after the middle, and the step."""
-        channels = self.option("num_channels", 1, _MOST)
-        left = self.option("stacker_left_context", 0, _MOST)
-        right = self.option("stacker_right_context", 0, _MOST)
+        channels = self.read_option("num_channels", 1, _MOST)
+        left = self.read_option("stacker_left_context", 0, _MOST)
+        right = self.read_option("stacker_right_context", 0, _MOST)
         frames = left + right + 1
-        return channels, frames, right, self.option("stacker_step", 1, frames)
+        return channels, frames, right, self.read_option("stacker_step", 1, frames)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         channels, frames, _, _ = self._sizes
@@ -169,13 +169,13 @@ class SignalStacker(_Stream):
         check_element_count(channels * frames)
         expect(self.input(0), (channels,), DType.INT16)
 
-    def memory(self) -> Sequence[Tensor]:
+    def list_states(self) -> Sequence[Tensor]:
         """Return the previous frames, and the runs until the next stack: 0 in the first run."""
         channels, frames, _, _ = self._sizes
         if frames == 1:
             return []
-        past = self.state_tensor("past", (channels * (frames - 1),), DType.INT16)
-        return [past, self.state_tensor("missing", (1,), DType.INT32)]
+        past = self.make_state("past", (channels * (frames - 1),), DType.INT16)
+        return [past, self.make_state("missing", (1,), DType.INT32)]
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         channels, frames, right, step = self._sizes
@@ -204,7 +204,7 @@ class SignalOverlapAdd(_Stream):
 
     @property
     def _step(self) -> int:
-        return self.option("frame_step", 1, _MOST)
+        return self.read_option("frame_step", 1, _MOST)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         *lead, count, _ = self.input(0).shape
@@ -221,10 +221,10 @@ class SignalOverlapAdd(_Stream):
                 f"{count} and {-(-size // step)}"
             )
 
-    def memory(self) -> Sequence[Tensor]:
+    def list_states(self) -> Sequence[Tensor]:
         *lead, _, size = self.input(0).shape
         shape = *lead, size - self._step
-        return [self.state_tensor("past", shape, self.input(0).dtype)] if size > self._step else []
+        return [self.make_state("past", shape, self.input(0).dtype)] if size > self._step else []
 
     def emit(self, g: Builder, ys: tuple[View, ...], x: View, *memory: View) -> tuple[Value, ...]:
         """Return the stream and the next state.
@@ -276,29 +276,29 @@ class SignalFilterBankSpectralSubtraction(_Stream):
     def check(self) -> None:
         super().check()
         size = self.input(0).elements
-        self.option("num_channels", size, size)
+        self.read_option("num_channels", size, size)
         _ = self._subtraction  # raises OperatorError if invalid
 
     @property
     def _subtraction(self) -> Subtraction:
         return Subtraction(
-            self.option("smoothing_bits"),
-            1 << self.option("spectral_subtraction_bits"),
+            self.read_option("smoothing_bits"),
+            1 << self.read_option("spectral_subtraction_bits"),
             self._make_rates("smoothing"),
             self._make_rates("one_minus_smoothing"),
             self._read_coefficient("min_signal_remaining"),
         )
 
     def _read_coefficient(self, name: str) -> int:
-        return self.option(name, 0, _MOST_COEFFICIENT)
+        return self.read_option(name, 0, _MOST_COEFFICIENT)
 
     def _make_rates(self, name: str) -> Array:
         """Return the coefficient of each channel."""
         even, odd = self._read_coefficient(name), self._read_coefficient(f"alternate_{name}")
         return np.where(np.arange(self.input(0).elements) % 2, odd, even).astype(np.int64)
 
-    def memory(self) -> Sequence[Tensor]:
-        return [self.state_tensor("noise", self.input(0).shape, DType.UINT32)]
+    def list_states(self) -> Sequence[Tensor]:
+        return [self.make_state("noise", self.input(0).shape, DType.UINT32)]
 
     def emit(
         self, g: Builder, ys: tuple[View, ...], x: View, noise: View

@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar
 
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.layout import Axes, Frame, channels_first, identity
+from tflite2onnx.layout import Axes, Frame, make_channels_first, make_identity
 from tflite2onnx.op.base import OperatorError, OutputShape, Unknown
 from tflite2onnx.op.common.checks import (
     expect,
@@ -21,21 +21,21 @@ from tflite2onnx.op.common.checks import (
 )
 from tflite2onnx.op.common.hybrid import (
     QuantizedRows,
-    asymmetric,
     is_hybrid,
     multiply_images,
-    symmetric,
+    quantize_asymmetric,
+    quantize_symmetric,
 )
 from tflite2onnx.op.common.runtime_shapes import AXIS_END
 from tflite2onnx.op.common.windows import (
     ImageOperator,
     Window,
-    padding_of,
+    find_padding,
+    make_window,
     read_int32_fields,
-    window_of,
 )
 from tflite2onnx.quantization.declarations import Product
-from tflite2onnx.quantization.rules import bias_storage
+from tflite2onnx.quantization.rules import find_bias_storage
 from tflite2onnx.tensor import DType
 from tflite2onnx.utils.dimension import (
     depends_on_inputs,
@@ -72,25 +72,25 @@ class Convolution(ImageOperator):
 
     def _find_filters(self) -> int:
         """Return the axis of the weights along which the filters are."""
-        return self.axis_letters(self.product.weights).index("O")
+        return self.read_letters(self.product.weights).index("O")
 
     def frames(self) -> Sequence[Frame]:
         """Return frames of which that of data to quantize is free: integers move faster."""
         frames, data = super().frames(), self.product.data
         if not self._quantized:
             return frames
-        names = tuple(self.axis_letters(data))
+        names = tuple(self.read_letters(data))
         kept = [frame for frame in frames if data not in frame.slots]
         return [*kept, Frame({data: names}, names, legal=_is_image)]
 
-    def window(self) -> Window:
+    def read_window(self) -> Window:
         """Return the window, which has the size of a filter."""
-        return window_of(self.options, *self.image_sizes(1))
+        return make_window(self.options, *self.image_sizes(1))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         batch = self.sizes(0)["N"]
         self.require_channels()
-        return [(batch, *self.window().steps(self.image_sizes(0)), self.sizes(1)["O"])]
+        return [(batch, *self.read_window().count_steps(self.image_sizes(0)), self.sizes(1)["O"])]
 
     def check(self) -> None:
         self.check_operands()
@@ -114,9 +114,9 @@ class Convolution(ImageOperator):
         if self._quantized != "images":
             return x
         rows = self._quantize(g, x, x.value)
-        first = channels_first(x.rank)
+        first = make_channels_first(x.rank)
         moved = tuple(x.order.index(axis) for axis in first)
-        if moved != identity(x.rank):
+        if moved != make_identity(x.rank):
             # Behind DequantizeLinear, ONNX Runtime would insert another pair of QuantizeLinear.
             turned = g.Transpose(rows.integers, perm=moved)
             sizes = tuple(x.sizes[i] for i in moved)
@@ -126,8 +126,8 @@ class Convolution(ImageOperator):
     def _quantize(self, g: Builder, x: View, value: Value) -> QuantizedRows:
         """Return the integers of a value with the images of x."""
         if self.has_zero_points:
-            return asymmetric(g, value, x.rank, is_one=x.sizes[0] == 1)
-        return symmetric(g, value, x.shape)
+            return quantize_asymmetric(g, value, x.rank, is_one=x.sizes[0] == 1)
+        return quantize_symmetric(g, value, x.shape)
 
     def require_channels(self) -> None:
         """Require that an input with an unknown number of channels has those of the filters."""
@@ -157,7 +157,7 @@ class Convolution(ImageOperator):
                     f"it must have as many biases as filters, got {self.sizes(bias)['O']} biases "
                     f"for {w['O']} filters"
                 )
-            if bias_storage(self.input(data), self.input(weights), self.input(bias)) is None:
+            if find_bias_storage(self.input(data), self.input(weights), self.input(bias)) is None:
                 expect_real(self.input(bias))
 
 
@@ -178,12 +178,12 @@ class Conv2D(Convolution):
         groups = x.size("C") // w.size("I")
         if self._quantized == "integers":
             return self._multiply_integers(g, y, x, w, b)
-        stored = x.in_order(channels_first(x.rank)) if self._quantized else x
-        image, window = self.window().place(g, stored, self.round_data(g, x))
+        stored = x.with_order(make_channels_first(x.rank)) if self._quantized else x
+        image, window = self.read_window().place(g, stored, self.round_data(g, x))
         return g.Conv(image, w, b, group=groups, **window)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        letter = self.axis_letters(operand)[axis]
+        letter = self.read_letters(operand)[axis]
         # Images around 0 have constant zero points, so their number must be static.
         is_fixed = self._quantized and not self.has_zero_points
         is_wide = self._quantized != "integers" and letter in "HW"
@@ -192,12 +192,12 @@ class Conv2D(Convolution):
     def frames(self) -> Sequence[Frame]:
         if self._quantized != "integers":
             return super().frames()
-        names = tuple(self.axis_letters(0))
+        names = tuple(self.read_letters(0))
         return [Frame({operand: names}, names, names) for operand in (0, ~0)]
 
     def _multiply_integers(self, g: Builder, y: View, x: View, w: View, b: View | None) -> Value:
         """Return the product of integers, of windows in channels-last order and of filters."""
-        window, image, outputs = self.window(), (x.size("H"), x.size("W")), w.tensor.shape[0]
+        window, image, outputs = self.read_window(), (x.size("H"), x.size("W")), w.tensor.shape[0]
         size = (*window.pad_size(image), x.size("C"))
         if x.sizes[0] == 1:
             rows = self._quantize(g, x, x.value)
@@ -208,7 +208,7 @@ class Conv2D(Convolution):
             rows = self._quantize(g, x, g.annotate(filled, DType.FLOAT32, (x.sizes[0], *size)))
             padded = rows.integers
         windows = window.gather(g, padded, size, y.tensor.shape[1:3])
-        columns = w.in_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
+        columns = w.with_order((1, 2, 3, 0)).reshape((w.tensor.elements // outputs, outputs))
         images = replace(rows, integers=windows)
         bias = None if b is None or self.options.get("adds_no_bias") else b.value
         return multiply_images(g, images, w, columns, bias, y.tensor.shape[2])
@@ -258,7 +258,7 @@ class Conv2D(Convolution):
         if self.quantizes_pixels:
             return True
         static = x.symbols.keys() <= {0} and x.shape[-1] == channels
-        is_wide = self.window().count_joined_pixels(x.shape[2]) * channels >= _FEWEST_BYTES
+        is_wide = self.read_window().count_joined_pixels(x.shape[2]) * channels >= _FEWEST_BYTES
         pixels = prod(self.output.shape[1:3])
         is_large = pixels * products >= FEWEST_PRODUCTS
         return static and is_wide and is_large and self.input(1).dtype.bits == _BYTE
@@ -314,7 +314,9 @@ class TransposedConvolution(Convolution):
             if is_known(batch):
                 require_equal(sizes[0], batch, f"its batch must be {batch}, got {sizes[0]}")
             if has_dimensions(image) and not has_dimensions(sizes):
-                for size, number in zip(image, self.window().steps(sizes[1:-1]), strict=True):
+                for size, number in zip(
+                    image, self.read_window().count_steps(sizes[1:-1]), strict=True
+                ):
                     require_number(size, number, f"its output {sizes} needs {number} positions")
             return [(batch, *sizes[1:-1], sizes[-1])]
         if self._fits_declared_shape:
@@ -330,7 +332,7 @@ class TransposedConvolution(Convolution):
         y, image = self.output, self.input(2).shape[1:-1]
         fixed = y.rank == len(image) + 2 and not y.dynamic_axes and not has_dimensions(image)
         try:
-            return fixed and self.window().steps(y.shape[1:-1]) == tuple(image)
+            return fixed and self.read_window().count_steps(y.shape[1:-1]) == tuple(image)
         except OperatorError:  # the window does not fit
             return False
 
@@ -344,25 +346,28 @@ class TransposedConvolution(Convolution):
                 f" {w['O']} channels, got {x['C']} and {y['C']}"
             )
         image, old = self.output.shape[1:-1], self.input(2).shape[1:-1]
-        if not self.output.symbols.keys() - {0} and self.window().steps(image) != old:
+        if not self.output.symbols.keys() - {0} and self.read_window().count_steps(image) != old:
             raise OperatorError(
                 f"no window moves from an output of {image} to its input of {old}; "
                 f"check the output shape, the strides and the padding"
             )
 
-    def dimension_options(self) -> Mapping[str, object]:
+    def compute_dimension_options(self) -> Mapping[str, object]:
         image, old = (tensor.shape[1:-1] for tensor in (self.output, self.input(2)))
         if len(image) != len(old):
             return {}
-        excess = [full - size for full, size in zip(self.window().full(old), image, strict=True)]
+        excess = [
+            full - size
+            for full, size in zip(self.read_window().compute_full_size(old), image, strict=True)
+        ]
         return {"excess": excess} if all(map(is_known, excess)) else {}
 
     def emit(
         self, g: Builder, y: View, shape: View, w: View, x: View, b: View | None = None
     ) -> Value:
-        window, image = self.window(), tuple(y.shape[2:])
+        window, image = self.read_window(), tuple(y.shape[2:])
         if not y.tensor.symbols.keys() - {0}:
-            whole = window.full(x.tensor.shape[1:-1])
+            whole = window.compute_full_size(x.tensor.shape[1:-1])
             excess = [full - n for full, n in zip(whole, image, strict=True)]
         elif "excess" in self.options:
             excess = self.options["excess"]
@@ -378,7 +383,7 @@ class TransposedConvolution(Convolution):
         Rows that no window reaches have the value of the bias.
         """
         count, zeros = x.rank - 2, g.ints([0] * (x.rank + 2))
-        uncropped = self.window().list_cropping_attributes([0] * count)
+        uncropped = self.read_window().list_cropping_attributes([0] * count)
         whole = g.ConvTranspose(self.round_data(g, x), w, None, **uncropped)
         size = g.Slice(g.as_int64_list(shape), g.ints([1]), g.ints([-1]))
         excess = g.Sub(g.Slice(g.Shape(whole), g.ints([2]), g.ints([AXIS_END])), size)
@@ -424,7 +429,7 @@ class Conv3D(VolumeConvolution):
     onnx = "NCDHW, OIDHW, O -> NCDHW"
 
     def emit(self, g: Builder, y: View, x: View, w: View, b: View | None = None) -> Value:
-        image, window = self.window().place(g, x, x)
+        image, window = self.read_window().place(g, x, x)
         return g.Conv(image, w, b, **window)
 
 
@@ -452,7 +457,7 @@ class Convolution2DTransposeBias(Convolution):
     def _read_strides_and_crop(self) -> tuple[list[int], list[int]]:
         """Return the strides, and the number of rows and columns to crop."""
         padding, stride_w, stride_h = read_int32_fields(self, 3)
-        strides, name = [stride_h, stride_w], padding_of(padding)
+        strides, name = [stride_h, stride_w], find_padding(padding)
         if min(strides) < 1 or name == "UNKNOWN":
             raise OperatorError(
                 f"its strides must be positive and its padding SAME or VALID, got {strides} and "

@@ -85,7 +85,7 @@ class DetectionPostProcess(DynamicShape):
         most = int(self.options.get("detections_per_class", _PER_CLASS))
         return min(most, self._sizes[0])
 
-    def _number_option(self, name: str) -> np.float32:
+    def _read_number(self, name: str) -> np.float32:
         return np.float32(self.options.get(name, 0))
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
@@ -107,7 +107,7 @@ class DetectionPostProcess(DynamicShape):
 
     def check(self) -> None:
         self._check_operands()
-        threshold = self._number_option("nms_iou_threshold")
+        threshold = self._read_number("nms_iou_threshold")
         if not 0 < threshold <= 1:
             raise OperatorError(
                 f"nms_iou_threshold must be greater than 0 and at most 1, got {threshold}"
@@ -178,7 +178,7 @@ class DetectionPostProcess(DynamicShape):
         offsets, sizes = self._split_halves(g, encoded, 2)
         origins, extents = self._split_halves(g, anchors, 1)
         offset_scales, size_scales = (
-            np.array([self._number_option(f"{axis}_scale") for axis in axes], np.float64)
+            np.array([self._read_number(f"{axis}_scale") for axis in axes], np.float64)
             for axes in ("yx", "hw")
         )
         centers = g.Add(g.Mul(g.Div(offsets, offset_scales), extents), origins)
@@ -200,8 +200,8 @@ class DetectionPostProcess(DynamicShape):
 
         The boxes are ordered by class, then by decreasing score, with at most `most` per class.
         """
-        below = np.nextafter(self._number_option("nms_score_threshold"), np.float32(-np.inf))
-        overlap = self._number_option("nms_iou_threshold")
+        below = np.nextafter(self._read_number("nms_score_threshold"), np.float32(-np.inf))
+        overlap = self._read_number("nms_iou_threshold")
         thresholds = (g.constant(np.array([t], np.float32)) for t in (overlap, below))
         return g.NonMaxSuppression(corners, scores, g.ints([most]), *thresholds)
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from tflite2onnx.builder.builder import Builder, Operand, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
 from tflite2onnx.op.common.checks import expect_real, expect_type
-from tflite2onnx.op.common.windows import ImageOperator, Window, window_from_lists, window_of
+from tflite2onnx.op.common.windows import ImageOperator, Window, make_window, read_window_lists
 from tflite2onnx.quantization.declarations import Declaration, Integers, Moves, averages
-from tflite2onnx.quantization.storage import half_away_scale
+from tflite2onnx.quantization.storage import compute_half_away_scale
 from tflite2onnx.tensor import DType, Quantization, Shape
 
 
@@ -21,20 +21,20 @@ class Pool(ImageOperator):
     dynamic_axes = "NHWC"
     turns_columns = True
 
-    def window(self) -> Window:
+    def read_window(self) -> Window:
         """Return the window, whose size is given by options."""
-        return window_of(self.options, self.options.filter_height, self.options.filter_width)
+        return make_window(self.options, self.options.filter_height, self.options.filter_width)
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
-        return [(x["N"], *self.window().steps(self.image_sizes(0)), x["C"])]
+        return [(x["N"], *self.read_window().count_steps(self.image_sizes(0)), x["C"])]
 
     def check(self) -> None:
         expect_real(self.input(0))
         expect_type(self.output, (self.input(0).dtype,))
 
 
-def _average(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> Value:
+def _average_window(g: Builder, x: Operand, dtype: DType, window: Mapping[str, Any]) -> Value:
     """Return the averages over a window; averages of int16 are rounded half away from zero."""
     if dtype is not DType.INT16:
         return g.AveragePool(x, **window)
@@ -54,7 +54,7 @@ def _find_average_quantization(dtype: DType, kernel: Shape) -> Quantization:
     off by one step.
     """
     largest = 128 if dtype is DType.INT8 else 256
-    return half_away_scale(1 / (4 * largest * prod(kernel)))
+    return compute_half_away_scale(1 / (4 * largest * prod(kernel)))
 
 
 class AveragePool2D(Pool):
@@ -71,11 +71,11 @@ class AveragePool2D(Pool):
         x = self.input(0)
         if x.dtype is DType.INT16:
             return Integers(kernel_writes=x.quantization)
-        return averages(x, _find_average_quantization(x.dtype, self.window().kernel))
+        return averages(x, _find_average_quantization(x.dtype, self.read_window().kernel))
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        image, window = self.window().place(g, x, x)
-        return _average(g, image, x.dtype, window)
+        image, window = self.read_window().place(g, x, x)
+        return _average_window(g, image, x.dtype, window)
 
 
 class MaxPool2D(Pool):
@@ -85,8 +85,8 @@ class MaxPool2D(Pool):
     quantization = Moves()
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        image, window = self.window().place(g, x, x)
-        return g.in_compute_type("MaxPool", x.dtype, image, **window)
+        image, window = self.read_window().place(g, x, x)
+        return g.add_with_casts("MaxPool", x.dtype, image, **window)
 
 
 class L2Pool2D(Pool):
@@ -95,7 +95,7 @@ class L2Pool2D(Pool):
     codes = ("L2_POOL_2D",)
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        squares, window = self.window().place(g, x, g.Mul(x, x))
+        squares, window = self.read_window().place(g, x, g.Mul(x, x))
         return g.Sqrt(g.AveragePool(squares, **window))
 
 
@@ -107,8 +107,8 @@ class _VolumePool(Pool):
     dynamic_axes = "N"
     turns_columns = False
 
-    def window(self) -> Window:
-        return window_from_lists(self.options, len("NDHWC"))
+    def read_window(self) -> Window:
+        return read_window_lists(self.options, len("NDHWC"))
 
     def check(self) -> None:
         x = self.input(0)

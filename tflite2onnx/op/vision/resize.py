@@ -11,10 +11,10 @@ import numpy as np
 
 from tflite2onnx.builder.builder import Builder, Value, View
 from tflite2onnx.op.base import OperatorError, OutputShape
-from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints, requested_shape
+from tflite2onnx.op.common.checks import expect, expect_real, expect_type, ints, read_shape
 from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.quantization.declarations import Moves, Real, averages
-from tflite2onnx.quantization.storage import half_away_scale, is_quantized
+from tflite2onnx.quantization.storage import compute_half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType
 
 # ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
@@ -38,7 +38,7 @@ class Resize(ImageOperator):
     shape_inputs = (1,)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        if self.axis_letters(operand)[axis] in "NC" or self.has_data_dependent_shape:
+        if self.read_letters(operand)[axis] in "NC" or self.has_data_dependent_shape:
             return True
         # The other kernels need indices that are constants computed from both sizes.
         plain = self.mode is not None and self.input(0).dtype in _RESIZED
@@ -55,7 +55,7 @@ class Resize(ImageOperator):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x = self.sizes(0)
-        return [(x["N"], *requested_shape(self, 1), x["C"])]
+        return [(x["N"], *read_shape(self, 1), x["C"])]
 
     def check(self) -> None:
         if self.has_data_dependent_shape:
@@ -133,7 +133,7 @@ class ResizeBilinear(Resize):
     @property
     def quantization(self) -> Real:
         # The distance of float32 numbers at 1.
-        rounding, x = half_away_scale(2.0**-23), self.input(0)
+        rounding, x = compute_half_away_scale(2.0**-23), self.input(0)
         return averages(x, rounding, upwards=x.dtype in _BYTES)
 
     @property
@@ -164,7 +164,7 @@ class ResizeBilinear(Resize):
             return self._emit_resize(g, y, x, size, mode="linear")
         value = x.value
         for axis, (input_size, output_size) in sizes.items():
-            below, above, weights = kernel_weights(input_size, output_size, align=align, half=half)
+            below, above, weights = compute_weights(input_size, output_size, align=align, half=half)
             onnx_axis = x.axis(axis)
             first, second = (g.Gather(value, indices, axis=onnx_axis) for indices in (below, above))
             shape = [-1 if i == onnx_axis else 1 for i in range(x.rank)]
@@ -211,7 +211,7 @@ def _find_displacement(size: int, output_size: int, *, align: bool) -> float:
     return float((output_size - 1) * abs(floor(distance + _HALF) - distance) / 1024)
 
 
-def kernel_weights(
+def compute_weights(
     size: int, output_size: int, *, align: bool, half: bool
 ) -> tuple[Array, Array, Array]:
     """Return the input elements around each output element, and the weight of the second.
@@ -246,16 +246,16 @@ class ResizeNearest(Resize):
         if self._has_dynamic_size and self.mode is not None:
             return self._emit_nearest(g, y, x, size, self.mode)
         sizes = {axis: (x.tensor.shape[axis], y.tensor.shape[axis]) for axis in (1, 2)}
-        selected = {a: indices_in_kernel(*sizes[a], align=align, half=half) for a in sizes}
+        selected = {a: find_indices(*sizes[a], align=align, half=half) for a in sizes}
         if x.tensor.dtype in _BYTES and not (align or half):
-            selected = {a: indices_in_fixed_point(*sizes[a]) for a in sizes}
+            selected = {a: find_integer_indices(*sizes[a]) for a in sizes}
         # ONNX Runtime has a fast kernel for "asymmetric", which selects the same elements as other
         # modes if the size is a multiple.
         for mode in ("asymmetric", self.mode) if x.dtype in _RESIZED else ():
             if mode is not None and all(
                 np.array_equal(selected[a], expected)
                 for a in sizes
-                for expected in indices_in_onnx(*sizes[a], mode)
+                for expected in find_onnx_indices(*sizes[a], mode)
             ):
                 return self._emit_nearest(g, y, x, size, mode)
         indices_by_axis = {
@@ -293,7 +293,7 @@ def _gather_axes(g: Builder, indices_by_axis: Mapping[int, Array], value: Value)
     return value
 
 
-def indices_in_kernel(size: int, output_size: int, *, align: bool, half: bool) -> Array:
+def find_indices(size: int, output_size: int, *, align: bool, half: bool) -> Array:
     """Return the input element that each output element copies: int64 [output_size].
 
     This is GetNearestNeighbor of LiteRT's reference/resize_nearest_neighbor.h, in float32 as there.
@@ -304,8 +304,8 @@ def indices_in_kernel(size: int, output_size: int, *, align: bool, half: bool) -
     return _clip_indices(_round_half_up(position) if align else np.floor(position), size)
 
 
-def indices_in_fixed_point(size: int, output_size: int) -> Array:
-    """Return what `indices_in_kernel` returns, for elements of 8 bits without options.
+def find_integer_indices(size: int, output_size: int) -> Array:
+    """Return what `find_indices` returns, for elements of 8 bits without options.
 
     This is ResizeNearestNeighbor of LiteRT's optimized/optimized_ops.h: the scale has 16 bits
     behind the point and is rounded up, so that later elements may be the next ones.
@@ -315,7 +315,7 @@ def indices_in_fixed_point(size: int, output_size: int) -> Array:
     return np.minimum(places, size - 1)
 
 
-def indices_in_onnx(size: int, output_size: int, mode: str) -> tuple[Array, Array]:
+def find_onnx_indices(size: int, output_size: int, mode: str) -> tuple[Array, Array]:
     """Return the same by the formulas of ONNX: in exact arithmetic, and in float32.
 
     ONNX Runtime computes in float32. Since its issue 28291 some cases use exact arithmetic.

@@ -17,12 +17,12 @@ from tflite2onnx.op.common.checks import check_element_count, expect, expect_typ
 from tflite2onnx.op.common.windows import (
     ImageOperator,
     Window,
-    activation_of,
     build_window,
-    image_of,
-    padding_of,
+    find_activation,
+    find_padding,
+    read_image,
     read_int32_fields,
-    window_from_lists,
+    read_window_lists,
 )
 from tflite2onnx.op.vision.pool import Pool
 from tflite2onnx.tensor import Array, DType, Shape
@@ -50,8 +50,8 @@ class _MaxPool(Pool):
 
     def pool_with_indices(self, g: Builder, x: View) -> tuple[Value, Value]:
         """Return the maxima, and their indices in the image, int64: row * width + column."""
-        height, width = image_of(x)
-        window = self.window().attributes((height, width))
+        height, width = read_image(x)
+        window = self.read_window().make_attributes((height, width))
         values, indices = g.add("MaxPool", 2, [x], {k: v for k, v in window.items() if v})
         return values, g.Mod(indices, g.scalar(height * width, DType.INT64))
 
@@ -61,8 +61,8 @@ class MaxPoolWithArgmax(_MaxPool):
 
     codes = ("MaxPoolWithArgmax",)
 
-    def window(self) -> Window:
-        return window_from_lists(self.options, _IMAGE)
+    def read_window(self) -> Window:
+        return read_window_lists(self.options, _IMAGE)
 
     def check(self) -> None:
         if self.options.get("include_batch_in_index", False):
@@ -84,18 +84,18 @@ class MaxPoolingWithArgmax2D(_MaxPool):
     codes = ("MaxPoolingWithArgmax2D",)
     index_type = DType.FLOAT32
 
-    def window(self) -> Window:
+    def read_window(self) -> Window:
         return _read_window(self)[0]
 
     @property
     def activation(self) -> str:
-        return activation_of(read_int32_fields(self, 6)[5])
+        return find_activation(read_int32_fields(self, 6)[5])
 
     def emit(self, g: Builder, ys: tuple[View, View], x: View) -> tuple[Value, Value]:
         values, indices = self.pool_with_indices(g, x)
-        rows, columns = _find_origins(self.window(), image_of(x), image_of(ys[0]))
+        rows, columns = _find_origins(self.read_window(), read_image(x), read_image(ys[0]))
         width = g.scalar(x.size("W"), DType.INT64)
-        window_width = g.scalar(self.window().kernel[1], DType.INT64)
+        window_width = g.scalar(self.read_window().kernel[1], DType.INT64)
         row, column = g.Sub(g.Div(indices, width), rows), g.Sub(g.Mod(indices, width), columns)
         index = g.cast(g.Add(g.Mul(row, window_width), column), DType.FLOAT32)
         return values, g.Add(index, g.scalar(0.1, DType.FLOAT32))
@@ -149,7 +149,7 @@ class MaxUnpooling2D(ImageOperator):
     def _find_in_image(self, g: Builder, y: View, indices: View) -> Value:
         """Return indices in windows as indices in the image: row * width + column."""
         window, _ = _read_window(self)
-        rows, columns = _find_origins(window, image_of(y), image_of(indices))
+        rows, columns = _find_origins(window, read_image(y), read_image(indices))
         width = g.scalar(window.kernel[1], DType.INT64)
         index = g.cast(indices, DType.INT64)
         row, column = g.Add(g.Div(index, width), rows), g.Add(g.Mod(index, width), columns)
@@ -159,7 +159,7 @@ class MaxUnpooling2D(ImageOperator):
 def _read_window(operator: ImageOperator) -> tuple[Window, bool]:
     """Return the window of a TfLitePoolParams, and whether its padding is SAME."""
     padding, stride_w, stride_h, width, height = read_int32_fields(operator, 5)
-    window = build_window((height, width), (stride_h, stride_w), (1, 1), padding_of(padding))
+    window = build_window((height, width), (stride_h, stride_w), (1, 1), find_padding(padding))
     return window, window.same
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tflite2onnx.op.base import Builder, OperatorError, Value, View
 from tflite2onnx.op.common.checks import check_element_count
-from tflite2onnx.op.common.windows import ImageOperator, image_of
+from tflite2onnx.op.common.windows import ImageOperator, read_image
 from tflite2onnx.tensor import Array, DType
 
 _XY = 2
@@ -51,7 +51,7 @@ class DenseImageWarp(_Warp):
         check_element_count(x["H"] * x["W"] * _XY)
 
     def emit(self, g: Builder, y: View, x: View, flow: View) -> Value:
-        height, width = image_of(x)
+        height, width = read_image(x)
         grid = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), -1)
         positions = g.Sub(grid[None].astype(np.float32), flow)
         swapped = g.Gather(positions, g.ints([1, 0]), axis=3)
@@ -84,11 +84,11 @@ class TransformTensor(_Warp):
 
     def emit(self, g: Builder, y: View, x: View, matrix: View) -> Value:
         rows = g.node_outputs("Split", 4, g.reshape(matrix, [4, 4]), g.ints([1, 1, 1, 1]), axis=0)
-        height, width = image_of(y)
+        height, width = read_image(y)
         across = np.arange(width, dtype=np.float32).reshape(1, width)
         down = np.arange(height, dtype=np.float32).reshape(height, 1)
         xs, ys = (self._transform_coordinate(g, row, across, down) for row in rows[:2])
-        last = [size - 1 for size in image_of(x)[::-1]]
+        last = [size - 1 for size in read_image(x)[::-1]]
         bounds: list[Value] = []
         for coordinate, limit in zip((xs, ys), last, strict=True):
             bounds.append(g.GreaterOrEqual(coordinate, g.scalar(0, DType.FLOAT32)))
@@ -113,7 +113,7 @@ def _sample_pixels(g: Builder, image: View, positions: Value, *, padding: str) -
     GridSample's coordinates are -1 at the outer border of the first pixel and 1 at the outer
     border of the last (align_corners=0), which also works for an image of one pixel.
     """
-    height, width = image_of(image)
+    height, width = read_image(image)
     sizes = np.array([width, height], np.float32)
     # (2 p + 1) / size - 1
     scaled = g.Add(g.Mul(positions, 2 / sizes), 1 / sizes - 1)

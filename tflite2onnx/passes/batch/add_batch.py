@@ -305,7 +305,7 @@ class Batching:
         size = self._builder.sample_of(x)[place.axis]
         if t not in self._places:
             return self._find_place_of_shared(operator, t, index, same, place, size)
-        mixed = operator.mixed_axes(index)
+        mixed = operator.find_mixed_axes(index)
         if same is None or mixed is None or same in {axis % t.rank for axis in mixed}:
             raise _UnalignedError
         target, own = Place(same, place.outer), self._builder.sample_of(t)[same]
@@ -321,7 +321,7 @@ class Batching:
         """Return where an input that is the same for all samples is repeated, None if nowhere."""
         if axis is None or index in list_shape_inputs(operator):
             return None
-        own = self._builder.shape_of(t)[axis]
+        own = self._builder.find_shape(t)[axis]
         if operator.broadcasts and own == 1:
             return None
         if own != size:
@@ -341,7 +341,7 @@ class Batching:
         self._builder.emit(self._put_batch_into_sizes(op, operator, first, place))
         outer = operator.count_before_samples(place.outer)
         for y in op.outputs:
-            shape = self._builder.shape_of(y)
+            shape = self._builder.find_shape(y)
             axis = find_axis(shape)
             if axis is None or outer is None:
                 raise OperatorError(_MIXES)
@@ -353,7 +353,7 @@ class Batching:
         """Add an operator that takes the only element of the batch axis, and drops the axis."""
         y = kept.outputs[0]
         self._builder.emit(kept)
-        axis = find_axis(self._builder.shape_of(y))
+        axis = find_axis(self._builder.find_shape(y))
         if axis is None:
             raise OperatorError(_MIXES)
         self._places[y] = Place(axis, place.outer)
@@ -454,7 +454,7 @@ class Batching:
         places = [self._places.get(t) for t in first]
         while True:
             inputs = [self._put_at(t, p) for t, p in zip(first, places, strict=True)]
-            self._builder.walk.set_inputs(body.inputs, [*map(self._builder.shape_of, inputs)])
+            self._builder.walk.set_inputs(body.inputs, [*map(self._builder.find_shape, inputs)])
             self._places |= {t: p for t, p in zip(body.inputs, places, strict=True) if p}
             with self._builder.open_subgraph() as ops:
                 self._add_ops(body.ops)

@@ -27,7 +27,7 @@ from tflite2onnx.passes.batch.places import (
     rank_places,
     take_sample,
 )
-from tflite2onnx.passes.rewriter import int32_constant
+from tflite2onnx.passes.rewriter import make_int32
 from tflite2onnx.passes.shape_walk import OperatorOf, Place as Axis, ShapeWalk
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.dimension import Dim, Dimension, evaluate, is_known
@@ -73,13 +73,13 @@ class BatchBuilder:
         self.places = dict.fromkeys(batched, Place(0))
         self.count = self._count_samples(batched[0])
 
-    def shape_of(self, tensor: Tensor) -> Sizes:
+    def find_shape(self, tensor: Tensor) -> Sizes:
         """Return the shape of a tensor for the batch, whose sizes may be dimensions."""
         return self.walk.known.get(tensor, tensor).shape
 
     def sample_of(self, tensor: Tensor) -> Sizes:
         """Return the shape of one sample, whose sizes may be dimensions."""
-        shape, place = self.shape_of(tensor), self.places.get(tensor)
+        shape, place = self.find_shape(tensor), self.places.get(tensor)
         return take_sample(shape, place) if place else shape
 
     def count_before(self, tensor: Tensor) -> Dim:
@@ -120,7 +120,7 @@ class BatchBuilder:
 
     def find_computed_place(self, y: Tensor, before: Dim) -> Place:
         """Return the place of the samples in a shape that is computed from their number."""
-        shape = self.shape_of(y)
+        shape = self.find_shape(y)
         axis = find_axis(shape)
         if axis is not None:
             sample = take_sample(shape, Place(axis))
@@ -190,7 +190,7 @@ class BatchBuilder:
 
     def repeat(self, x: Tensor, place: Place) -> Tensor:
         """Return x, which is the same for all samples, with its elements for each sample."""
-        sample = self.shape_of(x)
+        sample = self.find_shape(x)
         inner = divide(sample[place.axis], place.outer)
         if inner is None:
             raise OperatorError(f"{x.name} must be such that it can be repeated for each sample")
@@ -212,12 +212,12 @@ class BatchBuilder:
 
     def repeat_output(self, x: Tensor) -> Tensor:
         """Return an output that is the same for all samples, once for each sample."""
-        sample = self.shape_of(x)
+        sample = self.find_shape(x)
         shape = sample if sample[:1] == (1,) else (1, *sample)
         single = self.reshape_batch(x, shape, make_tensor(x, shape))
         y = self.repeat(single, Place(0))
         named = replace(x, shape=y.shape, data=None, shape_signature=())
-        return self.reshape_batch(y, self.shape_of(y), named)
+        return self.reshape_batch(y, self.find_shape(y), named)
 
     def list_sizes(self, sizes: Sequence[Dim], *, rest: bool) -> Tensor:
         """Return a list of sizes as a tensor; with `rest` one of the dynamic sizes may be -1."""
@@ -280,7 +280,7 @@ def make_list(numbers: Sequence[Dim]) -> Tensor:
     """Return a constant list of integers."""
     if not all(map(is_known, numbers)):
         raise OperatorError(f"{list(numbers)} must have one dynamic size besides the batch")
-    return int32_constant("sizes", np.array(numbers, np.int32))
+    return make_int32("sizes", np.array(numbers, np.int32))
 
 
 def make_tensor(near: Tensor, sample: Sequence[Dim]) -> Tensor:

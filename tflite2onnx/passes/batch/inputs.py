@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tflite2onnx.graph import Graph
 from tflite2onnx.passes.shape_walk import Place
-from tflite2onnx.tensor import Tensor, axis_name
-from tflite2onnx.utils.dimension import Dimension, Symbol, new_dimension
+from tflite2onnx.tensor import Tensor, name_axis
+from tflite2onnx.utils.dimension import Dimension, Symbol, make_dimension
 
 
 def has_batch_axis(tensor: Tensor) -> bool:
@@ -41,7 +41,7 @@ def list_sizes(inputs: Sequence[Tensor], words: Mapping[str, str]) -> dict[Place
     """Return the dimensions of dynamic axes; `words` are the user's names, by name of the axis."""
     sizes: dict[str, Dimension] = {}
     places = [(t, axis) for t in inputs for axis in sorted(t.dynamic_axes)]
-    names = [words.get(axis_name(*place), axis_name(*place)) for place in places]
+    names = [words.get(name_axis(*place), name_axis(*place)) for place in places]
     for (tensor, axis), name in zip(places, names, strict=True):
-        sizes.setdefault(name, new_dimension(Symbol(name, tensor.shape[axis])))
+        sizes.setdefault(name, make_dimension(Symbol(name, tensor.shape[axis])))
     return {place: sizes[name] for place, name in zip(places, names, strict=True)}

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
-from tflite2onnx.utils.dimension import Dim, Dimension, Symbol, new_dimension, symbols_of
+from tflite2onnx.utils.dimension import Dim, Dimension, Symbol, list_symbols, make_dimension
 
 Sizes = tuple[Dim, ...]
 
 # The number of samples. The name is none that a file or a user can give.
 BATCH = Symbol("(batch)", 1)
-SAMPLES = new_dimension(BATCH)
+SAMPLES = make_dimension(BATCH)
 
 
 class Place(NamedTuple):
@@ -46,7 +46,7 @@ def count_in_sample(size: Dim) -> Dim:
 
 def has_samples(size: object) -> bool:
     """Return whether a size depends on the number of samples."""
-    return BATCH in symbols_of(size)
+    return BATCH in list_symbols(size)
 
 
 def find_axis(sizes: Sequence[Dim]) -> int | None:

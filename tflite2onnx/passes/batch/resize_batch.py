@@ -19,7 +19,7 @@ from tflite2onnx.passes.batch.places import has_samples
 from tflite2onnx.passes.dynamic_shapes import find_equal_sizes, infer_shapes, report_fixed_axes
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.shape_walk import OperatorOf
-from tflite2onnx.tensor import DType, Tensor, axis_name
+from tflite2onnx.tensor import DType, Tensor, name_axis
 from tflite2onnx.utils.dimension import Dim, Dimension
 
 Size = int | str
@@ -86,7 +86,7 @@ def resize_batch(
     batch, size = _add_samples(graph, wanted, operator_of, words), wanted.size
     shared = () if wanted.loops else find_shared_states(graph)
     resized = {t: _resize_input(t, size) for t in batch.inputs if t not in shared}
-    counted = {axis_name(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
+    counted = {name_axis(t, 0): size for t in resized.values()} if isinstance(size, str) else {}
     states = batch.inputs[len(graph.own_inputs) :]
     batch = batch.replace_tensors(resized)
     pairs = zip(graph.initial, states, strict=True)
@@ -96,7 +96,7 @@ def resize_batch(
         initial = [x if t in shared else np.repeat(x, size, 0) for x, t in singles]
     else:
         repeated = [resized[t] for t in states if t in resized]
-        counted |= {axis_name(t, 0): f"{size}_or_1" for t in repeated}
+        counted |= {name_axis(t, 0): f"{size}_or_1" for t in repeated}
         batch = _repeat_states(batch, repeated)
     batch = replace(batch, initial=tuple(initial))
     return infer_shapes(eliminate_dead_operators(batch)), {**words, **counted}
@@ -129,7 +129,7 @@ def _add_samples(
     if not graph.inputs:
         raise OptionError("batch must be of a model with inputs, got none")
     if batch.loops:
-        return _loop_or_refuse(graph, batch, operator_of, words)
+        return _loop_samples(graph, batch, operator_of, words)
     try:
         return _add_with_equal_sizes(graph, operator_of, words)
     except MixedSamplesError as error:
@@ -144,12 +144,12 @@ def _add_samples(
             raise OptionError(
                 f"the size {next(iter(words.values()))} cannot be dynamic because {error}"
             ) from error
-        axes = [axis_name(t, i) for t in graph.inputs for i in sorted(t.dynamic_axes - {0})]
+        axes = [name_axis(t, i) for t in graph.inputs for i in sorted(t.dynamic_axes - {0})]
         report_fixed_axes(dict.fromkeys(axes, str(error)), graph.inputs)
         return added
 
 
-def _loop_or_refuse(
+def _loop_samples(
     graph: Graph, batch: Batch, operator_of: OperatorOf, words: Mapping[str, str]
 ) -> Graph:
     if words:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op, Options
-from tflite2onnx.passes.rewriter import Rewriter, as_builtin, constant, int32_constant, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, as_builtin, make_constant, make_int32, make_like
 from tflite2onnx.tensor import DType, Tensor
 
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
@@ -84,10 +84,10 @@ def _cast_through(op: Op, carriers: Mapping[DType, DType]) -> Sequence[Op]:
     ]
 
 
-def rule_with_axis_input(code: str, place: int, option: str = "axis") -> Rule:
+def move_axis_to_option(code: str, place: int, option: str = "axis") -> Rule:
     """Return a rule for an operator whose axis is input `place`, and an option in TFLite."""
 
-    def rule(op: Op) -> Sequence[Op]:
+    def rewrite_op(op: Op) -> Sequence[Op]:
         inputs = [*op.present]
         options = {
             "fused_activation_function": "NONE",
@@ -96,7 +96,7 @@ def rule_with_axis_input(code: str, place: int, option: str = "axis") -> Rule:
         }
         return [as_builtin(op, code, *inputs, **options)]
 
-    return rule
+    return rewrite_op
 
 
 def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
@@ -116,7 +116,7 @@ def rewrite_conv_2d(op: Op) -> Sequence[Op] | None:
 
 def _add_transpose(rw: Rewriter, x: Tensor, order: Sequence[int]) -> Tensor:
     shape = tuple(x.shape[axis] for axis in order)
-    return rw.op("TRANSPOSE", x, int32_constant(f"{x.name}/order", order), like=x, shape=shape)
+    return rw.op("TRANSPOSE", x, make_int32(f"{x.name}/order", order), like=x, shape=shape)
 
 
 def _pad_first(op: Op) -> Sequence[Op] | None:
@@ -125,7 +125,7 @@ def _pad_first(op: Op) -> Sequence[Op] | None:
     if x.rank != 4 or min(pads) < 0:
         return None
     shape = tuple(size + a + b for size, a, b in zip(x.shape, pads[::2], pads[1::2], strict=True))
-    paddings = int32_constant(f"{op.outputs[0].name}/paddings", np.reshape(pads, (-1, 2)))
+    paddings = make_int32(f"{op.outputs[0].name}/paddings", np.reshape(pads, (-1, 2)))
     padded = rw.op("PAD", x, paddings, like=x, shape=shape)
     options = Options({**op.options, "padding": "VALID"})
     convolution = rewrite_conv_2d(replace(op, inputs=(padded, *weights), options=options))
@@ -214,7 +214,7 @@ def rewrite_reverse(op: Op) -> Sequence[Op] | None:
     x, which = op.operand(0), op.operand(1)
     if not which.has_data:
         return None
-    axes = int32_constant(f"{which.name}/axes", np.flatnonzero(which.values))
+    axes = make_int32(f"{which.name}/axes", np.flatnonzero(which.values))
     return [as_builtin(op, "REVERSE_V2", x, axes)]
 
 
@@ -233,7 +233,7 @@ def rewrite_format_permute(op: Op) -> Sequence[Op] | None:
     x = op.operand(0)
     if x.shape[:1] != (len(source),) or sorted(source) != sorted(target):
         return None
-    order = int32_constant(f"{op.outputs[0].name}/order", [source.index(axis) for axis in target])
+    order = make_int32(f"{op.outputs[0].name}/order", [source.index(axis) for axis in target])
     return [as_builtin(op, "GATHER", x, order, axis=0, batch_dims=0)]
 
 
@@ -246,15 +246,15 @@ def rewrite_table(op: Op) -> Sequence[Op] | None:
     return [as_builtin(op, "HASHTABLE", table_id=number)]
 
 
-def rule_with_block_size(code: str) -> Rule:
+def repeat_block_size(code: str) -> Rule:
     """Return a rule for operators with one block size for both axes of an image."""
 
-    def rule(op: Op) -> Sequence[Op] | None:
+    def rewrite_op(op: Op) -> Sequence[Op] | None:
         size, (x, crops) = int(op.options.block_size), op.present
-        block = int32_constant(f"{op.outputs[0].name}/block", (size, size))
+        block = make_int32(f"{op.outputs[0].name}/block", (size, size))
         return [as_builtin(op, code, x, block, crops)] if size > 0 else None
 
-    return rule
+    return rewrite_op
 
 
 def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
@@ -267,7 +267,7 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     y, rw = op.outputs[0], Rewriter(op)
     channels = replace(variance, name=y.name)
     epsilon = np.array(op.options.get("epsilon", 1e-4), np.float32).reshape(())
-    least = constant(f"{y.name}/epsilon", epsilon, variance)
+    least = make_constant(f"{y.name}/epsilon", epsilon, variance)
     stabilized = rw.op("ADD", variance, least, like=channels, name="variance")
     deviation = rw.op("SQRT", stabilized, like=channels, name="deviation")
     factor = rw.op("DIV", scale, deviation, like=channels, name="factor")
@@ -284,6 +284,6 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
 def rewrite_table_size(op: Op) -> Sequence[Op]:
     """LookupTableSizeV2: a scalar; TFLite's operator returns a list of one number."""
     (y,) = op.outputs
-    rw, size = Rewriter(op), new_tensor(y, "list", (1,))
+    rw, size = Rewriter(op), make_like(y, "list", (1,))
     rw.op("RESHAPE", size, output=y, new_shape=())
     return [as_builtin(replace(op, outputs=(size,)), "HASHTABLE_SIZE"), *rw.ops]

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from tflite2onnx.passes.flex.rewrites import (
     Rule,
     Same,
+    move_axis_to_option,
+    repeat_block_size,
     rewrite_batch_norm,
     rewrite_bias_add,
     rewrite_clip_by_value,
@@ -21,8 +23,6 @@ from tflite2onnx.passes.flex.rewrites import (
     rewrite_reverse,
     rewrite_table,
     rewrite_table_size,
-    rule_with_axis_input,
-    rule_with_block_size,
 )
 from tflite2onnx.tensor import DType
 
@@ -86,12 +86,12 @@ RULES: Mapping[str, Rule] = {
     ),
     "PadV2": Same("PADV2"),
     "MirrorPad": Same("MIRROR_PAD", "mode"),
-    "ConcatV2": rule_with_axis_input("CONCATENATION", -1),
+    "ConcatV2": move_axis_to_option("CONCATENATION", -1),
     "Pack": Same("PACK", "axis N:values_count", {"axis": 0}),
     "Unpack": Same("UNPACK", "axis num", {"axis": 0}),
     "Split": Same("SPLIT", "num_split:num_splits"),
     "SplitV": Same("SPLIT_V", "num_split:num_splits"),
-    "GatherV2": rule_with_axis_input("GATHER", 2),
+    "GatherV2": move_axis_to_option("GATHER", 2),
     "Roll": Same("Roll", custom=True),
     "Reverse": rewrite_reverse,
     "ReverseSequence": Same(
@@ -101,8 +101,8 @@ RULES: Mapping[str, Rule] = {
     "Gather": Same("GATHER", fixed={"axis": 0, "batch_dims": 0}),
     "DataFormatVecPermute": rewrite_format_permute,
     "ParallelConcat": Same("CONCATENATION", fixed={"axis": 0}),
-    "SpaceToBatch": rule_with_block_size("SPACE_TO_BATCH_ND"),
-    "BatchToSpace": rule_with_block_size("BATCH_TO_SPACE_ND"),
+    "SpaceToBatch": repeat_block_size("SPACE_TO_BATCH_ND"),
+    "BatchToSpace": repeat_block_size("BATCH_TO_SPACE_ND"),
     "IdentityN": rewrite_identity_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),

@@ -43,7 +43,7 @@ from tflite2onnx.graph import ABSENT, Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import new_tensor
+from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.tensor import Array, Tensor
 
 # The axis of the output channels of the filters.
@@ -79,7 +79,7 @@ def _fold_constant(found: Match) -> tuple[Op, ...]:
     vector = spread_over_channels(constant, y, channels).astype(np.float32)
     if not vector.size or (bias is not ABSENT and not bias.has_data):
         return ()
-    flat = new_tensor(product.outputs[0], op.code.lower()) if between else y
+    flat = make_like(product.outputs[0], op.code.lower()) if between else y
     whole = _combine_constants(op, product, weights, bias, vector, flat)
     if not whole:
         return ()

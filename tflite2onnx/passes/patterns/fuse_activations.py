@@ -28,7 +28,7 @@ from math import pi, sqrt
 from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules, replace_by
-from tflite2onnx.passes.rewriter import as_builtin, new_tensor
+from tflite2onnx.passes.rewriter import as_builtin, make_like
 
 
 def _make_hard_sigmoid(found: Match) -> Op | None:
@@ -41,7 +41,7 @@ def _make_hard_sigmoid(found: Match) -> Op | None:
 def _bound_product(found: Match) -> list[Op]:
     """Return a convolution without its activation RELU6, and a sixth of RELU6 as HardSigmoid."""
     *_, product = found.ops
-    inner = new_tensor(product.outputs[0], "unbounded")
+    inner = make_like(product.outputs[0], "unbounded")
     plain = replace(product.with_activation("NONE"), outputs=(inner,))
     return [plain, as_builtin(found.last, "HARD_SIGMOID", inner, alpha=1 / 6, beta=0.0)]
 

@@ -29,10 +29,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, copy_op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.recurrent.formulas import evaluate_op
-from tflite2onnx.passes.rewriter import as_builtin, int32_constant
+from tflite2onnx.passes.rewriter import as_builtin, make_int32
 from tflite2onnx.tensor import Array, Tensor
 
 _IMAGE = 4  # axes
@@ -133,7 +133,7 @@ def _find_places(chain: Sequence[Op], x: Tensor, y: Tensor) -> Array | None:
         known = [array for array in arrays if array is not None]
         if len(known) < len(arrays):
             return None
-        results = evaluate_op(operator_for(op), known)
+        results = evaluate_op(find_operator(op), known)
         tensor = after.operand(_find_data_input(after)) if after else y
         if len(results) != len(op.outputs):
             return None
@@ -151,7 +151,7 @@ def _make_move(op: Op, x: Tensor, y: Tensor, places: Array) -> Op | None:
             return None
         if np.array_equal(indices, np.arange(x.shape[_CHANNELS])):
             return copy_op(op, x, y)
-        order = int32_constant(f"{y.name}/channels", indices)
+        order = make_int32(f"{y.name}/channels", indices)
         return as_builtin(op, "GATHER", x, order, axis=_CHANNELS, batch_dims=0)
     found = (each for each in _BLOCKS if is_float(x) and _moves_blocks(each, x, places))
     blocks = next(found, None)

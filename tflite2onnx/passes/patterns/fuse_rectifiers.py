@@ -35,7 +35,7 @@ import numpy as np
 
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import is_float
-from tflite2onnx.passes.rewriter import as_builtin, constant
+from tflite2onnx.passes.rewriter import as_builtin, make_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
 _Function = Callable[..., Array]
@@ -186,7 +186,7 @@ def _make_rectifier(op: Op, x: Tensor, function: _Homogeneous) -> Op | None:
     inputs: list[Tensor] = []
     options: dict[str, object] = {}
     if np.any(slopes != slope):
-        code, inputs = "PRELU", [constant(f"{y.name}/slopes", slopes, x)]
+        code, inputs = "PRELU", [make_constant(f"{y.name}/slopes", slopes, x)]
     elif slope in _CODES:
         code = _CODES[slope]
     else:

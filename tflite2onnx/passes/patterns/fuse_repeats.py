@@ -24,11 +24,11 @@ import numpy as np
 
 from tflite2onnx.graph import ABSENT, NO_OP, Graph, Op
 from tflite2onnx.op import find_convolved
-from tflite2onnx.op.vision.resize import indices_in_kernel
+from tflite2onnx.op.vision.resize import find_indices
 from tflite2onnx.passes.operands import RESHAPES, find_producer
 from tflite2onnx.passes.patterns.matching import Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Shape, Tensor
 
@@ -43,7 +43,7 @@ _KEEP_IMAGES = (
 
 def _find_convolved_tensors(graph: Graph) -> set[Tensor]:
     found: set[Tensor] = set()
-    for op in reversed([*graph.every_op()]):
+    for op in reversed([*graph.walk_ops()]):
         data = find_convolved(op)
         if data is not ABSENT:
             found.add(data)
@@ -70,7 +70,7 @@ def _fuse_repeats(found: Match) -> list[Op]:
     elif y.rank == _SEQUENCE and changed == {1}:
         image, wide = ((n, t, 1, c) for n, t, c in (x.shape, y.shape))
         pixels = rewriter.reshape(x, image, like=x, name="image")
-        resized = new_tensor(y, "resized", wide)
+        resized = make_like(y, "resized", wide)
         _resize(rewriter, pixels, resized)
         rewriter.reshape(resized, output=y)
     return rewriter.ops
@@ -113,13 +113,13 @@ def _takes_same_pixels(size: int, new: int) -> bool:
     """Return whether the kernel takes the pixels that TILE repeats."""
     if not 0 < size < new:
         return False
-    taken = indices_in_kernel(size, new, align=False, half=False)
+    taken = find_indices(size, new, align=False, half=False)
     return np.array_equal(taken, np.arange(new) // (new // size))
 
 
 def _resize(rewriter: Rewriter, x: Tensor, y: Tensor) -> None:
     """Add RESIZE_NEAREST_NEIGHBOR from an image to another."""
-    size = int32_constant(f"{y.name}/size", y.shape[1:3])
+    size = make_int32(f"{y.name}/size", y.shape[1:3])
     code = "RESIZE_NEAREST_NEIGHBOR"
     rewriter.op(code, x, size, output=y, align_corners=False, half_pixel_centers=False)
 

@@ -33,7 +33,7 @@ from dataclasses import replace
 from tflite2onnx.graph import Op, copy_op
 from tflite2onnx.passes.patterns.matching import Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
@@ -117,7 +117,7 @@ def _flatten(found: Match) -> list[Op]:
         rw.reshape(flat, output=whole)
         return rw.ops
     rw.reshape(whole, output=flat)
-    split = replace(op, code="SPLIT", inputs=(int32_constant("axis", axis), flat))
+    split = replace(op, code="SPLIT", inputs=(make_int32("axis", axis), flat))
     return [*rw.ops, split]
 
 

@@ -36,8 +36,8 @@ _IMAGE = 4  # axes
 
 def multiply_pixels(graph: Graph) -> Graph:
     """Return the graph with FULLY_CONNECTED in place of convolutions beside a TRANSPOSE."""
-    near = _find_tensors_near_transpose(list(graph.every_op()))
-    changed = {op: _multiply_pixels(op, near) for op in graph.every_op()} if near else {}
+    near = _find_tensors_near_transpose(list(graph.walk_ops()))
+    changed = {op: _multiply_pixels(op, near) for op in graph.walk_ops()} if near else {}
     found = {op: new for op, new in changed.items() if new is not op}
     if all(find_convolved(op) is ABSENT for op in changed.values()):
         found = {op: new.with_options(as_matrix=True) for op, new in found.items()}

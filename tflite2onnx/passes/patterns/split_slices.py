@@ -36,13 +36,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.attention.fuse_attention import HEADS_FIRST
 from tflite2onnx.passes.patterns.matching import Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, make_int32, make_like
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Tensor
 
@@ -92,12 +92,12 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
     order, flat = (*moved, *rest), x
     if order != (*range(x.rank),):
         shape = tuple(x.shape[i] for i in order)
-        constant = int32_constant("order", order)
+        constant = make_int32("order", order)
         flat = rewriter.op("TRANSPOSE", x, constant, like=x, shape=shape)
     shape = (count, *(x.shape[i] for i in rest))
     flat = rewriter.reshape(flat, shape, like=x, name="items")
-    rows = tuple(new_tensor(x, f"item{i}", (1, *shape[1:])) for i in range(count))
-    inputs = (int32_constant("axis", 0), flat)
+    rows = tuple(make_like(x, f"item{i}", (1, *shape[1:])) for i in range(count))
+    inputs = (make_int32("axis", 0), flat)
     split = Op("SPLIT", ops[0].index, inputs, rows)
     rewriter.ops.append(split)
     for number, row in enumerate(rows):
@@ -107,7 +107,7 @@ def _split(x: Tensor, ops: Sequence[Op]) -> list[Op]:
 
 def _find_taken_ranges(op: Op) -> dict[int, range]:
     """Return the indices that a slice takes along the axes that it does not take whole."""
-    operator = operator_for(op)
+    operator = find_operator(op)
     ranges = operator.ranges if isinstance(operator, TakesRanges) else None
     sizes = op.operand(0).shape
     return {i: r for i, r in enumerate(ranges or ()) if r != range(sizes[i])}
@@ -135,7 +135,7 @@ class _Items(NamedTuple):
 
 
 def _find_all_items(graph: Graph) -> dict[Op, _Items]:
-    found = ((op, _find_items(op, graph)) for op in graph.every_op())
+    found = ((op, _find_items(op, graph)) for op in graph.walk_ops())
     return {op: items for op, items in found if items}
 
 
@@ -146,12 +146,12 @@ def _slice(found: Match) -> list[Op]:
     if not items or not found.graph.readers.are_among(every, found.tensors["whole"]):
         return []
     rewriter, (transpose, axis, indices) = Rewriter(op), items
-    x, order = transpose.operand(0), int32_constant("order", HEADS_FIRST)
+    x, order = transpose.operand(0), make_int32("order", HEADS_FIRST)
     old = find_order(transpose)[axis]
     for y, index in zip(op.outputs, indices, strict=True):
         begin = [index if i == old else 0 for i in range(x.rank)]
         sizes = tuple(1 if i == old else size for i, size in enumerate(x.shape))
-        constants = (int32_constant("begin", begin), int32_constant("size", sizes))
+        constants = (make_int32("begin", begin), make_int32("size", sizes))
         item = rewriter.op("SLICE", x, *constants, like=y, name="item", shape=sizes)
         shape = tuple(size for i, size in enumerate(x.shape) if i != old)
         item = rewriter.reshape(item, shape, like=y, name="flat")

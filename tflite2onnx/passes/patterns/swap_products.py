@@ -28,7 +28,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.operands import find_order, is_float
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf, Shared, through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.tensor import Tensor
 
 
@@ -50,7 +50,7 @@ def _swap_operands(found: Match) -> list[Op]:
         adj_y=not op.options.adj_x,
         asymmetric_quantize_inputs=False,
     )
-    order = int32_constant(f"{y.name}/order", [*range(len(batch)), y.rank - 1, y.rank - 2])
+    order = make_int32(f"{y.name}/order", [*range(len(batch)), y.rank - 1, y.rank - 2])
     rewriter.op("TRANSPOSE", swapped, order, output=y)
     return rewriter.ops
 

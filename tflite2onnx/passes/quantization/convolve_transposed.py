@@ -29,9 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import find_supported_operator
 from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
-from tflite2onnx.passes.rewriter import Rewriter, constant, new_tensor, repeat_channels
+from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like, repeat_channels
 from tflite2onnx.tensor import DType, Shape, Tensor
 
 _LEAST_PER_NUMBER = 40  # half of other convolutions: ConvTranspose is slower than Conv
@@ -48,7 +48,7 @@ class _Axis(NamedTuple):
 
 def convolve_transposed(op: Op, converter: TransposeConv) -> list[Op]:
     """Return the operators that replace a transposed convolution; none if it stays as it is."""
-    x, y, (stride, *others) = op.operand(2), op.outputs[0], converter.window().strides
+    x, y, (stride, *others) = op.operand(2), op.outputs[0], converter.read_window().strides
     known = x.symbols.keys() <= {0} and y.symbols.keys() <= {0}
     if not known or others != [stride] or stride == 1 or not _has_constants(op):
         return []
@@ -64,8 +64,8 @@ def _has_constants(op: Op) -> bool:
 
 def _place_blocks(converter: TransposeConv, old: Shape, image: Shape) -> list[_Axis]:
     """Return the blocks of a column and of a row, whose filters read whole windows."""
-    window = converter.window()
-    excess = [full - size for full, size in zip(window.full(old), image, strict=True)]
+    window = converter.read_window()
+    excess = [full - size for full, size in zip(window.compute_full_size(old), image, strict=True)]
     cropped = window.list_cropping_attributes(excess)["pads"]
     axes = []
     for axis in (0, 1):
@@ -94,8 +94,8 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         "CONV_2D",
         x,
         _arrange_filters(op.operand(1), stride),
-        constant(f"{y.name}/bias", np.tile(values, stride**2), x),
-        output=new_tensor(y, "blocks", (batch, *size, outputs * stride**2)),
+        make_constant(f"{y.name}/bias", np.tile(values, stride**2), x),
+        output=make_like(y, "blocks", (batch, *size, outputs * stride**2)),
         padding="EXPLICIT",
         pads=(*(axis.before for axis in axes), *(axis.after for axis in axes)),
         stride_h=1,
@@ -103,14 +103,14 @@ def _convolve_blocks(op: Op, axes: list[_Axis], stride: int) -> list[Op]:
         fused_activation_function=op.activation,
         quantizes_data="integers",
     )
-    product = rules_for(rw.ops[0])
+    product = find_supported_operator(rw.ops[0])
     if not isinstance(product, Conv2D) or not product.is_worthwhile(_LEAST_PER_NUMBER):
         return []
     whole = (batch, *(n * stride for n in size), outputs)
     if whole == y.shape:
         rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=stride, channels_last=True)
         return rw.ops
-    pixels = new_tensor(y, "pixels", whole)
+    pixels = make_like(y, "pixels", whole)
     rw.op("DEPTH_TO_SPACE", blocks, output=pixels, block_size=stride, channels_last=True)
     rw.crop(pixels, [axis.skipped for axis in axes], y)
     return rw.ops
@@ -126,4 +126,4 @@ def _arrange_filters(w: Tensor, stride: int) -> Tensor:
     # Elements that are farther from the first are read from an earlier pixel.
     arranged = split[:, ::-1, :, ::-1].transpose(2, 4, 0, 1, 3, 5)
     filters = np.ascontiguousarray(arranged.reshape(-1, *places, channels))
-    return repeat_channels(constant(f"{w.name}/blocks", filters, w), w, stride**2)
+    return repeat_channels(make_constant(f"{w.name}/blocks", filters, w), w, stride**2)

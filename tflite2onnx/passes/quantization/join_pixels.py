@@ -42,14 +42,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Op
-from tflite2onnx.op.common.windows import window_of
+from tflite2onnx.op.common.windows import make_window
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
-    int32_constant,
-    new_tensor,
+    make_int32,
+    make_like,
     repeat_biases,
     repeat_channels,
     shift_filters,
@@ -120,8 +120,8 @@ def _read_pieces(found: Match) -> list[Op]:
     y = op.outputs[0]
     if w.shape[-1] != x.shape[-1]:
         return []
-    window = window_of(op.options, *w.shape[1:3])
-    pads = window.attributes(x.shape[1:3])["pads"]
+    window = make_window(op.options, *w.shape[1:3])
+    pads = window.make_attributes(x.shape[1:3])["pads"]
     single = _Pieces(1, 1, w.shape[2], 0, x.shape[2], (0, 0))
     several = [_place_pieces(n, x, w, y, window.strides[1], pads[1]) for n in _BLOCKS]
     times = {each: _estimate_time(each, x, w, y) for each in (single, *several)}
@@ -138,13 +138,13 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
     n, height, width, channels = x.shape
     missing = pieces.width * pieces.joined - width
     if missing:
-        columns = int32_constant(
+        columns = make_int32(
             f"{x.name}/columns", np.array([0, 0, 0, 0, 0, missing, 0, 0]).reshape(4, 2)
         )
         shape = (n, height, width + missing, channels)
         x = rw.op("PAD", x, columns, like=x, name="padded", shape=shape)
     shape = (n, height, pieces.width, pieces.joined * channels)
-    data = _join_columns(rw, x, new_tensor(x, "pieces", shape))
+    data = _join_columns(rw, x, make_like(x, "pieces", shape))
     n, height, width, outputs = y.shape
     options = {**op.options, "padding": "EXPLICIT", "stride_w": 1}
     options["pads"] = (pads[0], pieces.pads[0], pads[2], pieces.pads[1])
@@ -153,14 +153,14 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
         data,
         _arrange_filters(w, pieces, stride),
         repeat_biases(bias, "pieces", pieces.made),
-        output=new_tensor(y, "blocks", (n, height, pieces.blocks, outputs * pieces.made)),
+        output=make_like(y, "blocks", (n, height, pieces.blocks, outputs * pieces.made)),
         **options,
     )
     whole = (n, height, pieces.blocks * pieces.made, outputs)
     if whole == y.shape:
         _join_columns(rw, blocks, y)
         return rw.ops
-    pixels = _join_columns(rw, blocks, new_tensor(y, "pixels", whole))
+    pixels = _join_columns(rw, blocks, make_like(y, "pixels", whole))
     rw.crop(pixels, (0, 0), y)
     return rw.ops
 

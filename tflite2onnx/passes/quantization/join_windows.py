@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import find_supported_operator
 from tflite2onnx.op.common.hybrid import is_hybrid
 from tflite2onnx.op.common.windows import Window
 from tflite2onnx.op.vision.conv import Conv2D
@@ -46,9 +46,9 @@ from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
-    constant,
-    int32_constant,
-    new_tensor,
+    make_constant,
+    make_int32,
+    make_like,
     repeat_biases,
     repeat_channels,
     shift_filters,
@@ -85,10 +85,10 @@ def _join_windows(op: Op) -> list[Op]:
     """Return the operators that replace an operator, the operator itself if none."""
     if not op.is_builtin("CONV_2D") or not is_hybrid(op.operand(0), op.operand(1)):
         return [op]
-    converter = rules_for(op)
+    converter = find_supported_operator(op)
     if not isinstance(converter, Conv2D) or not _meets_conditions(op, converter):
         return [op]
-    window, width = converter.window(), op.outputs[0].shape[2]
+    window, width = converter.read_window(), op.outputs[0].shape[2]
     forms = [
         _Form(pixels, splits_rows)
         for pixels in _PIXELS
@@ -105,7 +105,7 @@ def _join_windows(op: Op) -> list[Op]:
 
 def _meets_conditions(op: Op, converter: Conv2D) -> bool:
     """Return whether conditions 1 and 2 hold."""
-    w, window = op.operand(1), converter.window()
+    w, window = op.operand(1), converter.read_window()
     plain = set(window.dilations) == {1} and window.kernel[1] > 1 and w.dtype is DType.INT8
     if not plain or not converter.is_hybrid or op.activation not in ("NONE", *BOUNDS):
         return False
@@ -117,7 +117,7 @@ def _meets_conditions(op: Op, converter: Conv2D) -> bool:
 
 def _estimate_time(form: _Form, converter: Conv2D) -> float:
     """Return the expected ns for an image: as in `join_pixels`, of processors of two kinds."""
-    window, (_, height, width, outputs) = converter.window(), converter.output.shape
+    window, (_, height, width, outputs) = converter.read_window(), converter.output.shape
     rows, channels = window.pad_size(converter.image_sizes(0))[0], converter.sizes(1)["I"]
     columns = width // form.pixels
     line = _count_columns(form.pixels, window) * channels
@@ -140,18 +140,18 @@ def _count_columns(pixels: int, window: Window) -> int:
 
 def _count_bytes(pixels: int, converter: Conv2D) -> int:
     """Return by how many bytes the filters of several pixels are larger than those of one."""
-    elements, window = converter.input(1).elements, converter.window()
+    elements, window = converter.input(1).elements, converter.read_window()
     return elements * pixels * _count_columns(pixels, window) // window.kernel[1] - elements
 
 
 def _replace_convolution(op: Op, form: _Form, converter: Conv2D) -> list[Op]:
     rw, (x, w, bias), y = Rewriter(op), op.present, op.outputs[0]
-    window, filters = converter.window(), _arrange_filters(w, form, converter.window())
-    pads = tuple(window.attributes(converter.image_sizes(0))["pads"])
+    window, filters = converter.read_window(), _arrange_filters(w, form, converter.read_window())
+    pads = tuple(window.make_attributes(converter.image_sizes(0))["pads"])
     options = {**op.options, "padding": "EXPLICIT", "pads": pads}
     options |= {"stride_w": window.strides[1] * form.pixels, "quantizes_data": "integers"}
     n, height, width, outputs = y.shape
-    blocks = new_tensor(y, "blocks", (n, height, width // form.pixels, outputs * form.pixels))
+    blocks = make_like(y, "blocks", (n, height, width // form.pixels, outputs * form.pixels))
     if form.splits_rows:
         _sum_rows(rw, (x, filters, bias), blocks, options)
     else:
@@ -167,20 +167,20 @@ def _sum_rows(
     """Add the convolution of windows of one row, and the sums of its outputs and of the bias."""
     (x, filters, bias), (n, _, width, outputs) = inputs, y.shape
     rows, count = x.shape[1] + sum(options["pads"][::2]), len(filters.values) // outputs
-    zeros = constant(f"{bias.name}/rows", np.zeros(len(filters.values), np.float32), bias)
-    product = new_tensor(y, "rows", (n, rows, width, len(filters.values)))
+    zeros = make_constant(f"{bias.name}/rows", np.zeros(len(filters.values), np.float32), bias)
+    product = make_like(y, "rows", (n, rows, width, len(filters.values)))
     plain = {**options, "fused_activation_function": "NONE", "adds_no_bias": True}
     rw.op("CONV_2D", x, filters, zeros, output=product, **plain)
     total = None
     for row in range(count):
-        begin = int32_constant(f"{product.name}/begin{row}", [0, row, 0, row * outputs])
-        size = int32_constant(f"{product.name}/size", [-1, *y.shape[1:]])
-        part = rw.op("SLICE", product, begin, size, output=new_tensor(y, f"row{row}"))
+        begin = make_int32(f"{product.name}/begin{row}", [0, row, 0, row * outputs])
+        size = make_int32(f"{product.name}/size", [-1, *y.shape[1:]])
+        part = rw.op("SLICE", product, begin, size, output=make_like(y, f"row{row}"))
         total = rw.op("ADD", total, part, like=y, name=f"sum{row}") if total else part
     # ONNX Runtime adds rows of pixels faster than pixels, see `multiply_images`.
     line = np.resize(bias.values, (1, 1, width, outputs))
     activation = options["fused_activation_function"]
-    biases = constant(f"{bias.name}/line", line, bias)
+    biases = make_constant(f"{bias.name}/line", line, bias)
     rw.op("ADD", total, biases, output=y, fused_activation_function=activation)
 
 

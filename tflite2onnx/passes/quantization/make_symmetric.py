@@ -28,17 +28,17 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, collect_errors
 from tflite2onnx.graph import ABSENT, Graph, Op
-from tflite2onnx.layout import identity
-from tflite2onnx.op import operator_for
+from tflite2onnx.layout import make_identity
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.passes.quantization.move_zero_points import MovedZeroPoints, sum_weights
-from tflite2onnx.passes.rewriter import Rewriter, new_float_tensor
+from tflite2onnx.passes.rewriter import Rewriter, make_float_like
 from tflite2onnx.quantization.declarations import Product, Real
 from tflite2onnx.quantization.storage import (
     broadcast_parameters,
     decode_constant,
     encode_numbers,
-    integer_range,
+    find_integer_range,
     is_quantized,
 )
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
@@ -61,7 +61,7 @@ def make_symmetric(graph: Graph) -> Graph:
     changed = {t: _requantize(t) for t in asymmetric} | moved.tensors
     rounded: dict[Op, list[Op]] = {}
     with collect_errors() as errors:
-        for op in graph.every_op():
+        for op in graph.walk_ops():
             with errors.at(op.place):
                 rounded[op] = _requantize_operands(op, changed, moved)
     graph = graph.rewrite(lambda op: rounded.get(op, [op]))
@@ -76,9 +76,9 @@ def make_symmetric(graph: Graph) -> Graph:
 
 def _list_tensors(graph: Graph) -> set[Tensor]:
     """Return the tensors of a graph, without constant weights of products: see `_round_weights`."""
-    found = {tensor for each in graph.every_graph() for tensor in each.inputs}
-    for op in graph.every_op():
-        declared = operator_for(op).quantization
+    found = {tensor for each in graph.walk_graphs() for tensor in each.inputs}
+    for op in graph.walk_ops():
+        declared = find_operator(op).quantization
         weights = declared.weights if isinstance(declared, Product) else None
         found |= {*op.outputs}
         found |= {t for i, t in enumerate(op.inputs) if t and (i != weights or not t.has_data)}
@@ -101,7 +101,7 @@ def _find_quantization(tensor: Tensor) -> Quantization:
 
 def _lacks_opposite(tensor: Tensor) -> bool:
     """Return whether a quantized int8 constant has -128, without which SUB can negate it."""
-    lowest, _ = integer_range(DType.INT8)
+    lowest, _ = find_integer_range(DType.INT8)
     is_int8 = tensor.dtype is DType.INT8 and is_quantized(tensor)
     return is_int8 and tensor.has_data and bool((tensor.values == lowest).any())
 
@@ -115,10 +115,10 @@ def _requantize(tensor: Tensor) -> Tensor:
     if _is_symmetric_uint8(tensor):
         plain = replace(own, zero_point=np.zeros_like(own.zero_point))
         return replace(tensor, dtype=DType.INT8, quantization=plain)
-    bounds = np.array(integer_range(tensor.dtype))
+    bounds = np.array(find_integer_range(tensor.dtype))
     most = np.abs(bounds[:, None] - own.zero_point.reshape(-1)).max(0).reshape(own.scale.shape)
     dtype = DType.INT8 if tensor.dtype in _EIGHT_BITS else tensor.dtype
-    scale = (own.scale * (most / integer_range(dtype)[1])).astype(np.float32)
+    scale = (own.scale * (most / find_integer_range(dtype)[1])).astype(np.float32)
     new = own.with_scale(scale, np.zeros_like(own.zero_point))
     data = None if not tensor.has_data else _round_anew(tensor.values, tensor, new, dtype)
     return replace(tensor, dtype=dtype, quantization=new, data=data)
@@ -147,7 +147,7 @@ def _requantize_operands(
     """
     if not any(t in changed for t in (*op.present, *op.outputs)):
         return [op]
-    operator, result = operator_for(op), op.outputs[0]
+    operator, result = find_operator(op), op.outputs[0]
     _check_numbers(operator)
     if op.custom:
         return _dequantize_inputs(op, changed, moved)
@@ -184,13 +184,15 @@ def _limit_input(op: Op, result: Tensor) -> list[Op]:
     x, own = op.operand(0), _find_quantization(result)
     if x.dtype is not DType.FLOAT32 or _is_symmetric_uint8(result):
         return [op]
-    low, high = (float((i - own.zero_point[0]) * own.scale[0]) for i in integer_range(result.dtype))
+    low, high = (
+        float((i - own.zero_point[0]) * own.scale[0]) for i in find_integer_range(result.dtype)
+    )
     rw = Rewriter(op)
     if low == 0:
-        limited = rw.op("RELU", x, output=new_float_tensor(x, "limited"))
+        limited = rw.op("RELU", x, output=make_float_like(x, "limited"))
     else:
         code, bound = ("MAXIMUM", low) if -low < high else ("MINIMUM", high)
-        limited = rw.op(code, x, bound, output=new_float_tensor(x, "limited"))
+        limited = rw.op(code, x, bound, output=make_float_like(x, "limited"))
     return [*rw.ops, op.with_inputs({x: limited})]
 
 
@@ -213,7 +215,7 @@ def _implies_relu(operator: Operator, result: Tensor) -> bool:
     fused = op.options.get("fused_activation_function", "")
     has_option = fused == "NONE" or (fused and not operator.fuses_activation)
     computes = isinstance(operator.quantization, (Product, Real))
-    lowest, _ = integer_range(result.dtype)
+    lowest, _ = find_integer_range(result.dtype)
     return has_option and computes and bool(own and own.zero_point[0] == lowest)
 
 
@@ -315,7 +317,7 @@ def _keep_sums(integers: Array, numbers: Array, own: Quantization) -> Array:
 
     Most data have one sign, so that the error of a sum counts more than that of single weights.
     """
-    scale, _ = broadcast_parameters(own, identity(numbers.ndim))
+    scale, _ = broadcast_parameters(own, make_identity(numbers.ndim))
     errors = numbers.astype(np.float64) / scale - integers
     axis, changed = own.axis, integers.copy()
     rows = zip(np.moveaxis(errors, axis, 0), np.moveaxis(changed, axis, 0), strict=True)

@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op, Options
-from tflite2onnx.op import is_valid, operator_for
+from tflite2onnx.op import find_operator, is_valid
 from tflite2onnx.op.vision.conv import Convolution
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant, new_float_tensor, new_tensor
-from tflite2onnx.quantization.declarations import Product, has_one_scale, operands_of
-from tflite2onnx.quantization.rules import file_storage
+from tflite2onnx.passes.rewriter import Rewriter, make_float_like, make_int32, make_like
+from tflite2onnx.quantization.declarations import Product, has_one_scale, list_operands
+from tflite2onnx.quantization.rules import find_file_storage
 from tflite2onnx.quantization.storage import clamp, is_quantized, move_zero_point
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
@@ -62,7 +62,7 @@ class MovedZeroPoints:
     """The tensors of a graph whose integers stay, without their zero point."""
 
     def __init__(self, graph: Graph) -> None:
-        self._ends = {t for each in graph.every_graph() for t in (*each.inputs, *each.outputs)}
+        self._ends = {t for each in graph.walk_graphs() for t in (*each.inputs, *each.outputs)}
         self._is_dynamic = any(t.dynamic_axes - {0} for t in graph.inputs)
         self.tensors = {t: _drop_zero_point(t) for t in self._list_allowed_tensors(graph)}
 
@@ -89,9 +89,9 @@ class MovedZeroPoints:
     def _list_allowed_tensors(self, graph: Graph) -> list[Tensor]:
         """Return the tensors that all their operators can read and write without a zero point."""
         groups = _Groups()
-        for op in graph.every_op():
-            moved = {i: t for i, t in operands_of(op).items() if _has_zero_point(t)}
-            is_known = bool(moved) and is_valid(operator_for(op))
+        for op in graph.walk_ops():
+            moved = {i: t for i, t in list_operands(op).items() if _has_zero_point(t)}
+            is_known = bool(moved) and is_valid(find_operator(op))
             for operand, tensor in moved.items():
                 is_allowed = is_known and tensor not in self._ends and self._allows(op, operand)
                 groups.add(tensor, is_allowed=is_allowed)
@@ -101,7 +101,9 @@ class MovedZeroPoints:
 
     def _allows(self, op: Op, operand: int) -> bool:
         """Return whether an operator can read or write an operand without its zero point."""
-        is_clamped = operand < 0 and clamp(op.activation, file_storage(op.outputs[0])) is not None
+        is_clamped = (
+            operand < 0 and clamp(op.activation, find_file_storage(op.outputs[0])) is not None
+        )
         if is_clamped:
             return False
         if op.custom or op.code in _INDIFFERENT:
@@ -115,7 +117,7 @@ class MovedZeroPoints:
         return _is_real(op)
 
     def _allows_product(self, op: Op, operand: int) -> bool:
-        declared = operator_for(op).quantization
+        declared = find_operator(op).quantization
         if not isinstance(declared, Product):
             return False
         weights, bias = op.operand(declared.weights), op.operand(declared.bias)
@@ -137,11 +139,9 @@ class MovedZeroPoints:
         value = reals[0]
         if op.code not in ("QUANTIZE", "DEQUANTIZE"):
             whole = op.with_activation("NONE") if shift and op.activation != "NONE" else op
-            value = rw.op(
-                op.code, *reals, output=new_float_tensor(result, "alone"), **whole.options
-            )
+            value = rw.op(op.code, *reals, output=make_float_like(result, "alone"), **whole.options)
         if shift:
-            output = new_float_tensor(result, "moved") if is_quantized(result) else result
+            output = make_float_like(result, "moved") if is_quantized(result) else result
             options = {**_PLAIN, "fused_activation_function": op.activation}
             value = rw.op("ADD", value, shift, output=output, **options)
         if value is not result:
@@ -153,10 +153,10 @@ class MovedZeroPoints:
         if not is_quantized(x):
             return x
         result = rw.source.outputs[0]
-        real = rw.op("DEQUANTIZE", x, output=new_float_tensor(x, f"real for {result.name}"))
+        real = rw.op("DEQUANTIZE", x, output=make_float_like(x, f"real for {result.name}"))
         if is_shifted or x not in self.tensors:
             return real
-        output = new_float_tensor(x, f"own for {result.name}")
+        output = make_float_like(x, f"own for {result.name}")
         return rw.op("ADD", real, -self.find_shift(x), output=output, **_PLAIN)
 
     def _pad(self, op: Op) -> list[Op]:
@@ -177,8 +177,8 @@ class MovedZeroPoints:
         top, left, bottom, right = pads
         table = [(0, 0), (top, bottom), (left, right), (0, 0)]
         shape = tuple(size + sum(each) for size, each in zip(x.shape, table, strict=True))
-        output = new_tensor(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
-        paddings = int32_constant(f"{op.outputs[0].name}/paddings", np.array(table))
+        output = make_like(self.tensors[x], f"padded for {op.outputs[0].name}", shape)
+        paddings = make_int32(f"{op.outputs[0].name}/paddings", np.array(table))
         padded = rw.op("PADV2", x, paddings, zero, output=output)
         options = {**op.options, "padding": "VALID"}
         options.pop("pads", None)
@@ -240,7 +240,7 @@ def _find_zero_point(tensor: Tensor) -> int:
 
 def _store_as_int8(tensor: Tensor) -> Quantization:
     """Return the scales and zero points of a tensor that is stored as int8."""
-    storage = move_zero_point(file_storage(tensor), DType.INT8)
+    storage = move_zero_point(find_file_storage(tensor), DType.INT8)
     assert storage.quantization is not None  # noqa: S101 - quantized tensors only
     return storage.quantization
 
@@ -253,9 +253,9 @@ def _drop_zero_point(tensor: Tensor) -> Tensor:
 
 def _list_pads(op: Op) -> Sequence[int]:
     """Return the rows and columns that a convolution pads: top, left, bottom, right."""
-    operator = operator_for(op)
+    operator = find_operator(op)
     if not isinstance(operator, Convolution):
         return ()
     sizes = operator.sizes(0)
-    pads: Sequence[int] = operator.window().attributes((sizes["H"], sizes["W"]))["pads"]
+    pads: Sequence[int] = operator.read_window().make_attributes((sizes["H"], sizes["W"]))["pads"]
     return pads

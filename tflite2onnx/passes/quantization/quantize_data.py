@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tflite2onnx.graph import Graph, Op, Options
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.vision.conv import Conv2D, Convolution, TransposeConv
 from tflite2onnx.passes.operands import find_positive
 from tflite2onnx.passes.patterns.multiply_pixels import make_pixel_product
@@ -57,7 +57,7 @@ class _Quantizer:
     @cached_property
     def _converters(self) -> dict[Op, Convolution]:
         """The converters of convolutions with float data and integer weights."""
-        found = {op: _find_converter(op) for op in self._graph.every_op()}
+        found = {op: _find_converter(op) for op in self._graph.walk_ops()}
         return {op: converter for op, converter in found.items() if converter}
 
     @cached_property
@@ -79,7 +79,7 @@ class _Quantizer:
         products = {op for op, each in self._converters.items() if self._multiplies_pixels(each)}
         return {
             tensor
-            for op in self._graph.every_op()
+            for op in self._graph.walk_ops()
             if op.activation == "RELU"
             for tensor in op.outputs
             if products and self._graph.readers.are_among(products, tensor)
@@ -147,5 +147,5 @@ def _find_converter(op: Op) -> Convolution | None:
         return None
     if not is_quantized(op.operand(1)) or any(map(is_quantized, op.outputs)):
         return None
-    converter = operator_for(op)
+    converter = find_operator(op)
     return converter if isinstance(converter, Convolution) and converter.is_hybrid else None

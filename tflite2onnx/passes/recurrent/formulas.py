@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from tflite2onnx.graph import Op, Producers
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.base import Operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.passes.operands import is_float
@@ -131,7 +131,7 @@ class Formulas:
             for tensor in op.outputs:
                 self._known[tensor] = self._make_formula(op, tensor) or Atom(tensor)
 
-    def formula_of(self, tensor: Tensor) -> Formula:
+    def find_formula(self, tensor: Tensor) -> Formula:
         """Return the formula of a tensor."""
         return self._known.setdefault(tensor, Atom(tensor))
 
@@ -160,14 +160,14 @@ class Formulas:
         return make(self, op, inputs, output) if make else None
 
     def _make_cast_formula(self, _: Op, inputs: Sequence[Tensor], output: Tensor) -> Formula | None:
-        return self.formula_of(inputs[0]) if inputs[0].dtype is output.dtype else None
+        return self.find_formula(inputs[0]) if inputs[0].dtype is output.dtype else None
 
     def _make_difference_formula(
         self, _: Op, inputs: Sequence[Tensor], output: Tensor
     ) -> Formula | None:
         one, x = inputs[0], inputs[-1]
         fits = has_number(self.producers, one, 1) and x.elements == output.elements
-        return Applied("ONE_MINUS", (self.formula_of(x),)) if fits else None
+        return Applied("ONE_MINUS", (self.find_formula(x),)) if fits else None
 
     def _make_product_formula(self, op: Op, inputs: Sequence[Tensor], _: Tensor) -> Formula | None:
         x, weights = inputs[:2]
@@ -179,7 +179,7 @@ class Formulas:
             if not inputs[2].has_data or not is_float(inputs[2]):
                 return None
             bias = inputs[2].values.astype(np.float32, copy=False).reshape(-1)
-        source = self.formula_of(x)
+        source = self.find_formula(x)
         if isinstance(source, Joined) and len({*source.parts}) == len(source.parts):
             matrices = matrix.split_columns(source.widths)
             return Sum(dict(zip(source.parts, matrices, strict=True)), bias)
@@ -204,7 +204,7 @@ class Formulas:
     def _make_elementwise_formula(
         self, op: Op, inputs: Sequence[Tensor], output: Tensor
     ) -> Formula | None:
-        formulas = [self.formula_of(t) for t in inputs]
+        formulas = [self.find_formula(t) for t in inputs]
         if op.code == "ADD":
             if not self._take_budget(sum(f.bias.size for f in formulas if isinstance(f, Sum))):
                 return None
@@ -214,9 +214,9 @@ class Formulas:
         if op.code == "MUL" and len(inputs) == 2:  # a layer with dropout multiplies by 1
             for x, factor in (inputs, inputs[::-1]):
                 if has_number(self.producers, factor, 1) and x.elements == output.elements:
-                    return self.formula_of(x)
+                    return self.find_formula(x)
                 if _is_row(factor, x.shape[-1:]) and x.elements == output.elements:
-                    return Scaled(self.formula_of(x), factor.values.reshape(-1))
+                    return Scaled(self.find_formula(x), factor.values.reshape(-1))
         if any(t.elements != output.elements for t in inputs):
             return None
         numbers = tuple(float(op.options[name]) for name in _NUMBERS if name in op.options)
@@ -229,7 +229,7 @@ class Formulas:
         if op.options.get("axis", 0) not in (-1, output.rank - 1) or not output.rank:
             return None
         widths = tuple(t.shape[-1] for t in inputs)
-        return Joined(tuple(map(self.formula_of, inputs)), widths)
+        return Joined(tuple(map(self.find_formula, inputs)), widths)
 
     def _make_columns_formula(
         self, op: Op, inputs: Sequence[Tensor], output: Tensor
@@ -238,12 +238,12 @@ class Formulas:
         moving = [t for t in inputs if not t.has_data]
         if len(moving) != 1 or not self._take_budget(moving[0].elements):
             return None
-        formula, shape = self.formula_of(moving[0]), moving[0].shape
+        formula, shape = self.find_formula(moving[0]), moving[0].shape
         total = _find_sum(formula)
         columns = total.bias.size if total else (shape or (1,))[-1]
         places = np.arange(moving[0].elements).reshape(shape)
         results = evaluate_op(
-            operator_for(op), [t.values if t.has_data else places for t in inputs]
+            find_operator(op), [t.values if t.has_data else places for t in inputs]
         )
         if len(results) != len(op.outputs) or not columns or not places.size:
             return None

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op, Options, Producers
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.tensor import DType, Sizes, Tensor
 
 _TIMES_FIRST = (1, 0, 2)  # the permutation of [batch, time, numbers], and the one back
@@ -79,30 +79,33 @@ class MaskedSequence:
         self.rw, self._mask, self._name = rw, mask, name
         times = mask.shape[0]
         flags = rw.op(
-            "SQUEEZE", self._swap(mask), output=self._matrix("mask", DType.BOOL), squeeze_dims=(2,)
+            "SQUEEZE",
+            self._swap(mask),
+            output=self._make_matrix("mask", DType.BOOL),
+            squeeze_dims=(2,),
         )
-        numbers = rw.op("CAST", flags, output=self._matrix("numbers"))
+        numbers = rw.op("CAST", flags, output=self._make_matrix("numbers"))
         self._counts = rw.op(
-            "CUMSUM", numbers, int32_constant("axis", 1), output=self._matrix("counts")
+            "CUMSUM", numbers, make_int32("axis", 1), output=self._make_matrix("counts")
         )
         # Descending: first the unmasked times.
         unmasked = rw.op(
-            "MUL", numbers, int32_constant("times", times), output=self._matrix("unmasked")
+            "MUL", numbers, make_int32("times", times), output=self._make_matrix("unmasked")
         )
-        places = int32_constant("places", np.arange(times)[None])
-        key = rw.op("SUB", unmasked, places, output=self._matrix("key"))
-        self._order = self._matrix("order")
-        inputs = key, int32_constant("times", times)
-        outputs = self._matrix("sorted"), self._order
+        places = make_int32("places", np.arange(times)[None])
+        key = rw.op("SUB", unmasked, places, output=self._make_matrix("key"))
+        self._order = self._make_matrix("order")
+        inputs = key, make_int32("times", times)
+        outputs = self._make_matrix("sorted"), self._order
         rw.ops.append(Op("TOPK_V2", rw.source.index, inputs, outputs, Options({})))
 
-    def _matrix(self, name: str, dtype: DType = DType.INT32) -> Tensor:
+    def _make_matrix(self, name: str, dtype: DType = DType.INT32) -> Tensor:
         return make_tensor(f"{self._name}/{name}", [self._mask] * 2, (1, 0), dtype)
 
     def _swap(self, x: Tensor) -> Tensor:
         """Return a sequence with its first two axes swapped."""
         y = make_tensor(f"{x.name}/swapped", [x] * 3, _TIMES_FIRST, x.dtype)
-        return self.rw.op("TRANSPOSE", x, int32_constant("permutation", _TIMES_FIRST), output=y)
+        return self.rw.op("TRANSPOSE", x, make_int32("permutation", _TIMES_FIRST), output=y)
 
     def _gather(self, x: Tensor, times: Tensor, name: str) -> Tensor:
         """Return items of [batch, time, numbers] as a sequence [time, batch, numbers]."""
@@ -119,7 +122,7 @@ class MaskedSequence:
         outputs = self._swap(every)
         start = make_tensor(f"{self._name}/first", [first] * 2, (0, 1), first.dtype)
         start = replace(start, shape=(first.shape[0], 1, first.shape[1]))
-        start = self.rw.op("EXPAND_DIMS", first, int32_constant("axis", 1), output=start)
+        start = self.rw.op("EXPAND_DIMS", first, make_int32("axis", 1), output=start)
         rows = outputs.shape[1] + 1
         whole = replace(
             outputs, name=f"{self._name}/states", shape=(outputs.shape[0], rows, outputs.shape[2])
@@ -136,5 +139,5 @@ class MaskedSequence:
     def take_last(self, sequence: Tensor) -> Tensor:
         """Return the last item of a sequence."""
         y = make_tensor(f"{sequence.name}/last", [sequence] * 2, (1, 2), sequence.dtype)
-        last = int32_constant("last", sequence.shape[0] - 1)
+        last = make_int32("last", sequence.shape[0] - 1)
         return self.rw.op("GATHER", sequence, last, output=y, axis=0, batch_dims=0)

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.graph import ABSENT, Graph, Op, Options, copy_op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.recurrent.cells import Change, RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Atom, Formula, Formulas, evaluate_op, has_number
 from tflite2onnx.passes.recurrent.masked_loops import (
@@ -143,7 +143,7 @@ class _Loop:
         known = [t.values for t in constants if t.has_data]
         if len(known) < len(constants):
             return None
-        places = evaluate_op(operator_for(op), [np.arange(x.rank), *known])
+        places = evaluate_op(find_operator(op), [np.arange(x.rank), *known])
         return x.sizes[int(places[0].max())] if [each.size for each in places] == [1] else None
 
     def _list_conditions(self, condition: Tensor) -> list[Tensor]:
@@ -167,13 +167,13 @@ class _Loop:
             return None if start else self.limit
         return Tensor("count", (), DType.INT32, np.array(start + self.rounds, np.int32))
 
-    def formula_of(self, variable: _Variable) -> Formula:
+    def find_formula(self, variable: _Variable) -> Formula:
         """Return the formula of a variable's next value."""
-        return self.formulas.formula_of(variable.next)
+        return self.formulas.find_formula(variable.next)
 
     def carries(self, variable: _Variable, change: Change) -> bool:
         """Return whether the values of a variable in an iteration are those of a state."""
-        before, after = self.formulas.formula_of(variable.now), self.formula_of(variable)
+        before, after = self.formulas.find_formula(variable.now), self.find_formula(variable)
         return before is change.before and after is change.after
 
     def find_sequence(self, item: Tensor) -> Tensor | None:
@@ -205,7 +205,7 @@ class _Loop:
         # runs the loop for this batch only.
         whole = (1, *variable.now.shape[1:]) == item.shape
         fits = whole and variable.now.sizes[0] == self.rounds and self._is_place(starts)
-        return self.formulas.formula_of(item) if fits else None
+        return self.formulas.find_formula(item) if fits else None
 
     def _is_place(self, starts: Tensor) -> bool:
         """Return whether `starts` is the iteration along the first axis, and 0 along other axes."""
@@ -264,7 +264,7 @@ def _make_outputs(loop: _Loop, sequence: Tensor, layer: _Layer) -> _Outputs:
     name = f"{h.last.name}/sequence"
     every = make_tensor(name, (sequence, h.now, h.now), (0, 0, 1), DType.FLOAT32)
     ends = [replace(each.last, name=f"{each.last.name}/end") for each in layer.states]
-    return _Outputs(layer.states, every, ends, loop.formula_of(h))
+    return _Outputs(layer.states, every, ends, loop.find_formula(h))
 
 
 def _make_recurrent(loop: _Loop, layer: _Layer, sequence: Tensor, made: _Outputs) -> Op:
@@ -335,12 +335,12 @@ def _keeps_value(
     loop: _Loop, variable: _Variable, h: _Variable, choices: Mapping[Tensor, Choice]
 ) -> bool:
     """Return whether a masked item leaves a variable as it is, or is stored as 0 or the last h."""
-    choice, result = choices[variable.now], loop.formula_of(h)
-    value = loop.find_written_item(variable) or loop.formula_of(variable)
+    choice, result = choices[variable.now], loop.find_formula(h)
+    value = loop.find_written_item(variable) or loop.find_formula(variable)
     if choice.is_zero or value is not result:
         return choice.is_zero or choice.old is variable.now
     kept = next((v for v in loop.variables if v.now is choice.old), None)
-    if not kept or loop.formula_of(kept) is not result:
+    if not kept or loop.find_formula(kept) is not result:
         return False
     same = kept.first is h.first or (loop.starts_at_zero(kept) and loop.starts_at_zero(h))
     return same and choices[kept.now].old is kept.now
@@ -350,7 +350,7 @@ def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _Variable) -
     """Return the last value of a variable, None if no layer computes it."""
     if variable.now in loop.counters:
         return loop.find_last_count(_read_start(variable))
-    stored, value = loop.find_written_item(variable), loop.formula_of(variable)
+    stored, value = loop.find_written_item(variable), loop.find_formula(variable)
     for states, every, ends, result in layers:
         if variable in states:
             return ends[states.index(variable)]
@@ -361,7 +361,7 @@ def _find_source(loop: _Loop, layers: Sequence[_Outputs], variable: _Variable) -
 
 def _find_layers(loop: _Loop, state: _Variable) -> Iterator[_Layer]:
     """Yield the layers that have a variable as state h."""
-    h, result = loop.formulas.formula_of(state.now), loop.formula_of(state)
+    h, result = loop.formulas.find_formula(state.now), loop.find_formula(state)
     for cell in find_cells(result, h):
         others = [
             next((v for v in loop.variables if loop.carries(v, change)), None)

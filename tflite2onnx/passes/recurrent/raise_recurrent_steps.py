@@ -31,7 +31,7 @@ from tflite2onnx.graph import NO_OP, Graph, Op, Options, Producers, copy_op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.recurrent.cells import RecurrentCell, find_cells
 from tflite2onnx.passes.recurrent.formulas import Applied, Atom, Formula, Formulas, Matrix, Sum
-from tflite2onnx.passes.rewriter import int32_constant
+from tflite2onnx.passes.rewriter import make_int32
 from tflite2onnx.quantization.storage import same_quantization
 from tflite2onnx.tensor import Array, Tensor
 
@@ -71,7 +71,7 @@ def _find_steps(graph: Graph, formulas: Formulas) -> list[_Step]:
     steps = []
     for op in graph.ops:
         if op.is_builtin(*_LAST) and op.outputs[0].rank == _STATE:
-            result = formulas.formula_of(op.outputs[0])
+            result = formulas.find_formula(op.outputs[0])
             states = dict.fromkeys(_list_states(result, 2))
             cells = [cell for h in states for cell in find_cells(result, h)]
             steps += [_Step(op, cells)] if cells else []
@@ -148,7 +148,7 @@ class _Replacement:
         self._producers = Producers(graph.ops)
         self._tensors: dict[Formula, list[Tensor]] = {}
         for tensor in (*graph.inputs, *self._producers):
-            self._tensors.setdefault(formulas.formula_of(tensor), []).append(tensor)
+            self._tensors.setdefault(formulas.find_formula(tensor), []).append(tensor)
 
     def add(self, chain: Sequence[_Step]) -> bool:
         """Replace a chain by a layer; return whether the conditions hold."""
@@ -219,7 +219,7 @@ class _Replacement:
             return source
         near = self._graph.ops[0] if producer is NO_OP else producer
         if whole and axis in (1, -2):
-            turn = int32_constant("permutation", (1, 0, 2))
+            turn = make_int32("permutation", (1, 0, 2))
             copies.append(Op("TRANSPOSE", near.index, (source, turn), (target,)))
         elif len(items) == 1:
             copies.append(copy_op(near, items[0], target))

@@ -21,7 +21,7 @@ from tflite2onnx.tensor import Array, DType, Tensor
 _COMPUTED_ONCE = ("DEQUANTIZE", "GATHER", "TILE")
 
 
-def cleared_elements(tensor: Tensor, room: int) -> Array:
+def clear_elements(tensor: Tensor, room: int) -> Array:
     """Return the elements of a cleared variable: 0, or the zero point for int8.
 
     ResetVariableTensor (tensor_utils.cc) uses the zero point for int8 alone; other integers are 0.
@@ -52,7 +52,7 @@ def unmark_computed_variables(graph: Graph, lasting: Collection[Tensor]) -> Grap
     need not hold.
     """
     computed = {}
-    for inner in graph.every_graph():
+    for inner in graph.walk_graphs():
         read = {*lasting, *inner.inputs}
         for op in inner.ops:
             read.update(op.present)
@@ -61,7 +61,7 @@ def unmark_computed_variables(graph: Graph, lasting: Collection[Tensor]) -> Grap
     return graph.replace_tensors(computed) if computed else graph
 
 
-def computed_once(graph: Graph) -> dict[Tensor, Array]:
+def compute_once(graph: Graph) -> dict[Tensor, Array]:
     """Return the elements of variable tensors that LiteRT computes once from constants."""
     writers = Counter(t for op in graph.ops for t in op.outputs)
     ops = tuple(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tflite2onnx.errors import OperatorError, as_operator_error, as_unsupported, collect_errors
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.traits import HasInternalState
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
@@ -41,7 +41,7 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
     Raises:
         UnsupportedOperators: an operator with memory is inside a loop or a branch.
     """
-    custom = [op for op in graph.every_op() if op.custom]
+    custom = [op for op in graph.walk_ops() if op.custom]
     names = Names(t.name for t in graph.tensors) if custom else Names()
     found = {op: _make_internal_state(op, names) for op in custom}
     states, goes_on = ([t for each in found.values() for t in each[i]] for i in (0, 1))
@@ -67,7 +67,7 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
 
 def _make_internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tensor]]:
     """Return the memory of an operator, and the tensor for whether the run goes on after it."""
-    operator = operator_for(op)
+    operator = find_operator(op)
     if not isinstance(operator, HasInternalState):
         return [], []
     try:

@@ -37,8 +37,8 @@ from tflite2onnx.passes.inline_subgraphs import inline_subgraphs
 from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.passes.state.drop_unobserved_states import drop_unobserved_states
 from tflite2onnx.passes.state.initial_values import (
-    cleared_elements,
-    computed_once,
+    clear_elements,
+    compute_once,
     unmark_computed_variables,
 )
 from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
@@ -84,7 +84,7 @@ def lift_variables(graph: Graph, model: Model, index: int = 0) -> Graph:
         UnsupportedOperators: a variable is unknown, or a value has another dtype or size.
     """
     graph, memory, goes_on = lift_kernel_memory(graph)
-    ops = list(graph.every_op())
+    ops = list(graph.walk_ops())
     variables = (t for op in ops for t in (*op.present, *op.outputs) if t.is_variable)
     if not any(variables) and not any(op.is_builtin(*RESOURCES) for op in ops):
         return graph
@@ -115,8 +115,8 @@ def _find_variable_uses(
 
     `around` are the handles of the outermost graph, if `graph` is a sub-graph.
     """
-    handles = _find_handles(graph.every_op()) if around is None else around
-    for op in graph.every_op():
+    handles = _find_handles(graph.walk_ops()) if around is None else around
+    for op in graph.walk_ops():
         resource = handles.get(op.operand(0))
         if resource and op.is_builtin("READ_VARIABLE"):
             yield from (Use(resource, t, writes=False) for t in op.outputs)
@@ -151,7 +151,7 @@ class _Walk:
         goes_on: frozenset[Tensor] = frozenset(),
     ) -> None:
         self._start, self._names = start, names
-        handles = around.handles if around else _find_handles(graph.every_op())
+        handles = around.handles if around else _find_handles(graph.walk_ops())
         self.handles: Mapping[Tensor, Resource] = handles
         self.ops: list[Op] = []
         self.now: dict[Variable, Tensor] = dict(now or {})
@@ -177,7 +177,7 @@ class _Walk:
         if any(isinstance(variable, Resource) for variable in self.written):
             raise OperatorError("it must come before the operators that assign to variables")
 
-    def current_tensor(self, tensor: Tensor) -> Tensor:
+    def find_current(self, tensor: Tensor) -> Tensor:
         """Return the tensor in place of a tensor; for a variable, of its current value."""
         return self.find_value(tensor) if tensor.is_variable else self.known.get(tensor, tensor)
 
@@ -211,10 +211,10 @@ class _Walk:
         _, value = op.inputs
         if not value:
             raise OperatorError("input 1 is missing")
-        self._write_variable(self._find_resource(op), self.current_tensor(value), op)
+        self._write_variable(self._find_resource(op), self.find_current(value), op)
 
     def _add_op(self, op: Op) -> None:
-        changed = op.map_inputs(self.current_tensor)
+        changed = op.map_inputs(self.find_current)
         variables = [t for t in op.present if t.is_variable]
         outputs = [self._make_written_tensor(t, op) if t.is_variable else t for t in op.outputs]
         if _writes_to_inputs(op):
@@ -242,8 +242,8 @@ class _Walk:
         for variable, value in list(self.now.items()):
             if variable in self.written and value is not before.get(variable):
                 old = before[variable] if variable in before else self._start(variable)
-                new = self._new_tensor_like(variable, old, "new")
-                selected = self._new_tensor_like(variable, old, "held")
+                new = self._make_tensor_like(variable, old, "new")
+                selected = self._make_tensor_like(variable, old, "held")
                 self.ops.append(copy_op(op, value, new, resizes=False))
                 self.ops.append(Op("SELECT_V2", op.index, (running, new, old), (selected,)))
                 self.now[variable] = selected
@@ -258,7 +258,7 @@ class _Walk:
             for graph in op.graphs
         ]
         for variable, tensor in zip(written, before, strict=True):
-            self._write_variable(variable, self._new_tensor_like(variable, tensor, "after"), op)
+            self._write_variable(variable, self._make_tensor_like(variable, tensor, "after"), op)
         first = before if op.is_builtin("WHILE") else []
         return replace(
             op,
@@ -270,24 +270,24 @@ class _Walk:
     def _rewrite_subgraph(self, op: Op, graph: Graph, before: Mapping[Variable, Tensor]) -> Graph:
         """Return a sub-graph with the variables as outputs, and for a loop also as inputs."""
         first = before if op.is_builtin("WHILE") else {}
-        before_values = {v: self._new_tensor_like(v, t, "before") for v, t in first.items()}
+        before_values = {v: self._make_tensor_like(v, t, "before") for v, t in first.items()}
         inner = _Walk(graph, self.find_value, self._names, self, before_values)
-        outputs = [inner.current_tensor(t) for t in graph.outputs]
+        outputs = [inner.find_current(t) for t in graph.outputs]
         for variable, tensor in before.items():
             source = inner.find_value(variable)
-            outputs.append(self._new_tensor_like(variable, tensor, "made"))
+            outputs.append(self._make_tensor_like(variable, tensor, "made"))
             inner.ops.append(copy_op(op, source, outputs[-1], resizes=False))
         inputs = (*graph.inputs, *before_values.values())
         return replace(graph, inputs=inputs, outputs=tuple(outputs), ops=tuple(inner.ops))
 
-    def _new_tensor_like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
+    def _make_tensor_like(self, variable: Variable, tensor: Tensor, what: str) -> Tensor:
         """Return a new tensor for a variable, named after the variable to keep names short."""
         name = self._names.make_unique(f"{variable.name or 'variable'}/{what}")
         return replace(tensor, name=name, data=None)
 
     def _make_written_tensor(self, variable: Tensor, op: Op) -> Tensor:
         """Return a new tensor for the value that an operator writes to a variable."""
-        value = replace(self._new_tensor_like(variable, variable, "made"), is_variable=False)
+        value = replace(self._make_tensor_like(variable, variable, "made"), is_variable=False)
         self._write_variable(variable, value, op)
         return self.now[variable]
 
@@ -323,7 +323,7 @@ class _Explicit:
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)
         self._values = _find_initial_values(model, graph) if resources else {}
-        once = computed_once(graph)
+        once = compute_once(graph)
         self._computed_once: dict[Variable, Array] = {v: once[v] for v in once if v in lasting}
         self._room = _MOST_BYTES
         self._start: dict[Variable, Tensor] = {}
@@ -335,7 +335,7 @@ class _Explicit:
         ops = tuple(op for op in graph.ops if self._computed_once.keys().isdisjoint(op.outputs))
         graph = replace(graph, ops=ops)
         walk = _Walk(graph, self._make_initial_tensor, self._names, goes_on=goes_on)
-        outputs = tuple(walk.current_tensor(t) for t in graph.outputs)
+        outputs = tuple(walk.find_current(t) for t in graph.outputs)
         elsewhere = self._find_variables_read_elsewhere()
         lasting = [*self._start, *(v for v in elsewhere if v not in self._start)]
         states = [(v, walk.written[v]) for v in lasting if v in walk.written]
@@ -376,7 +376,7 @@ class _Explicit:
 
     def _find_initial_elements(self, variable: Tensor) -> Array:
         self._room -= variable.nbytes
-        return cleared_elements(variable, self._room)
+        return clear_elements(variable, self._room)
 
     def _make_resource(self, variable: Resource) -> Tensor:
         """Return a tensor for a resource, with its initial value if there is one."""

@@ -27,12 +27,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import find_supported_operator
 from tflite2onnx.passes.dynamic_shapes import infer_dimensions
 from tflite2onnx.passes.fold_constants import fold_operator
 from tflite2onnx.passes.patterns.matching import Match, Named, Pattern, Shared, through
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 
@@ -47,7 +47,7 @@ _LIST_BYTES = 64  # of a number for each axis
 
 def fuse_list_assignment(graph: Graph) -> Graph:
     """Return the graph with DYNAMIC_UPDATE_SLICE in place of assignments of list items."""
-    if not any(_joins_rows(op) for op in graph.every_op()):
+    if not any(_joins_rows(op) for op in graph.walk_ops()):
         return graph
     return _assign_lists(_fold_lists_of_axes(_fix_known_rows(graph)))
 
@@ -62,7 +62,7 @@ def _fold_lists_of_axes(graph: Graph) -> Graph:
     def fold(op: Op) -> list[Op]:
         op = op.with_inputs(known)
         folds = op.is_builtin("CONCATENATION", "EXPAND_DIMS", "FILL", "RANK")
-        results = fold_operator(op, rules_for(op), _LIST_BYTES) if folds else []
+        results = fold_operator(op, find_supported_operator(op), _LIST_BYTES) if folds else []
         known.update(zip(op.outputs, results, strict=False))
         return [] if results else [op]
 
@@ -71,7 +71,7 @@ def _fold_lists_of_axes(graph: Graph) -> Graph:
 
 def _fix_known_rows(graph: Graph) -> Graph:
     """Return the graph with items of one row that the file declares as dynamic, but are not."""
-    items = [op.operand(1) for op in graph.every_op() if _joins_rows(op)]
+    items = [op.operand(1) for op in graph.walk_ops() if _joins_rows(op)]
     single = [t for t in items if t.shape[:1] == (1,) and 0 in t.dynamic_axes]
     if not single:
         return graph
@@ -99,7 +99,7 @@ def _set_item(found: Match) -> list[Op]:
         return []
     if any(t.shape != (1,) or t.dtype is not DType.INT32 for t in (first, last)):
         return []
-    rw, zeros = Rewriter(op), int32_constant("zeros", [0] * (items.rank - 1))
+    rw, zeros = Rewriter(op), make_int32("zeros", [0] * (items.rank - 1))
     starts = Tensor(f"{result.name}/starts", (items.rank,), first.dtype)
     rw.op("CONCATENATION", first, zeros, output=starts, axis=0)
     rw.op("DYNAMIC_UPDATE_SLICE", items, item, starts, output=result)

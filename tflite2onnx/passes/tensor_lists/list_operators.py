@@ -10,7 +10,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.graph import Op
-from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
 from tflite2onnx.tensor import DType, Tensor
 
 # A size of an item: a number, or the size of an axis of an input.
@@ -58,7 +58,7 @@ class ListRewriter(Rewriter):
         `end` is None for a slice up to the last item. Negative indices count from the end. `one`
         removes the axis, which must have one item.
         """
-        ranges = [int32_constant("numbers", [place]) for place in (begin, end or 0, 1)]
+        ranges = [make_int32("numbers", [place]) for place in (begin, end or 0, 1)]
         return self.op(
             "STRIDED_SLICE",
             x,
@@ -74,7 +74,7 @@ class ListRewriter(Rewriter):
 
     def find_size(self, x: Tensor, axis: int, output: Tensor | None = None) -> Tensor:
         """Add operators that compute the size of an axis, a scalar."""
-        number = output or new_tensor(self.number, "size")
+        number = output or make_like(self.number, "size")
         shape = self.op("SHAPE", x, like=number, shape=(x.rank,), out_type=number.dtype)
         return self.slice_items(shape, axis, axis + 1, number, one=True)
 
@@ -87,9 +87,9 @@ class ListRewriter(Rewriter):
     def add_row(self, item: Tensor, output: Tensor | None = None) -> Tensor:
         """Add an operator that makes a list of one item."""
         signature = (1, *(item.shape_signature or item.shape))
-        row = new_tensor(replace(item, name=self.output().name), "row", (1, *item.shape))
+        row = make_like(replace(item, name=self.output().name), "row", (1, *item.shape))
         row = output or replace(row, shape_signature=signature)
-        return self.op("EXPAND_DIMS", item, int32_constant("numbers", [0]), output=row)
+        return self.op("EXPAND_DIMS", item, make_int32("numbers", [0]), output=row)
 
 
 def _make_list(rw: ListRewriter) -> None:
@@ -99,14 +99,16 @@ def _make_list(rw: ListRewriter) -> None:
         raise OperatorError(
             f"the items of a list must be numbers or bools, got {items.dtype.label}"
         )
-    count = rw.drop_axes(rw.input(1)) if reserves else int32_constant("number", 0)
+    count = rw.drop_axes(rw.input(1)) if reserves else make_int32("number", 0)
     sizes = [
-        int32_constant("number", size) if isinstance(size, int) else rw.find_size(*size)
+        make_int32("number", size) if isinstance(size, int) else rw.find_size(*size)
         for size in rw.sizes
     ]
     numbers = count, *sizes
     shape = rw.op("PACK", *numbers, like=rw.number, name="dims", shape=(len(numbers),), axis=0)
-    rw.op("FILL", shape, constant("zero", np.zeros((), items.dtype.numpy), items), output=items)
+    rw.op(
+        "FILL", shape, make_constant("zero", np.zeros((), items.dtype.numpy), items), output=items
+    )
 
 
 def _reuse_tensor(rw: ListRewriter) -> None:
@@ -121,9 +123,9 @@ def _set_item(rw: ListRewriter) -> None:
     if rw.single:
         rw.add_row(item, rw.output())
         return
-    zeros = int32_constant("numbers", [0] * len(rw.sizes))
+    zeros = make_int32("numbers", [0] * len(rw.sizes))
     first = rw.op("RESHAPE", index, like=rw.number, name="index", shape=(1,), new_shape=(1,))
-    starts = new_tensor(rw.number, "starts", (items.rank,))
+    starts = make_like(rw.number, "starts", (items.rank,))
     rw.op("CONCATENATION", first, zeros, output=starts, axis=0)
     rw.op("DYNAMIC_UPDATE_SLICE", items, rw.add_row(item), starts, output=rw.output())
 
@@ -150,7 +152,7 @@ def _concatenate_items(rw: ListRewriter) -> None:
     if not rw.sizes or not all(isinstance(size, int) for size in rw.sizes[1:]):
         raise OperatorError("the items that it concatenates must have rows of one fixed shape")
     shape = [-1, *(size for size in rw.sizes[1:] if isinstance(size, int))]
-    rw.op("RESHAPE", items, int32_constant("numbers", shape), output=rw.output(), new_shape=shape)
+    rw.op("RESHAPE", items, make_int32("numbers", shape), output=rw.output(), new_shape=shape)
     number = rw.find_size(items, 0)
     count = rw.op("PACK", number, like=rw.number, name="count", shape=(1,), axis=0)
     size = Tensor(f"{rows.name}/size", (), rows.dtype)

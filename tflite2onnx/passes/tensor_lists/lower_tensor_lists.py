@@ -76,7 +76,7 @@ def lower_tensor_lists(graph: Graph) -> Graph:
         UnsupportedOperators: a list has items of several dtypes or ranks, or of unknown shape; or
             another operator reads or writes a list.
     """
-    used = [op for op, _ in _list_uses(graph.every_op())]
+    used = [op for op, _ in _list_uses(graph.walk_ops())]
     if not used or any(map(has_converter, used)):
         return graph
     with as_operator_error():
@@ -114,13 +114,13 @@ def _find_lists(graph: Graph) -> dict[Tensor, _List]:
                 raise OperatorError(
                     "an input or output of the model must be a tensor, got a list of tensors"
                 )
-        for op in graph.every_op():
+        for op in graph.walk_ops():
             with errors.at(op.place):
                 for one, *others in _link_lists(op):
                     root = _find_root(above, one)
                     above.update((_find_root(above, other), root) for other in others)
     uses: dict[Tensor, list[Op]] = {}
-    for op, form in _list_uses(graph.every_op()):
+    for op, form in _list_uses(graph.walk_ops()):
         uses.setdefault(_find_root(above, find_operand(op, form.lists[0])), []).append(op)
     known = {}
     with collect_errors() as errors:
@@ -203,7 +203,7 @@ def _lower_graph(
 ) -> Graph:
     """Return the graph with tensors in place of lists, for items of `sizes`."""
     tensors = {t: _make_tensor(t, each.dtype, sizes[each]) for t, each in lists.items()}
-    for op, form in _list_uses(graph.every_op()):
+    for op, form in _list_uses(graph.walk_ops()):
         first = find_operand(op, form.lists[0])
         each = lists[first]
         tensors |= _reshape_reads(op, form, sizes[each])

@@ -98,7 +98,7 @@ def read_bundle(source: AnySource) -> Bundle:
 
 def _read_archive(data: memoryview) -> Bundle:
     contents: dict[str, memoryview] = {}
-    for name, content in _Unpacker(_LIMIT.compute(len(data))).files(data):
+    for name, content in _Unpacker(_LIMIT.compute(len(data))).unpack_files(data):
         if name in contents:
             raise BundleError(f"file names in the bundle must be unique, got {name!r} twice")
         contents[name] = content
@@ -118,7 +118,7 @@ class _Unpacker:
     def __init__(self, limit: int) -> None:
         self._left = limit
 
-    def files(
+    def unpack_files(
         self, data: memoryview, place: str = "", level: int = 0
     ) -> Iterator[tuple[str, memoryview]]:
         """Yield the files of an archive, and of archives in it, with their paths."""
@@ -132,7 +132,7 @@ class _Unpacker:
                 path = f"{place}{_check_member_name(entry.filename)}"
                 content = view_entry(archive, entry, data)
                 if is_archive(content):
-                    yield from self.files(content, f"{path}/", level + 1)
+                    yield from self.unpack_files(content, f"{path}/", level + 1)
                 else:
                     yield path, content
         except DAMAGED as error:
@@ -169,8 +169,8 @@ def _read_litertlm(data: memoryview) -> Bundle:
                     section.data, weights=weights.get(section.role, section.data[:0])
                 )
             elif section.kind in _FILE_NAMES:
-                described["name"] = make_unique(_file_name(section))
-                files[described["name"]] = _content(section)
+                described["name"] = make_unique(_make_file_name(section))
+                files[described["name"]] = _read_content(section)
             if section.kind in _METADATA:
                 notes |= litertlm.read_metadata(section)
         except litertlm.GARBAGE as error:
@@ -188,14 +188,14 @@ def _read_litertlm(data: memoryview) -> Bundle:
     return Bundle(models, (), files, description)
 
 
-def _content(section: litertlm.Section) -> memoryview:
+def _read_content(section: litertlm.Section) -> memoryview:
     """Return the content of a section as a file has it."""
     if section.kind == "HF_Tokenizer_Zlib":
         return memoryview(litertlm.unpack_tokenizer(section.data))
     return section.data
 
 
-def _file_name(section: litertlm.Section) -> str:
+def _make_file_name(section: litertlm.Section) -> str:
     """Return the name of a file; a tokenizer of another model than the language model names it."""
     role = _clean(section.role)
     start = "" if role in ("", "prefill_decode") else f"{role}_"

@@ -76,7 +76,7 @@ def read_container(data: memoryview) -> Container:
         root = read_root(data[_HEADER:end], "LiteRTLMMetaData")
         reader = _Reader(2 * (end - _HEADER))
         system, listed = root["system_metadata"], root["section_metadata"]
-        metadata = reader.items(system["entries"]) if system else {}
+        metadata = reader.read_items(system["entries"]) if system else {}
         tables = reader.read_tables(listed["objects"]) if listed else []
         sections = tuple(_read_section(reader, data, table, end) for table in tables)
         _check_places(sections)
@@ -106,7 +106,7 @@ def read_metadata(section: Section) -> dict[str, Any]:
 class _Reader(TableReader):
     """Reads the tables of a header."""
 
-    def items(self, vector: Vector) -> dict[str, Any]:
+    def read_items(self, vector: Vector) -> dict[str, Any]:
         found = {}
         for pair in self.read_tables(vector):
             value = pair["value"]
@@ -123,7 +123,7 @@ def _read_section(reader: _Reader, data: memoryview, table: Table, header: int) 
             f"a section must be at {header:,} to {len(data):,}, got {begin:,} to {end:,}"
         )
     kind = SECTION_TYPES[number] if number < len(SECTION_TYPES) else f"type {number}"
-    return Section(kind, reader.items(table["items"]), begin, end, data[begin:end])
+    return Section(kind, reader.read_items(table["items"]), begin, end, data[begin:end])
 
 
 def _check_places(sections: tuple[Section, ...]) -> None:

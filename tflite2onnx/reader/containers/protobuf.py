@@ -25,7 +25,7 @@ def decode_message(data: bytes, kind: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for number, content in read_fields(data):
-        name, inner, repeated = _fields(kind).get(number, ("", "", False))
+        name, inner, repeated = _list_fields(kind).get(number, ("", "", False))
         if not name:
             continue
         values = _decode_field(content, inner, packed=repeated)
@@ -46,7 +46,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 @cache
-def _fields(kind: str) -> dict[int, tuple[str, str, bool]]:
+def _list_fields(kind: str) -> dict[int, tuple[str, str, bool]]:
     """Return the fields of a message by number: name, type, and whether it is repeated."""
     words = MESSAGES[kind].split()
     fields = {}

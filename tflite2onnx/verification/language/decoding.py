@@ -162,10 +162,10 @@ def verify_decoding(
         )
     pairs: tuple[Sequence[_Signature], ...] = (litert, kernels, converted)
     runs = [_Run(pair, prompt) for pair in pairs]
-    found = [[run.step(None) for run in runs]]
+    found = [[run.run_step(None) for run in runs]]
     while len(found) < (STEPS if steps is None else steps):
         token = int(found[-1][0].argmax())
-        found.append([run.step(token) for run in runs])
+        found.append([run.run_step(token) for run in runs])
     return _compare_logits(keys, prompt, found)
 
 
@@ -206,7 +206,7 @@ class _Run:
         made = prefill.compute_outputs(_make_feeds(prefill, padded, 0, {}))
         self._state = {name: made[name] for name in made if name in decode.shapes}
 
-    def step(self, token: int | None) -> Array:
+    def run_step(self, token: int | None) -> Array:
         """Return the logits after a token, None for the last one of the prompt."""
         given = self._last if token is None else token
         made = self._decode.compute_outputs(

@@ -8,7 +8,7 @@ from tests.support import check
 from tests.support.fusions import count_optimized_nodes
 from tests.support.graph_text import assert_rewritten, check_unchanged, make_model, parse_graph
 from tflite2onnx import convert
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.passes.patterns.attention.share_heads import share_heads
 
 # A step of one token, with keys and values [batch, tokens, heads, depth], as litert-torch has it.
@@ -75,7 +75,7 @@ def test_reshape_may_move_heads_but_not_last_axis() -> None:
     kept = [op for op in graph.ops if op.options.get("keeps_last")]
     assert len(kept) == 2
     for op in kept:
-        (frame,) = operator_for(op).frames()
+        (frame,) = find_operator(op).frames()
         tokens, heads, depth = frame.names[-3:]
         rest = frame.names[:-3]
         assert frame.allows((*rest, heads, tokens, depth))

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from tflite2onnx.graph import Graph, Op, Options
 from tflite2onnx.passes.operands import is_float
-from tflite2onnx.passes.rewriter import Rewriter, new_tensor
+from tflite2onnx.passes.rewriter import Rewriter, make_like
 from tflite2onnx.tensor import Shape, Tensor
 
 _ELEMENTWISE = (
@@ -38,8 +38,8 @@ def flatten_rows(graph: Graph) -> Graph:
     rows: set[Tensor] = set()  # the results of layers, and of operators that are changed
     known: set[Tensor] = set()  # these, and the results of RESHAPE
     kinds = (*_ELEMENTWISE, *_NORMALIZATIONS)
-    layers = {op for op in graph.every_op() if op.is_builtin(_LAYER) and _is_layer(op)}
-    following = layers | {op for op in graph.every_op() if op.is_builtin(*kinds)}
+    layers = {op for op in graph.walk_ops() if op.is_builtin(_LAYER) and _is_layer(op)}
+    following = layers | {op for op in graph.walk_ops() if op.is_builtin(*kinds)}
 
     def change(op: Op) -> list[Op]:
         ops = [op]
@@ -82,7 +82,7 @@ def _flatten(op: Op) -> list[Op]:
     rw = Rewriter(op)
     flat = iter([_reshape(rw, t, s) for t, s in zip(op.present, shapes, strict=True)])
     inputs = tuple(t and next(flat) for t in op.inputs)
-    result = new_tensor(y, "rows", matrix)
+    result = make_like(y, "rows", matrix)
     options = Options({**op.options, "axes": (1,)}) if normalizes else op.options
     rw.ops.append(replace(op, inputs=inputs, outputs=(result,), options=options))
     rw.reshape(result, output=y)

@@ -17,7 +17,7 @@ ONNX Runtime's RotaryEmbedding takes 0.64 of the time of the nodes for one token
 from __future__ import annotations
 
 from tflite2onnx.graph import NO_OP, Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Match, Named, OneOf
@@ -81,7 +81,7 @@ def _are_halves(x: Tensor, first: Tensor, second: Tensor, graph: Graph) -> bool:
     taken = []
     for part in (first, second):
         op = graph.producers.find(part)
-        operator = operator_for(op)
+        operator = find_operator(op)
         if not isinstance(operator, TakesRanges) or op.operand(0) is not x:
             return False
         taken.append([*(operator.ranges or ())])

@@ -13,7 +13,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, as_operator_error
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.op.traits import Foldable
 from tflite2onnx.tensor import Array, DType, Tensor
 
@@ -111,7 +111,7 @@ class Positions:
 
 def _find_function(op: Op) -> Callable[..., Array | Sequence[Array] | None]:
     """Return what computes the outputs of an operator."""
-    operator = operator_for(op)
+    operator = find_operator(op)
     if op.is_builtin(*_FUNCTIONS):
         return _FUNCTIONS[op.code]
     return operator.evaluate if isinstance(operator, Foldable) else lambda *_: None

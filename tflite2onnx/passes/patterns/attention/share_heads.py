@@ -37,7 +37,7 @@ from tflite2onnx.passes.patterns.attention.fuse_attention import (
 )
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.tensor import Shape, Tensor
 
 _MATRIX = 2  # axes
@@ -97,7 +97,7 @@ def _join_heads(rw: Rewriter, heads: Tensor, graph: Graph) -> Tensor:
         "RESHAPE", moved.x, like=moved.x, name="heads",
         shape=moved.sizes, new_shape=moved.sizes, keeps_last=True,
     )  # fmt: skip
-    order = int32_constant("order", moved.order)
+    order = make_int32("order", moved.order)
     return rw.op("TRANSPOSE", flat, order, like=heads, name="moved", shape=shape)
 
 

@@ -24,7 +24,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import find_producer, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import keep_faster
-from tflite2onnx.passes.rewriter import constant
+from tflite2onnx.passes.rewriter import make_constant
 from tflite2onnx.tensor import Array, Tensor
 
 _MOST = 1 << 18  # elements of the filters
@@ -62,7 +62,7 @@ def _compose(last: Op, graph: Graph) -> Op | None:
     data = filters[:, None, None, :].astype(np.float32), bias.astype(np.float32)
     names = f"{y.name}/filters", f"{y.name}/bias"
     return replace(
-        last, inputs=(x, *(constant(*each, y) for each in zip(names, data, strict=True)))
+        last, inputs=(x, *(make_constant(*each, y) for each in zip(names, data, strict=True)))
     )
 
 

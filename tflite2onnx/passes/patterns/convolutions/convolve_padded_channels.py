@@ -58,7 +58,7 @@ def _make_convolution(found: Match) -> list[Op]:
     x, pads, y = found.tensors["x"], found.tensors["pads#"].values, found.last.outputs[0]
     if x not in found.analyze(find_images) or not is_float(x) or y.rank != _IMAGE:
         return []
-    if y in {*found.graph.every_output()} or pads.shape != (_IMAGE, 2):
+    if y in {*found.graph.walk_outputs()} or pads.shape != (_IMAGE, 2):
         return []
     before, after = (int(n) for n in pads[-1])
     if np.any(pads[:-1]) or min(before, after) < 0 or before + after == 0:
@@ -87,7 +87,7 @@ def _leave_out(name: str, join_channels: Callable[[Graph], Channels], graph: Gra
 
     It is the graph itself if condition 4 does not hold.
     """
-    outputs = {*graph.every_output()}
+    outputs = {*graph.walk_outputs()}
     for copy in filter(_copies_channels, graph.ops):
         (y,), channels = copy.outputs, join_channels(graph)
         root = channels.find(copy.operand(0))

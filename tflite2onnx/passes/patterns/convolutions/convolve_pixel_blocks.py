@@ -28,7 +28,7 @@ from __future__ import annotations
 from itertools import product
 
 from tflite2onnx.graph import Op
-from tflite2onnx.op.common.windows import window_of
+from tflite2onnx.op.common.windows import make_window
 from tflite2onnx.passes.operands import has_unit_steps, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import Times, estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match
@@ -36,7 +36,7 @@ from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import (
     Rewriter,
     assemble_constant,
-    new_tensor,
+    make_like,
     repeat_biases,
     repeat_channels,
     shift_filters,
@@ -75,7 +75,7 @@ def _convolve_blocks(found: Match) -> list[Op]:
     if not expected[best].is_better(expected[1], expected[1]):
         return []
     rw, bias = Rewriter(op), op.inputs[2] if op.inputs[2:] else None
-    pads = window_of(op.options, *w.shape[1:3]).attributes(x.shape[1:3])["pads"]
+    pads = make_window(op.options, *w.shape[1:3]).make_attributes(x.shape[1:3])["pads"]
     filters = _repeat_filters(w, best)
     options = {**op.options, "padding": "EXPLICIT", "pads": tuple(pads)}
     options |= {"stride_h": best, "stride_w": best}
@@ -84,7 +84,7 @@ def _convolve_blocks(found: Match) -> list[Op]:
         x,
         filters,
         repeat_biases(bias, "blocks", best**2),
-        output=new_tensor(y, "blocks", _shape_blocks(y, best)),
+        output=make_like(y, "blocks", _shape_blocks(y, best)),
         **options,
     )
     rw.op("DEPTH_TO_SPACE", blocks, output=y, block_size=best)
@@ -105,7 +105,7 @@ def _shape_blocks(y: Tensor, size: int) -> tuple[int, ...]:
 def _estimate(x: Tensor, w: tuple[int, ...], y: Tensor, size: int) -> Times:
     """Return the expected times with blocks of a size, and of moving the pixels."""
     filters = (w[-1], w[1] + size - 1, w[2] + size - 1)
-    made = new_tensor(y, "blocks", _shape_blocks(y, size))
+    made = make_like(y, "blocks", _shape_blocks(y, size))
     moves = 8 * y.elements
     return Times(
         *(

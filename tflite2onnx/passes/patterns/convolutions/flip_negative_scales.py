@@ -15,7 +15,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError, collect_errors
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import operator_for
+from tflite2onnx.op import find_operator
 from tflite2onnx.quantization.declarations import Product
 from tflite2onnx.tensor import Array, Quantization, Tensor
 
@@ -34,7 +34,7 @@ def flip_negative_scales(graph: Graph) -> Graph:
         return graph
     changed: dict[Op, Op] = {}
     with collect_errors() as errors:
-        for op in graph.every_op():
+        for op in graph.walk_ops():
             if not negative.isdisjoint(op.inputs):
                 with errors.at(op.place):
                     changed[op] = _flip_inputs(op)
@@ -55,7 +55,7 @@ def _flip_inputs(op: Op) -> Op:
         _flip(t, t.quantization, flag) if t and t.quantization and flag.size else t
         for t, flag in zip(op.inputs, flags, strict=True)
     ]
-    declared = operator_for(op).quantization
+    declared = find_operator(op).quantization
     if isinstance(declared, Product):
         _, weights, bias = declared.operands
         tensor, flag = inputs[bias] if bias < len(inputs) else None, flags[weights]

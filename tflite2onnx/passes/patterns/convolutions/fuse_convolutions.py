@@ -31,7 +31,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_positive, has_unit_steps, is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import new_tensor
+from tflite2onnx.passes.rewriter import make_like
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Tensor
 
@@ -120,7 +120,7 @@ def _transpose_tensor(x: Tensor, order: Sequence[int]) -> Tensor:
     """Return the tensor that has the axes of another in this order."""
     shape = tuple(x.shape[i] for i in order)
     symbols = {axis: x.symbols[i] for axis, i in enumerate(order) if i in x.symbols}
-    return replace(new_tensor(x, "transpose", shape), symbols=symbols)
+    return replace(make_like(x, "transpose", shape), symbols=symbols)
 
 
 def _list_integers(tensor: Tensor) -> list[int]:

@@ -25,7 +25,7 @@ from tflite2onnx.graph import NO_OP, Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import find_order, find_producer
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Array, Shape, Tensor
 
@@ -55,7 +55,7 @@ def _spread(op: Op, graph: Graph) -> list[Op]:
 
 def _make_parameters(y: Tensor, blocks: int, edges: Array) -> tuple[Tensor, Tensor]:
     """Return the constants of SPACE_TO_BATCH_ND or BATCH_TO_SPACE_ND: the block, and the edges."""
-    return int32_constant(f"{y.name}/blocks", [blocks]), int32_constant(f"{y.name}/edges", edges)
+    return make_int32(f"{y.name}/blocks", [blocks]), make_int32(f"{y.name}/edges", edges)
 
 
 def _is_spread_for_convolution(tensor: Tensor, graph: Graph) -> bool:

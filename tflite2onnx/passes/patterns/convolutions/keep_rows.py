@@ -49,7 +49,7 @@ class _Keeper:
 
     def __init__(self, graph: Graph) -> None:
         self.known: dict[Tensor, Tensor] = {}
-        self._outputs = {*graph.every_output()}
+        self._outputs = {*graph.walk_outputs()}
         self._images: dict[Tensor, Tensor] = {}  # of rows
 
     def change(self, op: Op) -> list[Op]:

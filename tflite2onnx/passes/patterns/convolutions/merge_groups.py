@@ -26,7 +26,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import is_float
 from tflite2onnx.passes.patterns.matching import Activated, Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import constant
+from tflite2onnx.passes.rewriter import make_constant
 
 _FEW, _BLOCK = 4, 16  # channels of a group, and of a block
 _IMAGE = 4  # axes
@@ -44,7 +44,7 @@ def _merge(found: Match) -> Op | None:
     for i in range(_BLOCK // _FEW):
         rows = groups % (_BLOCK // _FEW) == i
         filters[rows, :, :, i * _FEW : (i + 1) * _FEW] = w.values[rows]
-    return replace(op, inputs=(x, constant(f"{w.name}/merged", filters, w), *op.inputs[2:]))
+    return replace(op, inputs=(x, make_constant(f"{w.name}/merged", filters, w), *op.inputs[2:]))
 
 
 merge_groups = Rules(

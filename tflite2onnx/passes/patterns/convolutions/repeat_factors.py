@@ -21,7 +21,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, find_integer_images
 from tflite2onnx.passes.patterns.matching import Activated, Match, OneOf
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 
 _MOST = 1 << 19  # elements of an image
 
@@ -43,7 +43,7 @@ def _resize_pixel(found: Match) -> list[Op]:
     repeated = rw.op(
         "RESIZE_NEAREST_NEIGHBOR",
         pixel,
-        int32_constant(f"{pixel.name}/size", size),
+        make_int32(f"{pixel.name}/size", size),
         like=y,
         name="repeated",
         align_corners=False,

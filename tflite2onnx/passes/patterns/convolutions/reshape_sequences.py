@@ -32,7 +32,7 @@ from tflite2onnx.graph import Graph, Op
 from tflite2onnx.passes.normalise import eliminate_dead_operators
 from tflite2onnx.passes.operands import ELEMENTWISE, RESHAPES, find_producer
 from tflite2onnx.passes.patterns.convolutions.fuse_convolutions import CONVOLUTIONS, may_be_dilated
-from tflite2onnx.passes.rewriter import Rewriter, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_int32
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Shape, Tensor
 
@@ -57,7 +57,7 @@ class _Mover:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._outer = {*graph.ops}  # whose outputs sub-graphs read too, but not the reverse
-        self._convolutions = {op for op in graph.every_op() if op.is_builtin(*CONVOLUTIONS)}
+        self._convolutions = {op for op in graph.walk_ops() if op.is_builtin(*CONVOLUTIONS)}
         self._dilatable = {op for op in self._convolutions if may_be_dilated(op)}
         self._images: dict[Tensor, tuple[Tensor, int]] = {}  # of sequences, with the added axis
 
@@ -138,7 +138,7 @@ def _apply_to_image(
         # Along the new axis a block is one element, and there is no padding.
         wide = [np.insert(each, axis - first, int(each.ndim == 1), 0) for each in parameters]
         names = (f"{y.name}/image/{i}" for i in range(len(wide)))
-        inputs = (inputs[0], *map(int32_constant, names, wide))
+        inputs = (inputs[0], *map(make_int32, names, wide))
     shape = _insert_axis(y.shape, axis)
     return rewriter.op(
         op.code, *inputs, output=output, like=y, name="image", shape=shape, **op.options

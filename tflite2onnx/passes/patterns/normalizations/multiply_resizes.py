@@ -25,7 +25,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.matching import Match
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import Rewriter, constant, int32_constant
+from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32
 from tflite2onnx.tensor import Array, Shape, Tensor
 
 _MOST = 40  # multiplications
@@ -51,15 +51,15 @@ def _make_products(found: Match) -> list[Op]:
     )
     rw = Rewriter(op)
     planes = (batch, channels, *old)
-    value = rw.op("TRANSPOSE", x, int32_constant("first", [0, 3, 1, 2]), like=x, shape=planes)
+    value = rw.op("TRANSPOSE", x, make_int32("first", [0, 3, 1, 2]), like=x, shape=planes)
     matrices = (rows, columns.T)
     first, second = (
-        constant(f"{y.name}/{name}", matrix[None, None], y)
+        make_constant(f"{y.name}/{name}", matrix[None, None], y)
         for name, matrix in zip(("rows", "columns"), matrices, strict=True)
     )
     value = _multiply(rw, first, value, (batch, channels, new[0], old[1]))
     value = _multiply(rw, value, second, (batch, channels, *new))
-    rw.op("TRANSPOSE", value, int32_constant("last", [0, 2, 3, 1]), output=y)
+    rw.op("TRANSPOSE", value, make_int32("last", [0, 2, 3, 1]), output=y)
     return rw.ops
 
 

@@ -24,7 +24,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.patterns.fold_into_products import spread_over_channels
 from tflite2onnx.passes.patterns.matching import Match, OneOf, Pattern
 from tflite2onnx.passes.patterns.rules import Rule, Rules
-from tflite2onnx.passes.rewriter import new_tensor
+from tflite2onnx.passes.rewriter import make_like
 
 _LEAST = 2  # elements of the input for each of the pool
 
@@ -46,11 +46,11 @@ def _pool_first(found: Match) -> list[Op]:
         return []
     if "factors#" in found.tensors and not (found.tensors["factors#"].values >= 0).all():
         return []
-    pooled = new_tensor(y, "pooled")
+    pooled = make_like(y, "pooled")
     ops = [replace(pool, inputs=(x,), outputs=(pooled,))]
     places = {x: pooled}
     for op in reversed(functions):
-        output = y if op is functions[0] else new_tensor(y, op.code.lower())
+        output = y if op is functions[0] else make_like(y, op.code.lower())
         inputs = tuple(places.get(t, t) if t else None for t in op.inputs)
         ops.append(replace(op, inputs=inputs, outputs=(output,)))
         places = {op.outputs[0]: output}

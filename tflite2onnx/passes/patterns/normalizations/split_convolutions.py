@@ -20,14 +20,14 @@ from dataclasses import replace
 import numpy as np
 
 from tflite2onnx.graph import Graph, Op
-from tflite2onnx.op import rules_for
+from tflite2onnx.op import find_supported_operator
 from tflite2onnx.op.traits import TakesRanges
 from tflite2onnx.passes.operands import find_images, is_float
 from tflite2onnx.passes.patterns.convolutions.cost import estimate_convolution
 from tflite2onnx.passes.patterns.matching import Activated, Match, Named, OneOf, Pattern, Shared
 from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.patterns.split_slices import SLICES, list_slices
-from tflite2onnx.passes.rewriter import constant, new_tensor
+from tflite2onnx.passes.rewriter import make_constant, make_like
 from tflite2onnx.solver.convolution_times import FACTORS
 from tflite2onnx.tensor import Tensor
 
@@ -66,7 +66,7 @@ def _list_between(graph: Graph, z: Tensor, y: Tensor) -> Iterator[Op]:
 
 def _find_channels(y: Tensor, op: Op) -> range | None:
     """Return the channels that a slice takes, None unless condition 1 holds for them."""
-    rules = rules_for(op)
+    rules = find_supported_operator(op)
     ranges = rules.ranges if isinstance(rules, TakesRanges) else None
     if not ranges or y.rank != _IMAGE or op.outputs[0].rank != _IMAGE or y.symbols:
         return None
@@ -83,7 +83,7 @@ def _is_fast(conv: Op, parts: Sequence[range]) -> bool:
         whole = estimate_convolution(block, filters, x, y)
         # Out of the blocks, the slices, and into the blocks; each reads and writes the image.
         whole += 3 * factors["reorder"].estimate_move(8 * y.elements)
-        images = (new_tensor(y, "part", (*y.shape[:-1], len(r))) for r in parts)
+        images = (make_like(y, "part", (*y.shape[:-1], len(r))) for r in parts)
         if sum(estimate_convolution(block, filters, x, each) for each in images) > whole:
             return False
     return True
@@ -95,11 +95,11 @@ def _copy_for_channels(conv: Op, between: Sequence[Op], channels: range, last: O
     known: dict[Tensor, Tensor] = {}
     for tensor in conv.present[1:]:
         name = f"{tensor.name}/{channels.start}"
-        known[tensor] = constant(name, np.ascontiguousarray(tensor.values[part]), tensor)
+        known[tensor] = make_constant(name, np.ascontiguousarray(tensor.values[part]), tensor)
     for op in (conv, *between):
         y = op.outputs[0]
         shape = (*y.shape[:-1], len(channels))
-        known[y] = new_tensor(y, f"channels{channels.start}", shape)
+        known[y] = make_like(y, f"channels{channels.start}", shape)
         if op is (conv, *between)[-1]:
             known[y] = last.outputs[0]
         yield replace(op.with_inputs(known), outputs=(known[y],))
