@@ -1,4 +1,4 @@
-"""tflite2onnx/axis_letters.py: axes have letters if a name for them is known, else numbers."""
+"""Letters of axes: axes have letters if a name for them is known, else numbers."""
 
 from __future__ import annotations
 
