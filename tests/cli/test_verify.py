@@ -251,7 +251,7 @@ def test_normalisation(
 def test_normalisation_that_cannot_be(monkeypatch: pytest.MonkeyPatch, mean: Any, std: Any) -> None:
     """Metadata for another number of channels, and a deviation of 0, are errors."""
     said = ModelMetadata("", "", "", "", "", (TensorMetadata("", "", mean=mean, std=std),), (), ())
-    monkeypatch.setattr(images, "model_metadata", lambda _: said)
+    monkeypatch.setattr(images, "read_model_metadata", lambda _: said)
     with pytest.raises(VerifyError, match="the metadata of x must have one mean"):
         find_image_input(pictures(), open_interpreter(pictures()).get_input_details())
 

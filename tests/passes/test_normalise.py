@@ -61,9 +61,9 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Classes:
         cls = table.get(op.code)
         return None if cls is None else cls(op)
 
-    monkeypatch.setattr(passes.fold_constants, "rules_for", find_stub)
+    monkeypatch.setattr(passes.fold_constants, "find_supported_operator", find_stub)
     for module in (passes.fold_constants, passes.normalise):
-        monkeypatch.setattr(module, "operator_for", lambda op: find_stub(op) or find_operator(op))
+        monkeypatch.setattr(module, "find_operator", lambda op: find_stub(op) or find_operator(op))
     return table
 
 

@@ -215,7 +215,7 @@ def test_kernels_that_are_the_cause(
 ) -> None:
     """If a model is right without optimizations, the message names ONNX Runtime as the cause."""
     for module in (onnx_model, inner_tensors):
-        monkeypatch.setattr(module, "session_of", faulty(**kept))
+        monkeypatch.setattr(module, "make_session", faulty(**kept))
     report = verify(build_quantized())
     assert not report.ok
     assert report.right_unoptimized == caused

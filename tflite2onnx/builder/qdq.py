@@ -55,7 +55,7 @@ class QdqNodes(Nodes):
     def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
         """Return the float32 numbers that stored integers in an order stand for."""
         quantization = _expect_quantization(storage)
-        value, wide = self._value_of(x), widen_subbyte(storage.dtype)
+        value, wide = self._make_value(x), widen_subbyte(storage.dtype)
         if wide is not storage.dtype and value is not None and value.data is None:
             # ONNX Runtime would fuse an operator into an integer kernel, and has none for 4 bits.
             x, storage = self.cast(x, wide), storage._replace(dtype=wide)
@@ -77,7 +77,7 @@ class QdqNodes(Nodes):
         self, x: Operand, result: Value, dtype: DType, axes: slice = slice(None)
     ) -> Value:
         """Record the sizes of some axes of x and an element type for a value; return the value."""
-        value = self._value_of(x)
+        value = self._make_value(x)
         if value and value in self.types:
             return self.annotate(result, dtype, self.types[value][1][axes])
         if value and value.data is not None and not self.is_nested:  # of which nobody needs it

@@ -117,8 +117,8 @@ def averages(x: Tensor, rounding: Quantization, *, upwards: bool = False) -> Rea
     """Return the declaration of averages of stored integers without regard to their scale.
 
     `rounding` is the quantization in which averages are rounded as by the kernel, which rounds
-    halves away from the integer 0 (see `compute_half_away_scale`). `upwards` rounds halves away from the
-    smallest integer of the type, so towards the larger integer.
+    halves away from the integer 0 (see `compute_half_away_scale`). `upwards` rounds halves away
+    from the smallest integer of the type, so towards the larger integer.
     """
     numbers = AS_NUMBERS
     if upwards:
