@@ -153,7 +153,7 @@ INNER = Rule(
     lambda _: True,
     lambda case: REAL if case.float_only else case.storage,
 )
-# The storage of the constant int32 and int64 bias of a product of integers: `find_bias_storage`.
+# The storage of a constant int32 or int64 bias of a product of integers: see `find_bias_storage`.
 BIAS = Rule(
     "biases of quantized data and weights",
     "int32, the scale is that of data times that of weights",
