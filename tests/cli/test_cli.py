@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import io
 import json
 import logging
 import os
@@ -457,32 +456,6 @@ def test_interrupt_has_exit_status_130(
 
     monkeypatch.setattr(command, "convert", interrupt)
     assert expect_failure(capsys, [model], status=130) == "model.tflite: interrupted"
-
-
-def test_closed_pipe_prints_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """If the reader of a pipe stops, as in `tflite2onnx ops | head -1`, nothing is printed."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    with open(writing, "w", encoding="utf-8") as closed:
-        monkeypatch.setattr(sys, "stdout", closed)
-        assert main(["ops"]) == 1
-    assert capsys.readouterr().err == ""
-
-
-def test_full_stdout_is_told_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """An error while writing to stdout is reported on stderr."""
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        assert main(["ops"]) == 1
-    assert capsys.readouterr().err == "tflite2onnx: ops: cannot print: No space left on device\n"
-
-
-def test_stdout_without_an_encoding_accepts_all_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text stream without an encoding, such as StringIO, accepts all text."""
-    text = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", text)
-    assert main(["ops"]) == 0
-    assert text.getvalue().startswith("operator")
 
 
 @pytest.mark.parametrize(
