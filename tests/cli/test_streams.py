@@ -39,7 +39,7 @@ def test_closed_pipe_prints_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Cap
     """If the reader of a pipe stops, as in `tflite2onnx ops | head -1`, nothing is printed."""
     reading, writing = os.pipe()
     os.close(reading)
-    with open(writing, "w", encoding="utf-8") as closed:
+    with os.fdopen(writing, "w", encoding="utf-8") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         assert main(["ops"]) == 1
     assert capsys.readouterr().err == ""
@@ -47,7 +47,7 @@ def test_closed_pipe_prints_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Cap
 
 def test_full_stdout_is_told_on_stderr(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     """An error while writing to stdout is reported on stderr."""
-    with open("/dev/full", "w", encoding="utf-8") as full:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["ops"]) == 1
     assert capsys.readouterr().err == "tflite2onnx: ops: cannot print: No space left on device\n"
