@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     if options.totals:
         return print_totals(options.totals)
-    if options.inline_case is not None or options.file:
+    if options.case is not None or options.file:
         return _judge_one(options)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="fuzz-"))
     last = options.first + options.cases if options.cases else _ENDLESS
@@ -84,8 +84,8 @@ def _start_part(
 
 def _judge_one(options: argparse.Namespace) -> int:
     """Judge a case or a file, and print the verdict."""
-    if options.inline_case is not None:
-        case = make_case(options.seed, options.inline_case)
+    if options.case is not None:
+        case = make_case(options.seed, options.case)
         if options.file:
             options.file.write_bytes(case.data)
     else:
