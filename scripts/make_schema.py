@@ -28,18 +28,7 @@ An enumeration is a list of its names, which have the numbers 0, 1, 2...
 
 from __future__ import annotations
 
-
-def parse_tables(text: str) -> dict[str, list[str]]:
-    """Return the fields of each table in a text."""
-    tables: dict[str, list[str]] = {}
-    fields: list[str] = []
-    for word in text.split():
-        if ":" in word or word == "-":
-            fields.append(word)
-        else:
-            fields = tables[word] = []
-    return tables
-
+from tflite2onnx.reader.schema_text import parse_tables
 '''
 ROOT = "Model"
 ENUMERATIONS = (

@@ -13,7 +13,7 @@ from tests.support.control import add_if, apply_operator
 from tests.support.flex import Type, flex_options
 from tests.support.small import chain
 from tflite2onnx import convert
-from tflite2onnx.builder.nodes import Value, expect_onnx_type
+from tflite2onnx.builder.nodes import Value, require_onnx_type
 from tflite2onnx.cli import main
 from tflite2onnx.errors import OptionError, UnsupportedOperators
 from tflite2onnx.op import OPERATORS
@@ -103,7 +103,7 @@ def test_types_given_by_attributes_are_accepted(monkeypatch: pytest.MonkeyPatch)
 
     def emit(g: Builder, x: View) -> Value:
         zeros = g.ConstantOfShape(g.Shape(x))
-        drawn = g.RandomUniformLike(zeros, dtype=expect_onnx_type(DType.FLOAT32), seed=1.0)
+        drawn = g.RandomUniformLike(zeros, dtype=require_onnx_type(DType.FLOAT32), seed=1.0)
         return g.Add(g.cast(g.cast(x, DType.INT32), DType.FLOAT32), drawn)
 
     replace_emit(monkeypatch, "ABS", emit)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tflite2onnx.builder.builder import Body, Port, eliminate_dead_nodes, find_bodies, walk_nodes
-from tflite2onnx.builder.nodes import Node, Value, expect_onnx_type
+from tflite2onnx.builder.nodes import Node, Value, require_onnx_type
 from tflite2onnx.emit import Emitted
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.validity import find_parameters, infer_types
@@ -413,4 +413,4 @@ class _Rewriter:
 
 
 def _cast(source: Value, target: Value, dtype: DType) -> Node:
-    return Node("Cast", (source,), (target,), {"to": expect_onnx_type(dtype)})
+    return Node("Cast", (source,), (target,), {"to": require_onnx_type(dtype)})

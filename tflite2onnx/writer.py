@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper, shape_inference
 
 from tflite2onnx.builder.builder import WITH_GRAPHS, Body, Port, Value, find_bodies, walk_nodes
-from tflite2onnx.builder.nodes import Node, Types, expect_onnx_type
+from tflite2onnx.builder.nodes import Node, Types, require_onnx_type
 from tflite2onnx.builder.opsets import DOMAINS
 from tflite2onnx.builder.value_names import ValueNames
 from tflite2onnx.emit import Emitted
@@ -190,7 +190,7 @@ def _make_initializers(
 
 def _make_initializer(name: str, dtype: DType, data: Array) -> tuple[TensorProto, Array]:
     """Return the header of a constant and its packed elements; strings are in the header."""
-    header = TensorProto(name=name, dims=data.shape, data_type=expect_onnx_type(dtype))
+    header = TensorProto(name=name, dims=data.shape, data_type=require_onnx_type(dtype))
     if dtype is DType.STRING:
         header.string_data.extend(data.reshape(-1).tolist())
         return header, np.empty(0, np.uint8)
@@ -273,7 +273,7 @@ def _describe_port(port: Port) -> onnx.ValueInfoProto:
 @lru_cache(maxsize=1024)
 def _make_type(dtype: DType, sizes: tuple[int | str, ...]) -> onnx.TypeProto:
     """Return the type of a value; most values share their type with others."""
-    return helper.make_tensor_type_proto(expect_onnx_type(dtype), sizes)
+    return helper.make_tensor_type_proto(require_onnx_type(dtype), sizes)
 
 
 def _describe(

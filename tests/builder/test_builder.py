@@ -10,7 +10,7 @@ import pytest
 from tflite2onnx.builder import nodes
 from tflite2onnx.builder.adaptive_weights import add_adaptive_weights
 from tflite2onnx.builder.builder import Builder, Value, View
-from tflite2onnx.builder.nodes import Node, expect_onnx_type, find_onnx_type
+from tflite2onnx.builder.nodes import Node, find_onnx_type, require_onnx_type
 from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.quantization.rules import Reading
 from tflite2onnx.quantization.storage import REAL, Storage
@@ -97,11 +97,11 @@ def test_refuses_types_that_onnx_does_not_have() -> None:
     assert without
     for dtype in without:
         with pytest.raises(OperatorError, match=f"the type must be one of ONNX, got {dtype.label}"):
-            expect_onnx_type(dtype)
+            require_onnx_type(dtype)
 
 
 def test_refuses_types_that_an_older_onnx_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "TensorProto", SimpleNamespace(FLOAT=1))
     assert (find_onnx_type(DType.FLOAT32), find_onnx_type(DType.INT2)) == (1, None)
     with pytest.raises(OperatorError, match="got int2; a newer version of onnx may have it"):
-        expect_onnx_type(DType.INT2)
+        require_onnx_type(DType.INT2)

@@ -52,7 +52,7 @@ def test_nodes_that_differ_are_not_merged() -> None:
     g.node_outputs("MaxPool", 1, x)
     g.node_outputs("MaxPool", 2, x)
     for _ in range(2):
-        g.Add(x, g.copy_constant(np.ones(1, np.float32), DType.FLOAT32))
+        g.Add(x, g.make_separate_constant(np.ones(1, np.float32), DType.FLOAT32))
     assert merge(g) == tuple(g.nodes)
 
 

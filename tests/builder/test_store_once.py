@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from tests.support import run_onnx
 from tflite2onnx.builder.builder import Builder, Value
-from tflite2onnx.builder.nodes import Node, expect_onnx_type
+from tflite2onnx.builder.nodes import Node, require_onnx_type
 from tflite2onnx.builder.store_once import assemble_constants
 from tflite2onnx.passes.rewriter import assemble_constant, make_constant, shift_filters
 from tflite2onnx.quantize import StoragePlan
@@ -55,7 +55,7 @@ def run_nodes(nodes: list[Node], made: Value, dtype: DType, rank: int = 4) -> tu
         )
         for n in nodes
     ]
-    y = helper.make_tensor_value_info(names[made], expect_onnx_type(dtype), [None] * rank)
+    y = helper.make_tensor_value_info(names[made], require_onnx_type(dtype), [None] * rank)
     graph = helper.make_graph(protos, "g", [], [y], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     onnx.checker.check_model(model)

@@ -328,7 +328,7 @@ class Builder(QdqNodes):
         if value.data is None or quantization is None:
             return self.dequantize(value, storage, order)
         if storage.dtype is DType.INT8 and not storage.adapts:
-            own = self.copy_constant(value.data, storage.dtype, value.name)
+            own = self.make_separate_constant(value.data, storage.dtype, value.name)
             return self.dequantize(own, storage, order)
         # One bias has different scales in different products.
         key = (value, order, quantization.key)

@@ -33,8 +33,8 @@ def merge_equal_nodes(
 
     Nodes are equal if they have the same operator, attributes and inputs. Constants are the same
     only if they are one `Value`: constants that must stay separate are not pooled
-    (`Nodes.copy_constant`). Random nodes, nodes with graphs inside, and nodes that compute one of
-    `outputs`, the outputs of the graph, stay. The nodes of a graph inside are compared among
+    (`Nodes.make_separate_constant`). Random nodes, nodes with graphs inside, and nodes that compute
+    one of `outputs`, the outputs of the graph, stay. The nodes of a graph inside are compared among
     themselves; `known` are the values that were removed around it.
     """
     merged = dict(known)

@@ -199,7 +199,7 @@ class Nodes:
             self.budget.spend(data.nbytes)
         return value
 
-    def copy_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
+    def make_separate_constant(self, data: Array, dtype: DType, name: str = "") -> Value:
         """Return a constant that no other node reads.
 
         With session.x64quantprecision ONNX Runtime converts the int8 weights and zero points that
@@ -235,7 +235,7 @@ class Nodes:
         self.require(find_first_opset(dtype), f"Cast to {dtype.label}")
         # With saturation, Cast would turn infinity into the largest finite number.
         saturate = 0 if dtype.label.startswith("float8") else None
-        return self.Cast(value, to=expect_onnx_type(dtype), saturate=saturate)
+        return self.Cast(value, to=require_onnx_type(dtype), saturate=saturate)
 
     def recast(self, x: Readable | Value, have: DType, want: DType) -> Value:
         """Return x, which has the type `have`, in the type `want`; equal types need no node."""
@@ -457,7 +457,7 @@ def find_onnx_type(dtype: DType) -> int | None:
     return None if number is None else int(number)
 
 
-def expect_onnx_type(dtype: DType) -> int:
+def require_onnx_type(dtype: DType) -> int:
     """Return the number of an element type in onnx.proto; OperatorError if onnx lacks the type."""
     number = find_onnx_type(dtype)
     if number is None:

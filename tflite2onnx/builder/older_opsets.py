@@ -16,7 +16,7 @@ import numpy as np
 from onnx import defs, helper
 
 from tflite2onnx.builder.builder import find_bodies
-from tflite2onnx.builder.nodes import NeedsOpset, Node, Types, Value, expect_onnx_type
+from tflite2onnx.builder.nodes import NeedsOpset, Node, Types, Value, require_onnx_type
 from tflite2onnx.builder.opsets import NEGATIVE_AXES, ORDINARY_OPSET
 from tflite2onnx.tensor import DType
 
@@ -118,13 +118,13 @@ def _spell_out_extreme(node: Node, types: Types) -> Iterator[Node]:
     if narrow:
         wide = (Value(), Value())
         for x, y in zip((a, b), wide, strict=True):
-            yield Node("Cast", (x,), (y,), {"to": expect_onnx_type(DType.INT32)})
+            yield Node("Cast", (x,), (y,), {"to": require_onnx_type(DType.INT32)})
         a, b = wide
     chosen, result = Value(), Value() if narrow else node.outputs[0]
     yield Node(_EXTREMES[node.op_type], (a, b), (chosen,), {})
     yield Node("Where", (chosen, a, b), (result,), {})
     if narrow:
-        yield Node("Cast", (result,), node.outputs, {"to": expect_onnx_type(dtype)})
+        yield Node("Cast", (result,), node.outputs, {"to": require_onnx_type(dtype)})
 
 
 def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
@@ -144,14 +144,14 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
 
     def spread(value: Value | None, result: Value) -> Iterator[Node]:
         cast = Value() if rank > 1 else result
-        yield Node("Cast", (value,), (cast,), {"to": expect_onnx_type(DType.FLOAT32)})
+        yield Node("Cast", (value,), (cast,), {"to": require_onnx_type(DType.FLOAT32)})
         if rank > 1:
             yield Node("Unsqueeze", (cast, others), (result,), {})
 
     yield from spread(scale, scales)
     yield from spread(zero, zeros) if zero is not None else ()
     if to is None or dequantizes:
-        yield Node("Cast", (x,), (floats,), {"to": expect_onnx_type(DType.FLOAT32)})
+        yield Node("Cast", (x,), (floats,), {"to": require_onnx_type(DType.FLOAT32)})
         if zero is not None:
             yield Node("Sub", (floats, zeros), (first,), {})
         yield Node("Mul", (first if zero is not None else floats, scales), node.outputs, {})
@@ -164,7 +164,7 @@ def _spell_out_scales(node: Node, types: Types) -> Iterator[Node]:
         yield Node("Add", (first, zeros), (second,), {})
     moved = first if zero is None else second
     yield Node("Clip", (moved, *limits), (last,), {})
-    yield Node("Cast", (last,), node.outputs, {"to": expect_onnx_type(to)})
+    yield Node("Cast", (last,), node.outputs, {"to": require_onnx_type(to)})
 
 
 def _use_older_form(node: Node, opset: int) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tflite2onnx.builder.nodes import Nodes, Operand, Value, expect_onnx_type
+from tflite2onnx.builder.nodes import Nodes, Operand, Value, require_onnx_type
 from tflite2onnx.builder.opsets import BLOCKS, find_first_opset
 from tflite2onnx.errors import OperatorError
 from tflite2onnx.layout import Order
@@ -49,7 +49,7 @@ class QdqNodes(Nodes):
         return (
             value
             if in_file is storage.dtype
-            else self.Cast(value, to=expect_onnx_type(storage.dtype))
+            else self.Cast(value, to=require_onnx_type(storage.dtype))
         )
 
     def dequantize(self, x: Operand, storage: Storage, order: Order) -> Value:
@@ -94,7 +94,7 @@ class QdqNodes(Nodes):
         scale, zero = order_parameters(quantization, order)
         points = None
         if _needs_zero_point(storage, order):
-            constant = self.copy_constant if storage.dtype is DType.INT8 else self.constant
+            constant = self.make_separate_constant if storage.dtype is DType.INT8 else self.constant
             points = constant(zero.astype(storage.dtype.numpy), storage.dtype)
         scales = self.constant(scale, DType.FLOAT32)
         if quantization.stored_scale.dtype == np.float16:  # runtimes cast it at load

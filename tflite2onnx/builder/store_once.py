@@ -109,7 +109,7 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
         stored = g.assemblies.get(id(elements))
         if stored is None or value.dtype not in _PADDED or not _is_smaller(stored, least):
             continue
-        # Only adaptive weights may be shared, see `copy_constant`.
+        # Only adaptive weights may be shared, see `make_separate_constant`.
         key = _identify(stored) if value in adaptive else value
         if key not in assembled:
             assembled[key] = _assemble(inner, value, stored)

@@ -32,7 +32,8 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Shape, Tensor
 from tflite2onnx.utils.dimension import Dim
 
-__all__ = ["Builder", "OperatorError", "Value", "View"]  # of other modules
+# Operators import these names from here.
+__all__ = ["Builder", "OperatorError", "Value", "View"]
 
 _LARGEST = (1 << 31) - 1  # TFLite's sizes are int32
 

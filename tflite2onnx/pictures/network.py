@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from tflite2onnx.builder.nodes import expect_onnx_type
+from tflite2onnx.builder.nodes import require_onnx_type
 from tflite2onnx.interface import INPUTS, OUTPUTS, Endpoint
 from tflite2onnx.pictures.settings import NETWORK
 from tflite2onnx.result import Result
@@ -83,7 +83,7 @@ def _describe(end: Mapping[str, Any]) -> onnx.ValueInfoProto:
     """Return the type and the shape of an input or output of the network."""
     read = Endpoint.from_dict(end)
     (dtype,) = (each for each in DType if each.label == read.dtype)
-    return onnx.helper.make_tensor_value_info(end["value"], expect_onnx_type(dtype), read.sizes)
+    return onnx.helper.make_tensor_value_info(end["value"], require_onnx_type(dtype), read.sizes)
 
 
 def _list_needed(

@@ -7,7 +7,7 @@ mediapipe/tasks/metadata of https://github.com/google-ai-edge/mediapipe.
 
 from __future__ import annotations
 
-from tflite2onnx.reader.schema import parse_tables
+from tflite2onnx.reader.schema_text import parse_tables
 
 IDENTIFIER = b"M001"
 

@@ -65,7 +65,7 @@ def quantize_symmetric(g: Builder, x: Operand, shape: Shape) -> QuantizedRows:
     peak = g.Max(peak, g.scalar(_TINY, DType.FLOAT32))
     scale = g.Div(peak, g.scalar(127, DType.FLOAT32))
     middle = np.full(() if is_one else (rows,), _MIDDLE, np.uint8)
-    zeros = [g.copy_constant(middle, DType.UINT8) for _ in range(2)]
+    zeros = [g.make_separate_constant(middle, DType.UINT8) for _ in range(2)]
     integers = g.QuantizeLinear(x, scale, zeros[0], axis=None if is_one else 0)
     return QuantizedRows(integers, scale, zeros[1], is_one)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tflite2onnx.builder.nodes import expect_onnx_type
+from tflite2onnx.builder.nodes import require_onnx_type
 from tflite2onnx.op.base import Builder, OperatorError, OutputShape, Value, View
 from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers
@@ -59,7 +59,7 @@ def reinterpret_bits(g: Builder, x: Value, source: DType, target: DType) -> Valu
     if source is target:
         return x
     if source.is_float or target.is_float:
-        return g.BitCast(x, to=expect_onnx_type(target))
+        return g.BitCast(x, to=require_onnx_type(target))
     return g.cast(x, target)
 
 

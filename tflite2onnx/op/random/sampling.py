@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tflite2onnx.builder.builder import NeedsReshape
-from tflite2onnx.builder.nodes import expect_onnx_type
+from tflite2onnx.builder.nodes import require_onnx_type
 from tflite2onnx.op.base import Builder, Operator, OperatorError, OutputShape, Unknown, Value, View
 from tflite2onnx.op.common.checks import integer, ints, read_shape
 from tflite2onnx.op.traits import AnySizes
@@ -52,7 +52,7 @@ class Random(_Drawn, AnySizes):
             )
 
     def emit(self, g: Builder, y: View, sizes: View) -> Value | NeedsReshape:
-        node, options = self.row, {"dtype": expect_onnx_type(y.dtype), "seed": self._seed}
+        node, options = self.row, {"dtype": require_onnx_type(y.dtype), "seed": self._seed}
         if sizes.tensor.data is None:
             zeros = g.ConstantOfShape(g.cast(sizes, DType.INT64))
             return g.node(f"{node}Like", zeros, **options)
@@ -84,7 +84,7 @@ class Multinomial(_Drawn, AnySizes):
             return g.recast(self._draw_classes(g, logits, number), DType.INT64, y.dtype)
         if not y.tensor.elements:  # ONNX draws at least one
             return g.constant(np.empty(y.shape, y.dtype.numpy))
-        options = {"dtype": expect_onnx_type(y.dtype), "seed": self._seed}
+        options = {"dtype": require_onnx_type(y.dtype), "seed": self._seed}
         return g.Multinomial(logits, sample_size=y.shape[1], **options)
 
     def _draw_classes(self, g: Builder, logits: View, number: View) -> Value:
@@ -103,7 +103,7 @@ class Multinomial(_Drawn, AnySizes):
         total = g.Gather(sums, last, axis=1)
         rows = g.Slice(g.Shape(logits), g.ints([0]), g.ints([1]))
         shape = g.Concat(rows, g.reshape(g.cast(number, DType.INT64), [1]), axis=0)
-        options = {"dtype": expect_onnx_type(DType.FLOAT32), "seed": self._seed}
+        options = {"dtype": require_onnx_type(DType.FLOAT32), "seed": self._seed}
         uniform = g.RandomUniformLike(g.ConstantOfShape(shape), **options)
         row, columns = g.Unsqueeze(sums, g.ints([1])), g.Mul(uniform, total)
         is_below = g.LessOrEqual(row, g.Unsqueeze(columns, g.ints([2])))

@@ -8,7 +8,7 @@ https://github.com/google-ai-edge/LiteRT-LM, and the package litert-lm-builder 0
 
 from __future__ import annotations
 
-from tflite2onnx.reader.schema import parse_tables
+from tflite2onnx.reader.schema_text import parse_tables
 
 TABLES = parse_tables("""
 LiteRTLMMetaData system_metadata:SystemMetadata section_metadata:SectionMetadata
