@@ -43,8 +43,8 @@ from tflite2onnx.verification.runtimes import open_interpreter, run_litert
 
 _IMAGE = 4  # axes
 _MOST_COLOURS = 4
-_SAMPLES = 3  # of a batch of any size
-_SIZES = 2  # that are compared, beside that of the file
+_SAMPLES = 3  # samples in a batch of dynamic size
+_SIZES = 2  # the number of sizes to compare, in addition to the size in the file
 Outcome = tuple[str, str]
 
 
@@ -78,7 +78,7 @@ def _list_models(paths: Sequence[Path]) -> Iterator[Path]:
 def _check_in_child(path: Path, batch: int | str, *, images: bool) -> Outcome:
     """Return the outcome for a network; LiteRT ends the process on some networks."""
     for runtime in ("onnxruntime", "ai_edge_litert.interpreter"):
-        import_module(runtime)  # once for all children
+        import_module(runtime)  # the child processes inherit the module
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_send_outcome, args=(theirs, path, batch, images))

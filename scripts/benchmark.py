@@ -376,7 +376,7 @@ class Chain:
         self.tensors: list[object] = []
         self.operators: list[object] = []
         self.tensor(SHAPE)  # the network's input, tensor 0
-        # A row of n weights within 1/n shrinks the values, so that no chain overflows.
+        # Weights between -1/12 and 1/12 in rows of 12 make values smaller, so no chain overflows.
         weights = [self.random.uniform(-1 / 12, 1 / 12) for _ in range(6 * 12)]
         self.weights = {n: self.tensor((6, 1, 1, n), weights[: 6 * n]) for n in (6, 12)}
         self.bias = self.tensor((6,), weights[:6])
@@ -401,7 +401,8 @@ class Chain:
         if hasattr(self.schema.BuiltinOptions, kind):
             operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, kind)
             operator.builtinOptions = getattr(self.schema, f"{kind}T")(**options)
-        if name == "RESHAPE":  # its shape is stored twice, and some converters need both
+        # Some converters read the shape from the option, others from the operand.
+        if name == "RESHAPE":
             operator.builtinOptions.newShape = shape
         self.operators.append(operator)
         return output
@@ -449,7 +450,7 @@ def write_chain(path: Path, count: int) -> None:
     """Write a TFLite model of ``count`` operators, from float32 [1, 4, 5, 6] to the same type."""
     chain, x = Chain(), 0
     while len(chain.operators) < count:
-        fits = count - len(chain.operators) >= 4  # operators of the largest block
+        fits = count - len(chain.operators) >= 4  # the largest block has 4 operators
         x = chain.block(chain.random.choice(BLOCKS) if fits else "RELU", x)
     path.write_bytes(chain.serialize())
 

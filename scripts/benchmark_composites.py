@@ -51,7 +51,7 @@ ATTEND = """
 ATTENTION = """
     keys = Reshape (k, flat_shape) values = Reshape (v, flat_shape)
     y = Attention <q_num_heads = 16, kv_num_heads = 8> (q, keys, values, mask)"""
-# The cache has no memory in common with the one that is returned.
+# The cache that is read has no memory in common with the cache that is returned.
 GROUPED = (
     "(float[1, {rows}, 2048] q, float[1, {rows}, 1024] k, float[1, {rows}, 1024] v,"
     " float[1, 8, 1024, 128] keys, float[1, 8, 1024, 128] values)"
@@ -61,13 +61,13 @@ GROUP = """
         <num_heads = 16, kv_num_heads = 8> (q, k, v, keys, values, seen, total)"""
 UPDATED = "(float[1, 1024, 8, 128] cache, float[1, {rows}, 8, 128] more)"
 GATED = "(float[1, {rows}, 3072] x, float[1, {rows}, 3072] z)"
-# The inputs and the nodes of the forms, the converter's first.
+# The inputs, and the nodes of each form. The first form is the converter's.
 FORMS = {
     "rms_norm": {
         "spelled out": (NORMALIZED, NORMALIZE),
         "RMSNormalization": (NORMALIZED, "y = RMSNormalization (x, gamma)"),
     },
-    # The sum has another reader, as in a language model.
+    # Another node reads the sum too, as in a language model.
     "rms_norm of a sum": {
         "spelled out": (ADDED, f"x = Add (p, q) {NORMALIZE.replace('y =', 'n =')} y = Mul (n, x)"),
         "SkipSimplifiedLayerNormalization": (ADDED, ADD_NORMALIZED),

@@ -30,10 +30,10 @@ from tflite2onnx.verification.latency import profile_nodes
 from tflite2onnx.verification.runtimes import make_session
 
 TURNS = 15
-SLOW, LEAST = 1.5, 10e-6  # the ratio and the seconds of difference above which a row is marked
+SLOW, LEAST = 1.5, 10e-6  # a row is marked above this ratio and this difference in seconds
 IMAGE = "1,32,32,32"
 CHANNELS = 32
-# Words of the rows that stand for options.
+# Words of a row that stand for options of the conversion.
 OPTIONS = {
     "HALF": "filter_height=2, filter_width=2, stride_h=2, stride_w=2, padding=VALID",
     "NEAR": "filter_height=3, filter_width=3, stride_h=1, stride_w=1, padding=SAME",
@@ -42,8 +42,8 @@ OPTIONS = {
     "DILATED": "dilation_w_factor=2, dilation_h_factor=2",
     ": bool": f": bool[{IMAGE}]",
 }
-# A line is an operator on x; then, if they are not those of an image, the shape of its result and
-# the shape of x. T is the type of the data. Statements before the operator end with a semicolon.
+# A line is an operator on x, then the shapes of its result and of x if they differ from those of an
+# image. T is the element type of the data. Statements before the operator end with a semicolon.
 ROWS = """
 ABS(x)
 ADD(x, x)
@@ -215,7 +215,7 @@ def open_models(text: str, folder: Path) -> tuple[list[Inference], str]:
     session = make_session(str(converted), threads=1, profile=str(folder / "profile"))
     kinds = Counter(node.kind for node in profile_nodes(session, make_feeds(session)))
     if "Conv" in kinds:
-        kinds["Conv"] = max(0, kinds["Conv"] - 2)  # those around the operator
+        kinds["Conv"] = max(0, kinds["Conv"] - 2)  # two convolutions stand around the operator
     nodes = ", ".join(f"{n} {kind}" if n > 1 else kind for kind, n in kinds.items() if n)
     return [open_litert(path, 1), open_onnx_runtime(converted, 1)], nodes
 

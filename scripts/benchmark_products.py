@@ -42,7 +42,8 @@ WINDOWS = (
     " 40x40x128x8x3 40x40x128x32x3 40x40x128x128x3 20x20x64x64x3 20x20x256x256x3"
 )
 ALWAYS, NEVER = 0, 1 << 62
-# The threshold `rules.WORTHWHILE` with which each form is chosen, and the option `quantization`.
+# The threshold `rules.WORTHWHILE` and the option `quantization` with which the converter chooses
+# each form.
 FORMS = {
     "real": (NEVER, "float"),
     "rounded": (NEVER, "qdq"),

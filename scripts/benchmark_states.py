@@ -25,7 +25,7 @@ from onnx import helper, numpy_helper
 import tflite2onnx
 
 ROUNDS, TURNS = 15, 15
-OPSET = 18  # the first that has BitwiseXor
+OPSET = 18  # the first opset that has BitwiseXor
 PAIRS = "pairs, measured against themselves"
 UNSIGNED = "uint8 inputs and states"
 # The nodes of each form: a type, and its constants or the type to which Cast converts. "source" and
@@ -40,7 +40,8 @@ FORMS: dict[str, list[tuple[str, ...]]] = {
     "Cast, and Add of 128": [("Cast", "uint8"), ("Add", "uint8"), CAST],
     "Cast, and BitwiseXor of 128": [CAST, ("BitwiseXor", "target")],
 }
-# As zero points they make int8 numbers 128 higher, and uint8 numbers 128 lower; the bits are equal.
+# Zero points of -128 make int8 numbers 128 higher, and zero points of 128 make uint8 numbers 128
+# lower. The bits of both are equal.
 CONSTANTS = {"one": np.float32(1), "int8": np.int8(-128), "uint8": np.uint8(128)}
 
 

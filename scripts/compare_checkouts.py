@@ -29,7 +29,8 @@ OPTIONS: dict[str, dict[str, str]] = {
     "--io-layout tflite": {"io_layout": "tflite"},
     "--activations int8": {"activations": "int8"},
 }
-# Runs in a checkout: reads models and options from stdin and prints a line of JSON for each pair.
+# The program that runs in each checkout: it reads models and options from stdin, and prints a line
+# of JSON for each pair.
 WORKER = """
 import hashlib, json, logging, sys
 from pathlib import Path

@@ -30,17 +30,18 @@ from tflite2onnx.verification.runtimes import make_session
 
 SIZES = (7, 14, 28, 56, 112)
 CHANNELS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-MANY = (192, 256, 384, 512, 960)  # channels between 1x1 filters for images of a small size
+MANY = (192, 256, 384, 512, 960)  # channels of images of at most SMALL pixels, between 1x1 filters
 SMALL, MOST_IN_SMALL = 14, 256
-LARGE, MOST = 56, 64  # images of this size have at most so many channels
-TOGETHER = 2  # chains in a model: more of them need more than the caches of a small network
-FIRST = (1, 3, 4, 8, 12)  # channels of the first image
+LARGE, MOST = 56, 64  # images of LARGE pixels or more have at most MOST channels
+# Chains in a model: weights of more chains exceed the caches that a small network fits into.
+TOGETHER = 2
+FIRST = (1, 3, 4, 8, 12)  # channels of the first image of a chain
 WINDOWS = ((3, 3), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2), (7, 7))
 DEPTHWISE = ((3, 3), (3, 3), (5, 5), (1, 1))
 ACTIVATIONS = ("", "Relu", "Clip")
 MOVES = {"ReorderOutput": "reorder", "DepthToSpace": "pixels"}
-CHAINS = 120  # enough for the median error of a kernel to be below 10 %
-LEAST = 0.5  # microseconds: the resolution of the profile
+CHAINS = 120  # with 120 chains the median error of a kernel is below 10 %
+LEAST = 0.5  # microseconds: the resolution of the profiler
 
 
 def build_model(generator: np.random.Generator) -> bytes:

@@ -40,7 +40,7 @@ def spread_threads(count: int) -> None:
     first, *others = sorted(os.sched_getaffinity(0))[:count]
     for path in Path("/proc/self/task").iterdir():
         cores = [first] if int(path.name) == os.getpid() else others or [first]
-        with suppress(ProcessLookupError):  # a thread may have ended
+        with suppress(ProcessLookupError):  # the thread may have ended meanwhile
             os.sched_setaffinity(int(path.name), cores)
 
 
@@ -114,7 +114,7 @@ def open_session(model: Path | bytes, threads: int, optimized: Path | None = Non
     options.log_severity_level = 3
     if optimized:
         options.optimized_model_filepath = str(optimized)
-    # Threads that wait for the next run would take cores from the runtime whose turn it is.
+    # Threads that spin between runs would take cores from the runtime whose turn it is.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return runtime.InferenceSession(model, options, ["CPUExecutionProvider"])
 
@@ -133,7 +133,7 @@ def make_feeds(session: Any) -> dict[str, Any]:  # noqa: ANN401 - onnxruntime is
 def open_openvino(path: Path, threads: int) -> Inference:
     """Return an inference of an ONNX model in OpenVINO's CPU plugin, with floats of 32 bits."""
     core: Any = import_module("openvino").Core()
-    # A pinned thread waits for other programs on its core.
+    # A thread that is pinned to a core waits for other programs on this core.
     options = {
         "INFERENCE_PRECISION_HINT": "f32",
         "INFERENCE_NUM_THREADS": threads,

@@ -29,7 +29,7 @@ def write_large_model(path: Path, size: int) -> None:
             left = 4 * _COLUMNS * count
             while left:
                 piece = generator.randbytes(min(left, _PIECE))
-                # Exponents of moderate numbers, so that no element is NaN.
+                # The exponents of all elements become moderate, so that no element is NaN.
                 file.write(piece.translate(_MODERATE))
                 left -= len(piece)
 

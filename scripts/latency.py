@@ -80,8 +80,8 @@ from tflite2onnx.verification.latency import NodeTime, find_quartile, find_share
 
 Result = TypeVar("Result")
 REORDERS = ("ReorderInput", "ReorderOutput")
-TOP = 3  # operators, or groups of nodes, that are shown
-SLOW = 1.1  # the ratio above which the nodes of a model are shown
+TOP = 3  # the number of operators, or of groups of nodes, that are shown
+SLOW = 1.1  # the nodes of a model are shown above this ratio
 COLOURS = ("#1a73e8", "#e8710a", "#9334e6", "#188038")
 FAMILIES = ("floats", "8-bit integers", "dynamic range", "other types")
 WEIGHTED = ("Conv", "FusedConv", "Gemm", "FusedGemm", "QLinearConv", "QGemm")
@@ -180,7 +180,8 @@ def count_products(nodes: Sequence[NodeTime]) -> float:
     total = 0.0
     for weights, node in ((find_weights(node), node) for node in nodes):
         if weights:
-            # Filters have their outputs first; those of Gemm may be last in the weights.
+            # The outputs are the first axis of filters. In weights of Gemm they may be the last
+            # axis.
             outputs = weights[0] if len(weights) > 2 else node.outputs[0][-1]
             total += prod(weights) * prod(node.outputs[0]) / (outputs or 1)
     return total or nan
@@ -214,10 +215,11 @@ def has_time(model: Path, threads: int, least: float, most: float) -> bool:
 
 def measure(race: Race, model: Path, threads: int, runtime: str, more: More) -> Row:
     """Measure a model in LiteRT and with each command, and profile the first command's model."""
-    name = model.stem.rpartition("__")[2]  # published models: the folders are before the last "__"
+    # The names of published models have their folders before the last "__".
+    name = model.stem.rpartition("__")[2]
     try:
         group = {m.command: m for m in inferences(race, model, threads, runtime)}
-    except BrokenProcessPool:  # more memory than there is, for example
+    except BrokenProcessPool:  # the child process has ended, for example for lack of memory
         unknown = dict.fromkeys(race.commands, nan)
         return Row(name, find_family(model), nan, unknown, (), (f"{model}: a runtime ended",))
     litert = group.pop(LITERT)

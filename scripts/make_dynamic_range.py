@@ -21,7 +21,7 @@ import tensorflow as tf  # type: ignore[import-untyped]  # TensorFlow publishes 
 layers, applications = tf.keras.layers, tf.keras.applications
 Symbolic = tf.keras.KerasTensor
 
-# The application and the size of its images.
+# The model in keras.applications, and the height and width of its images.
 CLASSIFIERS = {
     "MobileNet": 224,
     "MobileNetV2": 224,

@@ -58,7 +58,8 @@ def mobilenet(x: tf.keras.KerasTensor) -> tf.keras.KerasTensor:
         x = inverted_residual(x, expansion, channels, stride)
     x = add_normalization(layers.Conv2D(128, 1, use_bias=False)(x), "relu6")
     x = add_normalization(layers.GlobalAveragePooling2D()(x))
-    # Small weights keep the probabilities away from 0 and 1, also outside the samples' range.
+    # Small weights keep the probabilities away from 0 and 1, even for inputs outside the samples'
+    # range.
     small = tf.keras.initializers.VarianceScaling(0.25)
     return layers.Dense(10, activation="softmax", kernel_initializer=small)(x)
 
@@ -232,7 +233,7 @@ NETWORKS = {
 
 def build(name: str, network: Network, samples: Array) -> tf.keras.Model:
     """Return the Keras model, its batch normalizations set to the statistics of ``samples``."""
-    # The session numbers the layers, and their names are stored in the file.
+    # Keras numbers layers by session, and the file contains their names.
     tf.keras.backend.clear_session()
     tf.keras.utils.set_random_seed(SEED)
     x = layers.Input(network.shape, 1 if network.remembers else None, name="input")

@@ -204,7 +204,8 @@ def _operator_limits(code: str, entry: record.Operator | None) -> Iterator[tuple
         said.setdefault(reason, []).append(kind)
     found = {} if entry is None else entry.kinds
     for kind, bound in row.bounds.items():
-        # Many operators share bounds. Operators with equal results are not listed.
+        # Many operators have the same bound. A bound is listed only if an operator's results are
+        # not equal.
         if bound.reason and kind in found and (found[kind].part or found[kind].steps):
             said.setdefault(bound.reason, []).append(kind)
     for reason, types in said.items():

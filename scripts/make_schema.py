@@ -39,7 +39,7 @@ ENUMERATIONS = (
     "Padding",
     "TensorType",
 )
-# The type of each union field; the generated classes do not contain it.
+# The type of each union field, which the generated classes do not contain.
 UNIONS = {
     "builtin_options": "BuiltinOptions",
     "builtin_options2": "BuiltinOptions2",
@@ -68,7 +68,8 @@ def text(schema: ModuleType) -> str:
 def names_by_number(schema: ModuleType, enumeration: str) -> list[str]:
     """Return the names of an enumeration in the order of their numbers, which have no gaps."""
     every = vars(getattr(schema, enumeration)).items()
-    members = [each for each in every if each[0][0] != "_"]  # not __firstlineno__
+    # Python 3.13 adds attributes such as __firstlineno__.
+    members = [each for each in every if each[0][0] != "_"]
     names = {number: name for name, number in members if isinstance(number, int)}
     return [names[i] for i in range(len(names))]
 

@@ -43,7 +43,7 @@ from tflite2onnx.utils.processor import describe_processor  # noqa: E402
 
 AGREES, DIFFERS, REFUSED, SLOW = "agrees", "differs", "refused", "too slow"
 VERDICTS = (AGREES, DIFFERS, REFUSED, SLOW, "not converted", "LiteRT does not run it")
-STEPS = 3  # the number of runs of a model with state
+STEPS = 3  # the number of runs of a model that has a state
 CAUSE = 160  # the longest error message, in characters
 
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from tflite2onnx import ConversionError, convert  # noqa: E402
 
-Kind = tuple[str, bool]  # the operator, and whether it computes a constant
+Kind = tuple[str, bool]  # the operator's type, and whether the node computes a constant
 
 
 def run_onnxsim(model: onnx.ModelProto, *, folds: bool) -> onnx.ModelProto:

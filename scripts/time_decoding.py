@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-_STEPS, _COLD = 13, 3  # of a block
+_STEPS, _COLD = 13, 3  # the steps of a block, and the first of them, which are not printed
 _TYPES = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 
 

@@ -65,7 +65,7 @@ def count_equal(path: Path, pictures: list[Image.Image]) -> dict[str, int]:
             feeds = store_inputs(ends.inputs, [array], [detail])
             (have,) = restore_layouts(ends.outputs, run_onnx(ends.session, feeds))
             for i, want in enumerate(both):
-                # Integers of the file may have several largest elements.
+                # Several integers of the file's model may be the largest.
                 largest = convert_for_onnx(ends.outputs[0], want, outputs[0])
                 same[i] += int(largest.flat[have.argmax()] == largest.max())
         found[quantization], found[f"{quantization} default"] = same

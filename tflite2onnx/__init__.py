@@ -12,7 +12,7 @@ from tflite2onnx.version import VERSION, print_version
 if is_program():
     if sys.argv[1:] == ["--version"]:
         print_version()
-    end_on_interrupt()  # the imports below take time
+    end_on_interrupt()  # an interrupt during the imports below ends the process, too
     # Garbage collection takes longer than a small conversion, and frees no imported modules.
     gc.disable()
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tflite2onnx.verification import Report, verify
 
 __version__ = VERSION
-DESCRIPTION = "Convert TensorFlow Lite models to ONNX"  # its value since 0.x
+DESCRIPTION = "Convert TensorFlow Lite models to ONNX"  # the same text as in tflite2onnx 0.x
 
 __all__ = [
     "ConversionError",
@@ -61,7 +61,8 @@ def enableDebugLog() -> None:  # noqa: N802 - its name since 0.x
     logging.getLogger("tflite2onnx").setLevel(logging.DEBUG)
 
 
-# Conversions of single models start faster without these modules.
+# Modules that are imported at the first access: a conversion of one model starts faster without
+# them.
 _IMPORTED_LATER = {"Report": "verification", "convert_bundle": "bundle", "verify": "verification"}
 
 

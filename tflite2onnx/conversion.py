@@ -127,7 +127,7 @@ def convert_read_model(source: Model, origin: AnySource, options: ConversionOpti
         raise ModelFileError(OUT_OF_MEMORY) from error
     except ConversionError:
         raise
-    except Exception as error:  # whatever a bug raises: the message tells where
+    except Exception as error:  # a bug may raise any exception: the message names the pass
         raise InternalError(describe_bug(error)) from error
     return result
 
@@ -288,7 +288,7 @@ def _convert_with_dynamic_axes(
             emitted = _normalise_plan_emit(opened, options, operator_of, planner)
         except (FixedSizeError, UnsupportedOperators) as error:
             axes = getattr(error, "axes", frozenset()) - fixed.keys()
-            # The error itself would keep all intermediate results in memory.
+            # An error has references to all intermediate results, and would keep them in memory.
             problems = getattr(error, "problems", ())
             reason = str(problems[0] if problems else error)
         else:
@@ -300,7 +300,7 @@ def _convert_with_dynamic_axes(
         if not axes:
             break
         fixed |= dict.fromkeys(sorted(axes), reason)
-    # An error that does not depend on sizes is raised again here.
+    # If the error does not depend on sizes, it is raised again here.
     opened = keep_file_sizes(graph, operator_of)
     emitted = _normalise_plan_emit(opened, options, operator_of, planner)
     if not options.static:

@@ -222,7 +222,8 @@ def _emit_body(
         for tensor, order in zip(graph.outputs, after, strict=True)
     ]
     outputs = [view.value for view in views]
-    # ONNX wants each output to be a different value, computed by a node of this graph.
+    # ONNX requires that all outputs are different values, and that nodes of this graph compute
+    # them.
     own = {value for node in g.nodes for value in node.outputs}
     for i, (view, value) in enumerate(zip(views, outputs, strict=True)):
         if value not in own:
@@ -326,7 +327,7 @@ def _limit_range(g: Builder, planned: OperandStorage, value: Value, activation: 
     read, written = planned.storage, planned.written
     if written is None:
         return value
-    # Readers of the tensor apply another scale to the same stored integers.
+    # Other readers read the same stored integers with another scale.
     value = g.Mul(value, g.scalar(read.scale[0] / written.scale[0], DType.FLOAT32))
     offset = (written.zero_point - read.zero_point) * read.scale[0]
     return g.Add(value, g.scalar(offset, DType.FLOAT32))

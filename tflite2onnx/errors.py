@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-_MOST_REASONS = 10  # reasons that the message lists for one type of operator
+_MOST_REASONS = 10  # a message lists at most this number of reasons for one type of operator
 
 
 class ConversionError(Exception):
@@ -168,7 +168,9 @@ class _OperatorErrors:
             try:
                 raise found from error
             finally:
-                del found  # the error has this frame: all that a caller knows would stay in memory
+                # The error has a reference to this frame, and would keep all variables of the
+                # callers in memory.
+                del found
         return self._problems is not None
 
 

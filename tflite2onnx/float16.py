@@ -21,11 +21,11 @@ from tflite2onnx.tensor import Array, DType
 from tflite2onnx.validity import find_parameters, infer_types
 
 _FLOAT, _HALF = DType.FLOAT32.label, DType.FLOAT16.label
-_LARGE = 1024  # bytes of a constant that is stored in float16 although nodes read it in float32
+_LARGE = 1024  # bytes; a larger constant is stored in float16 even if nodes read it in float32
 _LARGEST = float(np.finfo(np.float16).max)
-# The relative error with which float16 must represent the largest element of a constant.
+# The largest relative error with which float16 may represent the largest element of a constant.
 _PART = 0.01
-# A sum of more elements may overflow although each element is small.
+# A sum of more elements may overflow float16 although each element is small.
 _MOST_ADDED = 1024
 
 QUANTIZED = "quantized"
@@ -40,19 +40,19 @@ _WIDE_REASONS = {NO_KERNEL, NO_FORM, CONSTANT, OVERFLOW, FOLLOWS}
 _CONTROL_FLOW = {"If", "Loop"}
 _QDQ = {"DequantizeLinear", "QuantizeLinear"}
 _SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool"}
-# Powers, and sums of powers or of many elements.
+# Powers, and operators that add powers or many elements.
 _OVERFLOWING = {
     *("Exp", "Pow", "Cosh", "Sinh", "Tan", "CumSum", "DFT", "STFT", "Det", "LRN"),
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"),
     *("LpNormalization", "LpPool", "GlobalLpPool", "MeanVarianceNormalization"),
 }
-# ONNX Runtime 1.31 inserts Casts around operators without a float16 kernel, but fails on these if
-# they add, multiply or compare elements.
+# ONNX Runtime 1.31 has no float16 kernel for these operators. It inserts Casts, but fails if the
+# operators add, multiply or compare elements.
 _SCATTERING = {"ScatterElements", "ScatterND"}
-# A product with a matrix of larger elements is a sum of many elements, such as a Fourier transform
-# (mean 0.64); weights of networks are far smaller.
+# The mean absolute element above which a matrix is likely to be a transform, whose products add
+# many elements: the mean of a Fourier matrix is 0.64. Weights of networks are far smaller.
 _MEAN_OF_SUMS = 0.5
-# If these read values that float16 may not hold, they stay in float32 too.
+# Operators that stay in float32 if they read values that float16 may not hold.
 _ELEMENTWISE = {
     *("Abs", "Add", "Ceil", "Clip", "Div", "Floor", "Identity", "Log", "Max", "Min", "Mod", "Mul"),
     *("Neg", "Reciprocal", "Relu", "Round", "Sign", "Sqrt", "Sub", "Sum", "Where"),
@@ -60,11 +60,11 @@ _ELEMENTWISE = {
     *("Concat", "Expand", "Gather", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile"),
     *("ReduceMax", "ReduceMin", "Transpose", "Unsqueeze", *_SUMS),
 }
-# As above, but float16 holds their results.
+# Elementwise operators whose results float16 holds for any input.
 _BOUNDED = {"Cos", "Erf", "HardSigmoid", "Sigmoid", "Sin", "Softmax", "Tanh"}
-# Their results do not depend on the element type.
+# Operators whose results do not depend on the element type.
 _UNTYPED = {"Shape", "Size"}
-# Element types all of whose elements float16 represents.
+# Element types whose elements float16 represents exactly.
 _NARROW = {DType.BOOL.label, DType.INT8.label, DType.UINT8.label}
 
 
@@ -111,7 +111,7 @@ class _Choice:
         self._types = infer_types(emitted)
         self.reasons: dict[Value, str] = {}
         self._wide: set[Value] = set()
-        self._weights: set[Value] = set()  # constants that the file has in float16
+        self._weights: set[Value] = set()  # constants that the TFLite file has in float16
         self.opset, self._sizes = emitted.opset, emitted.types
         nodes = [*walk_nodes(emitted.nodes)]
         self._quantized = {v for n in nodes if n.op_type == "QuantizeLinear" for v in n.inputs}
@@ -183,7 +183,7 @@ class _Choice:
 
     def _may_overflow(self, node: Node) -> bool:
         if node.op_type == "Mul":
-            return node.inputs[0] is node.inputs[1]  # a square
+            return node.inputs[0] is node.inputs[1]  # both factors are the same value: a square
         if node.op_type in _SUMS:
             added = self._count_added(node)
             return added is None or added > _MOST_ADDED
@@ -339,7 +339,7 @@ class _Rewriter:
         elif target in self._choice.reasons or source is None or self._choice.is_float(source):
             self._keep_node(node)
         elif self._choice.find_label(source) == _HALF:
-            self._half[target] = source  # float16 weights of the file
+            self._half[target] = source  # float16 weights of the TFLite file
         else:
             self._half[target] = self._add("Cast", source, target, DType.FLOAT16)
 

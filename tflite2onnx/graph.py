@@ -293,8 +293,9 @@ class Model(NamedTuple):
     version: int
 
 
-# What stands for an input that the file omits, and for an operator that does not exist: neither has
-# a code, a type, axes or elements that a condition asks for.
+# The tensor or operator that patterns read for an input that the file omits, or for an operator
+# that does not exist. Both have no code, no type, no axes and no elements, so that no condition
+# holds for them.
 ABSENT = Tensor("", (), DType.VARIANT)
 NO_OP = Op("", -1, (), ())
 

@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterator
 from tflite2onnx.graph import Graph, Op
 from tflite2onnx.tensor import DType, Tensor
 
-_FEW = 8  # the number of elements of a constant that are shown
-_UNSET = ("", "0", "False", "NONE", "()", "[]")  # the values of most options
-_PLAIN = (DType.FLOAT32, DType.INT32, DType.BOOL)  # the types that elements tell
+_FEW = 8  # the largest number of elements of a constant that are shown
+# Values of options that are not shown: most options have one of them by default.
+_UNSET = ("", "0", "False", "NONE", "()", "[]")
+_PLAIN = (DType.FLOAT32, DType.INT32, DType.BOOL)  # types that the text of the elements implies
 
 
 class _Writer:

@@ -25,7 +25,7 @@ from tflite2onnx.reader.source import AnySource, open_source
 from tflite2onnx.tensor import DType, Shape, Tensor, name_axis
 from tflite2onnx.utils.mapped_files import find_address
 
-# Operators that only change the storage of a tensor, and so are not evidence of a scheme.
+# Operators that only convert the elements of a tensor. They say nothing about the scheme.
 _CONVERSIONS = {"QUANTIZE", "DEQUANTIZE", "CAST"}
 
 

@@ -29,10 +29,11 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.suggestions import suggest_names
 
-_Members = list[tuple[Tensor, Axes]]  # the tensors of a frame, with its names of their axes
+# The tensors of a frame, and the names that the frame gives to their axes.
+_Members = list[tuple[Tensor, Axes]]
 # The keys of the ONNX model's metadata that describe its interface, in JSON.
 INPUTS, OUTPUTS = "tflite2onnx.inputs", "tflite2onnx.outputs"
-CACHES = "tflite2onnx.caches"  # of an output, the input whose memory it is to have
+CACHES = "tflite2onnx.caches"  # the input whose memory an output should share
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ class State:
 
 def _list_elements(array: Array) -> Any:  # noqa: ANN401 - a number, or a list of any depth
     """Return the element if all elements are equal, else all elements."""
-    # Repeated elements have a stride of 0, and are never gathered: a file may declare any number.
+    # Repeated elements have a stride of 0. They are not copied: a file may declare any number of
+    # them.
     distinct = array[tuple(slice(None if stride else 1) for stride in array.strides)]
     is_uniform = distinct.size and (distinct == distinct.flat[0]).all()
     return distinct.flat[0].item() if is_uniform else array.tolist()
@@ -217,7 +219,7 @@ def make_interface(graph: Graph, wanted: Mapping[Tensor, Order], io_layout: str)
         names = axis_names(tensor.rank)
         choice = Choice.INTERFACE if io_layout == "auto" else Choice.CHANNELS_FIRST
 
-        def is_legal(label: Axes) -> bool:  # `order_ends` corrects the places of axes of size 1
+        def is_legal(label: Axes) -> bool:  # `order_ends` moves axes of size 1 later
             return label == names or moves_nothing(shape, order_of(names, label), first)
 
         return Frame({operand: names}, names, None, is_legal, choice)

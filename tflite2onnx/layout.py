@@ -29,7 +29,8 @@ from tflite2onnx.tensor import Shape, Tensor
 Order = tuple[int, ...]
 Axes = tuple[str, ...]
 
-# The labels of a frame. More than three are rare; more would let a damaged file take forever.
+# The most labels of a frame. More than three are rare. More than this limit would let a damaged
+# file take forever.
 _MOST_LABELS = 8
 
 
@@ -196,7 +197,8 @@ class _Problem:
         for edges in self._tensors:
             for frame, axes in dict.fromkeys(edges.ends):
                 self.uses[frame].append((edges, axes))
-        # Bytes count before moves: a move costs 1, and a byte costs more than all moves together.
+        # Bytes count more than moves: a move costs 1, and a byte costs more than all moves
+        # together.
         self._byte = 1 + sum(len(edges.ends) for edges in self._tensors)
 
     def _add(self, site: Site) -> dict[int, _End]:

@@ -63,21 +63,22 @@ WEIGHTS = get_args(WeightType)
 DYNAMIC_RANGES = get_args(DynamicRange)
 IO_TYPES = get_args(IoType)
 
-# onnx.reference has DequantizeLinear from opset 19 on; ONNX Runtime 1.17 has opsets up to 20.
+# onnx.reference supports DequantizeLinear from opset 19 on. ONNX Runtime 1.17 supports opsets up to
+# 20.
 _PORTABLE = {"forms": "canonical", "states": "required", "opset": 19}
-# For compilers that read floats only, or quantize a model of floats themselves.
+# For compilers that read floats only, and for compilers that quantize a model of floats.
 _FLOAT = {"forms": "canonical", "states": "required", "quantization": "float", "static": True}
-# For drivers of NPUs, which have no DynamicQuantizeLinear.
+# For drivers of NPUs without DynamicQuantizeLinear.
 _NPU = {**_PORTABLE, "weights": "int8", "dynamic_range": "float", "static": True}
-# A target is a set of options: the values of options that the user leaves at their defaults.
-# `tflite2onnx.targets` has the rules of the targets for models.
+# A target is a set of options, for options that the user leaves at their defaults.
+# `tflite2onnx.targets` has the rules that a model for the target must follow.
 TARGETS: Mapping[Target, Mapping[str, Any]] = {
     "onnxruntime": {"forms": "fastest", "states": "optional", "weights": "adaptive"},
     "portable": _PORTABLE,
-    # OpenVINO refuses Conv of int8 data in bfloat16, and its products of integers saturate without
-    # VNNI. With int8 weights it computes with integers.
+    # OpenVINO refuses Conv of int8 data in bfloat16. Without VNNI its integer products saturate,
+    # and int8 weights would make it use integer products.
     "openvino": {**_PORTABLE, "activations": "uint8", "weights": "float"},
-    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8, and has no
+    # OpenCV 5 computes Conv wrongly if data, weights and outputs are int8, and it has no
     # DynamicQuantizeLinear.
     "opencv": {**_PORTABLE, "activations": "int8", "weights": "uint8", "dynamic_range": "float"},
     "tvm": _PORTABLE,
@@ -88,7 +89,8 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
         "weights": "adaptive",
         "caches": "shared",
     },
-    # TensorRT takes int8 with zero points of 0 only, between QuantizeLinear and DequantizeLinear.
+    # TensorRT supports int8 only with zero points of 0, and between QuantizeLinear and
+    # DequantizeLinear.
     "tensorrt": {
         **_PORTABLE,
         "quantization": "symmetric",
@@ -96,7 +98,7 @@ TARGETS: Mapping[Target, Mapping[str, Any]] = {
         "weights": "int8",
         "io_type": "float",
     },
-    # Integers of activations must be uint8; scales for each channel need zero points of 0.
+    # Activations must be uint8. Weights with a scale for each channel need zero points of 0.
     "qnn": {**_NPU, "activations": "uint8"},
     "nnapi": {**_NPU, "activations": "uint8"},
     "coreml": _FLOAT,
@@ -173,7 +175,7 @@ class ConversionOptions:
         chosen, default = TARGETS[self.target], ConversionOptions()
         unset = {n: v for n, v in chosen.items() if getattr(self, n) == getattr(default, n)}
         stored = {**vars(self), **unset}["quantization"]
-        if stored != "qdq":  # the type of 8-bit values is no choice of the target then
+        if stored != "qdq":  # another value of `quantization` determines the type of 8-bit values
             own = "int8" if stored == "symmetric" else "auto"
             free = (
                 n for n in ("activations", "weights") if n in unset or getattr(self, n) == "auto"
@@ -257,7 +259,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The names that arguments of `convert` had in tflite2onnx 0.x.
+# The arguments of `convert` in tflite2onnx 0.x, by their old names.
 _RENAMED = {"tflite_path": "model", "onnx_path": "output", "explicit_layouts": "layouts"}
 
 

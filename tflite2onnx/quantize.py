@@ -89,9 +89,9 @@ class StoragePlan:
     weights: str = "auto"
     canonical: bool = False
     symmetric: bool = False
-    keeps_data: bool = False  # float data that LiteRT quantizes at run time
-    qoperator: str = ""  # the option `quantization`, if it asks for QLinear products
-    finds_processor: bool = False  # whether the model finds out on which processor it is
+    keeps_data: bool = False  # whether float data that LiteRT quantizes at run time stay float
+    qoperator: str = ""  # the value of the option `quantization`, if it asks for QLinear products
+    finds_processor: bool = False  # whether nodes of the model test the processor
     operands: Mapping[Op, Mapping[int, OperandStorage]] = field(default_factory=dict)
     tensors: Mapping[Tensor, OperandStorage] = field(default_factory=dict)
 
@@ -151,10 +151,10 @@ def plan(operators: Sequence[Declared], options: Options) -> StoragePlan:
         options.weights,
         options.forms == "canonical",
         stored == "symmetric",
-        # Data that are quantized at run time have a zero point.
+        # `keeps_data`: data that are quantized at run time have a zero point, or are float.
         stored in ("float", "symmetric") or options.dynamic_range == "float",
         stored if stored.startswith("qoperator") else "",
-        # Processors have no blocks of float16, which ONNX Runtime folds nowhere.
+        # `finds_processor`: in float16 ONNX Runtime would dequantize adaptive weights in each run.
         options.weights == "adaptive" and not options.float16,
     )
     every = dict.fromkeys(t for o in operators for t in list_operands(o.op).values())
@@ -194,7 +194,8 @@ class _Planner:
         self.chosen = chosen
         if chosen.symmetric and isinstance(self.declared, Real):
             self.declared = drop_common_zero_point(self.declared)
-        # TensorRT's Split, Tile, Resize and ArgMax take no int8. Sub-graphs pass on what is stored.
+        # TensorRT's Split, Tile, Resize and ArgMax do not support int8. Sub-graphs pass stored
+        # integers on.
         is_portable = chosen.symmetric and chosen.canonical and not operator.op.graphs
         every = chosen.float_only or is_portable
         self.real = _computes_real_numbers(operator, every=every)
@@ -265,7 +266,7 @@ class _Planner:
             return planned._replace(written=written, limits=bounds)
         source = written or planned.storage
         # Converters omit an activation that the range of the integers implies. Without the limits
-        # of that range a RELU may be missing.
+        # of this range, the activation would be missing.
         limits = compute_real_bounds(activation, planned.storage, source)
         declared = self.declared
         moves = (

@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
-CACHE = re.compile(r"kv_cache_([kv])_(\d+)")  # of keys or values of a layer
+CACHE = re.compile(r"kv_cache_([kv])_(\d+)")  # the cache of the keys or of the values of a layer
 _CACHE_AXES = 4
-# Without a mask the caches are [batch, tokens, heads, depth]
+# The order of caches that have no mask, [batch, tokens, heads, depth]
 # (litert_torch/generative/layers/kv_cache.py).
 _HEADS_FIRST = ("0123", "0213")
 

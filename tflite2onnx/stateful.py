@@ -13,7 +13,7 @@ import numpy as np
 from tflite2onnx.errors import OptionError
 from tflite2onnx.tensor import Array
 
-STATES = "tflite2onnx.states"  # the key in the metadata of the ONNX model
+STATES = "tflite2onnx.states"  # the key of the states in the metadata of the ONNX model
 
 
 class Session(Protocol):
@@ -91,7 +91,7 @@ def _open_session(path: str | os.PathLike[str]) -> Session:
         message = f"ONNX Runtime is required to open {path}: pip install onnxruntime"
         raise OptionError(message) from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # it warns of initial values, which can be fed
+    options.log_severity_level = 3  # ONNX Runtime warns of each initial value that is also an input
     providers = ["CPUExecutionProvider"]
     session: Session = onnxruntime.InferenceSession(path, options, providers)
     return session

@@ -19,9 +19,9 @@ from tflite2onnx.utils.mapped_files import digest_elements
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
-Sizes = tuple[int | str, ...]  # a shape with names in place of the dynamic sizes
+Sizes = tuple[int | str, ...]  # a shape that has names in place of dynamic sizes
 _NO_VALUES = np.empty(0, np.float32)
-_LONGEST_NAME = 40  # of an axis, in characters
+_LONGEST_NAME = 40  # the most characters of the name of an axis
 MOST_AXES = 32  # the limit of numpy before version 2; the kernels support fewer
 
 
@@ -57,7 +57,7 @@ class DType(enum.Enum):
     RESOURCE = ("resource", None, 0)
     VARIANT = ("variant", None, 0)
 
-    __hash__ = object.__hash__  # Enum's hash is a function of Python, and types are keys everywhere
+    __hash__ = object.__hash__  # Enum's own hash is slow, and types are keys of many dictionaries
 
     def __init__(self, label: str, numpy: type[Any] | None, bits: int) -> None:
         self.label = label
@@ -81,7 +81,7 @@ class Quantization:
     zero_point: Array
     axis: int = 0
     block_size: int = 0
-    half_scale: Array | None = None  # float16, as the file may store it
+    half_scale: Array | None = None  # the scale in float16, if the file stores it in float16
 
     @property
     def per_axis(self) -> bool:
@@ -155,7 +155,7 @@ class Assembly:
         """The elements of the constant."""
         size = self.source.shape
         copies = []
-        for pads in self.pads:  # np.pad takes several times as long
+        for pads in self.pads:  # a loop: np.pad takes several times as long
             shape = [n + sum(pad) for n, pad in zip(size, pads, strict=True)]
             copy = np.full(shape, self.fill, self.source.dtype)
             copy[tuple(slice(pad[0], pad[0] + n) for n, pad in zip(size, pads, strict=True))] = (

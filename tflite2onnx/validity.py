@@ -24,14 +24,15 @@ from tflite2onnx.graph import Graph
 from tflite2onnx.tensor import DType
 
 _FORMAL, _KIND = defs.OpSchema.FormalParameterOption, defs.OpSchema.AttrType
-# The Python types of number attributes; an integer is not converted to a float.
+# The Python types of numbers in attributes. No integer is converted to a float.
 _NUMBERS = {_KIND.INT: (int, np.integer), _KIND.FLOAT: (float, np.floating)}
-# The attribute that has the type of the output, for nodes whose inputs do not determine the type.
+# The attribute that gives the type of the output, for nodes whose inputs do not determine it.
 _NAMED_BY = {"BitCast": "to", "Cast": "to", "Multinomial": "dtype"}
-# Nodes with nested graphs: the index of the graph's output that is the node's first output.
+# For nodes with nested graphs: the output of the graph that corresponds to the first output of the
+# node.
 _FIRST_OUTPUT = {"If": 0, "Loop": 1, "Scan": 0}
 _BUG = "this is a bug in the converter, please report it: "
-# ONNX has hardly any node for these types, and no operator is written for them.
+# Types that few nodes of ONNX support. No operator of this package computes with them.
 _UNKNOWN_TYPES = {DType.FLOAT8_E4M3FN.label, DType.FLOAT8_E5M2.label}
 _RENAMED = {"float32": "float", "float64": "double"}
 _LABELS = {
@@ -130,7 +131,7 @@ def check(emitted: Emitted, graph: Graph) -> None:
         nodes, index = checker.at
         places = {tensor: op.place for op in graph.walk_ops() for tensor in op.outputs}
         place_of = {port.value: places.get(port.tensor) for port in emitted.walk_tensors()}
-        # The operator of the invalid node is the one whose output is the next tensor of the file.
+        # The invalid node belongs to the operator whose output is the next tensor of the file.
         following = (place_of.get(value) for node in nodes[index:] for value in node.outputs)
         place = next((place for place in following if place), graph.name)
         raise UnsupportedOperators([OperatorError(str(error), place)]) from error
@@ -180,7 +181,7 @@ class _Checker:
             self.at = nodes, index
             if not node.domain or node.domain in DOMAINS:
                 self._check_node(node)
-            else:  # the domain of a user, which has no schema
+            else:  # the domain of a user has no schema
                 self.known |= {value: self._find_declared_type(value) for value in node.outputs}
 
     def check_ports(self, ports: Iterable[Port]) -> None:

@@ -33,12 +33,12 @@ from tflite2onnx.utils.atomic_files import Create, replace_all_atomically, resol
 from tflite2onnx.utils.mapped_files import find_address, read_elements, write_elements
 
 PRODUCER = "tflite2onnx"
-# Constants up to this size are in the skeleton itself, where shape inference can read them.
+# bytes: a smaller constant is in the skeleton itself, where shape inference can read it.
 _SMALL = 1024
-WEIGHTS = "weights.data"  # the file with the weights of several models of a folder
-LARGEST_FILE = 2**31 - 1  # bytes of a protobuf
-_ALIGNMENT = 64  # bytes, of each weight in the second file
-_INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # field numbers in onnx.proto
+WEIGHTS = "weights.data"  # the file of the weights that several models of a folder share
+LARGEST_FILE = 2**31 - 1  # the most bytes of a protobuf
+_ALIGNMENT = 64  # bytes, for each weight in the second file
+_INITIALIZER, _RAW_DATA, _GRAPH = 5, 9, 7  # the numbers of the fields in onnx.proto
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +235,8 @@ def _add_nodes(
             key: _nested_graph(body, names, types, f"{name}/{key.removesuffix('_branch')}/")
             for key, body in find_bodies(node).items()
         }
-        # Not as arguments of make_node: an attribute of a custom operator may have any name.
+        # make_node takes attributes as arguments, whose names would clash with those of a custom
+        # operator.
         attributes = sorted({**node.attributes, **graphs}.items())
         proto.attribute.extend([helper.make_attribute(key, value) for key, value in attributes])
 
@@ -357,7 +358,8 @@ def write_to(
         raise OSError(
             "it must be a regular file, because the weights go to a second file beside it"
         )
-    # The file created last appears first, so the weights appear before the model.
+    # The last file that is created is the first to get its final name, so the weights exist before
+    # the model does.
     small, file = create(target), create(target.with_name(f"{target.name}.data"))
     model = skeleton.assemble_model(external, _WeightFile(f"{target.name}.data", file))
     size = small.write(model.SerializeToString(deterministic=True))
@@ -447,12 +449,12 @@ def _view_bytes(data: Array) -> memoryview:
 
 
 def _tag(field: int) -> bytes:
-    return bytes([field << 3 | 2])  # length-delimited
+    return bytes([field << 3 | 2])  # the wire type of fields with a length
 
 
 def _write_varint(number: int) -> bytes:
     groups = []
-    while number > 0x7F:  # 7 bits for each byte
+    while number > 0x7F:  # each byte holds 7 bits
         groups.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*groups, number])

@@ -33,12 +33,13 @@ from tflite2onnx.layout import make_identity
 from tflite2onnx.quantization.storage import AS_NUMBERS, Storage, move_zero_point
 from tflite2onnx.tensor import DType
 
-_MOST_BYTES = 1 << 20  # of the weights of one If
+_MOST_BYTES = 1 << 20  # the most bytes of the weights of one If
 _DATA = np.full(16, 255, np.uint8)
-# With a zero point MLAS computes the product by its kernel for matrices, as it does all others;
-# without, by a kernel for vectors (MlasGemmQuantTryGemvKernel).
+# With a zero point MLAS computes the product by its kernel for matrices, the kernel of all other
+# products. Without a zero point it uses a kernel for vectors (MlasGemmQuantTryGemvKernel).
 _ZERO_POINT = np.array(1, np.uint8)
-# Pairs of 127 exceed 16 bits, pairs of -128 exceed them downwards; the errors do not cancel out.
+# Sums of two products by 127 overflow 16 bits, and sums of two products by -128 underflow. The
+# errors do not cancel out.
 _WEIGHTS = np.repeat(np.array([127, -128], np.int8), (12, 4))
 _AS_UINT8 = Storage(DType.UINT8, replace(AS_NUMBERS, zero_point=np.array([128], np.int64)))
 
@@ -49,7 +50,7 @@ def add_adaptive_weights(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
     Of all graphs of a model the main graph must be the last.
     """
     weights = {}
-    if g.adaptive:  # else no node needs to be looked at
+    if g.adaptive:  # without adaptive weights no node needs a change
         read = {value for node in walk_nodes(nodes) for value in node.inputs}
         weights = {value: each for value, each in g.adaptive.items() if value in read}
     for part in _divide(weights):
@@ -83,7 +84,7 @@ def _dequantize(
 ) -> Body:
     """Return a graph that dequantizes weights, which it first makes uint8 if asked to."""
     inner = g.make_nested()
-    inner.types = {}  # readers infer them; the file of a small network would grow by a hundredth
+    inner.types = {}  # ONNX infers these types; they would add 1 % to the file of a small network
     outputs = []
     for integers, storage, order in weights:
         value, read = integers, storage

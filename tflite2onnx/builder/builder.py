@@ -197,12 +197,14 @@ class Builder(QdqNodes):
         super().__init__(opset, opset_is_fixed=opset_is_fixed, budget=budget, around=around)
         self.plan = plan
         self._around = around
-        self._stored: dict[Tensor, dict[Order, Value]] = {}  # the producer's order first
+        self._stored: dict[Tensor, dict[Order, Value]] = {}  # the order of the producer comes first
         self._views: dict[tuple[Hashable, Order, DType, bool, Sizes | None], Value] = {}
         self._real: dict[tuple[Hashable, Order, Hashable, Sizes | None], Value] = {}
-        self._read: dict[tuple[Hashable, ...], Value] = {}  # constants of other types
-        self.adaptive: dict[Value, AdaptiveWeight] = {}  # by their real numbers
-        self.assemblies: dict[int, StoredAssembly] = {}  # by the identity of their elements
+        # Constants that were converted to other types.
+        self._read: dict[tuple[Hashable, ...], Value] = {}
+        self.adaptive: dict[Value, AdaptiveWeight] = {}  # the keys are the dequantized weights
+        # The keys are the ids of the element arrays.
+        self.assemblies: dict[int, StoredAssembly] = {}
         self.int8_is_exact: Value = (
             around.int8_is_exact if around else Value(dtype=DType.BOOL, name="int8_is_exact")
         )

@@ -51,8 +51,10 @@ class _Chains:
         self._types = types
         self._kept = kept
         self._shapes: dict[Value, Shape] = {}
-        self._source: dict[Value, Value] = {}  # the input of the chain
-        self._equal: dict[Value, Value] = {}  # the input of the chain, if it has the same shape
+        # The input of the chain of Reshapes that ends in a value.
+        self._source: dict[Value, Value] = {}
+        # The input of the chain, if it has the shape of the value.
+        self._equal: dict[Value, Value] = {}
 
     def join(self, node: Node, make_ints: Callable[[Sequence[int]], Value]) -> Node:
         """Return a node that reads the values before chains, as far as shapes are known."""
@@ -68,7 +70,7 @@ class _Chains:
             return node
         if shape == self._find_shape(source) and result not in self._kept:
             self._equal[result] = source
-        # Inference of types would give a dynamic size another name.
+        # Type inference would give a dynamic size another name.
         if source is x or (-1 in shape and result not in self._types):
             return node
         return Node("Reshape", (source, make_ints(shape)), node.outputs, {})

@@ -13,8 +13,8 @@ from tflite2onnx.builder.builder import Body, Port, find_bodies
 from tflite2onnx.builder.nodes import Node, Value
 from tflite2onnx.builder.opsets import DOMAINS
 
-# Operators that may return another result each time, as may operators of domains of the user, and
-# operators with graphs inside.
+# Operators whose nodes may return another result each time. Operators in a user's domain and
+# operators with nested graphs are kept too.
 _KEPT = frozenset(
     {
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),

@@ -19,10 +19,10 @@ from tflite2onnx.errors import FixedSizeError, OperatorError
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.constant_budget import ConstantBudget
 
-# Equal constants up to this size are shared; comparing larger ones would cost too much.
+# Equal constants up to this size share one value. A comparison of larger constants takes too long.
 _POOLED_BYTES = 1 << 16
 
-# ONNX's names of element types where they differ from TFLite's; None if ONNX has no such type.
+# ONNX's names of element types if they differ from TFLite's names. None: ONNX has no such type.
 _RENAMED = {
     DType.FLOAT32: "FLOAT",
     DType.FLOAT64: "DOUBLE",
@@ -32,8 +32,8 @@ _RENAMED = {
     DType.VARIANT: None,
 }
 
-# Element types that ONNX Runtime's Identity, Squeeze and Unsqueeze lack, and that its Reshape
-# supports for constants only.
+# Element types that the kernels of Identity, Squeeze and Unsqueeze in ONNX Runtime lack. Its
+# Reshape supports these types for constants only.
 _PACKED = (DType.INT2, DType.INT4, DType.UINT4)
 # The int64 kernels of Max, Min and Clip compare only the lower 32 bits in ONNX Runtime up to 1.31.
 _BY_COMPARING = {"Max": "Greater", "Min": "Less"}
@@ -119,7 +119,8 @@ class Nodes:
         self.opset, self.is_nested = opset, around is not None
         self.opset_is_fixed = opset_is_fixed
         self.nodes: list[Node] = []
-        self._reshaped: dict[Value | None, Value | None] = {}  # the inputs of Reshape, by outputs
+        # From the outputs of Reshape nodes to their inputs.
+        self._reshaped: dict[Value | None, Value | None] = {}
         self.types: dict[Value, tuple[DType, Sizes]] = {} if around is None else around.types
         self.pool: dict[tuple[str, Shape, int], Value] = {} if around is None else around.pool
 
@@ -192,7 +193,7 @@ class Nodes:
         """Return a constant; small constants with equal elements are shared."""
         value = Value(data, dtype or DType[data.dtype.name.upper()], name)
         if data.nbytes <= _POOLED_BYTES and value.dtype not in (None, DType.STRING):
-            elements = data.tobytes()  # of which keys would need as much memory again
+            elements = data.tobytes()  # `data` is small: the key holds a second copy of its bytes
             known = self.pool.setdefault((value.dtype.label, data.shape, hash(elements)), value)
             value = known if known.data is not None and known.data.tobytes() == elements else value
         if value.data is data:
@@ -221,7 +222,7 @@ class Nodes:
         """Return a constant without axes; OperatorError if the type is not numeric."""
         if dtype.numpy is None:
             raise OperatorError(f"the type of {number} must be numeric, got {dtype.label}")
-        # An option in a file may be a list, which would become an array of several elements.
+        # A damaged file may have a list in place of a number, which would become several elements.
         return self.constant(np.asarray(number, dtype.numpy).reshape(()), dtype)
 
     # Forms that depend on the opset, or that several operators need

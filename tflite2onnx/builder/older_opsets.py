@@ -20,7 +20,8 @@ from tflite2onnx.builder.nodes import NeedsOpset, Node, Types, Value, require_on
 from tflite2onnx.builder.opsets import NEGATIVE_AXES, ORDINARY_OPSET
 from tflite2onnx.tensor import DType
 
-# The attributes that became inputs, from input 1 on, and the first opset with these inputs.
+# The names of attributes that later became inputs 1, 2, ..., and the first opset that has these
+# inputs.
 _INPUTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "Clip": (11, ("min", "max")),
     "Pad": (11, ("pads", "value")),
@@ -31,10 +32,11 @@ _INPUTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "TopK": (10, ("k",)),
     "Unsqueeze": (13, ("axes",)),
 }
-# The comparisons that Max and Min of two integers are, and the first opset that has them.
+# The comparisons that replace Max and Min of two integers, and the first opset that has integer Max
+# and Min.
 _EXTREMES, _INTEGER_EXTREMES = {"Max": "Greater", "Min": "Less"}, 12
 _SCALED = ("QuantizeLinear", "DequantizeLinear")
-_STEPS = 4  # the input of Slice
+_STEPS = 4  # the number of inputs of Slice without `steps`
 _WIDE_CLIP = 12  # the first opset in which ONNX Runtime's Clip takes other types than float32
 _KIND = defs.OpSchema.AttrType
 _CONVERSIONS: Mapping[Any, Callable[[Any], Any]] = {
@@ -292,8 +294,8 @@ def _without_attribute(node: Node, name: str) -> Node:
     return node._replace(attributes={k: v for k, v in node.attributes.items() if k != name})
 
 
-# What the forms before some opset lack besides inputs that are attributes: that opset, and a
-# function that returns an equal node without it, or raises NeedsOpset.
+# Other changes, by node: the first opset that has a form, and a function that returns an equal node
+# of an older form or raises NeedsOpset.
 _CHANGES: Mapping[str, tuple[int, Callable[[Node], Node]]] = {
     "Gather": (NEGATIVE_AXES, _check_indices),
     "Gemm": (11, _add_zero_bias),

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from tflite2onnx.builder.nodes import Node, Value
 
-_STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}  # inputs
-_FIRST = 5  # of them
+_STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}  # the number of initial states
+_FIRST = 5  # the index of the first initial state among the inputs
 _KEEPS = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from tflite2onnx.tensor import DType
 
 MIN_OPSET = 9
-# Operators emit the forms of this opset; `older_opsets` has those of opsets before it.
+# Operators emit the nodes of this opset. `older_opsets` replaces them by nodes of older opsets.
 ORDINARY_OPSET = 13
-NEGATIVE_AXES = 11  # the first opset in which all operators take them
+NEGATIVE_AXES = 11  # the first opset in which all operators take negative axes
 DEFAULT_OPSET = 17
 # The version of each domain besides ONNX's own; a domain of the user has version 1.
 DOMAINS = {"ai.onnx.ml": 3}
@@ -21,15 +21,15 @@ BLOCKS = "a scale for each block"
 LINEAR = "the mode linear, which older opsets call bilinear"
 ZERO_SIZE = "a size of 0"
 
-# An operator, an element type of tensors, or an operator with a form or an element type.
+# An operator, an element type of any tensor, or an operator with one form or one element type.
 Feature = str | DType | tuple[str, str | DType]
 
 _QDQ = ("DequantizeLinear", "QuantizeLinear")
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 _NEVER = 1 << 16
 
-# Features that are absent here are as old as ORDINARY_OPSET, or in the registry that the check of
-# all nodes reads (`validity.check`).
+# The first opset of features. A feature without an entry is as old as ORDINARY_OPSET, or is in
+# ONNX's schemas, which `validity.check` reads.
 FIRST_OPSET: dict[Feature, int] = {
     "Attention": 23,
     "Bernoulli": 15,
@@ -57,11 +57,11 @@ FIRST_OPSET: dict[Feature, int] = {
     **{("ScatterND", reduction): 16 for reduction in ("add", "mul")},
     **{("ScatterND", reduction): 18 for reduction in ("max", "min")},
     **{(node, BLOCKS): 21 for node in _QDQ},
-    # Element types of tensors, as far as Cast and DequantizeLinear take them
+    # Element types of tensors, which Cast and DequantizeLinear support
     **dict.fromkeys((DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2), 19),
     **dict.fromkeys((DType.INT4, DType.UINT4), 21),
     DType.INT2: 25,
-    # Element types of operators
+    # Element types of single operators
     **{(node, dtype): 21 for node in _QDQ for dtype in (DType.INT16, DType.INT4, DType.UINT4)},
     **{(node, DType.INT2): 25 for node in _QDQ},
     ("Equal", DType.STRING): 19,
@@ -70,9 +70,9 @@ FIRST_OPSET: dict[Feature, int] = {
     **{(node, DType.BFLOAT16): 13 for node in ("Concat", "Gather", "GatherND", "Slice", "Split")},
 }
 
-# Element types that ONNX, or ONNX Runtime, does not take in an operator before some opset, or in
-# any opset: the type in which the operator runs until then, and that opset. The other type holds
-# all elements, and its arithmetic wraps around to the same results.
+# Element types that an operator lacks in ONNX or ONNX Runtime before some opset, or in every opset.
+# The values are the wider type in which the operator runs instead, and that opset. The wider type
+# holds all elements, and its results wrap around to the same numbers.
 COMPUTE_TYPES: dict[tuple[str, DType], tuple[DType, int]] = {
     **{
         (node, dtype): (DType.INT32, 14)
@@ -100,7 +100,7 @@ COMPUTE_TYPES: dict[tuple[str, DType], tuple[DType, int]] = {
         for dtype in (DType.INT16, DType.INT32, DType.UINT8)
     },
 }
-# Element types that hardly any operator takes except Cast, and the type that holds their elements.
+# Element types that few operators besides Cast support, and the type that holds their elements.
 _RARE = {
     DType.BFLOAT16: DType.FLOAT32,
     DType.INT2: DType.INT8,

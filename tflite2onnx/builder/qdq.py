@@ -57,12 +57,14 @@ class QdqNodes(Nodes):
         quantization = _expect_quantization(storage)
         value, wide = self._make_value(x), widen_subbyte(storage.dtype)
         if wide is not storage.dtype and value is not None and value.data is None:
-            # ONNX Runtime would fuse an operator into an integer kernel, and has none for 4 bits.
+            # ONNX Runtime would fuse this node and an operator into an integer kernel, which it
+            # lacks for 4 bits.
             x, storage = self.cast(x, wide), storage._replace(dtype=wide)
         first = find_first_opset(("DequantizeLinear", BLOCKS)) if quantization.block_size else 0
         if storage.folds or not self.supports(first, "a scale for each block"):
             real = self._emit_scaled(x, quantization, order)
-            # OpenVINO makes integer products of data and weights that Mul scales, not of these.
+            # OpenVINO would compute the product of numbers that Mul scales with integers. A Clip
+            # prevents it.
             real = self.Clip(real) if storage.hides else real
         else:
             real = self._emit_qdq("DequantizeLinear", x, storage, order)
@@ -80,7 +82,8 @@ class QdqNodes(Nodes):
         value = self._make_value(x)
         if value and value in self.types:
             return self.annotate(result, dtype, self.types[value][1][axes])
-        if value and value.data is not None and not self.is_nested:  # of which nobody needs it
+        # Most dequantized constants are not needed: a node is added when one is read.
+        if value and value.data is not None and not self.is_nested:
             return self.annotate(result, dtype, value.data.shape[axes])
         return result
 
@@ -97,7 +100,7 @@ class QdqNodes(Nodes):
             constant = self.make_separate_constant if storage.dtype is DType.INT8 else self.constant
             points = constant(zero.astype(storage.dtype.numpy), storage.dtype)
         scales = self.constant(scale, DType.FLOAT32)
-        if quantization.stored_scale.dtype == np.float16:  # runtimes cast it at load
+        if quantization.stored_scale.dtype == np.float16:  # runtimes cast the float16 scale at load
             half = self.constant(quantization.stored_scale.transpose(order))
             scales = self.cast(half, DType.FLOAT32)
         axis = order.index(quantization.axis) if scale.ndim else None

@@ -22,7 +22,7 @@ MODES = ("qoperator", "qoperator-mixed")  # values of the option `quantization`
 _PRODUCTS = ("QLinearConv", "QLinearMatMul")
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
-# What may follow a product in the same operator: the clamp of an activation, and changes of shape.
+# Nodes that may follow a product in one operator: the clamp of an activation, and changes of shape.
 _AFTER = ("Cast", "Clip", "Reshape", "Squeeze", "Transpose")
 _PIXEL = np.array([2, 3])  # the axes of an image of one pixel
 
@@ -81,7 +81,7 @@ def _fit_together(product: Node, reads: Sequence[Node | None], result: Node) -> 
     )
     is_narrow = all(zero is not None and zero.dtype in _EIGHT_BITS for zero in zeros)
     weights = pairs[1].attributes.get("axis") if len(pairs) > 1 else None
-    # The axis of the units, which has the scales.
+    # The scales are along the axis of the units.
     units = {"Conv": 0, "Gemm": 0 if product.attributes.get("transB") else 1}
     has_axis = weights is None or weights == units.get(product.op_type)
     return is_read and is_narrow and has_axis and "axis" not in pairs[0].attributes

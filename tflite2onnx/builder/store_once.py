@@ -23,13 +23,14 @@ from tflite2onnx.reader.buffers import pack_subbyte
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.mapped_files import digest_elements, find_address
 
-_LEAST = 1024  # bytes; smaller constants are not worth a node
+_LEAST = 1024  # bytes; a smaller constant is stored whole
 _BYTE = 8
-# A constant is stored whole if its nodes, which have so many bytes each with their constants, are
-# larger, or if they make the file smaller by less than this part: they are seen by who reads it.
+# A constant is stored whole if the nodes that compute it, of about so many bytes each, are larger
+# than the constant, or if the file becomes smaller by less than this part: each node makes the
+# graph longer to read.
 _NODE = 200
 _LEAST_SAVED = 1 / 128
-_FIRST_OPSET = 13  # ONNX Runtime's Pad has kernels for integers of 8 bits
+_FIRST_OPSET = 13  # the first opset whose Pad has integers of 8 bits in ONNX Runtime
 _PADDED = (DType.FLOAT32, DType.INT8, DType.UINT8)
 
 
@@ -52,7 +53,7 @@ def share_transposed(nodes: Sequence[Node]) -> tuple[Node, ...]:
     for value, data in large:
         if data.flags.c_contiguous:
             continue
-        # The axes from the widest step in memory to the narrowest are those in the file.
+        # The file has its axes in the sequence of decreasing strides.
         order = np.argsort([-step for step in data.strides], kind="stable")
         plain = data.transpose(order)
         if not plain.flags.c_contiguous:
@@ -109,7 +110,8 @@ def assemble_constants(g: Builder, nodes: Sequence[Node]) -> tuple[Node, ...]:
         stored = g.assemblies.get(id(elements))
         if stored is None or value.dtype not in _PADDED or not _is_smaller(stored, least):
             continue
-        # Only adaptive weights may be shared, see `make_separate_constant`.
+        # An adaptive weight may only share memory with adaptive weights, see
+        # `make_separate_constant`.
         key = _identify(stored) if value in adaptive else value
         if key not in assembled:
             assembled[key] = _assemble(inner, value, stored)
@@ -135,7 +137,7 @@ def _identify(stored: StoredAssembly) -> Hashable:
 def _assemble(g: Builder, value: Value, stored: StoredAssembly) -> Value:
     """Return a constant that Pad, Concat, Transpose and Reshape make of a smaller one."""
     made, dtype = stored.assembly, value.dtype or DType.FLOAT32
-    # The order of the copies needs no Transpose, unless axes are joined.
+    # The copies have the order of the reader, so no Transpose is needed, unless axes are joined.
     first = stored.order if made.keeps_axes else make_identity(made.source.ndim)
     source = Value(made.source.transpose(first), dtype, value.name)
     fill = g.scalar(made.fill, dtype)

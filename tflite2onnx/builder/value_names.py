@@ -10,7 +10,7 @@ from tflite2onnx.builder.nodes import Node
 from tflite2onnx.utils.unique_names import Names
 
 _LONG_NAME = 64  # characters
-# "torch.nn.modules.linear." before "Linear_query", at the start of a part of a name.
+# The package in a part of a name: "torch.nn.modules.linear." before "Linear_query".
 _PACKAGES = re.compile(r"(?<![^/;])(?:\w+\.)+(?=[A-Z])")
 
 
@@ -42,7 +42,8 @@ class ValueNames:
     def name_of(self, value: Value) -> str:
         """Return a value's name."""
         if value not in self._names:
-            # TensorFlow's converter joins the names of all operators whose constants it multiplies.
+            # TensorFlow's converter names a product of constants after all of their operators,
+            # joined by ";".
             name = value.name.partition(";")[0] if value.data is not None else value.name
             self._names[value] = self._free(_shorten_name(name))
         return self._names[value]

@@ -53,7 +53,7 @@ _logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 ALL_SIGNATURES = "all"
-_FIRST_OPSET = 13  # of all nodes for dynamic sizes
+_FIRST_OPSET = 13  # the first opset that has all nodes for dynamic sizes
 
 
 class Part(NamedTuple):
@@ -62,8 +62,9 @@ class Part(NamedTuple):
     model: str
     signature: str | None
     file: str
-    decoder: genai.Decoder | None = None  # in the form for onnxruntime-genai
-    joined: Joined | None = None  # several signatures, of which `signature` is the first
+    decoder: genai.Decoder | None = None  # the decoder's form for onnxruntime-genai
+    # Several signatures in one graph; `signature` is the first of them.
+    joined: Joined | None = None
 
     @property
     def label(self) -> str:
@@ -134,7 +135,7 @@ def convert_models(
         BundleError: parts cannot be converted (the error names all of them).
     """
     given = ConversionOptions(**{key: each for key, each in options.items() if each is not None})
-    given = replace(given, lengths="auto")  # the parts are chosen
+    given = replace(given, lengths="auto")  # `list_parts` has applied the option already
     results: dict[str, Result] = {}
     problems = []
     models: dict[str, Model] = {}
@@ -252,7 +253,7 @@ def _list_signatures(source: AnySource, *, of_different_graphs: bool) -> list[st
     """Return the signatures of a model: all, or the first one of each graph."""
     try:
         model = read_model(source)
-    except ConversionError:  # reported when the model is converted
+    except ConversionError:  # the conversion of the model reports the error
         return []
     keys = list(dict.fromkeys(each.key for each in model.signatures))
     graphs = {find_signature(model, key)[0]: key for key in reversed(keys)}

@@ -30,9 +30,9 @@ _TOKENS, _POSITIONS, _MASKS = ("tokens", "token_ids"), ("input_pos", "positions"
 _KINDS = {"k": "key", "v": "value"}
 _NAMES = {"tokens": "input_ids", "positions": "position_ids", "logits": "logits"}
 _AXES = 4
-_CHUNK = 256  # tokens of a prompt at once; attention needs memory for each pair of tokens
+_CHUNK = 256  # tokens of a prompt in one run; attention needs memory for each pair of tokens
 _SAMPLING = (1, 2)  # SamplerParameters.Type: TOP_K and TOP_P
-# What LiteRT-LM adds to the scores of tokens that a token must not see.
+# LiteRT-LM adds this number to the scores of tokens that are hidden from a token.
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)
 
 
@@ -67,7 +67,7 @@ class Decoder(NamedTuple):
     caches: tuple[Cache, ...]
     logits: Tensor
     options: Mapping[str, Any]
-    takes_prompts: bool = False  # several tokens at once
+    takes_prompts: bool = False  # whether one run takes several tokens
 
 
 def find_decoder(bundle: Bundle) -> str:
@@ -235,7 +235,7 @@ def _describe_decoder(
     context = min(length, metadata.get("max_num_tokens") or length)
     stops = tokens["eos"] or [0]
     described = {
-        "type": "llama",  # onnxruntime-genai runs all decoders of this form in one way
+        "type": "llama",  # onnxruntime-genai runs all decoders of this form in the same way
         "vocab_size": decoder.logits.shape[-1],
         "context_length": context,
         "eos_token_id": stops,
@@ -245,7 +245,8 @@ def _describe_decoder(
             "session_options": {},
             "filename": FILE,
             "head_size": depth,
-            # The file does not tell the number of query heads; onnxruntime-genai does not use it.
+            # The file does not contain the number of query heads, and onnxruntime-genai does not
+            # use it.
             "hidden_size": heads * depth,
             "num_attention_heads": heads,
             "num_key_value_heads": heads,
@@ -304,7 +305,7 @@ def _read_vocabulary(bundle: Bundle) -> Mapping[str, int]:
     try:
         read = json.loads(bytes(raw)) if raw is not None else {}
         words = read.get("model", {}).get("vocab", {})
-        if isinstance(words, list):  # texts with their scores
+        if isinstance(words, list):  # pairs of a text and its score
             words = {word: number for number, (word, _) in enumerate(words)}
         added = {each["content"]: each["id"] for each in read.get("added_tokens", ())}
     except (ValueError, AttributeError, LookupError, TypeError) as error:

@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 _KEY = re.compile(r"(.*[^_\d])_*\d+")
 _SIZE = "tokens"  # the name of the dynamic length
-_LENGTH = 2  # the input of SLICE
+_LENGTH = 2  # the index of the sizes among the inputs of SLICE
 
 # The place of a number in a constant: the operator and the input, by their indices.
 _Place = tuple[int, int]

@@ -34,8 +34,8 @@ _FAILED, _INTERRUPTED = 1, 130
 
 def run_program() -> NoReturn:
     """Run the command line, and end the process with the exit status."""
-    gc.freeze()  # imported modules, which a collection would look through
-    gc.enable()  # see `tflite2onnx/__init__.py`
+    gc.freeze()  # a collection would search all imported modules
+    gc.enable()  # `tflite2onnx/__init__.py` disables it
     status = entry()
     atexit._run_exitfuncs()  # noqa: SLF001 - of packages with classes of operators
     exit_at_once(status)
@@ -54,7 +54,7 @@ def entry() -> int:
     with raise_on_interrupt():
         try:
             return _exit_status(run_in_child(main)) if runs_litert and CAN_FORK else main()
-        except KeyboardInterrupt:  # before or after the command
+        except KeyboardInterrupt:  # an interrupt before or after the command itself
             print_lines(sys.stderr, ["tflite2onnx: interrupted"])
             return _INTERRUPTED
 
@@ -103,7 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except OSError as error:  # stdout is full or closed; errors of files are ConversionErrors
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # as in `tflite2onnx ops | head`
+        # The reader of a pipe has ended, as in `tflite2onnx ops | head`.
+        if not isinstance(error, BrokenPipeError):
             print_error(about, f"cannot print: {error.strerror}")
     except Exception as error:  # noqa: BLE001 - a traceback is for --verbose only
         if options.verbose:
@@ -137,7 +138,7 @@ def _check_command(word: str) -> None:
 def _log_to_stderr(options: argparse.Namespace) -> Iterator[None]:
     """Print log records on stderr: warnings, each stage if verbose, only errors if quiet."""
 
-    def show(record: logging.LogRecord) -> None:  # names from the file may have any characters
+    def show(record: logging.LogRecord) -> None:  # names in a file may contain any characters
         start = f"{record.relativeCreated:6.0f} ms " if options.verbose else "tflite2onnx:"
         print_lines(sys.stderr, [f"{start} {describe_record(record)}"])
 

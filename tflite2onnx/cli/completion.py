@@ -25,7 +25,7 @@ In zsh and tcsh, files are completed after the word convert.
 """
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 _FILES = ("FILE", "OUT", "MODEL")
-# In bash the first word may be a file as well as a command.
+# In bash the first word may be a file or a command.
 _PREAMBLE = {"bash": "_shtab_tflite2onnx_pos_0_COMPGEN=_shtab_compgen_files"}
 
 
@@ -91,7 +91,7 @@ def _complete_in_fish() -> Iterator[str]:
             if action.choices is not None:
                 words += ["--exclusive", "--arguments", quote(" ".join(action.choices))]
             elif not action.option_strings:
-                continue  # fish completes files without a line
+                continue  # fish completes files by default
             elif action.nargs != 0:
                 words.append("--require-parameter")
             text, *_ = re.split("[:;(]", str(action.help))

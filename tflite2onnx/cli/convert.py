@@ -79,7 +79,7 @@ def run_command(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise OptionError(f"--jobs must be at least 1, got {options.jobs}")
     models, output = split_files([options.model, *options.others], options.output)
-    read_verification_options(options)  # which raises OptionError
+    read_verification_options(options)  # raises OptionError for contradictory options
     check_contradictions(COMMAND_LINE, options, spell_option)
     if options.report is not None:
         check_name(options.report, models[0], "report")
@@ -138,7 +138,7 @@ def _has_signatures(job: Job) -> bool:
     """Return whether a model has signatures; False for a bundle or an unreadable model."""
     try:
         return not job.is_bundle and bool(read_model(job.source).signatures)
-    except ModelFileError:  # reported when the model is converted
+    except ModelFileError:  # the conversion of the model reports the error
         return False
 
 
@@ -195,7 +195,7 @@ def _convert_one_model(options: argparse.Namespace, job: Job) -> int:
 def _convert_model(options: argparse.Namespace, job: Job) -> tuple[Result, Report | None, int]:
     """Convert a model and write it; return the number of bytes too."""
     if job.output != STANDARD:
-        check_distinct_files(job.output, job.model)  # the output may be in a folder
+        check_distinct_files(job.output, job.model)  # the output folder may contain the model
         check_distinct_files(f"{job.output}.data", job.model)
     if options.report is not None:
         check_distinct_files(options.report, job.output, "the ONNX model")

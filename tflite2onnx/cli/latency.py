@@ -35,7 +35,7 @@ def _measure_apart(model: ModelFile, converted: ConvertedModel) -> Latency | Non
 
 
 def _measure(model: ModelFile, converted: ConvertedModel) -> Latency | None:
-    # If a model does not run, the verification says so.
+    # The verification reports a model that does not run.
     with hide_information(hidden=True, everything=True), suppress(Exception):
         return measure_latency(model, converted)
     return None

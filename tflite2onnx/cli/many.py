@@ -31,7 +31,7 @@ from tflite2onnx.utils.console import (
 _OK, _FAILED, _DIFFERENT, _INTERRUPTED = 0, 1, 2, 130
 _logger = logging.getLogger(__name__)
 
-# Runs a job; returns its exit status, and its facts for the JSON output.
+# Runs a job. Returns the exit status of the job, and its facts for the JSON output.
 Work = Callable[[Job], tuple[int, Mapping[str, Any]]]
 
 
@@ -85,7 +85,7 @@ def _yield_outcomes(
     """Yield the index and the outcome of each job as it ends."""
     do = partial(_attempt, work)
     number = min(options.jobs, len(jobs))
-    if number > 1 or (options.verify and CAN_FORK):  # LiteRT may crash
+    if number > 1 or (options.verify and CAN_FORK):  # LiteRT may crash, and would end this process
         yield from run_in_processes(do, jobs, number, _describe_crash)
     else:
         yield from enumerate(map(do, jobs))

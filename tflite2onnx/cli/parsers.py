@@ -10,7 +10,8 @@ from tflite2onnx.utils.suggestions import suggest_names
 from tflite2onnx.version import VERSION
 
 _FAILED = 1
-# The first word of a command line. If it is none of these and not help, the command is convert.
+# The first word of a command line. A command line that begins with another word, except help, runs
+# convert.
 COMMANDS = ("convert", "inspect", "verify", "check", "ops", "completion")
 
 

@@ -12,7 +12,7 @@ from tflite2onnx.errors import ModelFileError, OptionError, OutputError
 from tflite2onnx.utils.atomic_files import check_distinct_files
 from tflite2onnx.utils.suggestions import join_alternatives
 
-STANDARD = "-"  # standard input as a model, standard output as an output
+STANDARD = "-"  # standard input if it is a model, standard output if it is an output
 MODEL_SUFFIXES = (".tflite", ".lite", ".tfl")
 BUNDLE_SUFFIXES = (".task", ".litertlm")
 _SUFFIXES = (*MODEL_SUFFIXES, *BUNDLE_SUFFIXES)
@@ -27,7 +27,7 @@ class Job:
 
     model: str
     output: str
-    data: bytes | None = None  # the bytes of standard input, if it is the model
+    data: bytes | None = None  # the bytes of standard input, if the model is read from there
     each_signature: bool = False
     one_of_several: bool = False
 

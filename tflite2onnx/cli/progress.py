@@ -9,8 +9,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-_ERASE = "\r\x1b[K"  # the line, on a terminal
-Progress = Callable[[int, int], None]  # is called with the number done, and the total
+_ERASE = "\r\x1b[K"  # erases the line of a terminal
+Progress = Callable[[int, int], None]  # called with the number of finished jobs, and of all jobs
 
 
 @contextmanager

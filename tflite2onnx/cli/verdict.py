@@ -12,7 +12,7 @@ from tflite2onnx.verification import Difference, Report, Verdict
 from tflite2onnx.verification.language.decoding import Decoding
 
 OK, DIFFERENT = 0, 2
-_MOST = 10  # largest number of tensors listed
+_MOST = 10  # the largest number of tensors that are listed
 
 
 def print_verdict(model: str, report: Report) -> int:

@@ -41,7 +41,7 @@ def run_in_processes(
             for receiver in ready:
                 index, process = running.pop(receiver)
                 found: tuple[Outcome] | None = None
-                with receiver, suppress(EOFError):  # it ended without an outcome
+                with receiver, suppress(EOFError):  # the child has ended without an outcome
                     found = receiver.recv()
                 process.join()
                 yield index, found[0] if found else crashed(pieces[index], process.exitcode)

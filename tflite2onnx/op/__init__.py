@@ -79,7 +79,7 @@ OPERATORS: Mapping[str, type[Operator]] = _Operators(MODULE_OF)
 
 _TABLE = "tflite2onnx/op/builtin_modules.py"
 
-# Operators that only passes create; no file contains them.
+# Operators that passes create. No file contains them.
 OURS = frozenset(
     {
         *("AS_PLANNED", "ATTENTION", "CACHED_ATTENTION", "GRU", "GROUP_NORMALIZATION"),
@@ -116,7 +116,7 @@ def find_operator(op: Op, *, keep: bool = False, why: str = "") -> Operator:
     builtin = _find_builtin_class(op.code, op.custom)
     try:
         cls = registry.find_class(Key(op.code, op.custom)) or builtin
-    except OperatorError as error:  # reported later, with all other problems
+    except OperatorError as error:  # the conversion reports it later, with all others
         return unsupported.Unsupported(op, str(error))
     if cls is not None and cls is builtin and _reads_packed_elements(op):
         why = "elements of a TensorFlow operator must have 8 bits or more"

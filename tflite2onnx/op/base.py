@@ -35,15 +35,16 @@ from tflite2onnx.utils.dimension import Dim
 # Operators import these names from here.
 __all__ = ["Builder", "OperatorError", "Value", "View"]
 
-_LARGEST = (1 << 31) - 1  # TFLite's sizes are int32
+_LARGEST = (1 << 31) - 1  # TFLite stores sizes as int32
 
 
 class Category(Enum):
     """How an operator uses its axes; the four kinds of frames."""
 
     IMPLICIT = "Implicit"  # needs an axis order of ONNX: convolutions, pooling
-    TRANSPARENT = "Transparent"  # any order, reads no axis: elementwise
-    ATTRIBUTE = "Attribute"  # any order, looks its axes up: concatenation, reduction
+    TRANSPARENT = "Transparent"  # any order, and no option names an axis: elementwise
+    # Any order, and options name axes, which are translated: concatenation, reduction.
+    ATTRIBUTE = "Attribute"
     TERMINATE = "Terminate"  # keeps the TFLite order
 
 
@@ -65,7 +66,7 @@ class DataDependentSize(Unknown):
     """A size that depends on the data of a run: no file can know it, whatever the file declares."""
 
 
-# Integers, dimensions (see `dimension`) and unknown sizes.
+# Sizes: integers, dimensions (see `dimension`), or None if a size is not known.
 OutputShape = Sequence[Any]
 
 
@@ -119,7 +120,7 @@ class Operator:
     sizes_input: ClassVar[int | None] = None
     new_axis: ClassVar[NewAxis | None] = None
     steps: ClassVar[Mapping[str, int]] = {}
-    _is_valid = False  # after `verify`
+    _is_valid = False  # `verify` sets it
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -353,7 +354,8 @@ class Operator:
 def _accepts_inputs(emit: Callable[..., object], inputs: int) -> bool:
     """Return whether an operator's `emit` accepts this number of inputs."""
     try:
-        signature(emit).bind(*[None] * (3 + inputs))  # self, the builder, the output
+        # The arguments are self, the builder and the output, then the inputs.
+        signature(emit).bind(*[None] * (3 + inputs))
     except TypeError:
         return False
     return True

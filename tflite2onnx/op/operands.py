@@ -117,7 +117,7 @@ class _Known:
     def add_sizes(self, operand: Operand, tensor: Tensor) -> None:
         """Add the sizes of the axes that no earlier operand has."""
         axes, sizes = operand.axes or (), iter(tensor.shape)
-        others = tensor.rank - len(axes) + 1  # the axes for which `...` stands
+        others = tensor.rank - len(axes) + 1  # the number of axes that `...` stands for
         if others == 1 or (_MORE in axes and others >= 0):
             for axis in axes:
                 here = [next(sizes) for _ in range(others if axis == _MORE else 1)]
@@ -180,7 +180,7 @@ def infer_shapes(declared: str, op: Op) -> list[Sequence[Any]]:
     known, (inputs, outputs) = _Known(), _parse_declaration(declared)
     for operand, tensor in inputs.pair(op.inputs):
         known.add_sizes(operand, tensor)
-    # A declared shape is read only where no axes of inputs give the shape.
+    # The declared shape of an output is read only if axes of inputs do not determine the shape.
     pairs = [*outputs.pair(op.outputs)]
     found = [known.find_shape(operand, tensor) for operand, tensor in pairs]
     known_shapes = [

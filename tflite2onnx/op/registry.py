@@ -130,7 +130,7 @@ def find_entry_points() -> dict[Key, tuple[EntryPoint, ...]]:
     points: dict[Key, tuple[EntryPoint, ...]] = {}
     for point in entry_points(group=GROUP):
         key = _find_key(point.name, custom=None)
-        # Two paths can lead to the same package.
+        # Two entries of the import path can lead to the same package.
         if point not in points.get(key, ()):
             points[key] = (*points.get(key, ()), point)
     return points

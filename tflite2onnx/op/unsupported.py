@@ -22,8 +22,8 @@ _FLEX_OTHERWISE = (
     "is not supported: convert the original model to TFLite without SELECT_TF_OPS, or replace it"
     " by operators that TFLite has"
 )
-# Reasons for TensorFlow operators with no ONNX equivalent, and what to do, by a regular expression
-# that matches the full name.
+# The reasons why TensorFlow operators cannot be converted, and what the user can do. The keys are
+# regular expressions that match the full name.
 _FLEX_REASONS: Mapping[str, str] = {
     "Decode(AndCrop)?(Bmp|Gif|Image|Jpeg|Png|Wav)|Encode(Jpeg|Png|Wav).*": (
         "reads or writes a file format: do so outside of the model, and convert the part of the"
@@ -76,8 +76,8 @@ _FLEX_REASONS: Mapping[str, str] = {
         " a concrete function"
     ),
 }
-# Reasons for custom operators that cannot be converted, by a regular expression that matches the
-# full name.
+# The reasons why custom operators cannot be converted. The keys are regular expressions that match
+# the full name.
 _REASONS: Mapping[str, str] = {
     "edgetpu-custom-op": _COMPILED.format(
         "the Edge TPU", "the input file of edgetpu_compiler (without _edgetpu in its name)"

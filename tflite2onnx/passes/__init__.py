@@ -84,7 +84,8 @@ def describe_bug(error: Exception) -> str:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals["__name__"]) for frame in frames]
     passes = [name.rpartition(".")[2] for name in modules if name.startswith(f"{__name__}.")]
-    passes.sort(key=lambda name: name == "rules")  # the driver of all rules says least
+    # The driver of the rules says less than the pass that has them.
+    passes.sort(key=lambda name: name == "rules")
     values = [value for frame in frames for value in frame.f_locals.values()]
     places = [each.place for each in values if isinstance(each, Op) and each is not NO_OP]
     return ": ".join([*passes[:1], *places[-1:], f"{type(error).__name__}: {error}"])
@@ -99,7 +100,7 @@ def find_pass(path: str) -> Callable[[T], T]:
     return found
 
 
-# The whole model.
+# Passes over a whole model.
 MODEL_PASSES: tuple[ModelPass, ...] = (
     # Most TensorFlow operators have an equivalent in TFLite.
     apply_if_present(" ".join((PREFIX, *EARLIER_NAMES)), "flex.translate:translate_flex_operators"),
@@ -116,15 +117,15 @@ def list_entry_point_passes(
     """Return the passes for the graph that `inline_subgraphs` makes of a model's entry point."""
     lowerings: Sequence[GraphPass] = (
         partial(lift_variables, model=model, index=index),  # ONNX has no variables
-        # ONNX Runtime lacks operators for most uses of sequences.
+        # ONNX Runtime's operators for sequences do not cover the uses of lists.
         apply_if_present("FlexTensorList FlexEmptyTensorList", "tensor_lists.lower_tensor_lists"),
         lower_complex,  # ONNX Runtime does not compute with complex tensors
-        # The slices have data-dependent shapes, the replacement has not.
+        # The slices have data-dependent shapes. The replacement has none.
         apply_pattern("CONCATENATION", "tensor_lists.fuse_list_assignment"),
     )
     return (
         partial(_infer_shapes_around, lowerings, operator_of),
-        eliminate_dead_operators,  # else the sizes of the slices would become dynamic
+        eliminate_dead_operators,  # an unread operator could make the size of a slice dynamic
         flip_negative_scales,  # QuantizeLinear needs positive scales
     )
 
@@ -146,7 +147,7 @@ def list_normalising_passes(operator_of: OperatorOf = find_operator) -> tuple[Gr
     return (
         densify_constants,  # the passes below read the elements of constants
         fold_operators,  # fewer operators for the passes below
-        remove_copies,  # as above
+        remove_copies,  # fewer operators for the passes below
         partial(verify_operators, operator_of),  # the passes below receive valid operators
         *NORMALISING_PASSES,
     )
@@ -166,92 +167,92 @@ def verify_operators(operator_of: OperatorOf, graph: Graph) -> Graph:
 
 
 NORMALISING_PASSES: tuple[GraphPass, ...] = (
-    # ONNX has operators for activations, which recurrent layers apply, too.
+    # ONNX has operators for these activations. Recurrent layers apply some of them.
     apply_pattern("FlexErf MAXIMUM MINIMUM RELU6 RELU_0_TO_1 TANH", "patterns.fuse_activations"),
     # ONNX has operators for LSTM, GRU and RNN.
     apply_if_present("WHILE", "recurrent.raise_recurrent_loops"),
-    # As above, where the iterations are unrolled.
+    # ONNX has operators for LSTM, GRU and RNN, also for layers without a loop.
     apply_pattern("HARD_SIGMOID TANH", "recurrent.raise_recurrent_steps"),
-    # Unrolled layers unpack sequences and pack them again.
+    # Recurrent layers without a loop unpack sequences and pack them again.
     apply_pattern("UNPACK SPLIT", "patterns.join_parts"),
-    # Images with axes split and merged again would need Transposes.
+    # Images whose axes are split and merged again would need Transposes.
     apply_pattern("TRANSPOSE", "patterns.fuse_rearrangements"),
-    # Keras repeats rows and columns of images, which ONNX resizes.
+    # Keras repeats rows and columns of images. ONNX has Resize for this.
     apply_pattern("BROADCAST_TO TILE", "patterns.fuse_repeats"),
-    # Behind the activations that contain rectifiers.
+    # After the pass of activations, because some of them contain rectifiers.
     apply_pattern(
         "ABS GREATER LESS MAXIMUM MINIMUM PRELU RELU SELECT SIGN", "patterns.fuse_rectifiers"
     ),
     apply_pattern("REDUCE_MAX", f"{_NORMALIZATIONS}:fuse_softmax"),
-    # Before the normalizations between two RESHAPE.
+    # Before the pass of other normalizations, which matches the part between two RESHAPE.
     apply_pattern("RSQRT SQRT", f"{_NORMALIZATIONS}:fuse_group_normalizations"),
     apply_pattern("MEAN", _NORMALIZATIONS),
     apply_pattern("RSQRT SQRT POW", f"{_NORMALIZATIONS}:fuse_rms_normalizations"),
-    # Dilated convolutions of sequences, spelled out by RESHAPE and TRANSPOSE.
+    # Dilated convolutions of sequences may consist of RESHAPE, TRANSPOSE and a convolution.
     apply_pattern("TRANSPOSE", f"{_CONVOLUTIONS}.fuse_spread_sequences"),
-    # Convolutions of the rows of an image, in a batch of all rows.
+    # Convolutions of rows of an image may have all rows in their batch.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.keep_rows"),
     # Convolutions of sequences become convolutions of images before they are fused.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.reshape_sequences"),
-    # One Conv with a dilation instead of three operators.
+    # One Conv with a dilation replaces three operators.
     apply_if_present("BATCH_TO_SPACE_ND", f"{_FUSE_CONVOLUTIONS}:fuse_dilated_convolutions"),
-    # Sigmoid of ONNX Runtime is inaccurate for small scores.
+    # ONNX Runtime's Sigmoid is inaccurate for small scores.
     apply_if_present("LOGISTIC", "expand_output_sigmoid"),
-    # After the patterns, which contain products by constants.
+    # After the patterns above, which contain products by constants.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED", "patterns.fold_into_products"),
-    align_axes,  # the layout planner needs operands with corresponding axes
+    align_axes,  # the layout planner requires operands of equal rank
     # A RESHAPE between images would need Transposes around it.
     apply_if_present("RESHAPE", "normalise:keep_axes"),
-    # As above, between an image and a dense layer.
+    # A RESHAPE between an image and a dense layer would need a Transpose.
     apply_if_present("FULLY_CONNECTED", "normalise:absorb_flatten"),
-    # ONNX Runtime does not do it for quantized convolutions.
+    # ONNX Runtime fuses no Pad into a quantized convolution.
     apply_if_present("PAD", f"{_FUSE_CONVOLUTIONS}:fuse_pads_into_convolutions"),
-    # Saturation takes three nodes.
+    # A CAST that saturates takes three nodes.
     apply_if_present("CAST", "normalise:trust_indices"),
-    eliminate_dead_operators,  # the passes above leave operators whose outputs nothing reads
+    eliminate_dead_operators,  # the passes above leave operators whose outputs no operator reads
 )
 
-# Before the passes below, if the float data of convolutions are quantized at run time: some of them
-# prefer other forms for the floats.
+# For graphs in which convolutions quantize float data at run time. These passes run before
+# FASTEST_PASSES, which would rewrite some of the convolutions as floats.
 QUANTIZED_PASSES: tuple[GraphPass, ...] = (
-    # ONNX Runtime copies the windows of convolutions by integers into matrices.
+    # ONNX Runtime copies the windows of integer convolutions into matrices.
     apply_pattern("CONV_2D", "quantization.join_windows"),
 )
 
 # After the passes above, if the user wants the forms that are fastest in ONNX Runtime.
 FASTEST_PASSES: tuple[GraphPass, ...] = (
-    # Each slice of a state needs a Slice and a Reshape.
+    # Each slice of a state takes a Slice and a Reshape.
     apply_pattern("SLICE STRIDED_SLICE", "patterns.split_slices"),
-    # Attention is recognised if each of its operands has a TRANSPOSE.
+    # The pass of attention expects a TRANSPOSE before each operand.
     apply_pattern("BATCH_MATMUL", "patterns.split_slices:slice_before_transpose"),
-    # ONNX Runtime joins Transposes that leave the batch out with MatMul.
+    # ONNX Runtime fuses MatMul with a Transpose that has no batch axis.
     apply_pattern("BATCH_MATMUL", "patterns.attention.fuse_attention"),
-    # ONNX Runtime has an operator for the embeddings of positions.
+    # ONNX Runtime has an operator for rotary embeddings.
     apply_pattern("COS", "patterns.attention.fuse_rotations"),
-    # Caches of language models are long, and repeated for each token.
+    # BROADCAST_TO copies the long caches of language models for each token.
     apply_pattern("BROADCAST_TO", "patterns.attention.share_heads"),
-    # Gemm adds its third input without another node.
+    # Gemm adds its third input without a further node.
     apply_pattern("FULLY_CONNECTED", "patterns.fold_into_products:chain_products"),
-    eliminate_dead_operators,  # the layers that were chained
+    eliminate_dead_operators,  # the chained layers
     # ONNX has no PACK and UNPACK.
     apply_pattern("PACK UNPACK", "patterns.join_parts:flatten_packs"),
-    # The planner may save Transposes.
+    # A product of pixels may need fewer Transposes in another layout.
     apply_pattern("TRANSPOSE", "patterns.multiply_pixels"),
-    # Transpose is slow if the last axis and another one move.
+    # A Transpose of the last axis and another axis is slow.
     apply_pattern("BATCH_MATMUL", "patterns.swap_products"),
-    # Functions of fewer elements; before ELU is spelled out.
+    # Functions after pooling have fewer elements. This pass is before the pass that replaces ELU.
     apply_pattern("MAX_POOL_2D", "patterns.normalizations.pool_before_functions"),
-    # ONNX Runtime has slow kernels for these.
+    # ONNX Runtime has slow kernels for these operators.
     apply_pattern("DIV ELU LOCAL_RESPONSE_NORMALIZATION", "patterns.normalizations.spell_out"),
-    # Resize computes pixel by pixel; behind the passes that rearrange products.
+    # Resize computes each pixel on its own. This pass is after the passes that rearrange products.
     apply_pattern("RESIZE_BILINEAR", "patterns.normalizations.multiply_resizes"),
-    # Softmax along another axis than the last is slow.
+    # Softmax is slow along another axis than the last.
     apply_if_present("LOG_SOFTMAX SOFTMAX", "patterns.normalizations.store_softmax_last"),
-    # Pad of channels leaves the blocked layout of convolutions.
+    # A Pad of channels leaves the blocked layout of convolutions.
     apply_pattern("PAD", f"{_CONVOLUTIONS}.convolve_padded_channels"),
     # ONNX Runtime's PRelu is slow, and leaves the blocked layout of convolutions.
     apply_pattern("PRELU", f"{_CONVOLUTIONS}.split_prelu"),
-    # An image of few channels between two convolutions takes long to store and read.
+    # An image of few channels between two convolutions is slow to store and to read.
     apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.compose_convolutions"),
     # ONNX Runtime computes groups of few channels one by one.
     apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.merge_groups"),
@@ -265,9 +266,10 @@ FASTEST_PASSES: tuple[GraphPass, ...] = (
     apply_pattern("CONV_2D", f"{_CONVOLUTIONS}.convolve_pixel_blocks"),
     # ONNX Runtime has blocks for multiples of 4 channels only.
     apply_pattern("CONV_2D DEPTHWISE_CONV_2D", f"{_CONVOLUTIONS}.pad_channels"),
-    # ONNX Runtime has a direct kernel for some numbers of channels only; after they are padded.
+    # ONNX Runtime has a direct kernel for some numbers of channels only, which the passes above
+    # create.
     apply_pattern("CONV_2D", "quantization.join_pixels"),
-    # Dense layers are products of matrices, before and behind which are RESHAPE.
+    # Dense layers are products of matrices between two RESHAPE.
     apply_pattern("FULLY_CONNECTED", "patterns.attention.flatten_rows"),
 )
 

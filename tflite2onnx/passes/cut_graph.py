@@ -156,7 +156,9 @@ def _select_ops(
             if op in selected or (alive.isdisjoint(op.outputs) and not writes):
                 continue
             selected.add(op)
-            if op.inputs or op.outputs:  # CALL_ONCE sets the first values of all variables
+            # An operator without inputs and outputs is CALL_ONCE, which sets variables to their
+            # first values.
+            if op.inputs or op.outputs:
                 used |= states[op]
             alive |= {t for t in op.inputs if t not in cut_inputs}
     return tuple(op for op in graph.ops if op in selected)
@@ -176,7 +178,7 @@ def _list_states(model: Model, graph: Graph) -> Mapping[Op, set[Hashable]]:
 
     def list_subgraph_states(op: Op) -> set[Hashable]:
         reached = [*_list_subgraph_indices(model, op)]
-        for index in reached:  # the list grows in the loop
+        for index in reached:  # the loop appends to the list
             inner = (
                 i for each in list_states_of(index) for i in _list_subgraph_indices(model, each)
             )

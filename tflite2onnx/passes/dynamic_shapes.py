@@ -43,7 +43,8 @@ from tflite2onnx.utils.dimension import (
     make_dimension,
 )
 
-# Sizes in place of 1: of an image, and with room for any window. Divisible by 3, 5 and powers of 2.
+# Sizes in place of 1: a typical image, and one into which every window fits. Both are divisible by
+# 3, 5 and powers of 2.
 _ENLARGED = (480, 7680)
 BATCH = "batch"
 
@@ -116,7 +117,7 @@ def name_dynamic_axes(
 
 def _has_unknown_size(operator: Operator) -> bool:
     """Return whether a size of an output is known at run time only."""
-    with suppress(OperatorError), as_operator_error():  # its conversion raises it again
+    with suppress(OperatorError), as_operator_error():  # the conversion raises the error again
         sizes = (size for shape in operator.output_shapes for size in shape)
         return any(isinstance(size, Unknown) for size in sizes)
     return False
@@ -176,12 +177,12 @@ def _walk(
     names = own | dict.fromkeys(batches, BATCH)
     try:
         walk = _walk_with_equal_sizes(graph, operator_of, names, words)
-    except FixedSizeError as error:  # perhaps a first axis is no batch
+    except FixedSizeError as error:  # some first axis may not be a batch
         try:
             return own, _walk_with_equal_sizes(graph, operator_of, own, words)
         except FixedSizeError as other:
             raise other from error
-    # The first axis of a sequence is the time if another axis must be the batch.
+    # If another axis must be the batch, the first axis is the time.
     times = [(t, 0) for t, _ in batches if walk.shapes[t].shape.count(walk.shapes[t].shape[0]) > 1]
     if times:
         names |= {place: own[place] for place in times}
@@ -201,7 +202,8 @@ def _walk_with_equal_sizes(
             walk.walk()
         except ClashError as clash:
             replaced = find_equal_sizes(clash.dims, order, words, broadcasts=clash.broadcasts)
-            if replaced.keys() <= same.keys():  # nothing new: no end either
+            # Nothing was replaced, so the next round would fail in the same way.
+            if replaced.keys() <= same.keys():
                 symbols = {symbol.name for dim in clash.dims for symbol in list_symbols(dim)}
                 own = (place for place, name in names.items() if not symbols or name in symbols)
                 axes = [name_axis(*place) for place in own]
@@ -226,7 +228,7 @@ def find_equal_sizes(
     replaced = (_find_replacement(dims[0], dims[1], order) if dims else None) or {}
     numbers = [old for old, new in replaced.items() if is_known(new) and old in order]
     if any(broadcasts or str(old) in words.values() for old in numbers):
-        return {}  # 1 fits too, or the user wants this size to be dynamic
+        return {}  # 1 is possible too, or the user wants this size to be dynamic
     return replaced
 
 
@@ -243,7 +245,7 @@ def _find_replacement(
         if symbol is not None and old not in order and symbol not in list_symbols(new):
             return {old: new}  # type: ignore[dict-item]
     if not isinstance(one, Dimension) or not isinstance(other, Dimension):
-        # The file declares 1 for a dynamic size: another number is what the operator requires.
+        # Where the file declares 1 for a dynamic size, the operator may require another number.
         old, new = (one, other) if isinstance(one, Dimension) else (other, one)
         is_placeholder = old in order and evaluate(old) == 1 and new not in (0, 1)
         return {old: new} if is_placeholder else None  # type: ignore[dict-item]

@@ -25,7 +25,7 @@ from tflite2onnx.passes.patterns.rules import Rule, Rules
 from tflite2onnx.passes.rewriter import Rewriter
 from tflite2onnx.tensor import Tensor
 
-_FEW = 16  # elements
+_FEW = 16  # the most scores of an output
 
 
 def _find_scores(graph: Graph) -> set[Tensor]:

@@ -29,7 +29,7 @@ from tflite2onnx.reader.sparsity import count_memory
 from tflite2onnx.tensor import Array, DType, Tensor
 from tflite2onnx.utils.constant_budget import SizeLimit
 
-_LIMIT = SizeLimit(times=4, more=1 << 24)  # of the bytes of constants that are computed
+_LIMIT = SizeLimit(times=4, more=1 << 24)  # limits the bytes of computed constants
 
 
 def fold_operators(graph: Graph) -> Graph:
@@ -117,7 +117,7 @@ def _evaluate_op(op: Op, operator: Operator | None, room: int) -> list[Tensor]:
                 _decode_constant(op.operand(i), moves=operator.moves_elements())
                 for i in range(len(op.inputs))
             ]
-    except OperatorError:  # a shape with a size 0 whose other sizes are too large for numpy
+    except OperatorError:  # a size is 0, and the other sizes are too large for numpy
         return []
     has_dynamic_sizes = any(t.symbols for t in (*op.present, *op.outputs))
     unknown = any(a is None for a in arrays) and not operator.shape_only
@@ -139,7 +139,7 @@ def _evaluate(operator: Foldable, arrays: Sequence[Array]) -> Sequence[Array]:
         return ()
     except Exception:
         if is_valid(operator):
-            raise  # a bug
+            raise  # a bug: the operator is valid
         return ()
 
 
@@ -158,7 +158,8 @@ def _decode_constant(tensor: Tensor, *, moves: bool) -> Array | None:
         return None
     data = tensor.data
     if data is None and 0 in tensor.shape and not tensor.dynamic_axes:
-        data = np.zeros(tensor.shape, tensor.dtype.numpy)  # the file stores no data for it
+        # The file stores no data for an empty tensor.
+        data = np.zeros(tensor.shape, tensor.dtype.numpy)
     if data is None or moves:
         return data
     if tensor.dtype.is_float and not issubclass(tensor.dtype.numpy, np.floating):

@@ -30,10 +30,11 @@ from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import DType, Tensor
 from tflite2onnx.utils.unique_names import Names
 
-# Sub-graphs that each call the next one twice would make a huge model of a tiny file.
+# The most operators of a graph. In a tiny file, sub-graphs that each call the next one twice would
+# make a huge graph.
 _MOST_OPERATORS = 1 << 16
 _MOST_LEVELS = 64
-# Protobuf allows 100 nested messages, and each ONNX graph nests three.
+# The most nested graphs. Protobuf allows 100 nested messages, and each ONNX graph nests three.
 _MOST_NESTED = 24
 
 
@@ -162,12 +163,12 @@ class _Inliner:
                 rw.copy(source, target)
                 continue
             targets.append(target)
-            # The values within the loop are no states, even if the output is a variable.
+            # Tensors inside the loop are no states, even if the output is a variable.
             like = _with_shape(replace(target, is_variable=False), source)
             first.append(self._reinterpret(rw, source, like))
             starts[i] = self._copy_tensor(replace(like, name=body.inputs[i].name))
             ends[i] = self._copy_tensor(replace(like, name=body.outputs[i].name))
-        if not targets:  # no variable changes: the loop never begins, or never ends
+        if not targets:  # no tensor changes: the loop never begins, or never ends
             return rw.ops
         condition = int(op.options.cond_subgraph_index)
         begins, goes_on = (self._add_tensor("condition", DType.BOOL) for _ in range(2))

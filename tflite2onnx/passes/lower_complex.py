@@ -36,7 +36,7 @@ PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 _PAIR = 2
 _END = np.iinfo(np.int32).max  # a slice to the end of an axis
 _SIGNS = {dtype: np.array([1, -1], dtype.numpy) for dtype in PARTS.values()}
-_LIMIT = SizeLimit(times=4, more=1 << 26)  # of the bytes of complex constants
+_LIMIT = SizeLimit(times=4, more=1 << 26)  # limits the bytes of complex constants
 
 
 def lower_complex(graph: Graph) -> Graph:
@@ -239,7 +239,7 @@ def _expand_pairs(rw: _PairRewriter) -> None:
 def _slice_pairs(rw: _PairRewriter) -> None:
     """Keep the whole axis of the pairs; its bits in the masks stay 0."""
     o, rank, count = rw.source.options, rw.inputs[0].rank - 1, rw.inputs[1].elements
-    # Axes without a range are kept whole too; an ellipsis may stand for these axes.
+    # Axes without a range are kept whole, whether or not an ellipsis stands for them.
     named = count - (o.new_axis_mask & (1 << count) - 1).bit_count()
     more = 1 if o.ellipsis_mask else 1 + max(rank - named, 0)
     ends = [_END] * more
@@ -267,7 +267,7 @@ def _select_pairs(rw: _PairRewriter) -> None:
 
 
 _RULES: dict[str, Callable[[_PairRewriter], None]] = {
-    # These operators read or write pairs.
+    # These operators read or write pairs of real numbers already.
     **dict.fromkeys(("REAL", "IMAG", "COMPLEX_ABS", "RFFT2D"), _PairRewriter.keep_operator),
     "BITCAST": _keep_bitcast,
     "RESHAPE": _reshape_pairs,

@@ -9,16 +9,18 @@ from tflite2onnx.op.vision.conv import Conv2D
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import Array, DType, Tensor
 
-RESHAPES = Reshape.codes  # operators that keep the elements in the same sequence
-# Operators of sequences between convolutions, on each element.
+# Operators whose outputs have the elements of the input in the same sequence.
+RESHAPES = Reshape.codes
+# Elementwise operators between convolutions of sequences.
 ELEMENTWISE = ("ADD", "LOGISTIC", "MUL", "RELU", "SUB", "TANH")
-# What networks have between convolutions; others were not measured.
+# Operators that networks have between convolutions. Other operators were not measured.
 _KEEPS_AXES = (
     *("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "GELU", "HARD_SIGMOID", "HARD_SWISH"),
     *("LEAKY_RELU", "LOGISTIC", "MAX_POOL_2D", "MUL", "PAD", "PRELU", "RELU", "RELU6"),
     *("RELU_0_TO_1", "RELU_N1_TO_1", "SUB", "TANH"),
 )
-# Operators whose outputs are never negative, and operators that make no negative number of others.
+# Operators whose outputs are never negative, and operators whose outputs are negative only if an
+# input is.
 _POSITIVE_ACTIVATIONS = [name for name, (least, _) in BOUNDS.items() if least >= 0]
 _POSITIVE = ("ABS", "EXP", "LOGISTIC", "SOFTMAX", *_POSITIVE_ACTIVATIONS)
 _KEEPING = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tflite2onnx.graph import Model, Op
 
-# The option with the index of the sub-graph.
+# The option that has the index of the sub-graph.
 _REGIONS = {
     "STABLEHLO_SCATTER": "update_computation_subgraph_index",
     "STABLEHLO_REDUCE_WINDOW": "body_subgraph_index",

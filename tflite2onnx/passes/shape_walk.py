@@ -40,10 +40,10 @@ Known = Mapping[Tensor, Tensor]
 Sizes = tuple[Dim, ...]
 Place = tuple[Tensor, int]  # an axis of a tensor of the graph
 
-# `find_operator`, or a function that also keeps custom operators that have no class.
+# `find_operator`, or a function that also accepts custom operators without a class.
 OperatorOf = Callable[[Op], Operator]
 
-_MOST_ELEMENTS = 256  # of a tensor that is computed from sizes
+_MOST_ELEMENTS = 256  # the most elements of a tensor whose elements are computed from sizes
 
 
 class ClashError(OperatorError):
@@ -93,7 +93,7 @@ class ShapeWalk:
         self.shapes: dict[Tensor, Tensor] = {}
         self.known: dict[Tensor, Tensor] = {}
         self.facts: dict[Op, Mapping[str, object]] = {}
-        # Elements of lists some of which are known; None for the others.
+        # The elements of lists of sizes; None for elements that are not known.
         self._elements: dict[Tensor, Sequence[Dim | None]] = {}
 
     def walk(self) -> Known:
@@ -111,7 +111,8 @@ class ShapeWalk:
         for op in ops:
             here = op.with_inputs(self.known)
             try:
-                with as_operator_error():  # once for each operator, because it takes long
+                # One context for each operator, because entering it takes long.
+                with as_operator_error():
                     here = self._walk_subgraphs(here) if op.graphs else here
                     operator = self._operator_of(here)
                     outputs = self._infer_outputs(op, operator)
@@ -120,14 +121,15 @@ class ShapeWalk:
                     raise
                 if self._strict:
                     raise ClashError(error, op) from error
-                # The operators are not verified yet, and the verification reports this one.
+                # This walk skips invalid operators: `verify_operators` reports them later.
                 operator, outputs = self._operator_of(here), here.outputs
             self.shapes.update(zip(op.outputs, outputs, strict=True))
             if outputs != here.outputs:
                 here = replace(here, outputs=outputs)
                 operator = self._operator_of(here)
             if self._is_open and isinstance(operator, DynamicShape):
-                with suppress(OperatorError), as_operator_error():  # its conversion raises it again
+                # The conversion raises the error again.
+                with suppress(OperatorError), as_operator_error():
                     self.facts[op] = operator.compute_dimension_options()
             if self._strict and not self._is_open:
                 self._check_op(op, operator)
@@ -153,7 +155,7 @@ class ShapeWalk:
 
     def _resize_tensor(self, tensor: Tensor, sizes: Sequence[Dim]) -> Tensor:
         shape = tuple(self.unify_size(size) for size in sizes)
-        # In a walk the sizes of a tensor may be dimensions.
+        # In a shape walk the sizes of a tensor may be dimensions.
         return tensor if shape == tensor.shape else replace(tensor, shape=shape)  # type: ignore[arg-type]
 
     def unify_size(self, size: Dim) -> Dim:
@@ -164,8 +166,8 @@ class ShapeWalk:
 
     def _infer_outputs(self, op: Op, operator: Operator) -> tuple[Tensor, ...]:
         here = operator.op
-        # Operators that were registered for an earlier version return None; the next values of
-        # internal states, which are the last outputs, have the declared shapes.
+        # Operators that users registered for an earlier version return None. The last outputs may
+        # be the next values of internal states: these have the declared shapes.
         shapes: Sequence[OutputShape | None] = operator.output_shapes[: len(here.outputs)]
         listed = self._find_listed_sizes(op, operator)
         if listed and len(shapes) == 1 and shapes[0] and len(shapes[0]) == len(listed):
@@ -190,7 +192,7 @@ class ShapeWalk:
                 continue
             declared = tensor.shape[axis] if tensor.rank == len(shape) else 1
             declared = self._example if declared <= 1 else declared
-            # A signature without any dynamic axis does not tell these axes from the others.
+            # If a signature has no dynamic axis, its sizes may be dynamic or fixed.
             signed = len(tensor.shape_signature) == len(shape) and tensor.dynamic_axes
             fixed = signed and axis not in tensor.dynamic_axes
             if not self._is_open or (fixed and not isinstance(size, DataDependentSize)):

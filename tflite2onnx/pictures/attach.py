@@ -43,7 +43,7 @@ from tflite2onnx.pictures.settings import (
 from tflite2onnx.tensor import DType, Tensor
 
 _SIZE = f"{IMAGE}_size"
-_OPSET = 14  # the first one that has all nodes: Reshape to a size of 0 is the newest
+_OPSET = 14  # the first opset that has all nodes; Reshape to a size of 0 is the newest
 
 
 class Attached(NamedTuple):

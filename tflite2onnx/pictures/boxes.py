@@ -91,7 +91,7 @@ def average_boxes(
     total = g.reduce("ReduceSum", weights, [1], keepdims=True)
     means = g.Div(g.MatMul(weights, values), total)
     boxes, flat = g.node_outputs("Split", 2, means, g.ints([_CORNERS, 2 * count]), axis=1)
-    # There may be no boxes, so Reshape must not infer how many there are.
+    # The number of boxes may be 0, which Reshape cannot infer.
     sizes = g.Concat(g.Shape(kept), g.ints([count, 2]), axis=0)
     return Detections(boxes, g.Gather(scores, kept, axis=0), None, g.reshape_to_sizes(flat, sizes))
 
@@ -118,6 +118,6 @@ def _measure_overlap(g: Nodes, boxes: Value, others: Value) -> Value:
     ]
     shared = g.Mul(*spans)
     areas = [g.Mul(g.Sub(s[2], s[0]), g.Sub(s[3], s[1])) for s in (own, their)]
-    # A box without area overlaps nothing; the smallest number avoids 0 / 0.
+    # The union of two boxes without area is 0. The smallest number avoids 0 / 0.
     union = g.Sub(g.Add(*areas), shared)
     return g.Div(shared, g.Max(union, g.scalar(float(np.finfo(np.float32).tiny), DType.FLOAT32)))

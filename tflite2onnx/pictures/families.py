@@ -20,7 +20,7 @@ from tflite2onnx.tensor import Shape, Tensor
 _MOST, _TOP = 100, 5
 _MOVING = ("CONCATENATION", "DEQUANTIZE", "PACK", "QUANTIZE", "RESHAPE", "SQUEEZE", "TRANSPOSE")
 
-# From the outputs, float32 in TFLite's order, to detections.
+# A function from the outputs, float32 in TFLite's order, to detections.
 _Decoder = Callable[[Nodes, Sequence[Value]], Detections]
 
 

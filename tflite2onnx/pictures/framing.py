@@ -48,7 +48,7 @@ def frame_picture(g: Nodes, size: Value, target: tuple[int, int], fit: Fit) -> F
     if fit is Fit.STRETCH:
         return Frame(size, size)
     height, width = target
-    # The height for the full width, and the width for the full height, rounded up.
+    # The height of the image at full width, and the width at full height, rounded up.
     ratios, divisors = g.ints([height, width]), g.ints([width, height])
     swapped = g.Gather(size, g.ints([1, 0]), axis=0)
     wanted = g.Div(g.Add(g.Mul(swapped, ratios), g.ints([width - 1, height - 1])), divisors)

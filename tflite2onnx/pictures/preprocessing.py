@@ -21,7 +21,7 @@ from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 IMAGE = "image"
 _COLORS = 3
 _RANK = 4
-# Rec. 601, which OpenCV and Pillow use as well.
+# The weights of Rec. 601, which OpenCV and Pillow use, too.
 _LUMINANCE = (0.299, 0.587, 0.114)
 _TYPES = (DType.FLOAT32, DType.FLOAT16, DType.UINT8, DType.INT8)
 
@@ -191,7 +191,7 @@ def emit_preprocessing(g: Nodes, image: Value, frame: Frame, plan: Preprocessing
         x = _resize(g, g.Transpose(x, perm=[2, 0, 1]) if rows_first else x, frame, plan)
     x = _mix_channels(g, x, plan.channels)
     x = _normalize(g, x, plan)
-    # From NCHW to TFLite's order, and from there to the order of the port.
+    # From NCHW to TFLite's order, then to the order of the port.
     perm = ["NCHW".index(plan.axes[i]) for i in plan.port.order]
     return x if perm == [0, 1, 2, 3] else g.Transpose(x, perm=perm)
 

@@ -75,7 +75,7 @@ def _expect_one_of(*words: str) -> tuple[Callable[[Any], Any], str]:
     return read_word, join_alternatives(words)
 
 
-# How each key is read, and what its value must be.
+# For each key: the function that reads its value, and a description of valid values.
 _Readers = Mapping[str, tuple[Callable[[Any], Any], str]]
 PREPROCESS_KEYS: _Readers = {
     "mean": (_read_numbers, "a number, or one for each channel, as in mean=123.7,116.3,103.5"),

@@ -18,11 +18,11 @@ from tflite2onnx.pictures.boxes import Candidates, Detections
 from tflite2onnx.tensor import Array, DType, Shape
 
 THRESHOLD, IOU = 0.6, 0.4
-OPERATOR_THRESHOLD = 0.5  # of TensorFlow's examples
+OPERATOR_THRESHOLD = 0.5  # the threshold of TensorFlow's examples
 OPERATOR = "TFLite_Detection_PostProcess"
 _STRIDES = (16, 32, 64, 128, 256, 512)
 _RATIOS = (1.0, 2.0, 0.5, 3.0, 0.3333)
-_SCALES = (10.0, 10.0, 5.0, 5.0)  # of y, x, height, width
+_SCALES = (10.0, 10.0, 5.0, 5.0)  # the scales of y, x, height, width
 _CORNERS = 4
 
 

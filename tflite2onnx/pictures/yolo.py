@@ -22,14 +22,14 @@ from tflite2onnx.errors import PictureError
 from tflite2onnx.pictures.boxes import Candidates
 from tflite2onnx.tensor import DType, Shape
 
-# Defaults of Ultralytics' predict.py and of YOLOv5's detect.py.
+# The defaults of Ultralytics' predict.py and of YOLOv5's detect.py.
 THRESHOLD = 0.25
 IOU = {"yolov8": 0.7, "yolov5": 0.45}
 PREPROCESSING = {"mean": (0.0,), "std": (255.0,), "resize": "letterbox", "pad": 114}
 _STRIDES = (8, 16, 32)
 _FILES = ("metadata.json", "temp_meta.txt")
-_BEFORE = {"yolov8": 4, "yolov5": 5}  # numbers before the classes
-_ANCHORS = {"yolov8": 1, "yolov5": 3}  # boxes at each place
+_BEFORE = {"yolov8": 4, "yolov5": 5}  # numbers of a box before its classes
+_ANCHORS = {"yolov8": 1, "yolov5": 3}  # boxes at each position
 
 
 def find_yolo(size: tuple[int, int] | None, shape: Shape) -> str:
@@ -83,7 +83,7 @@ def read_ultralytics(files: Mapping[str, bytes]) -> dict[str, Any]:
     """
     text = next((files[name].decode("utf-8", "replace") for name in _FILES if name in files), "{}")
     try:
-        # The file is JSON, or in older versions the text of a Python dictionary.
+        # The file is JSON in newer versions, and the text of a Python dictionary in older versions.
         read = json.loads(text) if '"names"' in text else ast.literal_eval(text)
         named = {int(number): str(name) for number, name in read.get("names", {}).items()}
         task = str(read.get("task", ""))

@@ -26,10 +26,11 @@ from tflite2onnx.quantization.storage import (
 from tflite2onnx.tensor import DType, Quantization, Tensor
 from tflite2onnx.utils.mapped_files import read_rows
 
-# From this number of multiplications on, integers are the fastest form of a dense hybrid product
-# that quantizes its data: of one row, and of several.
+# The least number of multiplications for which integers are the fastest form of a dense hybrid
+# product that quantizes its data: of one row, and of several rows.
 WORTHWHILE_FOR_ROW, WORTHWHILE = 1 << 16, 1 << 18
-# Several rows with fewer features are faster as floats: integers need passes over the outputs.
+# With fewer features, several rows are faster as floats: the nodes around an integer product read
+# and write all outputs.
 DEEP = 72
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 # A product with fewer multiplications takes less than a microsecond with weights of any type.
@@ -44,12 +45,12 @@ class Reading(Enum):
     """How an operator reads or writes the elements of an operand."""
 
     STORED = "as stored"
-    DEQUANTIZED = "real numbers"  # by DequantizeLinear and QuantizeLinear
+    DEQUANTIZED = "real numbers"  # DequantizeLinear makes them, QuantizeLinear reads them
     FOLDED = "real numbers, dequantized at load"
-    FLOAT = "real numbers in the file"  # in place of integers
+    FLOAT = "real numbers in the file"  # the file stores floats in place of integers
     DYNAMIC = "quantized at run time"
-    # Integers minus the zero point: DequantizeLinear without a scale. ONNX Runtime makes
-    # MatMulIntegerToFloat of MatMul by such weights, if it reads data in the same way.
+    # Integers minus the zero point, by DequantizeLinear with scale 1. ONNX Runtime makes
+    # MatMulIntegerToFloat of a MatMul if it reads data and weights in this way.
     NUMBERS = "integers, as float32"
 
 
@@ -316,7 +317,7 @@ def _gains(case: _WeightCase) -> bool:
 
 def choose(table: Sequence[Rule], case: object) -> tuple[Any, Rule]:
     """Return what the first rule that applies to a case chooses, and the rule."""
-    for rule in table:  # a generator takes twice the time
+    for rule in table:  # a loop: a generator takes twice the time
         if rule.applies(case):
             return rule.choose(case), rule
     raise AssertionError("the last rule of a table must apply to every case")
@@ -352,7 +353,8 @@ def find_weight_storage(
     if own.quantization is not None:
         zero = np.broadcast_to(np.int64(0), own.quantization.zero_point.shape)
         dtype = DType.INT8 if own.dtype in (DType.UINT8, DType.INT2) else own.dtype
-        plain = own.quantization  # kept if possible: a table may have the same scales
+        # The same object is kept if possible, because a table may share its scales.
+        plain = own.quantization
         if plain.zero_point.any():
             plain = replace(plain, zero_point=zero)
         signed = Storage(dtype, plain, folds)
@@ -362,7 +364,7 @@ def find_weight_storage(
     eight_bits = weights.dtype in _EIGHT_BITS and data in (None, *_EIGHT_BITS)
     wraps = _wraps(own, weights, units, depthwise=depthwise)
     exact = not wraps and (depthwise or _is_narrow(weights))
-    # The last axis of the results is that of units, which the weights have, too.
+    # The last axis of the results is the axis of the units, which the weights have, too.
     has_few = results is not None and weights.elements * prod(results[:-1]) < _FEW
     case = _WeightCase(own, signed, choice, data, eight_bits, exact, wraps, has_few)
     return choose(WEIGHTS, case)
@@ -394,9 +396,9 @@ def quantizes_data(operator: Declared) -> str:
 def _choose_rows(x: Tensor, weights: Tensor, units: int) -> str:
     """Return whether rows are faster as "integers" or as rounded "rows" of floats."""
     outputs, elements = weights.shape[units], weights.elements
-    if elements != prod(weights.shape[-2:]) and units != 0:  # several matrices
+    if elements != prod(weights.shape[-2:]) and units != 0:  # the weights are several matrices
         return "rows"
-    if x.elements * outputs == elements:  # one row
+    if x.elements * outputs == elements:  # the data are one row
         return "integers" if elements >= WORTHWHILE_FOR_ROW else "rows"
     is_deep = elements >= DEEP * outputs
     return "integers" if is_deep and x.elements * outputs >= WORTHWHILE else "rows"
@@ -427,7 +429,8 @@ def _wraps(own: Storage, weights: Tensor, units: int, *, depthwise: bool) -> boo
         return False
     filters = np.moveaxis(weights.data, units, 0)
     places = ((part == lowest).reshape(len(part), -1) for part in read_rows(filters))
-    several = (each for each in places if np.count_nonzero(each) > 1)  # few weights have any
+    # Few filters have two elements of the lowest number.
+    several = (each for each in places if np.count_nonzero(each) > 1)
     return any(int(each.sum(1).max()) > 1 for each in several)
 
 

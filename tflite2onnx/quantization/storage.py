@@ -13,7 +13,7 @@ from tflite2onnx.tensor import Array, DType, Quantization, Shape, Tensor
 # The element types of quantized tensors.
 QUANTIZED = frozenset({DType.INT2, DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, DType.INT16})
 _WIDENED = {DType.INT2: DType.INT8, DType.INT4: DType.INT8, DType.UINT4: DType.UINT8}
-# The least and the greatest output of each activation function; None is unbounded.
+# The least and the greatest output of each activation function. None: there is no limit.
 BOUNDS: dict[str, tuple[float, float | None]] = {
     "RELU": (0, None),
     "RELU6": (0, 6),
@@ -113,7 +113,7 @@ def encode_constant(data: Array, dtype: DType, target: Storage) -> Array:
 
 def decode_constant(data: Array, quantization: Quantization) -> Array:
     """Return the float32 numbers that stored integers, in TFLite order, stand for."""
-    # float32 holds every integer of 16 bits exactly, so the product is rounded only once.
+    # float32 represents every integer of 16 bits exactly, so the product is rounded only once.
     exact = np.dtype(np.float32 if data.itemsize <= 2 else np.float64)
     scale, zero = broadcast_parameters(quantization, make_identity(data.ndim))
     blocks = data.reshape(*scale.shape[:-1], -1) if quantization.block_size else data

@@ -86,7 +86,7 @@ def unpack_subbyte(raw: Array, dtype: DType) -> Array:
             every = np.empty((fields.size, _BYTE // dtype.bits), kind)
             rest = _BYTE - dtype.bits
             for i, shift in enumerate(range(rest, -1, -dtype.bits)):
-                # The shift to the highest bits and back extends the sign.
+                # A left shift to the highest bits and an arithmetic right shift extend the sign.
                 every[:, i] = (fields << np.uint8(shift)).view(kind) >> rest
             yield every.reshape(-1).view(np.uint8)
 
@@ -106,7 +106,7 @@ def pack_subbyte(elements: Array, dtype: DType) -> Array:
         return packed
 
     def pack() -> Iterator[Array]:
-        for piece in read_elements(elements):  # each has a multiple of elements of a byte
+        for piece in read_elements(elements):  # the elements of each piece fill whole bytes
             every = np.frombuffer(piece, np.uint8)
             raw = np.zeros(-(-every.size // per_byte), np.uint8)
             for i in range(per_byte):

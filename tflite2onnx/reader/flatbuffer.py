@@ -23,7 +23,7 @@ from tflite2onnx.reader import metadata_schema, schema
 from tflite2onnx.reader.containers import litertlm_schema
 from tflite2onnx.tensor import Array
 
-# Format characters of the struct module; those of numpy are the same.
+# Format characters of the struct module. numpy has the same.
 _NUMBERS = {
     "bool": "?",
     "int8": "b",
@@ -42,7 +42,8 @@ _UNIONS = schema.UNIONS | metadata_schema.UNIONS | litertlm_schema.UNIONS
 _KINDS = schema.TABLES | metadata_schema.TABLES | litertlm_schema.TABLES
 _KINDS |= {kind: fields for union in _UNIONS.values() for kind, fields in union.items()}
 _SLOT, _BACK, _AHEAD = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
-_FIRST = 2  # slots before that of the first field: the sizes of the list and of the table
+# Two slots, the sizes of the list and of the table, are before the slot of the first field.
+_FIRST = 2
 
 
 class Table(Mapping[str, Any]):
@@ -60,7 +61,7 @@ class Table(Mapping[str, Any]):
         self.position = position
         self.kind = kind
         start = position - _BACK.unpack_from(data, position)[0]
-        if start < 0:  # Python counts negative offsets from the end
+        if start < 0:  # in Python a negative offset counts from the end
             raise struct.error("the vtable of a table lies before the start of the file")
         count = min(_SLOT.unpack_from(data, start)[0] // _SLOT.size, _count_slots(kind))
         self._fields = _locate_fields(kind, count, bytes(data[start : start + _SLOT.size * count]))

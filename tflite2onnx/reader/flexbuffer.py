@@ -8,7 +8,7 @@ from typing import Any
 
 from tflite2onnx.utils.constant_budget import SizeLimit
 
-# Values may share children, so a few bytes can encode billions of values. Honest flexbuffers share
+# Values may share children, so a few bytes can encode billions of values. Valid flexbuffers share
 # only names.
 _LIMIT = SizeLimit(times=16, more=256)
 
@@ -59,7 +59,8 @@ class _Decoder:
         if ref.IsVector or ref.IsTypedVector or ref.IsFixedTypedVector:
             kind = "" if ref.IsVector else "Typed" if ref.IsTypedVector else "FixedTyped"
             items = getattr(ref, f"As{kind}Vector")
-            # Before the loop: elements of zero bytes take no space in the file, but time to read.
+            # Before the loop, because elements of zero bytes take time to read but no space in the
+            # file.
             self._use_budget(len(items))
             return [self.decode_value(item) for item in items]
         if ref.IsString or ref.IsKey:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-_ENOUGH = 4096  # bytes at the start of a file that show what it is
-# The fields of an ONNX model that may follow its version, as in the file.
+_ENOUGH = 4096  # the number of bytes at the start of a file from which its kind is recognised
+# The tags of fields that may follow the version in an ONNX model, in the sequence of the file.
 _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42"
 _ZIP = (b"pk\x03\x04",)
 _KERAS = "not a TFLite model: convert it with tf.lite.TFLiteConverter first"
-# The beginnings of a kind of file, in lower case; bytes that its first part has; the message.
+# The beginnings of each kind of file in lower case, bytes that must follow within the first part of
+# the file, and the message.
 _KINDS = (
     (
         (b"version https://git-lfs",),
@@ -40,7 +41,7 @@ def describe_foreign_file(data: memoryview) -> str:
             return words
     if _is_onnx(data):
         return "this is an ONNX model, not a TFLite model"
-    if len(data) < 8:  # offset of the root table, then the identifier
+    if len(data) < 8:  # the bytes are the offset of the root table and the identifier
         return "the file is truncated: too short to hold a TFLite model"
     return "this is not a TFLite model (the identifier TFL3 is missing)"
 

@@ -22,10 +22,11 @@ from tflite2onnx.utils.archive import DAMAGED, list_entries, open_archive, read_
 BUFFER = "TFLITE_METADATA"
 _FACES = b"FACE_DETECTOR_METADATA"
 _NAMES = {name: tuple(names.split()) for name, names in ENUMERATIONS.items()}
-# Parts of a flatbuffer can be shared, so a small one could list more parts than fit into memory.
+# The most tables that are read. Tables of a flatbuffer can be shared, so a small file could list
+# more tables than fit into memory.
 _MOST_TABLES = 100_000
-_MOST_BYTES = 1 << 26  # in total for all parts, for archived files, and for labels
-_NUMBER_BYTES = 32  # in memory
+_MOST_BYTES = 1 << 26  # the most bytes of all tables, of all archived files, and of all labels
+_NUMBER_BYTES = 32  # bytes of a number in memory
 _CONTENTS = {"FeatureProperties": "feature", "BoundingBoxProperties": "bounding box"}
 _LABELS = ("TENSOR_AXIS_LABELS", "TENSOR_VALUE_LABELS")
 _GARBAGE = (struct.error, ValueError, LookupError, OverflowError)

@@ -48,19 +48,18 @@ from tflite2onnx.utils.mapped_files import find_address, read_rows, release_memo
 _IDENTIFIER = b"TFL3"
 _NAMES = {kind: dict(enumerate(names.split())) for kind, names in ENUMERATIONS.items()}
 _CODES, _TYPES = _NAMES["BuiltinOperator"], _NAMES["TensorType"]
-# The fields of options that are enumerations, although the schema has integers for them.
+# Enumerations that the schema declares as integers, by table of options.
 _ENUMERATIONS = {
     "fused_activation_function": "ActivationFunctionType",
     "padding": "Padding",
     "mode": "MirrorPadMode",
     "weights_format": "FullyConnectedOptionsWeightsFormat",
 }
-# No kernel reads the scale of these integers, so the scale may be invalid: a bias is added to
-# accumulators.
+# Types whose scale may be invalid, because no kernel reads it: a bias is added to accumulators.
 _ACCUMULATORS = (DType.INT32, DType.INT64)
-# For these enumerations the kernels have an additional value 0, which means unknown.
+# Enumerations for which kernels have an additional value 0, which means unknown.
 _WITH_UNKNOWN = {"padding", "mode"}
-# The options tables whose name differs from the name of their operator.
+# Tables of options whose name differs from the name of their operator.
 _SHARED_TABLES = {
     "Conv3DOptions": "CONV_3D_TRANSPOSE",
     "L2NormOptions": "L2_NORMALIZATION",
@@ -76,7 +75,7 @@ _NAMED = {
     for union in ("BuiltinOptions", "BuiltinOptions2")
     for kind in UNIONS[union]
 }
-_MOST_BYTES = 1 << 62  # of a tensor; larger sizes would not fit into the integers for sizes
+_MOST_BYTES = 1 << 62  # the most bytes of a tensor, which fit into an int64
 # The exceptions that bytes raise if they are not a flatbuffer.
 _GARBAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError)
 
@@ -95,7 +94,7 @@ def read_model(source: AnySource) -> Model:
         raise ModelFileError(
             f"the TFLite model is truncated or damaged ({type(error).__name__}: {error})"
         ) from error
-    release_memory(opened.data)  # a page of a table has weights beside it
+    release_memory(opened.data)  # a page of the file may contain a table and weights
     return model
 
 
@@ -114,7 +113,8 @@ class _Reader(TableReader):
     """Decodes one file; has the buffers and operator codes that its parts refer to."""
 
     def __init__(self, source: ModelSource) -> None:
-        super().__init__(2 * len(source.data))  # an honest file shares few parts or none
+        # Valid files share few tables, so twice the size of the file is enough.
+        super().__init__(2 * len(source.data))
         self._flat = source.elements
         self._root = read_root(source.data)
         groups = self.read_tables(self._root["external_buffer_groups"])
@@ -168,14 +168,14 @@ class _Reader(TableReader):
         writes = [self._read_numbers(op["outputs"]) for op in ops]
         names = _make_unique([self.read_text(t["name"]) for t in tables], (*inputs, *outputs))
         computed = {*inputs, *(i for each in writes for i in each)}
-        # Files of before 2021 have the field has_rank for no tensor.
+        # In files from before 2021 no tensor has the field has_rank.
         ranks = [t["has_rank"] for t in tables]
         ranks = ranks if any(ranks) else [True] * len(ranks)
         tensors = tuple(
             self._read_tensor(tables, i, name, computed=i in computed, has_rank=ranks[i])
             for i, name in enumerate(names)
         )
-        # Inputs may have elements in the file; LiteRT overwrites them.
+        # An input may have elements in the file. LiteRT overwrites them.
         fed = {*inputs}
         tensors = tuple(replace(t, data=None) if i in fed else t for i, t in enumerate(tensors))
         graph = Graph(
@@ -226,14 +226,14 @@ class _Reader(TableReader):
 
     def _read_option(self, name: str, value: Any) -> Any:  # noqa: ANN401 - fields have any type
         if name in _ENUMERATIONS and isinstance(value, int):
-            # The kernels treat an unknown activation function as NONE.
+            # The kernels read an unknown activation function as NONE.
             other = "NONE" if name == "fused_activation_function" else str(value)
             return _NAMES[_ENUMERATIONS[name]].get(value, other)
         if name == "composite_attributes":
             return _read_map(self._copy_bytes(memoryview(value)))
         if isinstance(value, np.ndarray):
             return self._read_numbers(value)
-        # The kernels get texts of C, which end before the first zero byte.
+        # The kernels read strings of C, which end before the first zero byte.
         return self.read_text(value.partition(b"\0")[0]) if isinstance(value, bytes) else value
 
     def _read_custom_options(self, table: Table) -> bytes:
@@ -326,7 +326,7 @@ class _Reader(TableReader):
             return self._read_blockwise(details, shape, tensors)
         scale, axis = table["scale"], table["quantized_dimension"]
         if len(shape) == 1:
-            axis = 0  # old converters give a bias the axis of its weights
+            axis = 0  # old converters copy the axis from the weights to the bias
         if not scale.size or (dtype in _ACCUMULATORS and not _are_scales(scale)):
             return None
         zero = table["zero_point"] if table["zero_point"].size else np.asarray(np.int64(0))
@@ -378,7 +378,7 @@ class _Reader(TableReader):
         data = self._read_elements(table, shape, dtype, sparse=False)
         if data is None or data.dtype.kind not in "fiu":
             raise buffers.ElementsError("its scales and zero points must be constant numbers")
-        self.use_budget(data.nbytes)  # each tensor with these parameters gets a copy
+        self.use_budget(data.nbytes)  # each tensor that shares these parameters gets a copy
         return data
 
     def _read_signature(self, table: Table, graphs: Sequence[Graph]) -> Signature:
@@ -397,7 +397,8 @@ class _Reader(TableReader):
 
 
 def _are_scales(scale: Array) -> bool:
-    return bool(scale.min(initial=0) >= 0 and scale.max(initial=0) < np.inf)  # NaN is neither
+    # A comparison with NaN is false.
+    return bool(scale.min(initial=0) >= 0 and scale.max(initial=0) < np.inf)
 
 
 def _check_scales(scale: Array) -> None:

@@ -19,7 +19,7 @@ from tflite2onnx.tensor import Array, SparseAxis, Sparsity, Tensor
 from tflite2onnx.utils.constant_budget import SizeLimit
 from tflite2onnx.utils.mapped_files import find_address
 
-# The bytes of all dense arrays: sparse weights of real models have at most 99 % zeros.
+# Limits the bytes of all dense arrays. Sparse weights of real models have at most 99 % zeros.
 _LIMIT = SizeLimit(times=256, more=1 << 24)
 
 
@@ -71,7 +71,7 @@ def _compute_positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> 
         raise ValueError("it must not have values, because its shape has no elements")
     if not sorted(order) == list(range(rank + len(block_map))) == list(range(len(sparsity.axes))):
         raise ValueError("its traversal order must list each axis and each block once")
-    # Coordinate rank + i is the coordinate inside the block of axis block_map[i].
+    # Coordinate rank + i is the coordinate inside a block, along axis block_map[i].
     blocks = {axis: levels[rank + i].size for i, axis in enumerate(block_map)}
     fitting = (0 <= a < rank and n > 0 and shape[a] % n == 0 for a, n in blocks.items())
     if len(blocks) != len(block_map) or not all(fitting):
@@ -79,7 +79,8 @@ def _compute_positions(shape: Sequence[int], sparsity: Sparsity, count: int) -> 
     inside = [prod(shape[axis + 1 :]) for axis in range(rank)]
     sizes = [*(shape[a] // blocks.get(a, 1) for a in range(rank)), *blocks.values()]
     steps = [*(inside[a] * blocks.get(a, 1) for a in range(rank)), *(inside[a] for a in blocks)]
-    # A level may have as many parents as segments, even if most parents have no children.
+    # The number of parents is limited: a level may have as many as it has segments, even if most
+    # have no children.
     most = max(count, *(len(a.segments) for a in sparsity.axes if a.segments is not None), 1)
     positions = np.zeros(1, np.int64)
     for axis in order:

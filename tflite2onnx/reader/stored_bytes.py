@@ -9,7 +9,7 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.reader.flatbuffer import Table, Vector
 from tflite2onnx.reader.source import ModelSource
 
-_PLAIN = (None, b"", b"unpacked")  # how LiteRT names external weights in their usual form
+_PLAIN = (None, b"", b"unpacked")  # LiteRT's names for external weights that are not packed
 
 
 class StoredBytes:

@@ -20,9 +20,9 @@ from tflite2onnx.interface import make_endpoint
 from tflite2onnx.layout import make_channels_first, make_identity
 from tflite2onnx.writer import list_reads
 
-# Nodes that only quantize or dequantize are left out: runtimes fuse them away.
+# Nodes that only quantize or dequantize. They are left out, because runtimes fuse them.
 _PAIRS = {"DequantizeLinear", "QuantizeLinear"}
-_LAYOUT_RANK = 3  # the smallest rank at which layouts are distinguished
+_LAYOUT_RANK = 3  # the smallest rank for which layouts are distinguished
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def build_strip(proto: onnx.ModelProto, tensors: Sequence[Port]) -> Strip:
     """Return the strip of a model's main graph; `tensors` describe its values."""
     graph = proto.graph
     constants = {each.name for each in graph.initializer}
-    same: dict[str, str] = {}  # from a value to the value that has the same elements
+    same: dict[str, str] = {}  # from a value to an earlier value that has the same elements
     inputs = [each.name for each in graph.input if each.name not in constants]
     steps = [_Step("input", (), (name,)) for name in inputs]
     steps += _list_steps(graph.node, same, constants)
@@ -102,7 +102,7 @@ def _place_nodes(
     steps: Sequence[_Step], ports: Mapping[str, Port], shapes: Mapping[str, tuple[int | str, ...]]
 ) -> Strip:
     last = {name: i for i, step in enumerate(steps) for name in step.reads}
-    lanes: dict[str, int] = {}  # of the live values
+    lanes: dict[str, int] = {}  # the lane of each value that later nodes read
     lines: dict[str, Line] = {}
     rows: list[GraphRow] = []
     widest = 0

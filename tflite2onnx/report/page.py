@@ -25,7 +25,7 @@ from tflite2onnx.verification.inner_tensors import MOST_STEPS
 from tflite2onnx.verification.latency import Latency
 from tflite2onnx.version import VERSION
 
-_WORST = 12  # tensors in the table
+_WORST = 12  # the number of tensors in the table
 _WORST_FIRST = (
     Verdict.WRONG,
     Verdict.DIFFERS,
@@ -33,8 +33,8 @@ _WORST_FIRST = (
     Verdict.CLOSE,
     Verdict.RIGHT,
 )
-_EQUAL = -99  # the decade of tensors that do not differ
-_SMALLEST = 1e-7  # the smallest fraction of the elements that a bar shows
+_EQUAL = -99  # the decade in which tensors without a difference are counted
+_SMALLEST = 1e-7  # the smallest fraction of the elements for which a bar is visible
 
 
 def write_page(facts: Facts) -> str:

@@ -18,8 +18,8 @@ _REGIONS = (
     ("none", "few axes, or no tensor of the TFLite model"),
     ("move", "Transpose"),
 )
-_GRID = 20  # dB between lines
-_LINKED = 120  # most dots that are joined by lines; more would fill the plot
+_GRID = 20  # dB between two horizontal lines
+_LINKED = 120  # the most dots that lines join; more lines would fill the plot
 
 
 def draw_depth(report: Report, bound: float | None) -> str:
@@ -34,7 +34,7 @@ def draw_depth(report: Report, bound: float | None) -> str:
     finite = [d for c in (*chain, *alone) if math.isfinite(d := c.difference.decibels)]
     low = _GRID * math.floor(min((*finite, 0 if bound else 5 * _GRID)) / _GRID)
     high = _GRID * math.ceil(max((*finite, low + 2 * _GRID)) / _GRID)
-    top = high + (high - low) / 8  # where equal tensors are drawn
+    top = high + (high - low) / 8  # equal tensors are drawn at the top
 
     def compute_position(compared: TensorComparison) -> tuple[float, float]:
         decibels = compared.difference.decibels

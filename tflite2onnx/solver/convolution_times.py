@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
-_TOGETHER = 4  # blocks of filters, for which a number is loaded once
+_TOGETHER = 4  # blocks of filters that read a number once
 _FLOAT = 4  # bytes
 
 
@@ -57,10 +57,10 @@ class Factors(NamedTuple):
         return self.estimate(Terms(0, 0, size))
 
 
-# By channels of a block, and by kernel: `python scripts/fit_convolutions.py 400`, ONNX Runtime
-# 1.32, one thread of an AMD EPYC (family 26, Zen 5). The median error of a node is 6 % (pointwise)
-# to 15 % (depthwise). With blocks of 8 the processor is the same, and a copy of ONNX Runtime was
-# changed so that it does not find AVX-512.
+# The factors by channels of a block and by kernel: `python scripts/fit_convolutions.py 400`, ONNX
+# Runtime 1.32, one thread of an AMD EPYC (family 26, Zen 5). The median error of a node is 6 %
+# (pointwise) to 15 % (depthwise). Blocks of 8 channels were measured on the same processor, with a
+# copy of ONNX Runtime that does not use AVX-512.
 FACTORS: Mapping[int, Mapping[str, Factors]] = {
     16: {
         "pointwise": Factors(2.834, 7.165, 45.49, 1.983, 12.22, 17.54),

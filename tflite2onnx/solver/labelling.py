@@ -32,10 +32,10 @@ from tflite2onnx.solver.min_cut import find_cut
 
 Proposal = Mapping[int, int]
 
-_MOST_ROUNDS = 16  # of expansion; more than three are rare
-_MOST_NODES = 24  # in a window
-_MOST_PARTIALS = 32  # partial labellings that a search keeps
-_MOST_STEPS = 200_000  # of all searches together, plus 20 for each node
+_MOST_ROUNDS = 16  # the most rounds of expansion; more than three are rare
+_MOST_NODES = 24  # the most nodes in a window
+_MOST_PARTIALS = 32  # the most partial labellings that a search keeps
+_MOST_STEPS = 200_000  # the most steps of all searches together; each node adds 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class _Cut:
         self._number = {node: i for i, node in enumerate(movable, start=2)}
         self._nodes = 2 + len(movable)
         self._arcs: list[tuple[int, int, int]] = []
-        self._ties: list[tuple[int, int]] = []  # arcs that cannot be cut
+        self._ties: list[tuple[int, int]] = []  # arcs that no cut may contain
 
     def add(self, edge: Hyperedge) -> None:
         """Add the cost of a hyperedge, at least one of whose nodes is movable."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# residual[v][u] is the residual capacity of the arc u -> v: as much can be pushed from v back to u.
+# residual[v][u] is the residual capacity of the arc u -> v: v can push this amount back to u.
 _Residual = list[dict[int, int]]
 
 
@@ -42,7 +42,7 @@ def find_cut(
         residual[sink][node] = 0
     while True:
         heights, reached = _compute_distances(residual, source)
-        # Farthest first, so that excess from far away joins excess that is nearer.
+        # The farthest node comes first, so that its excess joins the excess of nearer nodes.
         active = [node for node in reached[:0:-1] if excess[node]]
         if not active:
             return excess[source], frozenset(reached)
@@ -97,7 +97,7 @@ def _push(residual: _Residual, heights: list[int], excess: list[int], active: li
             height = heights[neighbour]
             if height == below:
                 amount = min(capacity, left)
-                if below and not excess[neighbour]:  # Only the source lies at height 0.
+                if below and not excess[neighbour]:  # Only the source has height 0.
                     active.append(neighbour)
                 excess[neighbour] += amount
                 neighbours[neighbour] -= amount

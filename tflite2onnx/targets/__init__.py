@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tflite2onnx.targets.rules import Rule
 
-# The targets that have a table, which is the module of this name.
+# The targets that have a table of rules, in the module of the same name.
 TABLES = (
     "coreml",
     "hailo",

@@ -14,7 +14,7 @@ from tflite2onnx.errors import ModelFileError
 from tflite2onnx.targets import find_rules
 from tflite2onnx.targets.rules import QDQ, STANDARD, ModelView, NodeView
 
-# A tensor that is stored outside of the protobuf, with its elements.
+# A tensor whose elements are outside of the protobuf, and its elements.
 Weight = tuple[TensorProto, np.ndarray[Any, Any]]
 
 
@@ -46,7 +46,7 @@ def check_file(path: str | os.PathLike[str], target: str) -> list[BrokenRule]:
         model = onnx.load(os.fspath(path), load_external_data=False)
     except OSError as error:
         raise ModelFileError(f"cannot read the file: {error.strerror}") from error
-    except Exception as error:  # protobuf has an error of its own
+    except Exception as error:  # protobuf raises an exception of its own
         raise ModelFileError("the file must be an ONNX model, got something else") from error
     if not model.graph.node:
         raise ModelFileError("the file must be an ONNX model, got a file without nodes")

@@ -6,7 +6,7 @@ from tflite2onnx.targets.rules import (
     list_names,
 )
 
-# The compiler runs the model with float32 parameters, and quantizes these itself.
+# The compiler reads a model of float32 parameters, and quantizes the parameters.
 _STEPS = (
     "https://developer.ridgerun.com/wiki/index.php?title="
     "Hailo/Hailo-8/AI_Software_and_Tools/Hailo_Dataflow_Compiler"

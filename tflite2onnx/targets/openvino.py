@@ -25,7 +25,7 @@ RULES = (
         source=_TYPES,
     ),
     NoTypes(types=("string",), advice="cut the model behind the strings", source=_TYPES),
-    # Computed with floats and refused where these are bfloat16.
+    # OpenVINO computes this product in floats. It refuses the product if the floats are bfloat16.
     DequantizedInputs(
         inputs={"Conv": (0,)},
         types=("uint8", "int16", "uint16"),

@@ -28,7 +28,7 @@ _FLOAT = "convert with --quantization float"
 _SYMMETRIC = "convert with --quantization symmetric --io-type float, or --quantization float"
 
 RULES = (
-    # 10.0 reads opsets up to 20, 11 up to 25.
+    # TensorRT 10.0 reads opsets up to 20, and version 11 opsets up to 25.
     OpsetRange(least=9, most=25, advice="convert with --opset 19", source=_OPSETS),
     Operators(
         refused=list_names(

@@ -17,7 +17,7 @@ from typing import Any
 from tflite2onnx.utils.mapped_files import read_pieces
 
 _MAGIC = b"PK\x03\x04"
-# MediaPipe aligns the files in its bundles to 4 bytes, with zeros before the first one.
+# MediaPipe aligns files in bundles to 4 bytes, and may write zeros before the first file.
 _MOST_ZEROS = 3
 # The exceptions that Python raises for a damaged archive.
 DAMAGED = (
@@ -31,9 +31,9 @@ DAMAGED = (
     ValueError,
 )
 _MOST_FILES = 1 << 12
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may take any memory
-# The fixed part of the header before the bytes of a file ends with the lengths of the name and of
-# the extra field that follow it.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may need any amount of memory
+# The header before the bytes of a file has a fixed part of 30 bytes. The fixed part ends with the
+# lengths of the name and of the extra field, which follow it.
 _LENGTHS, _HEADER = struct.Struct("<HH"), 30
 
 
@@ -75,7 +75,8 @@ def list_entries(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
 
 def read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     """Return the bytes of a file, as many as its archive declares; BadZipFile if they are wrong."""
-    with archive.open(entry) as file:  # `archive.read` unpacks all bytes before it checks the size
+    # `archive.read` would unpack all bytes before the size is checked.
+    with archive.open(entry) as file:
         return file.read(entry.file_size)
 
 
@@ -83,7 +84,7 @@ def view_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, data: memoryvie
     """Do as `read_entry` in the archive `data`; return a view on it if nothing is compressed."""
     if entry.compress_type != zipfile.ZIP_STORED:
         return memoryview(read_entry(archive, entry))
-    archive.open(entry).close()  # checks the file's header
+    archive.open(entry).close()  # checks the header of the file
     start = entry.header_offset + _HEADER
     start += sum(_LENGTHS.unpack_from(data, start - _LENGTHS.size))
     view = data[start : start + entry.file_size]

@@ -24,7 +24,7 @@ def check_distinct_files(
         # The paths are compared too, because files that do not exist yet have no identity.
         same = os.path.realpath(path) == os.path.realpath(other)
         same = same or os.path.samefile(path, other)  # noqa: PTH121 - they may be any os.PathLike
-    except (OSError, ValueError):  # a file is missing; reading or writing it raises the error
+    except (OSError, ValueError):  # a file is missing; the error comes when it is read or written
         return
     if same:
         raise OutputError(f"cannot write {os.fspath(path)}: it is {role}")
@@ -33,7 +33,8 @@ def check_distinct_files(
 def resolve_path(path: str | os.PathLike[str]) -> Path:
     """Return a path without symbolic links: a write replaces the target; OSError for circles."""
     target = Path(os.path.realpath(path))
-    if any(place.is_symlink() for place in (target, *target.parents)):  # only circles remain
+    # Only circular links are still links.
+    if any(place.is_symlink() for place in (target, *target.parents)):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return target
 
@@ -109,7 +110,7 @@ def _remove_on_signal(files: Sequence[_New]) -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    with contextlib.suppress(ValueError):  # only the main thread may install handlers
+    with contextlib.suppress(ValueError):  # only the main thread may install signal handlers
         for number in numbers:
             handler = signal.getsignal(number)
             if handler is signal.SIG_DFL or getattr(handler, "__module__", "") == __name__:
@@ -147,7 +148,7 @@ def _open_unnamed(folder: Path) -> BinaryIO | None:
         return None
     if os.path.lexists(_link(number)):
         return os.fdopen(number, "wb")
-    os.close(number)  # without /proc the file cannot be named later
+    os.close(number)  # without /proc no link can name the file later
     return None
 
 
@@ -185,7 +186,7 @@ def _replace_all(files: Sequence[_New]) -> None:
 def _link_temporarily(path: Path) -> Path:
     """Give a file a second, temporary name, and return it."""
     name = _make_temporary_name(path.parent)
-    if path.is_dir():  # it may have become a folder meanwhile
+    if path.is_dir():  # another program may have made a folder meanwhile
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     try:
         name.hardlink_to(path)
@@ -202,7 +203,8 @@ def _name_file(new: _New) -> None:
         return
     number = new.file.fileno()
     with contextlib.suppress(FileExistsError):
-        os.link(_link(number), new.path, src_dir_fd=number)  # src_dir_fd makes it follow the link
+        # Linux follows the link in /proc only if src_dir_fd is given.
+        os.link(_link(number), new.path, src_dir_fd=number)
         return
     name = _make_temporary_name(new.path.parent)
     os.link(_link(number), name, src_dir_fd=number)

@@ -23,7 +23,7 @@ def run_in_child(main: Callable[[], int]) -> int:
     A signal that asks this process to end is forwarded to the child. If the signal kills the child,
     this process kills itself with the same signal.
     """
-    # Signals are blocked until the child exists and its process id is known.
+    # Signals are blocked until the child exists and its process id is stored.
     numbers = {getattr(signal, name) for name in _ENDING}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
@@ -43,9 +43,9 @@ def run_in_child(main: Callable[[], int]) -> int:
 def _run_and_exit(main: Callable[[], int]) -> NoReturn:
     try:
         status = main()
-    except SystemExit as error:  # argparse raises it for wrong usage
+    except SystemExit as error:  # argparse raises SystemExit for wrong usage
         status = int(error.code or 0)
-    exit_at_once(status)  # destructors of a damaged library would run
+    exit_at_once(status)  # destructors of a library with damaged memory would run otherwise
 
 
 def exit_at_once(status: int) -> NoReturn:
@@ -63,7 +63,8 @@ def _interrupt_once(handler: _Handler | int | None) -> _Handler | int | None:
 
     An interrupt may come twice: a terminal sends it to both processes, and the parent forwards it.
     """
-    if handler is not signal.default_int_handler:  # background processes ignore interrupts
+    # A shell starts background processes so that they ignore interrupts.
+    if handler is not signal.default_int_handler:
         return handler
 
     def handle_interrupt(number: int, frame: FrameType | None) -> None:
@@ -80,7 +81,7 @@ def _forward_signals(numbers: set[int], child: int) -> Iterator[set[int]]:
 
     def forward_signal(number: int, _: FrameType | None) -> None:
         received.add(number)
-        with contextlib.suppress(ProcessLookupError):  # the child has ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # the child may have ended meanwhile
             os.kill(child, number)
 
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]

@@ -13,9 +13,9 @@ from tempfile import TemporaryFile
 from textwrap import wrap
 from typing import TextIO
 
-_NARROW = 10  # a first column of at most so many characters has nothing below it
+_NARROW = 10  # characters: texts of the second column are not written below a narrower first column
 _STDERR = 2
-_INDENT = 4  # of the second line of a row, and of a line that is broken
+_INDENT = 4  # characters before the second line of a row, and before the rest of a broken line
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def filter_stderr(is_shown: Callable[[bytes], bool]) -> Iterator[None]:
     """Hold what is written on file descriptor 2, by libraries too; at the end print some lines."""
     try:
         stderr = os.dup(_STDERR)
-    except OSError:  # it is closed
+    except OSError:  # the stream is closed
         yield
         return
     with TemporaryFile() as kept:

@@ -25,7 +25,7 @@ class SizeLimit(NamedTuple):
         return self.times * stored + self.more
 
 
-# A multiple of the stored bytes: int2 to float32 is 16 times.
+# A multiple of the stored bytes: int2 elements take 16 times the bytes as float32.
 _LIMIT = SizeLimit(times=16, more=1 << 28)
 
 

@@ -27,7 +27,7 @@ ABSENT = ("(absent)",)
 
 _QOPERATOR = ("qoperator", "qoperator-mixed")
 
-# Of `convert` and of the command line.
+# Contradictions of options of `convert`, which the command line has, too.
 CONVERSION = (
     Rule("float16_io", GIVEN, ("float16",), GIVEN),
     Rule("quantization", ("float",), ("activations",), ("auto",)),
@@ -43,7 +43,8 @@ CONVERSION = (
     Rule("postprocess", GIVEN, ("batch",), ABSENT, "it is for one picture"),
 )
 _JUDGED = ("verify", "report")
-# Of the command line only; `arrays` and `pictures` are the attributes of --input and --image.
+# Contradictions of options of the command line. `arrays` and `pictures` are the attributes of
+# --input and --image.
 COMMAND_LINE = (
     Rule("parts", GIVEN, ("preprocess", "postprocess"), GIVEN),
     Rule("target", ("genai",), ("verify",), ABSENT, "its decoder has other inputs"),

@@ -21,7 +21,7 @@ import numpy as np
 
 from tflite2onnx.errors import OperatorError
 
-_LONGEST_TEXT = 40  # of an expression in a message
+_LONGEST_TEXT = 40  # the most characters of an expression in a message
 
 
 class UndecidedError(OperatorError):
@@ -288,11 +288,12 @@ def _divide(number: Dimension, divisor: Dim) -> Dim:
     if divisor < 0:
         return _divide(-number, -divisor)
     terms = _list_terms(number) or {}
-    # The rest of the constant is positive, and each other rest has the sign of its coefficient.
+    # The remainder of the constant is positive. The remainder of each other term has the sign of
+    # its coefficient.
     parts = {factors: _split_coefficient(factors, n, divisor) for factors, n in terms.items()}
     whole = _make_dimension({factors: quotient for factors, (quotient, _) in parts.items()})
     rest = _make_dimension({factors: rest for factors, (_, rest) in parts.items()})
-    if isinstance(rest, int):  # the rest of a constant is less than the divisor
+    if isinstance(rest, int):  # the remainder of a constant is less than the divisor
         return whole
     leading = next(n for factors, n in (_list_terms(rest) or {}).items() if factors)
     if leading < 0:  # floor(-a / b) is -floor((a + b - 1) / b)

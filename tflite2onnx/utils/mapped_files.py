@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 if TYPE_CHECKING:
-    from typing import Self  # Python 3.11
+    from typing import Self  # Python 3.11 or later
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _PIECE_BYTES = 1 << 20
-_KEPT_BYTES = 1 << 16  # of an array that is not worth a file
-_READ_AHEAD = 1 << 16  # Linux maps so many bytes around a page that is read
-_SMALL_FILE = 1 << 22  # bytes, which may stay in memory
+_KEPT_BYTES = 1 << 16  # an array of fewer bytes stays in memory
+_READ_AHEAD = 1 << 16  # Linux reads this number of bytes around a page
+_SMALL_FILE = 1 << 22  # the pages of a smaller file may stay in memory
 _DIGEST_BYTES = 32
-_ROWS = 4  # whose number is a multiple of this, so that elements of two bits fill whole bytes
+_ROWS = 4  # pieces have a multiple of 4 rows, so that elements of two bits fill whole bytes
 
 
 def write_elements(file: BinaryIO, array: Array) -> None:
@@ -39,15 +39,15 @@ def read_elements(array: Array) -> Iterator[memoryview]:
     after each piece, so that a file of any size is copied in little memory.
     """
     if array.nbytes > _PIECE_BYTES and not array.flags.c_contiguous:
-        # A broadcast array takes memory only when it is copied.
+        # A copy of a broadcast array needs memory, so only some rows are copied at a time.
         rows = max(1, len(array) * _PIECE_BYTES // array.nbytes // _ROWS) * _ROWS
         for start in range(0, len(array), rows):
             yield from read_elements(np.ascontiguousarray(array[start : start + rows]))
     else:
         yield from read_pieces(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    if not array.flags.c_contiguous:  # it was copied
+    if not array.flags.c_contiguous:  # the branch above has copied the array
         owner, source = _find_mapping(array), array.transpose(np.argsort(array.strides)[::-1])
-        if owner is not None and source.flags.c_contiguous:  # its axes are permuted
+        if owner is not None and source.flags.c_contiguous:  # the mapped array has permuted axes
             _release_pages(owner, source)
 
 
@@ -115,7 +115,7 @@ def read_rows(array: Array) -> Iterator[Array]:
         part = array[start : start + rows]
         try:
             yield part
-        finally:  # a reader may stop before the end
+        finally:  # the caller may stop before the end
             if owner is not None and part.flags.c_contiguous:
                 _release_pages(owner, part)
 

@@ -50,7 +50,7 @@ def list_instructions() -> dict[str, bool | None]:
         return {
             each.name: bool(asked[each.name] or not flags.isdisjoint(each.linux)) for each in sets
         }
-    # If an instruction set has two forms, numpy detects only one: its False then means unknown.
+    # numpy detects only one of two forms of an instruction set, so its False means unknown.
     return {
         each.name: asked[each.name] or (asked[each.name] if len(each.linux) == 1 else None)
         for each in sets

@@ -58,7 +58,7 @@ from tflite2onnx.verification.tolerance import Difference
 from tflite2onnx.writer import Skeleton
 
 SAMPLES = 2
-OTHER_SIZES = 2  # of dynamic axes
+OTHER_SIZES = 2  # the number of further sizes of dynamic axes
 
 
 def verify(  # noqa: PLR0913 - options
@@ -192,7 +192,7 @@ class _Both:
     ) -> None:
         self._source, self._whole = model, move_signature_first(model, ends.signature)
         self._model = cut_entry_point(self._whole, ends.part)
-        # LiteRT may be unable to allocate the sizes in the file.
+        # LiteRT may be unable to allocate tensors of the sizes in the file.
         declared = [tensor.shape for tensor in read_model(self._model).graphs[0].inputs]
         shapes = [end.tflite_shape for end in ends.inputs]
         if ends.batch is not None:
@@ -202,7 +202,7 @@ class _Both:
         if self._is_resized:
             self._model = resize_entry_point(self._model, shapes)
         self._converted, self._ends = converted, ends
-        # An interpreter that describes the inputs and outputs; it is never invoked.
+        # This interpreter describes the inputs and outputs. It never runs.
         self._interpreter = self._open()
         self._tolerance, self._progress = tolerance, progress
         self._optimize = optimize
@@ -376,9 +376,9 @@ class _Both:
         places, batch = match_places(self._graph, self._skeleton), self._ends.batch
         if batch is None:
             return places
-        # LiteRT computes each sample alone: its results are compared with tensors whose first axis
-        # is the batch.
-        # A tensor that is the same for all samples may have this size, too.
+        # LiteRT computes each sample alone. Only tensors whose first axis is the batch are
+        # compared. A tensor that is the same for all samples may have a first axis of this size,
+        # too.
         computed = (t for op in self._sample_graph.ops for t in op.outputs)
         names = {t.name for t in computed if t.shape[:1] == (1,)}
         found = [p for p in places if p.tensor.name in names]

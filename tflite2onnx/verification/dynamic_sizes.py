@@ -8,7 +8,7 @@ from dataclasses import replace
 from tflite2onnx.passes.batch.resize_batch import Batch
 from tflite2onnx.verification.onnx_model import OpenedModel
 
-# Networks halve the sizes of pictures up to five times, and LiteRT refuses sizes that do not fit.
+# Networks halve the sizes of pictures up to five times. LiteRT refuses sizes that cannot be halved.
 _STEP = 32
 STEPS: tuple[Callable[[int], int], ...] = (
     lambda size: size + (_STEP if size >= _STEP else 1),

@@ -20,8 +20,8 @@ from tflite2onnx.signatures import find_signature
 from tflite2onnx.tensor import Shape
 from tflite2onnx.verification.runtimes import ModelFile, import_runtime
 
-_NUMBER = 4  # bytes of an index, or of an offset
-_MOST_BYTES = 2**31 - 1  # of a flatbuffer
+_NUMBER = 4  # bytes of an index or an offset
+_MOST_BYTES = 2**31 - 1  # the most bytes of a flatbuffer
 
 
 def embed_external_weights(model: AnySource) -> ModelFile:

@@ -19,7 +19,7 @@ from tflite2onnx.verification.inputs import Detail, read_quantization
 GivenArray = Array | str | os.PathLike[str]  # an array, a file of arrays, or a folder of files
 
 _ARRAY_SUFFIXES = (".npy", ".npz")
-_LARGE = 1 << 20  # bytes of a file that is mapped to memory instead of read
+_LARGE = 1 << 20  # bytes of a file; a larger file is mapped to memory
 
 
 class GivenSample(NamedTuple):
@@ -110,7 +110,7 @@ def _split_input(given: GivenArray, detail: Detail) -> Iterator[GivenSample]:
         return
     for file in _list_files(given, _ARRAY_SUFFIXES):
         batch = list(_split_array(_read_array(file, detail["name"]), detail, str(file)))
-        # One sample is read again when it is needed, so that a folder may exceed the memory.
+        # Each sample is read when it is needed, so that a folder may be larger than the memory.
         yield from (
             batch
             if len(batch) > 1
@@ -138,7 +138,7 @@ def _split_array(array: Array, detail: Detail, origin: str) -> Iterator[GivenSam
 
 
 def _can_cast(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
-    if want.kind == "S":  # LiteRT takes bytes and str, of any width
+    if want.kind == "S":  # LiteRT accepts bytes and str of any width
         return have.kind in "SUO"
     return have.kind not in "SUO" and np.can_cast(have, want, "same_kind")
 
@@ -199,7 +199,7 @@ def _read_array(path: Path, name: str) -> Array:
             chosen = name if name in names else names[0] if len(names) == 1 else None
             if chosen is not None:
                 return np.asarray(found[chosen])
-    except Exception as error:  # of many classes: numpy's, those of archives and of compression
+    except Exception as error:  # numpy, archives and compression raise exceptions of many classes
         raise VerifyError(f"cannot read {path}: {_describe_reason(error)}") from error
     raise VerifyError(
         f"{path} must have one array or an array {name}, got {', '.join(names) or 'none'}"

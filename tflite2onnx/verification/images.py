@@ -20,11 +20,11 @@ from tflite2onnx.tensor import Array, DType
 from tflite2onnx.verification.inputs import Detail, read_quantization
 from tflite2onnx.verification.runtimes import ModelFile
 
-# The files of a folder that are pictures.
+# The endings of files that are pictures.
 PICTURE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's modes, by number of channels
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # the modes of Pillow by number of channels
 _IMAGE = 4  # number of axes of a batch of pictures
-# Without metadata, real numbers range from -1 to 1, and integers are the pixels.
+# The statistics of a model without metadata: real numbers from -1 to 1. Integers are pixels.
 _MEAN = _STD = (127.5,)
 
 

@@ -38,20 +38,21 @@ from tflite2onnx.verification.tolerance import (
 )
 from tflite2onnx.writer import Skeleton
 
-MOST_STEPS = 16  # differences of this many steps and more are counted together
-# Operators with results between -1 and 1, and their absolute error, even for small results.
+MOST_STEPS = 16  # differences of 16 steps or more are counted together
+# Operators whose results are between -1 and 1. Their absolute error is limited even for small
+# results.
 _OF_UNIT_RANGE = {"LOGISTIC", "SOFTMAX", "TANH"}
 _COARSE = 1e-6
-# A hybrid kernel (float activations, quantized weights) rounds its activations to 127 steps, of
-# which the last is the largest activation. The accepted signal-to-noise ratio of its result in a
-# network, in dB:
+# The accepted signal-to-noise ratio, in dB, of the result of a hybrid operator (float activations,
+# quantized weights) in a network. The kernel rounds its activations to 127 steps up to the largest
+# activation.
 _HYBRID = 10.0
-# The accepted difference of a hybrid operator on LiteRT's own inputs, as a fraction of the range.
-# Published networks reach 0.035.
+# The accepted difference of a hybrid operator for the same inputs as LiteRT's, as a fraction of the
+# range. Published networks reach 0.035.
 _HYBRID_PART = 0.05
 _SIGN = np.uint8(128)
 _BYTE = 8  # bits
-# Element types without an equivalent in numpy.
+# Element types that numpy lacks.
 _NO_NUMBERS = {DType.BFLOAT16, DType.FLOAT8_E4M3FN, DType.FLOAT8_E5M2}
 
 
@@ -125,7 +126,7 @@ def match_places(graph: Graph, skeleton: Skeleton) -> list[Place]:
 def _find_producers(op: Op, unseen: Mapping[Tensor, Op]) -> tuple[Op, ...]:
     """Return an operator and, transitively, the operators that compute its unseen inputs."""
     producers = [op]
-    for producer in producers:  # the list grows in the loop
+    for producer in producers:  # the loop appends to the list
         before = dict.fromkeys(unseen[t] for t in producer.present if t in unseen)
         producers += [each for each in before if each not in producers]
     return tuple(producers)
@@ -154,7 +155,8 @@ class InnerTensors:
     ) -> None:
         self.alone = alone
         self.places = tuple(found)
-        # One value stores several tensors if a TRANSPOSE or RESHAPE between them moves no data.
+        # One value is the place of several tensors if a TRANSPOSE or RESHAPE between them moves no
+        # data.
         self._places: dict[str, list[Place]] = {}
         for place in found:
             self._places.setdefault(place.port.name, []).append(place)
@@ -190,7 +192,7 @@ class InnerTensors:
         for i, (segment, session) in enumerate(self._pieces):
             given = {
                 name: live[name]
-                if name in live  # the output of an earlier piece
+                if name in live  # an earlier piece computes the value
                 else self._read_litert_as_stored(interpreter, self._places[name][0])
                 for name in segment.feeds
             }
@@ -229,7 +231,7 @@ def compare_tensor(
     if rescaled is not None:
         have = decode_constant(have, rescaled)
     if have.size == want.size and tensor.shape != port.tensor.shape:
-        have = have.reshape(want.shape)  # the file has no shape, or another one
+        have = have.reshape(want.shape)  # the file has no shape, or another shape
     want, step = _to_onnx_type(place, want)
     zero = 0 if tensor.quantization is None else int(tensor.quantization.zero_point[0])
     limits = _widen_limits(place, limits, step, alone=alone)
@@ -311,13 +313,13 @@ def _to_tflite_storage(place: Place, array: Array) -> Array:
     if array.ndim == len(order):
         array = array.transpose(np.argsort(order))
     if array.dtype == np.float16 and place.tensor.dtype is not DType.FLOAT16:
-        array = array.astype(np.float32)  # in a model of half precision
+        array = array.astype(np.float32)  # float16 tensors are compared as float32
     return _flip_sign_bit(place, array, np.dtype(np.uint8))
 
 
 def as_stored(place: Place, array: Array) -> Array:
     """Return a tensor of LiteRT as the ONNX model stores it."""
-    if array.size == place.port.tensor.elements:  # else the shape depends on data
+    if array.size == place.port.tensor.elements:  # otherwise the shape depends on data
         array = array.reshape(place.port.tensor.shape)
     array, _ = _to_onnx_type(place, array)
     rescaled = _find_other_scale(place)

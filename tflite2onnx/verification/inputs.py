@@ -15,9 +15,9 @@ from tflite2onnx.quantization.storage import decode_constant, encode_numbers
 from tflite2onnx.tensor import Array, DType, Quantization
 from tflite2onnx.verification.tolerance import QUANTIZED
 
-# Integers that are not quantized are mostly indices into tables of unknown size.
+# Integers without a scale are mostly indices into tables of unknown size.
 _SMALL_INTEGERS = 8
-_PATCH = 8  # neighbours that are equal along an axis of a smooth array
+_PATCH = 8  # the number of equal neighbours along an axis of a smooth array
 
 _FLOATS = ("float16", "float32")  # element types of dequantized tensors
 Detail = Mapping[str, Any]  # LiteRT's description of an input or an output

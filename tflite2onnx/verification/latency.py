@@ -31,12 +31,13 @@ from tflite2onnx.verification.runtimes import (
     run_onnx,
 )
 
-SHOWN = 2  # types of nodes in the text
-_TURN = 10e-3  # the least seconds of a turn: one inference may be too short to time
+SHOWN = 2  # types of nodes that the text lists
+_TURN = 10e-3  # seconds: a turn has several inferences if one is too short to time
 _TURNS, _SECONDS = 20, 0.5
 _PROFILED_RUNS, _PROFILED_SECONDS = 10, 0.2
-_PARENTS = ("If", "Loop", "Scan")  # the time of these nodes contains that of the nodes inside them
-_TIME = "_kernel_time"  # in the name of an event, behind the name of the node
+# The time of these nodes includes the time of the nodes inside them.
+_PARENTS = ("If", "Loop", "Scan")
+_TIME = "_kernel_time"  # follows the name of the node in the name of an event
 
 Inference = Callable[[], object]
 
@@ -178,7 +179,7 @@ def measure_turns(
     number of inferences in each further turn. It counts only if no time is left for a second turn.
     `clock` is by default the time of the process, which does not count that of other processes.
     """
-    # The clock of the process may be too coarse.
+    # The clock of the process may be too coarse for a turn.
     is_fine = time.get_clock_info("process_time").resolution <= _TURN / 100
     now = clock or (time.process_time if is_fine else time.perf_counter)
     times: list[list[float]] = [[] for _ in runs]

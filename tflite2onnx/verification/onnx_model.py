@@ -31,8 +31,9 @@ from tflite2onnx.writer import LARGEST_FILE, Skeleton
 
 _STORAGE = ("DequantizeLinear", "QuantizeLinear")
 _FORMS: tuple[Forms, ...] = ("fastest", "canonical")
-_FACTS = ("signatures", "cut", "rename", "float16", "io_type", "quantization")  # of the metadata
-_SAMPLES = 3  # of a batch of dynamic size
+# Keys of the metadata with facts about the conversion.
+_FACTS = ("signatures", "cut", "rename", "float16", "io_type", "quantization")
+_SAMPLES = 3  # samples in a batch of dynamic size
 _Pairs = Sequence[tuple[Tensor, Endpoint]]
 ConvertedModel = Result | onnx.ModelProto | ModelFile
 
@@ -280,7 +281,7 @@ def _find_chosen_shapes(
     chosen: dict[str, Sequence[int | str]] = {}
     for tensor, end in pairs:
         shape, sizes, dynamic = end.tflite_shape, end.tflite_sizes, tensor.dynamic_axes
-        if batch is not None:  # those of one sample
+        if batch is not None:  # the sizes of one sample
             first = (1,) * (len(sizes) == tensor.rank)
             shape, sizes, dynamic = (*first, *shape[1:]), (*first, *sizes[1:]), dynamic - {0}
         symbols = {axis for axis, size in enumerate(sizes) if isinstance(size, str)}

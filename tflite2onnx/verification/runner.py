@@ -49,12 +49,13 @@ from tflite2onnx.verification.tolerance import (
 )
 
 Progress = Callable[[int, int], None]
-# The outputs by name; the inner tensors by whether operators run alone, then by name.
+# The differences of outputs by name, and those of inner tensors by whether operators run alone,
+# then by name.
 Found = tuple[dict[str, Difference], dict[bool, dict[str, TensorComparison]]]
 _Each = TypeVar("_Each", Difference, TensorComparison)
 
 _OTHER_KERNELS = {"BUILTIN_REF": "reference kernels", FASTEST_KERNELS: "XNNPACK kernels"}
-# Kernels whose tensors between operators can be read, unlike those of XNNPACK.
+# Kernels between which the tensors can be read, unlike kernels of XNNPACK.
 _OPEN_KERNELS = "BUILTIN_REF"
 
 
@@ -113,7 +114,7 @@ class Run:
             have = restore_layouts(self._ends.outputs, run_onnx(self._ends.session, feeds))
             _keep_worst(outputs, self._compare_outputs(self._as_onnx(want), have), index)
             for walk in walks:
-                if walk.alone and state:  # only the first run has LiteRT's own state
+                if walk.alone and state:  # after the first run LiteRT has another state
                     done += len(walk.places)
                     continue
                 for each in walk.compare_tensors(self._interpreter, feeds, self._limits):
@@ -161,7 +162,7 @@ class Run:
                 continue
             try:
                 own, own_inner = self._compare_kernels(kernels, samples, wrong)
-            except VerifyError:  # these kernels lack an operator
+            except VerifyError:  # a kernel of this kind is missing for an operator
                 continue
             for name, each in outputs.items():
                 outputs[name] = each if each.ok else each.allow_kernel_noise(own[name], named)
@@ -173,7 +174,7 @@ class Run:
         self, kernels: str, samples: Samples, within: Sequence[Place]
     ) -> tuple[dict[str, Difference], dict[str, TensorComparison]]:
         """Return how other kernels differ from the plain ones in outputs and in `within`."""
-        # Only a new interpreter resets the state of a network.
+        # Only a new interpreter sets the states of a network to their initial values.
         plain, other = (self._open(each, inner=bool(within)) for each in (PLAIN_KERNELS, kernels))
         outputs: dict[str, Difference] = {}
         inner: dict[str, TensorComparison] = {}
@@ -199,7 +200,7 @@ class _Levels:
         """Add a sample."""
         if array.dtype.kind not in "fiu":
             return
-        # Kernels limit results to the range of float32; these numbers stand for infinities.
+        # Kernels limit results to the range of float32: the largest numbers stand for infinities.
         finite = array[np.abs(array) < LARGEST] if array.dtype.kind == "f" else array
         self._count += array.size
         if finite.size:

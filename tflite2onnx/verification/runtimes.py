@@ -21,7 +21,7 @@ from tflite2onnx.utils.console import filter_stderr
 from tflite2onnx.verification.tolerance import QUANTIZED
 
 PLAIN_KERNELS = "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
-FASTEST_KERNELS = "AUTO"  # those of LiteRT's default delegate, XNNPACK, on one thread
+FASTEST_KERNELS = "AUTO"  # the kernels of LiteRT's default delegate, XNNPACK, on one thread
 _NOTICE = b"INFO: Created TensorFlow Lite"
 ModelFile = str | os.PathLike[str] | bytes
 
@@ -36,7 +36,7 @@ def open_interpreter(model: ModelFile, kernels: str = PLAIN_KERNELS, *, inner: b
         {"model_content": model} if isinstance(model, bytes) else {"model_path": os.fspath(model)}
     )
     resolver = litert.OpResolverType[kernels]
-    # LiteRT has no option against the line that its logger prints for each delegate.
+    # LiteRT logs a line for each delegate, and has no option against it.
     with as_verify_error("LiteRT"), filter_stderr(lambda line: not line.startswith(_NOTICE)):
         interpreter = litert.Interpreter(
             **source,
@@ -90,7 +90,8 @@ def make_session(
     """
     runtime = import_runtime("onnxruntime")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3  # errors only: warnings are about nodes that are optimized away
+    # Errors only: warnings are about nodes that ONNX Runtime removes.
+    options.log_severity_level = 3
     options.enable_cpu_mem_arena = arena
     options.intra_op_num_threads = threads
     if profile:
@@ -125,7 +126,7 @@ def _run_in_place(
     """Return outputs; those of `caches` have the memory of copies of their inputs."""
     ort_value = import_runtime("onnxruntime").OrtValue
     arrays = {name: np.array(array) for name, array in feeds.items()}
-    # The values have the memory of the arrays, which must exist until the run ends.
+    # The arrays must exist until the run ends, because the values share their memory.
     values = {name: ort_value.ortvalue_from_numpy(array) for name, array in arrays.items()}
     binding = session.io_binding()
     for name, value in values.items():

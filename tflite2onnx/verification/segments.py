@@ -19,10 +19,11 @@ from tflite2onnx.interface import CACHES
 from tflite2onnx.tensor import Array
 from tflite2onnx.writer import Skeleton, list_reads, nbytes
 
-MOST_BYTES = 1 << 27  # limit of the total size of the outputs of a piece
-_MOST_WEIGHTS = 1 << 30  # bytes in one piece, which must fit into a protobuf
+MOST_BYTES = 1 << 27  # the most bytes of the outputs of a piece
+_MOST_WEIGHTS = 1 << 30  # the most bytes of the weights of a piece, which must fit into a protobuf
 _COMPUTED = "/computed"
-# Of constants. The last three choose the type of weights (`builder.adaptive_weights`).
+# Nodes that decode constants. The last three choose the type of weights
+# (`builder.adaptive_weights`).
 _DECODE = ("Cast", "DequantizeLinear", "MatMulInteger", "Equal", "If")
 
 
@@ -73,10 +74,11 @@ class _Cutter:
         self._inputs = {each.name for each in graph.input}
         self._infos = {i.name: i for i in (*graph.value_info, *graph.output, *graph.input)}
         made = {name for node in self._nodes for name in node.output}
-        # Inputs of a piece must have a known type.
+        # The inputs of a piece must have known types.
         self._seen = {n for n in seen if n in made and (n in self._infos or not alone)}
         self._reads = [{*list_reads(node)} for node in self._nodes]
-        # The indices of the nodes that decode constants, and the names of constants and outputs.
+        # The indices of the nodes that decode constants. `known` are the names of constants and of
+        # decoded constants.
         known = (self._small.keys() | self._large.keys()) - self._inputs
         self._decoders = []
         for i, node in enumerate(self._nodes):
@@ -119,7 +121,7 @@ class _Cutter:
         graph.node.extend(_rename_outputs(node, renamed) for node in nodes)
         graph.initializer.extend(self._small[n] for n in constants if n in self._small)
         graph.input.extend(self._infos[n] for n in fed)
-        # State has an initial value, and is also an input.
+        # A state has an initial value, and is an input, too.
         graph.input.extend(self._infos[n] for n in constants if n in self._inputs)
         back = {new: old for old, new in renamed.items()}
         for name in fetches:

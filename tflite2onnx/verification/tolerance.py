@@ -24,13 +24,13 @@ import numpy as np
 from tflite2onnx.tensor import Array
 
 TOLERANCE = 1e-4
-# Models that compute in half precision
+# The limits for models that compute in half precision.
 HALF_TOLERANCE = 1e-2
 HALF_DECIBELS = 30.0
-DECIBELS = 20.0  # of signal to noise, in quantized networks
-# Integer types of quantized tensors: each of their values is valid.
+DECIBELS = 20.0  # the signal-to-noise ratio in quantized networks
+# Integer types of quantized tensors, for which every number is valid.
 QUANTIZED = ("int8", "uint8", "int16")
-# The allowed difference relative to the difference between LiteRT's own kernels.
+# The allowed difference is this multiple of the difference between LiteRT's own kernels.
 _FACTOR = 2.0
 _MORE_NOISE = 3.0  # dB
 # Squares of numbers between these limits neither overflow nor underflow in float32.
@@ -267,6 +267,6 @@ def measure_distances(want: Array, have: Array) -> Array:
 
 def subtract_integers(want: Array, have: Array) -> Array:
     """Return the absolute differences of integers, as unsigned integers."""
-    # If the difference overflows the signed type, its bits are the correct unsigned number.
+    # The difference may overflow the signed type. Its bits, read as unsigned, are correct.
     apart: Array = np.maximum(want, have) - np.minimum(want, have)
     return apart.view(f"u{want.dtype.itemsize}")

@@ -23,7 +23,7 @@ from tflite2onnx.options import (
 )
 from tflite2onnx.pictures.settings import Settings
 
-_SMALLEST = 1024  # bytes of a weight; smaller weights cost more to find in a separate file
+_SMALLEST = 1024  # bytes of a weight; smaller weights stay in the model's file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +67,7 @@ def _add_path_arguments(parser: argparse.ArgumentParser) -> None:
         "others",
         metavar="OUT.onnx",
         nargs="*",
-        default=[],  # else argparse calls it required
+        default=[],  # argparse would call the argument required
         help="the file to write, or for a bundle the folder (default: beside MODEL); - is standard"
         " output; with -o these arguments are further models",
     )

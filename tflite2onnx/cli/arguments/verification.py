@@ -8,7 +8,8 @@ from typing import Any
 
 from tflite2onnx.cli.arguments.tensors import read_pairs
 
-# The options by their attributes; None and [] mean that an option was not given.
+# Each option by its attribute of the parsed arguments. An attribute of None or [] means that the
+# option was not given.
 NAMES = {
     "arrays": "--input",
     "pictures": "--image",
@@ -16,7 +17,7 @@ NAMES = {
     "seed": "--seed",
     "tolerance": "--tolerance",
 }
-SINGLE = ("arrays", "pictures")  # options for one model
+SINGLE = ("arrays", "pictures")  # options that need a single model
 
 
 def add_verification_options(parser: argparse.ArgumentParser) -> None:

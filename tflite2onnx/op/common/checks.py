@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from tflite2onnx.op.traits import DynamicShape
 
 T = TypeVar("T")
-# The types of weights for integer data: signed for signed data. The kernels read the bytes of other
-# weights as one of these types (EvalQuantized in fully_connected.cc and conv.cc).
+# The types of weights for integer data; weights of signed data are signed. The kernels
+# (EvalQuantized in fully_connected.cc and conv.cc) read other types as one of these types.
 _SIGNED = (DType.INT8, DType.INT4, DType.INT2)
 _WEIGHTS = {DType.UINT8: (DType.UINT8,), DType.INT8: _SIGNED, DType.INT16: (DType.INT16, *_SIGNED)}
-_TYPE_NUMBERS: dict[object, DType] = {2: DType.INT32, 4: DType.INT64}  # in files
+# TFLite's numbers of types in options.
+_TYPE_NUMBERS: dict[object, DType] = {2: DType.INT32, 4: DType.INT64}
 
 
 def ints(operator: Operator, index: int) -> list[Any]:
@@ -43,7 +44,7 @@ def ints(operator: Operator, index: int) -> list[Any]:
     tensor = operator.input(index)
     if not tensor.dtype.is_integer and tensor.dtype is not DType.BOOL:
         raise OperatorError(f"{tensor.name} must be integers, got {tensor.dtype.label}")
-    if tensor.elements == 0:  # the file holds no data for an empty tensor
+    if tensor.elements == 0:  # the file stores no elements of an empty tensor
         return []
     if tensor.data is None:
         raise OperatorError(f"{tensor.name} must be constant")
@@ -86,7 +87,7 @@ def integer(operator: Operator, index: int) -> int:
     numbers = ints(operator, index)
     if (count := len(numbers)) != 1:
         raise OperatorError(f"{operator.input(index).name} must have one element, got {count}")
-    number: int = numbers[0]  # in `Operator.infer_outputs` it may be a dimension
+    number: int = numbers[0]  # `Operator.infer_outputs` may pass a dimension
     return number
 
 
@@ -181,7 +182,8 @@ def require_equal_shapes(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[Dim,
     return tuple(require_equal(a, b, message) for a, b in zip(one, other, strict=True))
 
 
-# Elements of a computed tensor; the product of more sizes would not fit into 64 bits.
+# The most elements of a computed tensor. The number of bytes of a larger tensor does not fit into
+# 64 bits.
 MOST_COMPUTED = 1 << 62
 
 

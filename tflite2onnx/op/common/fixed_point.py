@@ -22,19 +22,20 @@ from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 NARROW = (DType.INT8, DType.UINT8)
 _BITS = 8  # fraction bits in the slopes of a function of one input
-# Products are multiples of 2^-8. The slack moves products below 2^8 by 2^-10 at most, and halves by
-# 2^-19 or more, which is much more than float32 loses.
+# Products are multiples of 2^-8. The slack adds at most 2^-10 to a product below 2^8, and at least
+# 2^-19 to a half. float32 loses much less.
 _SLACK = 2.0**-18
-# The largest slope that XNNPACK accepts; beyond it another kernel runs.
+# The largest slope that XNNPACK accepts. Above it, LiteRT runs another kernel.
 _LARGEST_SLOPE = 128
-_TERM_BITS = 20  # fraction bits in the larger slope of a sum, once it is scaled to 1 ... 2
+_TERM_BITS = 20  # fraction bits of the larger slope of a sum, which is scaled to 1 ... 2
 _LEAST_TERM, _LARGEST_TERM = 2.0**-10, 2.0**8  # the slopes of sums that XNNPACK accepts
-# The distance from a half, in steps, in which float32 may round a sum wrong: sums are below 2^10 or
-# saturate.
+# Sums this close to a half, in steps, may be rounded in the wrong direction in float32: sums are
+# below 2^10, or saturate.
 _NEAR = 2.0**-10
-_LONGEST_MOVE = 24  # of a scale, in units in the last place
-_GROUPS = (1, 13, 265)  # of moves to try: most sums need a short move
-_MOST_NUMBERS = 1 << 22  # in memory at a time, for several scales
+_LONGEST_MOVE = 24  # the largest change of a scale, in units in the last place
+# The numbers of changes that are tried in sequence: most sums need a small change.
+_GROUPS = (1, 13, 265)
+_MOST_NUMBERS = 1 << 22  # the most elements in memory at a time
 
 
 class Slopes(NamedTuple):
@@ -63,7 +64,7 @@ def compute_slopes(x: Tensor, y: Tensor, alpha: float = 1) -> Slopes | None:
     if not least <= steep <= _LARGEST_SLOPE or not least <= abs(flat) <= _LARGEST_SLOPE:
         return None
     above, below = (np.rint(slope * 2**_BITS) / 2**_BITS for slope in (float(steep), float(flat)))
-    # Halves are rounded up: away from 0 above 0, towards 0 below 0.
+    # The kernel rounds halves up: positive halves away from 0, negative halves towards 0.
     above *= 1 + _SLACK
     below *= 1 - _SLACK if below > 0 else 1 + _SLACK
     scale = np.array([above * target.scale[0]], np.float32)
@@ -103,7 +104,7 @@ def negate_constant(tensor: Tensor) -> Tensor:
     quantization = tensor.quantization
     if not quantization.zero_point.any() and tensor.data.min(initial=0) > lowest:
         return replace(tensor, data=np.asarray(-tensor.data))
-    middle = lowest + highest  # -1 or 255
+    middle = lowest + highest  # -1 for int8, or 255 for uint8
     opposite = replace(quantization, zero_point=middle - quantization.zero_point)
     return replace(tensor, data=~tensor.data, quantization=opposite)
 
@@ -164,7 +165,7 @@ class _Sums(NamedTuple):
         (a, b), zeros = (self.a, self.b), self.zeros
         real = (a - zeros[0]) * p + np.float32(self.sign) * ((b - zeros[1]) * q)
         yield np.rint(real / self.scale) + zeros[2]
-        if self.sign > 0:  # ONNX Runtime has no integer kernel for Sub
+        if self.sign > 0:  # ONNX Runtime has an integer kernel for Add, but not for Sub
             for shift in (np.float32(0), np.float32(128))[: 1 + (self.dtype is DType.INT8)]:
                 moved, scales = [zero + shift for zero in zeros], (p / self.scale, q / self.scale)
                 for sums in _add_as_qlinear(a + shift, b + shift, *scales, moved):
@@ -210,7 +211,8 @@ def find_near_multiples(a: Array, b: Array, shift: int, near: int) -> tuple[Arra
 
     m is any multiple of 2 ** shift. Both arrays are int32, and `shift` is at most 30.
     """
-    # The sorted remainders of b, twice: those that a remainder of a needs are neighbours.
+    # The sorted remainders of b, repeated once, so that the remainders that match a remainder of a
+    # are neighbours even across the end.
     mask = (1 << shift) - 1
     order = np.argsort(b & mask)
     remainders = (b & mask)[order]

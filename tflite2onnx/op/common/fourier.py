@@ -17,9 +17,9 @@ from tflite2onnx.op.base import Builder, Value
 from tflite2onnx.tensor import Array, DType
 
 _PAIR = 2
-_MOST_ROWS = 128  # up to this length one product has fewer nodes, and takes as long
-_LEAST_FACTOR = 4  # with a smaller factor the matrices are nearly as large as one for all numbers
-_MOST_ELEMENTS = 1 << 21  # of the matrices
+_MOST_ROWS = 128  # up to this length one matrix product takes as long as two, and has fewer nodes
+_LEAST_FACTOR = 4  # with a smaller factor both matrices are nearly as large as a single matrix
+_MOST_ELEMENTS = 1 << 21  # the most elements of the matrices
 
 
 def transform_real(
@@ -67,7 +67,7 @@ def _transform_in_two_steps(
     *outer, rows = lead
     first = _join_parts(_compute_roots(a, a, a), 1).reshape(a * _PAIR, a)
     turned = _compute_roots(length, a, b)[:, :, None] * _compute_roots(b, b, columns)
-    # (real, imaginary) @ ((re, im), (-im, re)) is the complex product.
+    # (real, imaginary) @ ((re, im), (-im, re)) is the product of complex numbers.
     second = np.concatenate([_join_parts(turned, -1), _join_parts(1j * turned, -1)], axis=1)
     second = second.reshape(a, b * _PAIR, columns * _PAIR)
     matrix = g.constant(first.astype(dtype.numpy))
@@ -91,7 +91,7 @@ def _find_factor(length: int) -> int:
 
 def _compute_roots(length: int, rows: int, columns: int) -> Array:
     """Return exp(-2 pi i j k / length), complex128 [rows, columns]."""
-    # The remainder keeps the angle exact.
+    # The remainder is an exact integer, so the angle does not lose digits.
     turns = np.outer(np.arange(rows), np.arange(columns)) % length
     roots: Array = np.exp(-2j * np.pi / length * turns)
     return roots

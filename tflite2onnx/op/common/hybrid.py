@@ -24,7 +24,7 @@ from tflite2onnx.quantization.storage import encode_constant, is_quantized
 from tflite2onnx.tensor import Array, DType, Shape, Tensor
 from tflite2onnx.utils.mapped_files import read_rows
 
-# The least extreme of a row: the scale of a row of zeros must not be 0.
+# The least range of a row: it keeps the scale of a row of zeros above 0.
 _TINY = float(np.finfo(np.float32).tiny) * 255
 # The middle of uint8: ONNX Runtime multiplies uint8 data faster than int8 data.
 _MIDDLE = 128
@@ -91,7 +91,7 @@ def quantize_asymmetric(
         return QuantizedRows(integers, scale, None, is_one=False)
     least = g.Min(_reduce_rows(g, "ReduceMin", x, axes), g.scalar(0, DType.FLOAT32))
     scale = g.Div(g.Sub(most, least), steps)
-    # Forms of older opsets need the type and the number of axes.
+    # Nodes of older opsets need the type and the number of axes.
     below = g.annotate_like(x, g.Neg(least), DType.FLOAT32, slice(1))
     zero = g.QuantizeLinear(below, scale, axis=0)
     g.annotate_like(x, zero, DType.UINT8, slice(1))
@@ -124,7 +124,7 @@ def multiply_rows(
     """
     if weights.plan.reading is not Reading.DEQUANTIZED and not (x.is_one and bias is None):
         return g.Gemm(x.dequantize(g), columns, bias)
-    if x.is_one:  # which may have other axes than rows and features
+    if x.is_one:  # x has one row, but may have other axes than rows and features
         product = g.MatMul(x.dequantize(g), columns)
         if bias is None:
             return product
@@ -135,7 +135,8 @@ def multiply_rows(
         return product if bias is None else g.Add(product, bias)
     sums, rest = g.constant(_negate_column_sums(weights, units)), _scale_offsets(g, x)
     if bias is not None:
-        # One Gemm adds both: columns of offsets and of ones by the sums and the bias.
+        # One Gemm adds both terms: it multiplies columns of offsets and of ones by the sums and the
+        # bias.
         rest = g.Pad(rest, g.ints([0, 0, 0, 1]), g.scalar(1, DType.FLOAT32))
         sums = g.Concat(sums, g.reshape(bias, (1, -1)), axis=0)
     return g.Gemm(rest, sums, product)

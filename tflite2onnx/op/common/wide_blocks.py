@@ -39,8 +39,9 @@ from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _BLOCK, _HALF = 16, 8
-_GROUPS = (8, 24)  # channels of a group; more of them have too many multiplications by zero
-_LEAST_PART, _LEAST_GAIN = 0.02, 5  # of the expected time of the convolutions; microseconds
+_GROUPS = (8, 24)  # channels of a group; larger groups have too many multiplications by zero
+# The least gain: a part of the expected time of the convolutions, and microseconds.
+_LEAST_PART, _LEAST_GAIN = 0.02, 5
 _FLOAT = 4  # bytes
 _IMAGE = 4  # axes
 _BY_CHANNEL = frozenset(
@@ -49,7 +50,8 @@ _BY_CHANNEL = frozenset(
         *("LeakyRelu", "Max", "MaxPool", "Min", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"),
     }
 )
-# The numbers whose exponentials are 1, almost 0, and twice 0.8 times the least that changes 1.
+# The exponentials of these numbers are 1, almost 0, and two numbers of 0.8 * 2^-24: each is too
+# small to change 1 in float32, but their sum is not.
 _EXPONENTS = np.full(32, -200, np.float32)
 _EXPONENTS[[0, _HALF, 3 * _HALF]] = 0, *[np.log(0.8 * 2.0**-24)] * 2
 

@@ -18,7 +18,7 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, DType, Shape, Sizes
 from tflite2onnx.utils.dimension import Dim, is_known
 
-_TURNED = (2, 1)  # the width and the height of an image, NCWH
+_TURNED = (2, 1)  # swaps height and width of [batch, channels, height, width]
 _PADDINGS = ("UNKNOWN", "SAME", "VALID")  # TfLitePadding
 _ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")  # TfLiteFusedActivation
 
@@ -29,7 +29,8 @@ class ImageOperator(DynamicShape):
     tflite = "NHWC -> NHWC"
     onnx = "NCHW -> NCHW"
     dynamic_axes = "N"
-    turns_columns: ClassVar[bool] = False  # the window of `Window.place` follows the order of x
+    # Whether the window of `Window.place` has the axes in the order of x.
+    turns_columns: ClassVar[bool] = False
 
     def __init__(self, op: Op) -> None:
         super().__init__(op)
@@ -214,7 +215,8 @@ class Window(NamedTuple):
         if height > 1:
             lines = g.reshape(pixels, (-1, image[0] * line, width * image[2]))
             first = g.constant(rows[:, None] * line)
-            pixels = g.Gather(lines, g.Add(first, g.constant(column[:, None])), axis=1)  # folded
+            # The index is a constant, so the Add is folded.
+            pixels = g.Gather(lines, g.Add(first, g.constant(column[:, None])), axis=1)
         if self.kernel == (1, 1):
             return pixels
         return g.reshape(pixels, (-1, *steps, height * width * image[2]))

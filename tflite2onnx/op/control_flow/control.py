@@ -20,7 +20,7 @@ class Control(AnySizes, RunsSubgraphs):
 
     category = Category.TRANSPARENT
     returns_tuple = True
-    # An operand that goes through sub-graphs has the same scale everywhere.
+    # An operand has the same scale outside and inside of sub-graphs.
     quantization = Moves(keeps_scales=True)
 
 
@@ -114,9 +114,10 @@ class While(Control):
     def emit(
         self, g: Builder, ys: Sequence[View], bodies: Sequence[Body], condition: View, *first: View
     ) -> Sequence[Value]:
-        # The body of Loop has two more inputs: the iteration's number, and the last condition.
+        # The body of Loop has two more inputs: the number of the iteration, and the previous
+        # condition.
         iteration = Value(dtype=DType.INT64, name="iteration")
-        last = Value(dtype=DType.BOOL, name="condition")  # a scalar or of one axis, as in LiteRT
+        last = Value(dtype=DType.BOOL, name="condition")  # in LiteRT the condition may have an axis
         shape = condition.tensor.shape
         inputs = [g.annotate(iteration, DType.INT64, ()), g.annotate(last, DType.BOOL, shape)]
         body = bodies[0]._replace(inputs=(*inputs, *bodies[0].inputs))
@@ -145,7 +146,8 @@ def _expect_same_types(outputs: Sequence[Tensor], tensors: Sequence[Tensor | Non
             "the inputs and outputs of its sub-graphs must have the types and ranks of its outputs"
         )
     for tensor in outputs:
-        if tensor.dtype in _PACKED:  # ONNX Runtime has neither If nor Identity for them
+        # ONNX Runtime has no kernels of If and Identity for these types.
+        if tensor.dtype in _PACKED:
             raise OperatorError(
                 f"the operands of its sub-graphs must have 8 bits or more, got {tensor.dtype.label}"
             )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tflite2onnx.op.base import Operator, OperatorError
 from tflite2onnx.quantization.declarations import Moves
 
-# The option with the index of the sub-graph.
+# The option that has the index of the sub-graph.
 CALLS = {"STABLEHLO_COMPOSITE": "decomposition_subgraph_index", "CALL": "subgraph"}
-# Operators on resources alone.
+# Operators whose only operands or options are resources.
 RESOURCES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
 

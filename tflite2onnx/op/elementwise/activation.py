@@ -41,7 +41,7 @@ def apply_fused_activation(g: Builder, name: str, x: Value, dtype: DType) -> Val
     return g.annotate(y, *g.types[x]) if x in g.types else y
 
 
-# Activations that kernels cannot apply by clamping.
+# Activations that are not a clamp to bounds.
 UNBOUNDED = ("TANH", "SIGN_BIT")
 
 
@@ -68,7 +68,7 @@ class Activation(Elementwise):
             lambda g, dtype, options, x: g.gelu(x, dtype, approximate=bool(options.approximate)),
             "float32 float16",
         ),
-        # Limits alpha * x + beta to 0 and 1; `fuse_activations` makes it.
+        # Clamps alpha * x + beta to [0, 1]. `fuse_activations` creates this operator.
         "HARD_SIGMOID": Row(
             lambda g, _, options, x: g.HardSigmoid(x, alpha=options.alpha, beta=options.beta),
             "float32",
@@ -76,7 +76,7 @@ class Activation(Elementwise):
         "LOGISTIC": Row(emit_node("Sigmoid"), "float32 float16 bfloat16"),
         "TANH": Row(emit_node("Tanh"), "float32 float16 bfloat16"),
     }
-    # The kernels interpolate in tables.
+    # The kernels interpolate between the entries of tables.
     steps: ClassVar[Mapping[str, int]] = {"GELU int16": 60, "LOGISTIC int16": 16, "TANH int16": 16}
 
 
@@ -143,6 +143,6 @@ class PRelu(Elementwise):
         x, alpha = self.input(0), self.input(1)
         if x.dtype is not DType.INT16:
             return super().find_types()
-        if alpha.dtype is not DType.INT8:  # the kernel reads any type as int8
+        if alpha.dtype is not DType.INT8:  # the kernel reads the bytes of any type as int8
             raise OperatorError(f"alpha must be int8, got {alpha.dtype.label}")
         return [x.dtype]

@@ -26,10 +26,11 @@ from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.dimension import broadcast_dims
 from tflite2onnx.utils.suggestions import join_alternatives
 
-# The types of numbers that TensorFlow's kernels support.
+# The element types of numbers that TensorFlow's kernels support, and TFLite's do not.
 _WIDE = "float64 float16 int8 int16 int64 uint8 uint16 uint32 uint64"
 
-# A function of (builder, type of the inputs, options, *inputs) that emits the nodes of an operator.
+# A function that emits the nodes of an operator, from the builder, the type of the inputs, the
+# options and the inputs.
 Emit = Callable[..., Value]
 
 
@@ -109,7 +110,8 @@ class Elementwise(AnySizes, Foldable):
         return list(dict.fromkeys(self.input(i).dtype for i in range(len(self.op.inputs))))
 
     def _find_effective_dtype(self, tensor: Tensor) -> DType:
-        declared = type(self).quantization  # not a property, which may compute scales
+        # The class's attribute: the property of an instance may compute scales.
+        declared = type(self).quantization
         in_file_types = isinstance(declared, Integers) and declared.in_file_types
         return DType.FLOAT32 if is_quantized(tensor) and not in_file_types else tensor.dtype
 
@@ -156,7 +158,7 @@ def compute_minimum(a: Array, b: Array) -> Array:
 
 
 def _make_zeros(g: Builder, dtype: DType, _: Options, x: Operand) -> Value:
-    # x * 0 would be NaN for an infinity.
+    # The product x * 0 would be NaN if x is infinite.
     return g.Expand(g.scalar(0, dtype), g.Shape(x))
 
 
@@ -177,7 +179,8 @@ class Unary(Elementwise):
         "SQUARE": Row(as_emit(square), "float32", np.square),
         "ZEROS_LIKE": Row(_make_zeros, "float32 int32 int64", np.zeros_like, f"{_WIDE} bool"),
     }
-    steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}  # the kernel interpolates in a table
+    # The kernel interpolates between the entries of a table.
+    steps: ClassVar[Mapping[str, int]] = {"EXP int16": 60}
 
 
 class Unbounded(Elementwise):
@@ -191,7 +194,7 @@ class Unbounded(Elementwise):
         "LOG": Row(as_emit(lambda g, x: g.Log(x)), "float32"),
         "RSQRT": Row(as_emit(emit_reciprocal_root), "float32"),
     }
-    # The kernel interpolates in a table, in which the logarithm is steep near 0.
+    # The kernel interpolates between the entries of a table; the logarithm is steep near 0.
     steps: ClassVar[Mapping[str, int]] = {"LOG int16": 400}
 
     def emit(self, g: Builder, y: View, *xs: View) -> Value:
@@ -210,7 +213,7 @@ class Unbounded(Elementwise):
 def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> Value:
     if dtype.is_float:
         return g.Floor(g.Div(a, b))
-    # Div of integers rounds towards 0. Floor is exact in float64 for quotients of 32-bit integers.
+    # Div of integers rounds towards 0. The floor of a float64 quotient of 32-bit integers is exact.
     a, b = (g.cast(x, DType.FLOAT64) for x in (a, b))
     return g.cast(g.Floor(g.Div(a, b)), dtype)
 
@@ -220,7 +223,7 @@ def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> V
     if dtype.is_integer:
         return g.Mod(a, b)
     rest = g.Mod(a, b, fmod=1)
-    # Sign(rest), because a product of small numbers may underflow to 0.
+    # Sign(rest) replaces rest, because a product of small numbers may underflow to 0.
     differs = g.Less(g.Mul(g.Sign(rest), b), g.scalar(0, dtype))
     return g.Where(differs, g.Add(rest, b), rest)
 
@@ -228,7 +231,7 @@ def floor_mod(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> V
 def _divide_constants(a: Array, b: Array) -> Array | None:
     if not b.all():
         return None
-    if a.dtype == b.dtype == object:  # dimensions
+    if a.dtype == b.dtype == object:  # the elements are dimensions
         return np.asarray(a // b) if (a >= 0).all() and (b > 0).all() else None
     return np.asarray(a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype))
 
@@ -350,7 +353,7 @@ class AddN(Elementwise):
 
     arity = None
     rows: ClassVar[Mapping[str, Row]] = {
-        # A chain of Add, because Sum does not accept integers.
+        # Add nodes in a chain, because Sum does not support integers.
         "ADD_N": Row(
             lambda g, dtype, _, *xs: reduce(partial(g.add_with_casts, "Add", dtype), xs),
             "float32 int32",

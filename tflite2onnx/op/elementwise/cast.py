@@ -15,8 +15,8 @@ from tflite2onnx.utils.dimension import has_dimensions
 
 _PACKED = {DType.INT2, DType.INT4, DType.UINT4}
 _PLAIN = "bool float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32"
-_SIZES = 32  # sizes are at least as wide
-_FLOAT32_BITS = 24  # float32 represents all integers of so many bits
+_SIZES = 32  # bits: the type of a size has at least this width
+_FLOAT32_BITS = 24  # float32 represents all integers of this number of bits
 
 
 class Cast(Pointwise, Foldable):
@@ -50,7 +50,7 @@ class Cast(Pointwise, Foldable):
 
     def evaluate(self, *inputs: Array) -> list[Array] | None:
         source, target = self.input(0).dtype, self.output.dtype
-        if DType.BFLOAT16 in (source, target):  # stored as its bits
+        if DType.BFLOAT16 in (source, target):  # numpy has bfloat16 as its bits only
             return None
         (x,) = inputs
         if has_dimensions(x):
@@ -75,11 +75,11 @@ def _saturate_floats(g: Builder, x: Value, source: DType, target: DType) -> Valu
     low, high = find_integer_range(target)
     if source is not DType.FLOAT64:
         source, x = DType.FLOAT32, x if source is DType.FLOAT32 else g.cast(x, DType.FLOAT32)
-    is_below = g.Less(x, g.scalar(high + 1, source))  # false for NaN
+    is_below = g.Less(x, g.scalar(high + 1, source))  # the comparison is false for NaN
     clamped = g.Max(x, g.scalar(low, source))
     if target.bits <= _FLOAT32_BITS:
         whole = g.Where(is_below, clamped, g.scalar(high, source))
-        # Cast to types of less than 8 bits rounds; Cast to 8 bits truncates.
+        # Cast rounds to types of less than 8 bits, and truncates to types of 8 bits.
         byte = DType.UINT8 if low == 0 else DType.INT8
         return g.cast(g.cast(whole, byte) if target in _PACKED else whole, target)
     compute_type = g.compute_type("Where", target)

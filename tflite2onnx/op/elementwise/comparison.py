@@ -19,7 +19,7 @@ from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import has_dimensions, is_equal
 
 _TYPES = "float32 float16 int16 int32 int64"
-# The kernels of these operators compare int16 as stored, whatever the scales are.
+# The kernels of these operators compare the stored int16 numbers and ignore the scales.
 _ORDERED = frozenset({"GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"})
 
 
@@ -117,7 +117,7 @@ class Bucketize(Pointwise):
 
     def check(self) -> None:
         boundaries = tuple(self.options.boundaries or ())
-        if not all(a <= b for a, b in pairwise(boundaries)):  # not a number is neither
+        if not all(a <= b for a, b in pairwise(boundaries)):  # a comparison with NaN is false
             raise OperatorError(f"boundaries must be sorted, got {list(boundaries)}")
 
     def emit(self, g: Builder, y: View, x: View) -> Value:

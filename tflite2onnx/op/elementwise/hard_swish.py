@@ -23,7 +23,7 @@ from tflite2onnx.tensor import Array, DType, Tensor
 
 _BITS = 15  # fraction bits of the kernel's numbers
 _INPUT_BITS = 7  # fraction bits that the kernel adds to an input
-_KNEE = 3  # from here on HARD_SWISH is the identity
+_KNEE = 3  # HARD_SWISH is the identity for larger inputs
 
 
 class HardSwish(Elementwise):
@@ -46,7 +46,7 @@ class HardSwish(Elementwise):
         (x,) = xs
         if self.table is None or x.storage.quantization is None:
             return super().emit(g, y, x)
-        # Negative indices count from the end.
+        # A negative index counts from the end of the table.
         table = np.roll(self.table, 128) if x.dtype is DType.INT8 else self.table
         elements = encode_constant(table, y.tensor.dtype, y.storage)
         return look_up(g, g.constant(elements, y.dtype, "table"), x)
@@ -72,17 +72,17 @@ def _make_table(x: Tensor, y: Tensor) -> Array | None:
     if x.dtype is not y.dtype or not are_narrow(x, y) or source is None or target is None:
         return None
     if not target.scale[0]:
-        return None  # the kernel divides by it
+        return None  # the kernel divides by the scale
     fine = np.float32(2.0**-_INPUT_BITS) * source.scale[0]
     scaled = _encode_multiplier(fine / target.scale[0])
     gate = _encode_multiplier(fine / np.float32(_KNEE / 2.0**_BITS))
     if not -_BITS <= scaled.shift <= 0 or not -_BITS <= gate.shift <= _BITS:
-        return None  # the kernel rejects the scales, or shifts all bits out
+        return None  # the kernel rejects the scales, or shifts out all bits
     low, high = find_integer_range(x.dtype)
     steps = (np.arange(low, high + 1) - source.zero_point[0]) << _INPUT_BITS
     gates = (_compute_gate(steps, gate) + (1 << _BITS)) >> 1
     product = gates * _multiply_rounded(steps, scaled.number)
-    whole = np.sign(product) * (np.abs(product) >> _BITS)  # rounded towards 0
+    whole = np.sign(product) * (np.abs(product) >> _BITS)  # rounds towards 0
     shifted = _shift_right(whole, -scaled.shift) + target.zero_point[0]
     return np.asarray(np.clip(shifted, low, high), y.dtype.numpy)
 

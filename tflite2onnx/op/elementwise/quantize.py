@@ -156,6 +156,7 @@ class FakeQuant(Pointwise):
         zero_point = np.float32(np.floor(float(np.clip(-least / scale, 0, last)) + 0.5))
         low, high = (np.asarray((bound - zero_point) * scale) for bound in (np.float32(0), last))
         steps = g.Mul(g.Sub(g.Clip(x, low, high), low), np.asarray(1 / scale))
-        # The kernel rounds half up, unlike Round. Floor(steps + 0.5) would round twice.
+        # The kernel rounds halves up, and Round does not. In Floor(steps + 0.5) the sum may be
+        # rounded, too.
         whole = g.Sub(g.Floor(g.Add(steps, steps)), g.Floor(steps))
         return g.Add(g.Mul(whole, np.asarray(scale)), low)

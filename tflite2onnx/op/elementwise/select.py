@@ -29,7 +29,7 @@ class Select(Movement, Foldable):
     # The kernel copies stored elements, whatever their scales are.
 
     def infer_outputs(self) -> Sequence[OutputShape]:
-        # The kernels copy one element to an output of the declared rank.
+        # The kernels copy a single element to an output of the declared rank.
         if all(t and t.elements == 1 for t in (*self.op.inputs, self.output)):
             return [self.output.shape]
         condition, x, y = (self.input(i).shape for i in range(3))

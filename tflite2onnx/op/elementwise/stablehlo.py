@@ -18,7 +18,8 @@ from tflite2onnx.tensor import DType
 _NUMBERS = "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 _BITS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64"
 
-# Kernels that do not broadcast. TensorFlow's Atan2 does, which has the option `broadcasts`.
+# Operators whose kernels do not broadcast. TensorFlow's Atan2, which has the option `broadcasts`,
+# broadcasts.
 _OF_ONE_SHAPE = ("ATAN2", "STABLEHLO_SHIFT_LEFT")
 
 
@@ -32,7 +33,7 @@ def _choose_by_dtype(logical: str, other: str) -> Emit:
 
 
 def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
-    # ONNX shifts unsigned integers only. Cast drops the high bits, as the kernel does.
+    # ONNX shifts unsigned integers only. The final Cast drops the high bits, as the kernel does.
     wide = (g.cast(operand, DType.UINT64) for operand in (x, by))
     return g.cast(g.BitShift(*wide, direction="LEFT"), dtype)
 
@@ -51,7 +52,7 @@ def _compute_atan2(g: Builder, dtype: DType, _: Options, y: Operand, x: Operand)
         operand if dtype is DType.FLOAT32 else g.cast(operand, DType.FLOAT32) for operand in (y, x)
     )
     high, wide = g.Abs(y), g.Abs(x)
-    # 0 / 0 and infinity / infinity are replaced: their ratios are 0 and 1.
+    # The ratio of two zeros becomes 0, and the ratio of two infinities becomes 1.
     ends = g.Where(g.Equal(wide, g.scalar(0, DType.FLOAT32)), wide, g.scalar(1, DType.FLOAT32))
     ratio = g.Where(g.Equal(high, wide), ends, g.Div(g.Min(high, wide), g.Max(high, wide)))
     angle = g.Atan(ratio)

@@ -68,7 +68,7 @@ class FlexCombinedSuppression(DynamicShape):
         per_class, total = self._box_limits
         _, _, overlap, least = limits
         by_class = g.Transpose(scores, perm=[0, 2, 1])
-        # If classes have their own boxes, each class becomes an element of the batch.
+        # If each class has its own boxes, the classes become elements of the batch.
         corners = g.reshape(g.Transpose(boxes, perm=[0, 2, 1, 3]), (-1, count, _CORNERS))
         box_scores = g.reshape(by_class, (-1, classes // box_classes, count))
         selected = g.NonMaxSuppression(

@@ -24,7 +24,7 @@ from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import Array, Shape
 
 _MATRIX = 2  # axes
-_ALIGNED = {"V2": "LEFT_LEFT", "V3": "RIGHT_LEFT"}  # the default of the option `align`
+_ALIGNED = {"V2": "LEFT_LEFT", "V3": "RIGHT_LEFT"}  # the default of the option `align`, by version
 _NOWHERE = -1
 
 

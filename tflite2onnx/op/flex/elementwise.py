@@ -36,10 +36,11 @@ _SIGNED_INTEGERS = "int8 int16 int32 int64"
 _INTEGERS = f"{_SIGNED_INTEGERS} uint8 uint16 uint32 uint64"
 _SIGNED = f"{_REAL} {_SIGNED_INTEGERS}"
 _NUMBERS = f"{_REAL} {_INTEGERS}"
-# Types for which ONNX Runtime has no Div kernel, and the wider type to divide in.
+# Element types for which ONNX Runtime has no Div kernel, and the wider type in which the division
+# runs.
 _WIDE = dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32)
 _UNSIGNED = (DType.UINT32, DType.UINT64)
-# Operators that are ONNX's node of the same name: without a kernel for float64, and with it.
+# Operators with an ONNX node of the same name: nodes without a float64 kernel, then nodes with one.
 _OF_SINGLE, _OF_DOUBLE = (
     "Acos Acosh Asin Asinh Atan Atanh Erf",
     "Cos Exp Log Reciprocal Sigmoid Sin Tanh",
@@ -66,7 +67,7 @@ def _expm1(g: Builder, dtype: DType, x: Operand) -> Value:
     """Return exp(x) - 1 as tanh(x / 2) * (exp(x) + 1), which is accurate near 0."""
     half, one = g.scalar(0.5, dtype), g.scalar(1, dtype)
     near = g.Mul(g.Tanh(g.Mul(x, half)), g.Add(g.Exp(x), one))
-    # Far from 0 the difference is accurate, and the product may overflow.
+    # Far from 0 the difference is accurate, and a product may overflow.
     far = g.Greater(g.Abs(x), one)
     return g.Where(far, g.Sub(g.Exp(x), one), near)
 
@@ -182,7 +183,8 @@ class FlexUnary(Elementwise):
             lambda g, dtype, _, x: g.add_with_casts("Mul", dtype, x, x), _NUMBERS, np.square
         ),
         "FlexTan": Row(_without_options(_emit_node_but_double("Tan", _tan)), _REAL),
-        # Without gradients, and if their checks succeed, these return their input.
+        # These operators return their input if their checks succeed: there are no gradients in
+        # inference.
         **{
             f"Flex{name}": Row(emit_node("Identity"), f"{_NUMBERS} bool string", lambda x: x)
             for name in _COPIES.split()
@@ -218,7 +220,8 @@ def _floor_div(g: Builder, dtype: DType, _: Options, a: Operand, b: Operand) -> 
     a, b = (x if dtype is wide else g.cast(x, wide) for x in (a, b))
     quotient = g.Div(a, b)
     if dtype not in _UNSIGNED:
-        # Div rounds towards 0, which is 1 too large if remainder and divisor differ in sign.
+        # Div rounds towards 0: the quotient is 1 too large if remainder and divisor have different
+        # signs.
         zero, remainder = g.scalar(0, wide), g.Sub(a, g.Mul(quotient, b))
         rounded_up = g.And(
             g.Not(g.Equal(remainder, zero)), g.Xor(g.Less(remainder, zero), g.Less(b, zero))
@@ -239,7 +242,7 @@ def _compute_truncated_mod(g: Builder, dtype: DType, a: Operand, b: Operand) -> 
     """Return the remainder of a / b, with the sign of a."""
     if dtype in _UNSIGNED:
         return g.Mod(a, b)
-    if dtype is DType.INT64:  # ONNX Runtime computes fmod in float64, which is not exact
+    if dtype is DType.INT64:  # ONNX Runtime computes fmod of int64 in float64, which is not exact
         return g.Sub(a, g.Mul(g.Div(a, b), b))
     return g.Mod(a, b, fmod=1)
 
@@ -324,7 +327,8 @@ def _shift_count(g: Builder, dtype: DType, by: Operand) -> Value:
 
 
 def _shift_left(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) -> Value:
-    # ONNX shifts unsigned integers only; the cast drops the bits above the type.
+    # ONNX shifts unsigned integers only. The final cast drops the bits that do not fit into the
+    # type.
     wide, places = g.cast(x, DType.UINT64), _shift_count(g, dtype, by)
     return g.cast(g.BitShift(wide, places, direction="LEFT"), dtype)
 
@@ -333,7 +337,8 @@ def _shift_right(g: Builder, dtype: DType, _: Options, x: Operand, by: Operand) 
     places = _shift_count(g, dtype, by)
     if dtype in _UNSIGNED_TYPES:
         return g.cast(g.BitShift(g.cast(x, DType.UINT64), places, direction="RIGHT"), dtype)
-    # The complement of a negative number is shifted, and complemented again.
+    # For a negative number, the shift applies to its complement, and the result is the complement
+    # again.
     wide = g.cast(x, DType.INT64)
     negative, mirror = g.Less(wide, g.scalar(0, DType.INT64)), g.scalar(-1, DType.INT64)
     bits = g.cast(g.Where(negative, g.Sub(mirror, wide), wide), DType.UINT64)

@@ -32,7 +32,7 @@ def _read_image_shape(operator: Operator, index: int = 0) -> Shape:
 
 def _read_two_sizes(operator: Operator, index: int) -> Shape:
     sizes = ints(operator, index)
-    if len(sizes) != 2 or min(sizes) < 1:  # height and width
+    if len(sizes) != 2 or min(sizes) < 1:  # the height and the width
         raise OperatorError(f"its size must be a positive height and width, got {sizes}")
     return tuple(sizes)
 
@@ -154,13 +154,14 @@ class FlexResizeBicubic(DynamicShape):
             _make_weights(x.shape[axis], y.shape[axis], corners=bool(corners), half=bool(half))
             for axis in (1, 2)
         )
-        # [columns, width] times [batch, height, width, channels], then rows in the same way.
+        # The first product is [columns, width] by [batch, height, width, channels]; the rows follow
+        # in the same way.
         image = g.recast(x, x.dtype, _F32)
         across = g.Transpose(g.MatMul(g.constant(columns), image), perm=[0, 2, 1, 3])
         return g.Transpose(g.MatMul(g.constant(rows), across), perm=[0, 2, 1, 3])
 
 
-_STEPS = 1 << 10  # of the weight table of TensorFlow's kernel
+_STEPS = 1 << 10  # entries in the weight table of TensorFlow's kernel
 
 
 def _make_weights(size: int, count: int, *, corners: bool, half: bool) -> Array:

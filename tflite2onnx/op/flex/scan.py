@@ -60,7 +60,7 @@ class FlexCumulative(DynamicShape):
     def _combine(self, g: Builder, a: Value, b: Value, dtype: DType) -> Value:
         if self.op.code == "FlexCumprod":
             return g.Mul(a, b)
-        # The sum of exponentials itself may overflow.
+        # The difference avoids the sum of exponentials, which may overflow.
         difference = g.Where(g.Equal(a, b), g.scalar(0, dtype), g.Abs(g.Sub(a, b)))
         ratio = g.Exp(g.Neg(difference))
         return g.Add(g.Max(a, b), g.Log(g.Add(ratio, g.scalar(1, dtype))))

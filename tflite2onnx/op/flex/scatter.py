@@ -123,7 +123,7 @@ class FlexBincount(AnySizes):
                 raise OperatorError("it must not have both binary_output and weights")
 
     def emit(self, g: Builder, y: View, x: View, _: View, weights: View) -> Value:
-        # Numbers beyond the size are counted in an additional element, which is cropped.
+        # Numbers of `size` and more are counted in an additional element, which is removed.
         row_size = g.scalar(self._size + 1, DType.INT64)
         zero, one = (g.scalar(i, DType.INT64) for i in range(2))
         numbers = g.recast(x, x.dtype, DType.INT64)

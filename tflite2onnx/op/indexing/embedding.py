@@ -18,7 +18,8 @@ from tflite2onnx.tensor import Array, DType, Quantization, Shape
 _STORED = (DType.INT8, DType.UINT8, DType.INT4, DType.INT2)
 _REAL = (DType.FLOAT32, DType.FLOAT16)
 _BYTE = 8
-_SUM, _MEAN, _SQUARES = range(3)  # SQRTN divides by the root of the sum of the weights' squares
+# SQRTN (_SQUARES) divides by the root of the sum of squared weights.
+_SUM, _MEAN, _SQUARES = range(3)
 
 
 class EmbeddingLookup(DynamicShape, Foldable):
@@ -34,7 +35,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
 
     def check(self) -> None:
         ids, table, output = self.input(0), self.input(1), self.output
-        if table.shape[0] == 0 and ids.elements != 0:  # the kernel would write nothing
+        if table.shape[0] == 0 and ids.elements != 0:  # the kernel would not write its output
             raise OperatorError(f"{table.name} must have at least one row, got {list(table.shape)}")
         expect_indices(ids, table.shape[:1])
         if output.dtype is not table.dtype:
@@ -50,11 +51,11 @@ class EmbeddingLookup(DynamicShape, Foldable):
             message = f"{table.name} must have a scale per tensor, per row or per block of a row"
         elif scales.zero_point.flat[0]:
             message = f"{table.name} must have the zero point 0, got {scales.zero_point.flat[0]}"
-        elif scales.block_size and table.rank > 2:  # the kernel's limit
+        elif scales.block_size and table.rank > 2:  # the kernel supports two axes only
             message = (
                 f"{table.name} must have two axes if it has a scale per block, got {table.rank}"
             )
-        elif table.data is None and table.dtype.bits < 8:  # a byte
+        elif table.data is None and table.dtype.bits < 8:  # elements of less than a byte are packed
             message = f"{table.name} must be constant, because it is {table.dtype.label}"
         else:
             return scales
@@ -94,7 +95,7 @@ class EmbeddingLookup(DynamicShape, Foldable):
             signed = g.cast(rows, DType.INT8) if table.dtype is DType.UINT8 else rows
             return g.cast(signed, DType.FLOAT32)
         data, name = table.constant, table.tensor.name
-        if data.shape[-1] * bits % _BYTE:  # rows would begin within bytes
+        if data.shape[-1] * bits % _BYTE:  # a row must begin at a byte
             return g.cast(g.Gather(g.constant(data, DType.INT8, name), ids, axis=0), DType.FLOAT32)
         packed = pack_subbyte(data, table.dtype).reshape(*data.shape[:-1], -1)
         each = g.Gather(g.constant(packed, DType.UINT8, name), ids, axis=0)
@@ -178,7 +179,7 @@ class EmbeddingLookupSparse(DynamicShape):
             terms = g.Mul(weights, weights) if squares else weights
             divisor = self._add_rows(g, where, terms, (count,))
             divisor = g.Sqrt(divisor) if squares else divisor
-            # A sum without ids is not divided: it stays 0.
+            # A sum of no rows is not divided by 0: it stays 0.
             ones = g.Expand(g.scalar(1, DType.FLOAT32), g.Shape(ids))
             empty = g.Equal(self._add_rows(g, where, ones, (count,)), g.scalar(0, DType.FLOAT32))
             divisor = g.Where(empty, g.scalar(1, DType.FLOAT32), divisor)
@@ -186,7 +187,8 @@ class EmbeddingLookupSparse(DynamicShape):
         return g.reshape(total, y.shape)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        return operand in (0, 1, 3) or (operand == 4 and axis == 0)  # the number of ids, of rows
+        # Axes of the numbers of ids and rows.
+        return operand in (0, 1, 3) or (operand == 4 and axis == 0)
 
     def _sum_numbers(self, g: Builder, indices: View) -> Value:
         """Return the number of the sum that each id belongs to, [n, 1]."""

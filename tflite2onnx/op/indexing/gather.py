@@ -61,8 +61,8 @@ class Gather(Movement, Foldable, IndexesAxes):
         expect_type(self.output, (x.dtype,))
 
     def frames(self) -> Sequence[Frame]:
-        # Indices keep their order; in the output their axes replace the indexed axis.
-        # GatherND requires the batch axes first, then the indexed axis.
+        # The axes of the indices replace the indexed axis in the output, in the same sequence.
+        # GatherND requires that the batch axes come first, then the indexed axis.
         axis, batch, names = self._axis, self._batch, axis_names(self.input(0).rank)
         index_axes = (self.input(1).rank - batch) * (names[axis],)
         slots = {0: names, ~0: (*names[:axis], *index_axes, *names[axis + 1 :])}
@@ -123,7 +123,7 @@ class GatherNd(Movement):
     def _depth(self) -> int:
         """The number of axes of the data that an index has an element for."""
         x, indices = self.input(0), self.input(1)
-        # The kernel rejects an index without elements.
+        # The kernel rejects an empty index.
         if not indices.rank or indices.shape[-1] not in range(1, x.rank + 1):
             raise OperatorError(
                 f"the last axis of {indices.name} must have 1 to {x.rank} elements, "

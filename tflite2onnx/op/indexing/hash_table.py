@@ -12,7 +12,7 @@ from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType, Tensor
 
-# Operators that fill a table; the pass that makes tables constant removes them.
+# Operators that fill a table. `fold_hash_tables` removes them.
 FILLING = ("HASHTABLE", "HASHTABLE_IMPORT")
 
 
@@ -42,7 +42,7 @@ class HashtableLookup(AnySizes):
         dtype = ys[0].dtype
         found = g.with_compute_type("Gather", dtype, lambda v: g.Gather(v, index, axis=0), rows)
         exists = g.Unsqueeze(g.cast(hits, DType.BOOL), g.ints(range(1, rows.rank)))
-        # All bytes of a missing row are 0, whatever the zero point is.
+        # All bytes of the row of a missing key are 0, whatever the zero point is.
         missing = g.text("") if dtype is DType.STRING else g.scalar(0, dtype)
         return g.where(exists, found, missing, dtype), g.cast(hits, DType.UINT8)
 
@@ -84,7 +84,7 @@ class HashtableSize(_Reader, Foldable):
         return [np.array([self.input(0).elements], np.int64)]
 
 
-# The words for a list of elements and for one element in the attribute names of LabelEncoder.
+# The type in the names of LabelEncoder's attributes: of a list, and of one element.
 _LISTS = {DType.INT64: ("int64s", "int64"), DType.STRING: ("strings", "string")}
 
 
@@ -175,17 +175,17 @@ class Table(Operator):
         expect(table, (_TABLE_SIZES[x.dtype],), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, table: View) -> Value:
-        if x.dtype is DType.INT8:  # negative indices count from the end, as in the kernel
+        if x.dtype is DType.INT8:  # in the kernel, negative numbers are at the end of the table
             return look_up(g, table, x)
         index = g.cast(x, DType.INT32)
         wide = g.cast(table, DType.INT32)
         step = g.scalar(128, DType.INT32)
-        # Mod rounds towards minus infinity, so the division after it has no remainder.
+        # Mod rounds towards minus infinity, so the difference is a multiple of the divisor.
         offset = g.Mod(index, step)
         entry = g.Add(g.Div(g.Sub(index, offset), step), g.scalar(256, DType.INT32))
         base = g.Gather(wide, entry)
         following = g.Gather(wide, g.Add(entry, g.scalar(1, DType.INT32)))
-        # A slope that does not fit into 16 bits wraps around.
+        # The kernel stores a slope in 16 bits, which wrap around.
         slope = g.cast(g.cast(g.Sub(following, base), DType.INT16), DType.INT32)
         rise = g.Add(g.Mul(slope, offset), g.scalar(64, DType.INT32))
         delta = g.Div(g.Sub(rise, g.Mod(rise, step)), step)

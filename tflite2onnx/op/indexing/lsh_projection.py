@@ -15,8 +15,8 @@ from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import DType
 
 _SPARSE, _DENSE = 1, 2
-_MOST_BITS = 31  # with 32 the kernel shifts a number by all its bits
-_MOST_BYTES = 256  # of a key: 64 bytes take about 200 nodes
+_MOST_BITS = 31  # with 32 bits the kernel shifts a number by its width, which C does not define
+_MOST_BYTES = 256  # the most bytes of a key: 64 bytes take about 200 nodes
 _BYTE, _SEED = 8, 4
 
 # The constants of FarmHash.
@@ -218,7 +218,7 @@ def _hash_weakly(
     return a + four, b + _rotate_right(a, 44) + c
 
 
-# The functions, with the largest number of bytes that each is for.
+# The hash functions, and the largest number of bytes that each is used for.
 _HASHES: Sequence[tuple[float, Callable[[Key, int], UnsignedInt]]] = (
     (16, _hash_16),
     (32, _hash_32),

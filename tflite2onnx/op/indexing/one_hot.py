@@ -112,7 +112,7 @@ class MatrixDiag(AnySizes):
             expect(self.input(1), (*x.shape[:-2], min(x.shape[-2:])), x.dtype)
 
     def emit(self, g: Builder, y: View, x: View, diagonal: View | None = None) -> Value:
-        zero = g.scalar(0, x.dtype)  # stored zeros, whatever the zero point is
+        zero = g.scalar(0, x.dtype)  # the stored integer 0, whatever the zero point is
         return g.with_compute_type(
             "Where",
             y.dtype,
@@ -144,7 +144,8 @@ class MatrixDiag(AnySizes):
         sides = [g.reshape(g.runtime_shape([size], x), []) for size in y.sizes[-2:]]
         down, along = (g.Range(zero, side, one) for side in sides)
         on_diagonal = g.Equal(g.Unsqueeze(down, g.ints([1])), along)
-        # A row needs an element for each column; elements after the end of the vector are not read.
+        # The row needs an element for each column, so the last element is repeated. Where selects
+        # none of the copies.
         indices = g.Min(along, g.Sub(sides[0], one))
         row = diagonal if y.sizes[-1] == y.sizes[-2] else g.Gather(diagonal, indices, axis=-1)
         return g.Where(on_diagonal, g.Unsqueeze(row, g.ints([-2])), elsewhere)

@@ -23,7 +23,8 @@ from tflite2onnx.op.traits import DynamicShape, Foldable, Movement
 from tflite2onnx.tensor import Array, DType, Shape
 from tflite2onnx.utils.dimension import is_known, require_equal, require_number
 
-# The types in which sums are computed that ONNX Runtime does not add. Cast wraps sums around.
+# Element types that ONNX Runtime does not add, and the type of their sums. Cast wraps the sums
+# around.
 _WIDE = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.BOOL: DType.INT32}
 
 
@@ -61,7 +62,8 @@ class ScatterNd(Movement):
     def emit(self, g: Builder, y: View, indices: View, updates: View, shape: View) -> Value:
         wide = _WIDE.get(y.dtype, y.dtype)
         sizes = g.as_int64_list(shape) if self.has_data_dependent_shape else g.ints(y.shape)
-        # Not a constant: a few bytes of a file can declare a shape of any size.
+        # The zeros are computed: as a constant, a few bytes of a file could declare a shape of any
+        # size.
         zeros = g.Expand(g.scalar(0, wide), sizes)
         where = g.cast(indices, DType.INT64)
         output = g.scatter_nd(zeros, where, g.recast(updates, y.dtype, wide), "add")
@@ -137,7 +139,7 @@ class Segments(DynamicShape):
         gaps: whether sorted numbers may rise by more than 1.
     """
 
-    # The reduction of ScatterND, and its initial value: a number, or a limit of the type.
+    # The reduction of ScatterND, and its initial value: a number, or "min" or "max" of the type.
     rows: ClassVar[dict[str, tuple[str, int | str]]] = {
         "SEGMENT_SUM": ("add", 0),
         "UNSORTED_SEGMENT_SUM": ("add", 0),
@@ -205,7 +207,7 @@ class Segments(DynamicShape):
         reduction, start = self.row
         limits: Any = (np.finfo if y.dtype.is_float else np.iinfo)(y.dtype.numpy)
         initial = start if isinstance(start, int) else getattr(limits, start)
-        # Rows that belong to no segment go to an additional last row, -1, which is removed again.
+        # Rows without a segment are added to an additional last row, at index -1, which is removed.
         rest, end = g.runtime_shape(y.sizes[1:], data), g.ints([y.shape[0]])
         rows = g.ints([y.shape[0] + 1, *y.shape[1:]])
         if y.tensor.symbols:

@@ -29,7 +29,7 @@ _REDUCTIONS = {
     "STABLEHLO_MAXIMUM": "max",
     "STABLEHLO_MINIMUM": "min",
 }
-# Bools are reduced as integers; Cast maps all integers but 0 to true.
+# Bools are reduced as integers. Cast turns every integer but 0 into true.
 _OF_BOOLS = {"max": "add", "min": "mul"}
 
 
@@ -65,7 +65,8 @@ class _Indexed(Operator):
             raise OperatorError(
                 f"{name} must have an axis for each of {count} elements, got {axes}"
             )
-        return axes or [0]  # ONNX's nodes require at least one; its indices are 0 then
+        # ONNX's nodes require at least one axis; the indices of axis 0 are 0 then.
+        return axes or [0]
 
     def _order_vectors(self, g: Builder, indices: View) -> Value | Array:
         """Return int64 indices with the vector axis last; an array if they are constant."""
@@ -152,7 +153,7 @@ class StablehloGather(_Indexed, DynamicShape):
     def infer_outputs(self) -> Sequence[OutputShape]:
         sizes = {"data": self._sizes, "batch": self._batches}
         shape = [sizes[kind][axis] for kind, axis in self._result_axes]
-        expect_rank(self.output, len(shape))  # the kernel computes the sizes of declared axes
+        expect_rank(self.output, len(shape))  # the kernel reads the declared rank
         return [shape]
 
     def check(self) -> None:
@@ -285,7 +286,7 @@ class StablehloScatter(_Indexed):
         where, is_inside = self._find_rows(g, self._order_vectors(g, indices), indexed, window)
         ordered = _transpose_to(g, g.recast(x, x.dtype, dtype), order)
         rows = g.reshape(ordered, [prod(indexed), *whole])
-        if not is_inside:  # an additional row for dropped elements
+        if not is_inside:  # an additional row receives the elements that are dropped
             zeros = [0] * len(whole)
             rows = pad_axes(g, rows, dtype, [0, *zeros], [1, *zeros], g.scalar(0, dtype))
         new = self._order_updates(g, g.recast(updates, x.dtype, dtype), order)
@@ -310,7 +311,7 @@ class StablehloScatter(_Indexed):
     ) -> tuple[Operand, bool]:
         """Return the row of each element, [..., 1], and whether all of them are inside."""
         count = len(self._find_indexed_axes("scatter_dims_to_operand_dims"))
-        more = len(sizes) - count  # along these axes every window begins at 0
+        more = len(sizes) - count  # every window begins at 0 along the remaining axes
         if isinstance(vectors, np.ndarray):
             vectors = np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, more)])
         elif more:

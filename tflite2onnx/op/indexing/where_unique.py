@@ -13,7 +13,7 @@ from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
 _SPACES = " \t\n\v\f\r"
-_MOST = 1 << 12  # n-grams that begin at one word
+_MOST = 1 << 12  # the most n-grams that begin at one word
 
 
 class Where(AnySizes, Foldable):
@@ -28,7 +28,7 @@ class Where(AnySizes, Foldable):
         return [(DataDependentSize() if x.data is None else np.count_nonzero(x.data), x.rank)]
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
-        # The kernel compares stored integers with 0, whatever the zero point is.
+        # The kernel compares stored integers with 0, and ignores the zero point.
         return g.Transpose(g.NonZero(g.recast(x, x.dtype, DType.BOOL)), perm=[1, 0])
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
@@ -91,7 +91,7 @@ class SkipGram(AnySizes):
         words = self._split_words(g, x)
         count, size = g.Shape(words), int(self.options.ngram_size)
         first = g.Range(*(g.reshape(v, []) for v in (g.ints([0]), count, g.ints([1]))))
-        # An n-gram exists if its last word exists.
+        # An n-gram exists if the text has its last word.
         reach = np.array([gram[-1] for gram in self._grams], np.int64)
         exists = g.Less(g.Add(g.Unsqueeze(first, g.ints([1])), reach), count)
         exists = g.And(exists, g.GreaterOrEqual(count, g.ints([size])))

@@ -58,13 +58,13 @@ class Attention(Operator):
             return self._fuse(g, q, k, v, mask)
         batch, times, heads, depth = q.shape
         keys, groups = k.shape[1:3]
-        # ONNX Runtime joins a Transpose of three axes, but not of four axes, with MatMul.
+        # ONNX Runtime fuses MatMul with a Transpose of three axes, but not of four.
         lead = (batch,) if batch != 1 else ()
         query = _move_axes(g, q, _HEADS_FIRST)
         if self._scale != 1:
             query = g.Mul(query, g.scalar(self._scale, DType.FLOAT32))
         shared = groups not in (1, heads)
-        if shared:  # the query heads that share keys become rows of one matrix
+        if shared:  # the query heads that share keys become the rows of one matrix
             query = g.reshape(query, (*lead, groups, heads // groups * times, depth))
         scores = g.MatMul(query, _move_axes(g, k, _TRANSPOSED))
         if shared:

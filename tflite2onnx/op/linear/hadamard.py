@@ -13,7 +13,8 @@ from tflite2onnx.op.traits import Pointwise
 from tflite2onnx.tensor import Array, DType
 
 _RANKS = (2, 3)
-_WIDE = 64  # above this size two small matrices cost less than one large matrix
+# Above this size, products by two small matrices take less time than by one large matrix.
+_WIDE = 64
 
 
 class HadamardRotation(Operator):
@@ -29,7 +30,8 @@ class HadamardRotation(Operator):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, y = self.input(0), self.output
-        if y.elements == x.elements:  # the kernel copies them to an output of the declared shape
+        # The kernel copies the elements to an output of the declared shape.
+        if y.elements == x.elements:
             return [y.shape]
         expect_rank(y, x.rank)
         return [x.shape]

@@ -40,7 +40,7 @@ class ExternalCache(Operator):
         *new: View,
     ) -> tuple[Value, ...]:
         matches = self._match_rows(g, positions, keys.shape[1])
-        if positions.shape == (1,):  # a token at a time
+        if positions.shape == (1,):  # one token is written
             rows = [view.value for view in new]
             hit = matches
         else:
@@ -90,7 +90,7 @@ class InternalCache(HasInternalState):
         if not 0 < new <= times:
             raise OperatorError(f"there must be 1 ... {times} new rows, got {new}")
         check_element_count(times)
-        _ = self._layer  # raises an error if it is not a number
+        _ = self._layer  # raises an error if the layer is not a number
 
     def internal_state(self) -> Sequence[Tensor]:
         """Return both caches, which signatures share by layer, and the position of their row 0."""

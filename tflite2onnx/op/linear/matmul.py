@@ -35,8 +35,8 @@ from tflite2onnx.utils.dimension import Dim, broadcast_dims, require_equal, requ
 _MATRIX = 2  # axes
 _IMAGE = 4
 _BIAS = 2  # index of the input
-# The types of weights that XNNPACK multiplies by float data, and of what the features must be a
-# multiple: each row fills whole bytes.
+# The types of weights that XNNPACK multiplies by float data. The number of features must be a
+# multiple of the number beside the type, so that each row fills whole bytes.
 _MULTIPLES = {DType.INT8: 1, DType.INT4: 2, DType.INT2: 4}
 
 
@@ -104,7 +104,7 @@ class FullyConnected(DynamicShape):
             )
 
     def broadcast_shapes(self) -> Sequence[Shape | None]:
-        bias = self.input(1).shape[:1]  # the file may declare another shape
+        bias = self.input(1).shape[:1]  # the file may declare another shape for the bias
         return [bias if i == _BIAS else None for i in range(len(self.op.inputs))]
 
     def frames(self) -> Sequence[Frame]:
@@ -138,7 +138,8 @@ class FullyConnected(DynamicShape):
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         batch = self.frames()[0].slots.get(operand, ())[axis : axis + 1]
-        # Rows around 0 have constant zero points, so their number must be static.
+        # Rows with symmetric quantization have constant zero points, so the number of rows must be
+        # static.
         is_fixed = quantizes_data(self) and not self._has_zero_points
         return batch[:1] in {("N",), (f"N{axis}",)} and not is_fixed
 
@@ -162,8 +163,8 @@ class FullyConnected(DynamicShape):
         # ONNX Runtime fuses a quantized product with a bias only as Gemm.
         if is_quantized(x.tensor) or (y.rank == _MATRIX and not self._hybrid):
             return self._emit_gemm(g, y, x, w, b)
-        # ONNX Runtime fuses the bias and the activation with Gemm only. Its output needs a Reshape,
-        # which infers one dynamic size.
+        # ONNX Runtime fuses a bias and an activation with Gemm only. A Reshape behind Gemm infers
+        # at most one dynamic size.
         is_fixed = len(y.tensor.symbols) < 2
         if not (g.canonical or self._hybrid) and is_fixed and w.tensor.data is not None:
             return self._emit_gemm(g, y, x, w, b)
@@ -235,11 +236,12 @@ class FullyConnected(DynamicShape):
             quantized = quantize_asymmetric(g, rows, _MATRIX, is_one=count == 1, positive=positive)
         else:
             quantized = quantize_symmetric(g, rows, (x.tensor.elements // features, features))
-        # The planner chooses no order for weights of outputs that keep the axes of x.
+        # The planner chooses no order for the weights if the output keeps the axes of x.
         columns = w.with_order(w.order if w.order[-1] == 0 else (1, 0)).reshape((features, out))
         bias = None if b is None else b.value
         if bias is None and count == 1 and self.activation in BOUNDS:
-            # ONNX Runtime makes no integer product of MatMul right before Relu or Clip.
+            # ONNX Runtime fuses no integer MatMul that is directly before Relu or Clip: an Add of
+            # zeros separates them.
             bias = g.constant(np.zeros(out, np.float32))
         product = multiply_rows(g, quantized, w, columns, bias)
         product = apply_unbounded_activation(g, self.activation, product)
@@ -338,7 +340,7 @@ class BatchMatMul(AnySizes):
 
     @property
     def quantization(self) -> Product:
-        # The kernel multiplies the stored integers without their zero points.
+        # The kernel multiplies the stored integers and ignores their zero points.
         accumulates = self.output.dtype is DType.INT32
         units = -2 if self.options.adj_y else -1
         hybrid = "rows" if self.input(1).dtype is DType.INT8 else ""
@@ -378,7 +380,7 @@ class BatchMatMul(AnySizes):
             return self._multiply_rows(g, y, a, b, one=one)
         if one and a.tensor.dtype is DType.INT16:
             return self._multiply_16_bits(g, a, b)
-        # ONNX Runtime has integer kernels for one matrix that all batches share.
+        # ONNX Runtime has integer kernels for b if it is one matrix for all batches.
         return g.MatMul(a, b.reshape(b.shape[-2:]) if one else b)
 
     def _multiply_rows(

@@ -12,10 +12,10 @@ from tflite2onnx.op.base import Builder, Category, Operator, Value, View
 from tflite2onnx.op.traits import DynamicShape
 from tflite2onnx.tensor import DType, Shape
 
-# ONNX Runtime's own operators, which its CPU provider has in version 1.20 as in 1.32.
+# Operators of ONNX Runtime. The CPU provider has them in versions 1.20 to 1.32.
 _DOMAIN = "com.microsoft"
-_ROWS = 16  # as many as a product computes at once
-# Axes of heads, tokens and depth in a cache.
+_ROWS = 16  # the rows that a product computes at once
+# The axes of heads, tokens and depth in a cache.
 _HEADS_FIRST, _TOKENS_FIRST, _TOKENS_LAST = (1, 2, 3), (2, 1, 3), (1, 3, 2)
 
 
@@ -53,7 +53,7 @@ class RotaryEmbedding(Operator):
         rows = x.axis(positions) == 1
         tables, places = [cosines.value, sines.value], g.constant(np.zeros(1, np.int64))
         if batch == 1 and (place is not None or cosines.sizes[0] == 1):
-            # The heads are rows, as before and behind the node.
+            # The heads are rows before and behind the node.
             shape: Shape = (1, 1, heads, depth)
             rows = False
             value = x.reshape(shape)
@@ -63,7 +63,7 @@ class RotaryEmbedding(Operator):
                 wide = g.recast(place.reshape((1, 1)), DType.INT32, DType.INT64)
                 places = g.Expand(wide, g.ints([1, heads]))
         else:
-            # The heads are before the positions, or in the last of three axes.
+            # The heads are an axis before the positions, or are joined with the last of three axes.
             shape = (batch, x.shape[1], heads * depth) if rows else x.shape
             value = x.reshape(shape)
         (rotated,) = g.node_outputs(
@@ -220,7 +220,7 @@ class TokenAttention(Operator):
             if is_long and shares > 1:
                 return g.Transpose(_multiply(g, matrices, weights, transB=1), perm=[0, 2, 1])
             return _multiply(g, weights, matrices, transB=1)
-        single = (1,) * is_long  # products of single rows
+        single = (1,) * is_long  # each product has a single row
         if places == _TOKENS_FIRST:
             moved = g.reshape(values, (tokens, heads, *single, depth))
             return _multiply(g, weights, moved, transBatchB=1)

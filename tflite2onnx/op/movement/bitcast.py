@@ -12,7 +12,8 @@ from tflite2onnx.op.traits import AnySizes, Foldable
 from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
-# Complex tensors have become pairs of floats before. Types of less than a byte are packed.
+# Complex tensors are pairs of floats here. Elements of less than a byte are packed, and cannot be
+# cast.
 _TYPES = "bool|integers|float16|bfloat16|float32|float64"
 _UNSIGNED = {8: DType.UINT8, 16: DType.UINT16, 32: DType.UINT32, 64: DType.UINT64}
 

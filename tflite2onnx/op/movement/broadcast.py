@@ -67,7 +67,7 @@ class BroadcastTo(Movement, Foldable):
 
 def _expand_to_shape(g: Builder, x: View, y: View, shape: View) -> Value:
     known = shape.tensor.is_constant
-    if known and 0 in y.shape:  # ONNX Runtime's Expand returns another shape
+    if known and 0 in y.shape:  # ONNX Runtime's Expand returns another shape if a size is 0
         return g.constant(np.empty(y.shape, y.dtype.numpy), y.dtype)
     sizes = g.ints(y.shape) if known else g.as_int64_list(shape, y.order)
     return g.move("Expand", x.dtype, x, sizes)
@@ -86,7 +86,7 @@ class BroadcastArgs(Foldable):
     def emit(self, g: Builder, y: View, a: View, b: View) -> Value:
         (count,) = y.shape
         a_sizes, b_sizes = (_pad_leading_ones(g, x, count) for x in (a, b))
-        # Max would be wrong: 0 and 1 broadcast to 0.
+        # The broadcast size of 0 and 1 is 0, so Max would be wrong.
         return g.Where(g.Equal(a_sizes, g.scalar(1, y.dtype)), b_sizes, a_sizes)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:

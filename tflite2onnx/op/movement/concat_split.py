@@ -43,7 +43,8 @@ class Concatenation(AnySizes, Foldable):
     joins_elements = True
     evaluates_dimensions = True
     tflite = "... -> ..."
-    # The uint8 kernel rescales and the int8 kernel rejects mixed scales; other kernels copy.
+    # For inputs of different scales the uint8 kernel rescales, the int8 kernel fails, and the
+    # others copy.
     quantization = Moves(rescales=frozenset({DType.INT8, DType.UINT8}))
 
     def infer_outputs(self) -> Sequence[OutputShape]:
@@ -205,7 +206,7 @@ class Split(Movement, Foldable, IndexesAxes):
             requested = ints(self, 1)
             rest = whole - sum(size for size in requested if size != -1)
             sizes = [rest if size == -1 else size for size in requested]
-        if self.op.code == "SPLIT_V" or is_known(whole):  # the kernel requires equal parts
+        if self.op.code == "SPLIT_V" or is_known(whole):  # the kernel requires parts of equal size
             require_equal(sum(sizes), whole, f"{count} sizes must add up to {whole}, got {sizes}")
         if any(is_known(size) and size < 0 for size in sizes) or len(sizes) != count:
             raise OperatorError(f"{count} sizes from 0 on must add up to {whole}, got {sizes}")
@@ -214,7 +215,7 @@ class Split(Movement, Foldable, IndexesAxes):
     def infer_outputs(self) -> Sequence[OutputShape]:
         shape, count = self.input(self._data).shape, len(self.op.outputs)
         if not self._axis_is_known:
-            # The parts of SPLIT all have one size.
+            # All parts of SPLIT have the same size.
             sizes = [Unknown() for _ in shape]
             return [sizes if self.op.code == "SPLIT" else [Unknown() for _ in shape]] * count
         parts = self._sizes if self._are_sizes_known else [Unknown() for _ in range(count)]
@@ -278,7 +279,8 @@ class Split(Movement, Foldable, IndexesAxes):
         if self.op.code == "SPLIT":
             return g.Expand(g.Div(whole, count), count)
         sizes = g.as_int64_list(requested)
-        # A size of -1 stands for the rest: the whole axis without the sum of the other sizes.
+        # A size of -1 stands for the remaining elements: the size of the axis minus the sum of the
+        # other sizes, to which -1 adds 1.
         others = g.Add(g.ReduceSum(sizes, keepdims=1), g.ints([1]))
         is_rest = g.Equal(sizes, g.scalar(-1, DType.INT64))
         return g.Where(is_rest, g.Sub(whole, others), sizes)

@@ -16,9 +16,9 @@ from tflite2onnx.op.traits import Foldable, Movement
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import require_number
 
-# ScatterND copies a tensor once, and not at all if the input and the output share memory, as caches
-# of language models do. Slice and Concat copy it twice. A row of indices takes ScatterND as long as
-# about 58 elements take to copy (1,024 x 1,024 float32, ONNX Runtime 1.32).
+# ScatterND copies a tensor once. It copies nothing if input and output share memory, as caches of
+# language models do. Slice and Concat copy the tensor twice. For each row of indices ScatterND
+# takes as long as a copy of about 58 elements (1,024 x 1,024 float32, ONNX Runtime 1.32).
 _ELEMENTS_PER_ROW = 64
 
 
@@ -101,7 +101,7 @@ class DynamicUpdateSlice(Movement, Foldable):
         wide = g.recast(starts, starts.dtype, DType.INT64)
         zero = g.scalar(0, DType.INT64)
         largest = g.ints(self._max_starts) if fixed else g.Sub(emit_sizes(g, x), parts)
-        if starts.dtype is DType.INT32:  # Max and Min compare numbers of 32 bits correctly
+        if starts.dtype is DType.INT32:  # ONNX Runtime's Max and Min compare 32 bits of int64
             return g.Min(g.Max(wide, zero), largest)
         return g.clamp_int64(wide, zero, largest)
 

@@ -117,7 +117,7 @@ class Pad(_Padding, Foldable):
     ) -> Value:
         if not self.has_data_dependent_shape and not np.any(self._pads):
             return x.value
-        # The stored integer that stands for 0 is the zero point.
+        # The zero point is the stored integer of 0.
         fill = g.scalar(y.storage.zero_point, y.dtype) if value is None else value.reshape(())
         return self._emit_pad(g, x, pads, fill)
 
@@ -154,8 +154,10 @@ class MirrorPad(_Padding, Foldable):
         if self._reflects:
             return self._emit_pad(g, x, table, mode="reflect")
         if not self.has_data_dependent_shape and np.max(self._pads) == 1:
-            return self._emit_pad(g, x, table, mode="edge")  # one element is its own mirror
-        # Pad has no symmetric mode. A Gather for each axis copies less than slices and a Concat.
+            # The mirror of one element is the element.
+            return self._emit_pad(g, x, table, mode="edge")
+        # Pad has no symmetric mode. A Gather for each axis copies fewer elements than slices and a
+        # Concat.
         mirror = partial(self._mirror_axes, g, x, table)
         return g.with_compute_type("Gather", x.dtype, mirror, x.value)
 
@@ -176,7 +178,8 @@ class MirrorPad(_Padding, Foldable):
         pads = g.Gather(g.as_int64_list(table), row, axis=0)
         before, after = (g.Gather(pads, g.scalar(end, DType.INT64), axis=1) for end in (0, 1))
         first, last = g.Neg(g.reshape(before, [])), g.Add(count, g.reshape(after, []))
-        # Reflect at the left edge (-1 -> 0), then at the right (size -> size - 1).
+        # Reflection at the left edge maps -1 to 0, then reflection at the right edge maps size to
+        # size - 1.
         index = g.Range(first, last, one)
         index = g.add_with_casts("Max", DType.INT64, index, g.Sub(g.Neg(index), one))
         reflected = g.Sub(g.Sub(g.Add(count, count), one), index)
@@ -216,7 +219,8 @@ def dilate_axes(g: Builder, x: View, steps: Sequence[int], fill: View) -> Value:
         return x.value
     if x.tensor.symbols:
         return _dilate_dynamic_axes(g, x, steps, fill)
-    # An axis of size 1 is inserted after each axis, padded to the distance, and merged.
+    # An axis of size 1 is inserted after each axis and padded to the distance. Then the two axes
+    # are merged.
     split = x.reshape([size for old in x.shape for size in (old, 1)])
     grow = [size for step in steps for size in (0, step - 1)]
     whole = [size * step for size, step in zip(x.shape, steps, strict=True)]
@@ -277,7 +281,7 @@ class StablehloPad(Movement):
     def check(self) -> None:
         (sizes,) = self.infer_outputs()
         if not sizes or min(sizes) < 1:
-            # The kernel sets all sizes to 0 if one of them is.
+            # If one size is 0, the kernel sets all sizes to 0.
             raise OperatorError(f"all sizes of the padded shape must be positive, got {sizes}")
 
     def emit(self, g: Builder, y: View, x: View, value: View) -> Value:

@@ -193,7 +193,7 @@ class Reshape(Movement, Foldable):
         if x.sizes == y.sizes:
             return x.value
         unknown = set(y.tensor.symbols.values()) - set(x.tensor.symbols.values())
-        if not self.has_data_dependent_shape or len(unknown) < 2:  # Reshape infers one
+        if not self.has_data_dependent_shape or len(unknown) < 2:  # Reshape can infer one size
             return g.reshape(x, y.sizes)
         return reshape_to(g, x.value, self._compute_shape(g, y, x, rest[0]))
 
@@ -242,10 +242,10 @@ class Reshape(Movement, Foldable):
         known = prod(size for size in shape if size != -1)
         is_dynamic = x.symbols or not is_known(x.elements)
         if is_dynamic and -1 not in shape and evaluate(x.elements) != evaluate(known):
-            return [shape]  # not the declared sizes: the kernel compares at run time
+            return [shape]  # the kernel compares the number of elements at run time
         rest = x.elements // known if known != 0 else 0
         resolved = [rest if size == -1 else size for size in shape]
-        if is_known(x.elements) or -1 not in shape:  # else the kernel divides at run time
+        if is_known(x.elements) or -1 not in shape:  # the kernel divides at run time
             computed = has_dimensions(shape) and len(self.op.inputs) > 1
             computed |= not is_known(x.elements) and not depends_on_inputs(x.elements)
             _require_elements(prod(resolved), x.elements, message, computed=computed)
@@ -265,7 +265,7 @@ class Reshape(Movement, Foldable):
         if self._adds_axis:
             axis = axis_of(integer(self, 1), x.rank + 1)
             return (*x.shape[:axis], 1, *x.shape[axis:])
-        if self.options.get("keeps_shape"):  # a copy that this package inserted
+        if self.options.get("keeps_shape"):  # this package has inserted the copy
             return x.shape
         if self.op.code == "SQUEEZE":
             dropped = {axis_of(axis, x.rank) for axis in self.options.get("squeeze_dims") or ()}
@@ -281,7 +281,8 @@ class Reshape(Movement, Foldable):
         if self._reads_shape:
             return ints(self, 1)
         shape = self.options.new_shape or ()
-        return () if list(shape) == [0] else shape  # old converters write a scalar as [0]
+        # Old converters write the shape of a scalar as [0].
+        return () if list(shape) == [0] else shape
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
         return [inputs[0].reshape(self.output.shape)]
@@ -353,7 +354,8 @@ class Transpose(Movement, Foldable):
             return x.value
         old, order = emit_sizes(g, x), g.as_int64_list(permutation)
         new = g.Gather(old, order, axis=0)
-        # The flat index of each output element -> its indices -> the flat index of its source in x.
+        # The flat index of each output element becomes its indices, then the flat index of its
+        # source in x.
         number = g.Unsqueeze(_count_up(g, multiply_sizes(g, new)), g.ints([1]))
         indices = g.Mod(g.Div(number, _compute_strides(g, new, x.rank)), new)
         strides = g.Gather(_compute_strides(g, old, x.rank), order, axis=0)

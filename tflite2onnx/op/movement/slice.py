@@ -19,8 +19,8 @@ from tflite2onnx.op.traits import Foldable, IndexesAxes, Movement, TakesRanges
 from tflite2onnx.tensor import Array, DType
 from tflite2onnx.utils.dimension import Dim, UndecidedError, evaluate, is_known, is_positive
 
-# The smallest bound stands for a position before the first element, because ONNX reads -1 as the
-# last element. The largest bound stands for the end.
+# ONNX reads a bound of -1 as the last element, so the smallest int64 stands for a position before
+# the first element. The largest int64 stands for the end.
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WHOLE = slice(None)
 
@@ -273,7 +273,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         if start is None or stop is None or not is_known(step) or step <= 0 or o.offset:
             return Unknown()
         count = -((start - stop) // step)
-        # A shorter axis would have fewer of them.
+        # If the axis were shorter, there would be fewer elements.
         return count if not is_known(count) or _is_inside(start, stop, size) else Unknown()
 
     def _make_part(self, entry: int, axis: int, size: int) -> _Part:
@@ -286,7 +286,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         if self.has_data_dependent_shape:
             return _Part(axis, range(size), shrinks=bool(o.shrink_axis_mask & bit))
         begin, end, _ = self._bounds[entry]
-        # The kernel clamps bounds to one element outside, on the side where the steps end.
+        # The kernel clamps bounds to at most one element outside of the axis, at the end where the
+        # steps leave it.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         first, last = (low, high) if step > 0 else (high, low)
         start = first if o.begin_mask & bit else _clamp_index(begin, size, low, high)
@@ -300,7 +301,7 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
             return _Part(axis, range(start, start + 1), requested, shrinks=True)
         end += start if o.offset else 0
         if o.offset and not o.end_mask & bit and end > size:
-            raise OperatorError(  # the kernel reads beyond it
+            raise OperatorError(  # the kernel reads beyond the input
                 f"the end of axis {axis} must be {size} at most if offset is set, got {end}"
             )
         stop = last if o.end_mask & bit else _clamp_index(end, size, low, high)
@@ -312,7 +313,8 @@ class StridedSlice(Movement, Foldable, TakesRanges, IndexesAxes):
         return _Part(axis, range(start, stop, step), requested)
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # With `offset` an end depends on the begin, which may be counted from the end.
+        # With the option `offset`, the end depends on the begin, and a negative begin counts from
+        # the end of the axis.
         return not self.options.offset
 
     def infer_outputs(self) -> Sequence[OutputShape]:

@@ -19,7 +19,7 @@ from tflite2onnx.tensor import DType, Shape
 from tflite2onnx.utils.dimension import Dim, is_known
 
 _RANKS = (3, 4)
-# An axis, whether the part is the position within a block along that axis, and the size.
+# A part of an axis: the axis, whether the part is the position within a block, and the size.
 _Part = tuple[int, bool, int]
 
 
@@ -273,7 +273,7 @@ class Blocks(ImageOperator):
     quantization = Moves()
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # Where axes are split, Reshape can infer one size: that of the batch.
+        # Reshape can infer one size where axes are split. It is the batch size.
         return self.input(0).dtype is DType.FLOAT32 or super().supports_dynamic_axis(operand, axis)
 
     def _swap_rows(self, g: Builder, y: View, x: View, split: Sequence[int]) -> Value:

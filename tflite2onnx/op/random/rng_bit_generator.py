@@ -9,10 +9,10 @@ from tflite2onnx.op.common.unsigned import UnsignedInt, split_words
 from tflite2onnx.op.movement.bitcast import join_words
 from tflite2onnx.tensor import DType
 
-_THREEFRY = 2  # all other values, the default included, are Philox
+_THREEFRY = 2  # each other value of the option is Philox
 _WORD = 32
 
-# Constants of Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3 (SC 2011).
+# Constants of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011).
 _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PHILOX_FACTORS = 0xD2511F53, 0xCD9E8D57

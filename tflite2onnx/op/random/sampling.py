@@ -18,7 +18,8 @@ from tflite2onnx.op.common.checks import integer, ints, read_shape
 from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.tensor import DType
 
-_SEEDS = 1 << 24  # ONNX's attribute is float32, which represents so many integers
+# The number of seeds: ONNX's attribute is float32, which represents integers below this number.
+_SEEDS = 1 << 24
 
 
 class _Drawn(Operator):
@@ -82,7 +83,7 @@ class Multinomial(_Drawn, AnySizes):
     def emit(self, g: Builder, y: View, logits: View, number: View) -> Value:
         if number.tensor.data is None:
             return g.recast(self._draw_classes(g, logits, number), DType.INT64, y.dtype)
-        if not y.tensor.elements:  # ONNX draws at least one
+        if not y.tensor.elements:  # ONNX draws at least one number
             return g.constant(np.empty(y.shape, y.dtype.numpy))
         options = {"dtype": require_onnx_type(y.dtype), "seed": self._seed}
         return g.Multinomial(logits, sample_size=y.shape[1], **options)
@@ -94,7 +95,7 @@ class Multinomial(_Drawn, AnySizes):
         cumulative odds exceed a uniform random number times the total.
         """
         zero, last = g.scalar(0, DType.FLOAT32), g.ints([-1])
-        # A class of a logit that is not finite has no odds.
+        # A class whose logit is not finite is never drawn.
         excluded = g.Or(g.IsNaN(logits), g.IsInf(logits))
         lowest = g.scalar(float(np.finfo(np.float32).min), DType.FLOAT32)
         highest = g.reduce("ReduceMax", g.Where(excluded, lowest, logits), [1], keepdims=True)

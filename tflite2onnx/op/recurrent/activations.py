@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-_USUAL = (["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"])  # of RNN, GRU and LSTM
-_LINE = 1.0, 0.0  # alpha x + beta
-# ONNX's names, with the numbers that a node needs if TFLite's operator has none.
+# The defaults of RNN, GRU and LSTM.
+_USUAL = (["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"])
+_LINE = 1.0, 0.0  # alpha and beta of alpha * x + beta
+# ONNX's names, and the alpha and beta of a node if TFLite's operator has none.
 _ONNX: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "ELU": ("Elu", (1.0,)),
     "HARD_SIGMOID": ("HardSigmoid", ()),

@@ -37,13 +37,13 @@ from tflite2onnx.quantization.storage import (
 from tflite2onnx.tensor import Array, DType, Quantization, Shape, Sizes, Tensor
 from tflite2onnx.utils.dimension import require_equal, require_number
 
-# A function from the states before a time to the states after it; the first is the output.
+# A function from the states before a time step to the states after it. State 0 is the output.
 Step: TypeAlias = Callable[[Builder, Value, tuple[Value, ...]], tuple[Value, ...]]
 Shaped: TypeAlias = tuple[Value, Sizes]
 
 SHARED_STATE = "its states must be different variables: the kernel writes to one variable twice"
 _SEQUENCE, _STATE = 3, 2  # axes
-# The element types of weights and biases; no kernel unpacks smaller integers.
+# The element types of weights and biases. No kernel unpacks smaller integers.
 _STORED = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
 
 
@@ -353,7 +353,7 @@ class Recurrent(DynamicShape):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         x, *lead = self.input(0), *self.input(0).shape[:-1]
-        # The first gate may have no weights: the second has.
+        # The weights of the input gate are omitted if it is coupled to the forget gate.
         weights = self.find_input(1) or self.input(2)
         count = weights.shape[-1]
         require_number(x.shape[-1], count, f"{x.name} must have {count} features")

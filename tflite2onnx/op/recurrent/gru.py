@@ -13,9 +13,9 @@ from tflite2onnx.op.traits import AnySizes
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import Array, DType
 
-_TIMES = 3  # axes of a sequence: time, batch, numbers
+_TIMES = 3  # axes of a sequence: time, batch, features
 _GATES = 3
-_BIAS = 1 + 2 * _GATES  # the input
+_BIAS = 1 + 2 * _GATES  # the index of the first bias among the inputs
 
 
 class Gru(AnySizes):
@@ -55,7 +55,7 @@ class Gru(AnySizes):
             linear_before_reset=int(self.options.reset_after),
             **list_attributes(self.options.activations),
         )
-        # The node has an axis for directions.
+        # The node's output has an axis for directions.
         dynamic = len(y[0].tensor.symbols) > 1
         made = g.Squeeze(sequence, g.ints([1])) if dynamic else g.reshape(sequence, y[0].sizes)
         return made, g.reshape(state, y[1].sizes)

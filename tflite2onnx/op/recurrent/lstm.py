@@ -25,7 +25,7 @@ from tflite2onnx.op.recurrent.lstm_cell import ORDER, Cell, Gate, Grids, clip_bo
 from tflite2onnx.quantization.declarations import Real
 from tflite2onnx.tensor import DType
 
-# TFLite's order of gates, and the offset of each group of inputs from the first weights.
+# TFLite's order of the gates, and the offset of each kind of inputs from the first weights.
 _GATES = "ifco"
 _RECURRENT, _PEEPHOLE, _BIAS, _PROJECTION = 4, 8, 11, 15
 _PEEPHOLES = "ifo"
@@ -49,7 +49,7 @@ class UnidirectionalLstm(Recurrent):
     """UNIDIRECTIONAL_SEQUENCE_LSTM: long short-term memory over a sequence."""
 
     codes = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
-    # The kernel computes its functions with tables, and rounds each gate.
+    # The kernel looks up activations in tables, and rounds each gate.
     steps: ClassVar[Mapping[str, int]] = {"UNIDIRECTIONAL_SEQUENCE_LSTM int8": 3}
     slots: ClassVar[tuple[Slots, ...]] = (Slots(1, 18, normalization=20),)
     states: ClassVar[tuple[tuple[int, ...], ...]] = ((18, 19),)
@@ -89,7 +89,7 @@ class UnidirectionalLstm(Recurrent):
         for gate in cell.gates.values():
             expect_constant(gate.weights, (n, x.shape[-1]))
             expect_constant(gate.recurrent, (n, h), (n,))
-            if gate.recurrent.rank == 1:  # the diagonal of a matrix
+            if gate.recurrent.rank == 1:  # the diagonal of a diagonal matrix
                 expect_type(gate.recurrent, (DType.FLOAT32,))
             expect_bias(x, gate.bias, n)
             for vector in (gate.peephole, gate.normalization):
@@ -97,7 +97,8 @@ class UnidirectionalLstm(Recurrent):
             expect_constant(gate.auxiliary, (n, other.shape[-1] if other else 0))
         if x.dtype is DType.INT8:
             every = [each for gate in cell.gates.values() for each in gate if each is not gate.bias]
-            for weights in filter(None, (cell.projection, *every)):  # by which it multiplies
+            # Weights that the kernel multiplies by.
+            for weights in filter(None, (cell.projection, *every)):
                 expect_symmetric(weights)
         if len({gate.normalization is None for gate in cell.gates.values()}) > 1:
             raise OperatorError("all of its gates must have a layer normalization, or none")
@@ -108,7 +109,7 @@ class UnidirectionalLstm(Recurrent):
                 f"without a projection the cells must be as many as the outputs, got {n} and {h}"
             )
         if cell.grids.cell and n != h and cell.gates["o"].peephole:
-            # The kernel takes the length of the vectors for that of the output.
+            # The kernel reads the length of peephole vectors as the length of the output.
             raise OperatorError("it must not have peepholes and a projection in the integer kernel")
         self.expect_state(slots.states, h, x.dtype)
         self.expect_state(slots.states + 1, n, DType.INT16 if cell.grids.cell else x.dtype)
@@ -190,7 +191,7 @@ class Lstm(UnidirectionalLstm):
     """LSTM: one step of an LSTM layer. The kernel BASIC has other operands, see `lstm_basic`."""
 
     codes = ("LSTM",)
-    # The kernel BASIC for uint8 rounds the gates of the cell to 12 bits.
+    # The kernel BASIC for uint8 rounds the gates and the cell state to 12 bits.
     steps: ClassVar[Mapping[str, int]] = {"LSTM int8": 3, "LSTM uint8": 64}
     ranks = (2,)
 
@@ -212,7 +213,7 @@ class Lstm(UnidirectionalLstm):
         return lstm_basic.infer_lstm_outputs(self) if self._is_basic else super().infer_outputs()
 
     def frames(self) -> Sequence[Frame]:
-        return []  # the operands have no time axis
+        return []  # the operands of a single step have no time axis
 
     def emit(self, g: Builder, y: tuple[View, ...], *xs: View | None) -> tuple[Value, ...]:
         return lstm_basic.emit(self, g, *xs) if self._is_basic else super().emit(g, y, *xs)

@@ -58,7 +58,7 @@ def check(operator: Operator) -> None:
         raise OperatorError(SHARED_STATE)
     x, h, w, b, c = (operator.input(i) for i in range(_INPUTS))
     expect_type(x, (DType.FLOAT32, DType.UINT8))
-    if x.rank != 2 or h.rank != 2:  # batch and features
+    if x.rank != 2 or h.rank != 2:  # the axes are batch and features
         raise OperatorError(
             f"{x.name} and {h.name} must have 2 axes, got {list(x.shape)} and {list(h.shape)}"
         )
@@ -109,7 +109,7 @@ def emit(operator: Operator, g: Builder, *xs: View | None) -> tuple[Value, ...]:
     x_and_h = g.Concat(x, h, axis=1)
     biases = read_bias(b, read_scale(b))
     if is_quantized(data):
-        # [k, n] would become MatMulNBits in ONNX Runtime 1.32, which rounds the data again.
+        # For weights [k, n] ONNX Runtime 1.32 would use MatMulNBits, which rounds the data again.
         z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.asarray), biases, transB=1)
     else:
         z = g.Gemm(x_and_h, stack_matrices(g, data, [w], np.transpose), biases)

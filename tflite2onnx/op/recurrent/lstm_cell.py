@@ -47,21 +47,22 @@ from tflite2onnx.op.recurrent.base import (
 from tflite2onnx.quantization.storage import REAL, Storage, find_integer_range, is_quantized
 from tflite2onnx.tensor import Array, DType, Quantization, Sizes, Tensor
 
-# ONNX's order of gates: input, output, forget, cell.
+# ONNX's order of the gates: input, output, forget, cell.
 ORDER = "iofc"
 
-# MeanStddevNormalization in portable_tensor_utils.cc.
+# The constant of MeanStddevNormalization in portable_tensor_utils.cc.
 _EPSILON = 1e-8
-_ACTIVATIONS = ("TANH", "RELU")  # those of TFLite that ONNX's LSTM supports
-# The inputs of four gates in TFLite's order, then the input of the projection.
+_ACTIVATIONS = ("TANH", "RELU")  # TFLite's activations that ONNX's LSTM supports
+# The number of intermediate tensors: the inputs of the gates in TFLite's order, then the input of
+# the projection.
 _INTERMEDIATES = 5
 _HIDDEN = 4
 _MATRIX = 2  # axes
-# The multiplications that take as long as the nodes of a step in Scan: 4 us, one thread of an AMD
-# EPYC (family 26).
+# The number of multiplications that take as long as the nodes of a time step in Scan: 4 us in one
+# thread of an AMD EPYC (family 26).
 _STEP = 100_000
-_SATURATED = 9.02  # the tanh of larger numbers is 1 in float32
-_EXPONENT_ERROR = 1e-3  # CheckedLog2 in kernel_util.cc
+_SATURATED = 9.02  # tanh of larger numbers is 1 in float32
+_EXPONENT_ERROR = 1e-3  # the tolerance of CheckedLog2 in kernel_util.cc
 
 
 class Gate(NamedTuple):
@@ -280,7 +281,7 @@ class Cell:
         weights = Weights(stack_matrices(g, self.h, matrices, np.transpose), projection)
         step = partial(self._emit_step, weights)
         sums = self._project_inputs(g, x, auxiliary, len(shape))
-        if len(shape) == 2:  # batch and units
+        if len(shape) == 2:  # the axes are batch and units
             states = step(g, sums, states)
             return states[0], states
         batch, n = shape[1], self.cells
@@ -297,7 +298,8 @@ class Cell:
             matrix = stack_matrices(g, self.x, others, np.transpose)
             sums = g.Add(sums, g.MatMul(auxiliary, matrix))
         if not gates[0].normalization:
-            # ONNX Runtime (1.31) fuses an int8 product and Add into a node that it then rejects.
+            # ONNX Runtime 1.31 fuses an int8 product and an Add into a node, and then rejects this
+            # node.
             add = g.Sum if self.grids.sums else g.Add
             sums = add(sums, np.concatenate([self._make_bias(gate) for gate in gates]))
         return round_to_storage(g, sums, self._sums, rank)
@@ -306,7 +308,7 @@ class Cell:
     def _sums(self) -> Storage | None:
         """The storage of the inputs of all gates, concatenated."""
         grids = self.grids.sums
-        if len({float(grid.scale[0]) for grid in grids}) < 2:  # all have the same scale
+        if len({float(grid.scale[0]) for grid in grids}) < 2:  # all grids have the same scale
             return grids[0] if grids else None
         scales = np.repeat([grid.scale[0] for grid in grids], self.cells)
         return make_storage(DType.INT16, scales)
@@ -385,7 +387,8 @@ def read_grids(
 ) -> Grids:
     """Return the scales; OperatorError if the kernel does not support the tensors."""
     if len(intermediates) != _INTERMEDIATES:
-        # 12 select another kernel (8 x 8 -> 8), which reads past the end of its tables.
+        # For 12 bits the kernel is another one (8 x 8 -> 8), which reads past the end of its
+        # tables.
         raise OperatorError(
             f"it must have {_INTERMEDIATES} intermediate tensors, got {len(intermediates)}"
         )
@@ -395,7 +398,7 @@ def read_grids(
             f"h, c and output must be int8, int16 and int8, got {h.dtype.label}, {c.dtype.label} "
             f"and {y.dtype.label}"
         )
-    exponent = np.log2(cell.scale[0])  # by which the kernel shifts
+    exponent = np.log2(cell.scale[0])  # the kernel shifts by this power of two
     if cell.zero_point.any() or abs(exponent - np.rint(exponent)) > _EXPONENT_ERROR:
         raise OperatorError(f"{c.name} must have a power of two as its scale, and the zero point 0")
     if not state.same_as(output) or not (projected or hidden.same_as(output)):
@@ -407,7 +410,8 @@ def read_grids(
     step, zero = float(hidden.scale[0]), int(hidden.zero_point[0])
     low, high = find_integer_range(DType.INT8)
     opposite = -zero if projected else zero
-    fits = opposite <= high  # 128 does not: then all numbers that int8 represents are negative
+    # Int8 has no zero point of 128, with which all numbers would be negative.
+    fits = opposite <= high
     return Grids(
         sums=tuple(make_storage(DType.INT16, scale) for scale in scales),
         normalized=make_storage(DType.INT16, 2.0**-12),

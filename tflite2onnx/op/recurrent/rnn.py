@@ -24,7 +24,7 @@ from tflite2onnx.op.recurrent.base import (
 )
 from tflite2onnx.tensor import DType
 
-_ONNX = ("TANH", "RELU")  # the activations that ONNX's RNN supports
+_ONNX = ("TANH", "RELU")  # TFLite's activations that ONNX's RNN supports
 _SEQUENCE = 3  # axes
 
 
@@ -150,4 +150,4 @@ class BidirectionalRnn(UnidirectionalRnn):
     def select_sources(self, direction: int, views: Mapping[int, View]) -> tuple[View, View | None]:
         if self.adds_auxiliary or self.options.time_major:
             return super().select_sources(direction, views)
-        return views[0], None  # batch-major, both directions read the first sequence
+        return views[0], None  # in the batch-major form both directions read the first sequence

@@ -15,7 +15,7 @@ from tflite2onnx.op.common.windows import ImageOperator
 from tflite2onnx.op.traits import AnySizes, DynamicShape
 from tflite2onnx.tensor import DType, Sizes
 
-_MOST = 1 << 16  # elements of a scale that is not in the file
+_MOST = 1 << 16  # the most elements of a constant scale that the file does not contain
 _OUTER = 2  # leading axes over which OpenVINO's kernel repeats a normalization
 _IMAGE = 2  # leading axes of InstanceNormalization: batch and channels
 
@@ -79,8 +79,8 @@ class Normalization(AnySizes):
     def _normalize_layer(
         self, g: Builder, x: View, axis: int, scale: View | None, bias: View | None
     ) -> Value:
-        # OpenVINO's kernel normalizes all axes but the first one or two; any other normalization
-        # becomes several operators (MVN::isSupportedOperation).
+        # OpenVINO's MVN kernel normalizes all axes but the first one or two. Any other
+        # normalization becomes several operators (MVN::isSupportedOperation).
         while axis > _OUTER and x.sizes[axis - 1] == 1:
             axis -= 1
         shape = x.shape[axis:]
@@ -145,7 +145,7 @@ class RmsNormalization(DynamicShape):
         epsilon = float(self.options.epsilon)
         if g.opset >= find_first_opset("RMSNormalization"):
             return g.RMSNormalization(x, scale, axis=-1, epsilon=epsilon)
-        # ONNX Runtime makes one node of these nodes.
+        # ONNX Runtime fuses these nodes into one.
         squares = g.Pow(x, g.scalar(2, DType.FLOAT32))
         mean = g.reduce("ReduceMean", squares, [x.rank - 1], keepdims=True)
         root = g.Sqrt(g.Add(mean, g.scalar(epsilon, DType.FLOAT32)))
@@ -171,7 +171,7 @@ class GroupNormalization(ImageOperator):
     def emit(
         self, g: Builder, y: View, x: View, scale: View | None = None, bias: View | None = None
     ) -> Value:
-        # ONNX Runtime has no kernel of GroupNormalization: it runs 29 nodes instead.
+        # ONNX Runtime has no kernel for GroupNormalization: it runs 29 nodes instead.
         groups = self.options.groups
         fixed = x.tensor.symbols.keys() <= {0}
         rows: Sizes = (x.sizes[0], groups, prod(x.shape[1:]) // groups if fixed else -1)
@@ -194,17 +194,18 @@ class LocalResponseNormalization(ImageOperator):
         o = self.options
         if o.radius < 0:
             raise OperatorError(f"radius must not be negative, got {o.radius}")
-        if min(o.alpha, o.beta) < 0:  # ONNX Runtime does not load an LRN node with these
+        # ONNX Runtime does not load an LRN node with a negative alpha or beta.
+        if min(o.alpha, o.beta) < 0:
             raise OperatorError(
                 f"alpha and beta must not be negative, got {o.alpha:g} and {o.beta:g}"
             )
 
     def emit(self, g: Builder, y: View, x: View) -> Value:
         o = self.options
-        if min(o.alpha, o.beta) == 0:  # ONNX Runtime rejects 0 too; the divisor is constant
+        if min(o.alpha, o.beta) == 0:  # ONNX Runtime rejects 0, too; the divisor is a constant
             factor = np.float32(o.bias) ** -np.float32(o.beta)
             return g.Mul(x, g.scalar(float(factor), DType.FLOAT32))
-        # A larger radius reaches no further channels.
+        # A larger radius has the same result: it reaches all channels.
         size = 2 * min(int(o.radius), x.size("C")) + 1
-        # ONNX divides alpha by the size.
+        # ONNX's LRN divides alpha by the size.
         return g.LRN(x, size=size, alpha=o.alpha * size, beta=float(o.beta), bias=float(o.bias))

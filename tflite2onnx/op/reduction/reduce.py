@@ -40,8 +40,8 @@ class ReductionRule(NamedTuple):
 
 
 _ORDERED = "float32 int8 uint8 int16 int32 int64"
-_BLOCK = 16  # the channels of ONNX Runtime's largest block
-_MANY = 1 << 14  # elements of an image, from which on another node saves time
+_BLOCK = 16  # channels in the largest block of ONNX Runtime
+_MANY = 1 << 14  # elements of an image; a larger image saves more time than another node takes
 
 
 def _compute_mean(x: Array, **over: Any) -> Array:  # noqa: ANN401 - axis and keepdims, of numpy
@@ -137,7 +137,7 @@ class Reduction(DynamicShape, Foldable):
         return None if operand or self.has_data_dependent_shape else self._axes
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
-        # The nodes of an integer mean or product depend on the number of elements.
+        # The nodes of an integer mean or product depend on the number of reduced elements.
         x = self.input(0)
         if self.has_data_dependent_shape:
             return True
@@ -149,7 +149,7 @@ class Reduction(DynamicShape, Foldable):
 
     @property
     def quantization(self) -> Declaration:
-        if self.op.code == "REDUCE_PROD":  # the kernel copies integers if nothing is multiplied
+        if self.op.code == "REDUCE_PROD":  # the kernel copies the integers if it multiplies nothing
             copies = self.input(0).elements == self.output.elements
             return Integers() if copies else Real()
         selects = self.op.code in ("REDUCE_MAX", "REDUCE_MIN")
@@ -161,7 +161,7 @@ class Reduction(DynamicShape, Foldable):
         axes = [x.axis(axis) for axis in self._axes]
         if not axes:
             return x.value
-        if 0 in x.sizes:  # ONNX Runtime has no mean, minimum or maximum without elements
+        if 0 in x.sizes:  # ONNX Runtime fails for a mean, minimum or maximum of no elements
             check_element_count(y.tensor.elements)
             return g.constant(self._reduce_empty(x).transpose(y.order), y.dtype)
         if x.dtype.is_integer and self.op.code in _INTEGERS:
@@ -189,7 +189,7 @@ class Reduction(DynamicShape, Foldable):
         return g.recast(total, DType.INT64, x.dtype)
 
     def evaluate(self, *inputs: Array) -> Sequence[Array] | None:
-        # The sum of floats depends on the order in which they are added. A damaged file may have
+        # The sum of floats depends on the sequence of the additions. A damaged file may have
         # complex numbers, which `check` refuses.
         kind = inputs[0].dtype.kind
         exact = kind not in "fc" or (kind == "f" and self.row.node in ("ReduceMax", "ReduceMin"))
@@ -219,7 +219,7 @@ class Reduction(DynamicShape, Foldable):
         result = self._reduce_constant(np.zeros(x.tensor.shape, x.dtype.numpy))
         target = self.output.quantization
         if self.op.code == "MEAN" and is_quantized(x.tensor) and target is not None:
-            # The kernel leaves the stored integers at 0.
+            # The kernel leaves the stored integers of the output at 0.
             return np.full_like(result, -target.zero_point[0] * target.scale[0])
         return result
 
@@ -236,7 +236,7 @@ class Reduction(DynamicShape, Foldable):
             return self.op.code == "MEAN"
         in_blocks = x.rank == 4 and 3 not in x.tensor.symbols and x.tensor.shape[3] % _BLOCK == 0
         averages, is_large = self.op.code == "MEAN", x.tensor.elements >= _MANY
-        if not averages and x.tensor.symbols:  # a sum is multiplied by the number of pixels
+        if not averages and x.tensor.symbols:  # the sum is the mean times the number of pixels
             return False
         gains = is_large or (averages and bool(self.options.keep_dims))
         return gains and in_blocks and x.dtype is DType.FLOAT32
@@ -278,7 +278,7 @@ class Reduction(DynamicShape, Foldable):
         return value if x.dtype is wide else g.cast(value, x.dtype)
 
 
-# Operators whose ONNX node differs from the kernel for integers.
+# Operators whose kernels for integers differ from their ONNX nodes.
 _INTEGERS = {
     "MEAN": Reduction.average_integers,
     "REDUCE_PROD": Reduction.multiply_integers,

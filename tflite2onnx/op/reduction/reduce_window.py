@@ -19,7 +19,7 @@ from tflite2onnx.utils.dimension import Dim, is_known
 _MOST_AXES = 6
 _TYPES = "bool|uint8|int8|int16|int32|int64|float32|float64"
 
-# The node for each reduction function, keyed by the operator in the subgraph or by the option.
+# The node of each reduction, by the operator in the sub-graph or by the option.
 _NODES = {
     **dict.fromkeys(("ADD", "STABLEHLO_ADD"), "Add"),
     **dict.fromkeys(("MUL", "STABLEHLO_MULTIPLY"), "Mul"),
@@ -28,7 +28,7 @@ _NODES = {
     **dict.fromkeys(("LOGICAL_AND", "STABLEHLO_AND", "ALL"), "And"),
     **dict.fromkeys(("LOGICAL_OR", "STABLEHLO_OR", "ANY"), "Or"),
 }
-# The nodes for bools, whose results are those of the kernel's int8 arithmetic.
+# The nodes that reduce bools. The results are the same as those of the kernel's int8 arithmetic.
 _OF_BOOLS = {"Add": "Or", "Mul": "And", "Max": "Or", "Min": "And"}
 
 
@@ -144,10 +144,10 @@ def _reduce_axis(g: Builder, x: Value, node: str, axis: Axis, index: int, dtype:
         bounds = (g.ints([number]) for number in (start, -cut if cut else AXIS_END, index, step))
         return g.with_compute_type("Slice", dtype, lambda v: g.Slice(v, *bounds), value)
 
-    # `partial` are the results of windows of `length` elements. A window starts at each element
+    # `partial` are the results of windows of `length` elements. A window starts at each element,
     # except for the last `lacking` elements.
     partial, length, lacking = x, 1, 0
-    rest: list[tuple[Value, int, int]] = []  # windows to append later
+    rest: list[tuple[Value, int, int]] = []  # windows that are combined with the result at the end
     remaining = axis.size
     while remaining > 1:
         if remaining % 2:

@@ -65,7 +65,7 @@ class Softmax(Exponential):
     operands = (
         "float32|float16|quantized+float64 [... n] -> float32|float16|quantized+float64 [... n]"
     )
-    # The kernel interpolates exponentials in a table.
+    # The kernel interpolates exponentials between the entries of a table.
     steps: ClassVar[Mapping[str, int]] = {"SOFTMAX int16": 30}
 
     def check(self) -> None:
@@ -75,7 +75,7 @@ class Softmax(Exponential):
         if self.input(0).dtype is not DType.INT16:
             return
         expect_type(self.output, (DType.INT16,))  # the kernel writes 16 bits for any output type
-        if self.options.beta < 0:  # the kernel multiplies by a positive factor
+        if self.options.beta < 0:  # the kernel supports positive factors only
             raise OperatorError(f"beta must not be negative for int16, got {self.options.beta:g}")
 
     @property
@@ -104,7 +104,8 @@ class Softmax(Exponential):
         e**-5 * the largest float32 / the size of the axis. Each is divided by the output scale.
         """
         target, size = self.output.quantization, max(self.output.shape[-1], 1)
-        if target is None or self.output.dtype is DType.INT16:  # QLinearSoftmax has no int16
+        # QLinearSoftmax does not support int16.
+        if target is None or self.output.dtype is DType.INT16:
             return False
         return bool(np.exp(-5) / target.scale[0] > size)
 

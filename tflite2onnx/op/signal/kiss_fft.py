@@ -90,7 +90,7 @@ class Fixed(NamedTuple):
         g = self.g
         real, imaginary = by[..., :1], by[..., 1:] * -_CONJUGATE
         other = g.Gather(x, g.ints([1, 0]), axis=-1)
-        # ReduceSum would compute in float64, which cannot represent products of int32.
+        # ReduceSum would add in float64, which cannot represent all products of int32.
         return self._round_product(g.Add(g.Mul(x, real), g.Mul(other, imaginary)))
 
     def compute_roots(self, phases: Sequence[float]) -> Array:
@@ -113,7 +113,7 @@ class Complex(NamedTuple):
         count = len(sizes)
         places = np.arange(self.length).reshape(sizes[::-1]).transpose().reshape(-1)
         value = g.reshape(g.Gather(x, places, axis=1), (-1, *sizes, 2))
-        order = list(range(count))  # of the axes between the first and the last
+        order = list(range(count))  # the sequence of the axes between the first and the last
         for step in reversed(range(count)):
             new_order = [*(i for i in range(count) if i != step), step]
             if new_order != order:
@@ -240,14 +240,14 @@ def _split_complex(matrix: Array) -> Array:
     return parts.transpose(2, 0, 3, 1).reshape(2 * rows, 2 * columns).astype(np.int64)
 
 
-# Butterflies without rounding.
+# The matrices of butterflies without rounding, by their number of inputs.
 _FOURTHS = {
     2: np.array([[1, 1], [1, -1]]),
     4: np.array([[1, 1, 1, 1], [1, -1j, -1, 1j], [1, -1, 1, -1], [1, 1j, -1, -1j]]),
 }
-# Butterflies with rounding: the matrix of sums and differences, the factor of each, and the matrix
-# that adds the products up. Halves are rounded down. a and b are the real parts of the first two
-# roots of unity, a' and b' the imaginary parts.
+# Butterflies with rounding: the matrix of sums and differences, the factor of each row, and the
+# matrix that adds the products. Halves are rounded down. a and b are the real parts of the first
+# two roots of unity; a' and b' are the imaginary parts.
 _ROUNDED = {
     3: (
         np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, -1]]),

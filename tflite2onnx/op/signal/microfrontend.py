@@ -35,7 +35,7 @@ from tflite2onnx.quantization.declarations import Integers
 from tflite2onnx.tensor import Array, DType
 
 _MOST_FEATURE = (1 << 16) - 1
-_SAMPLE = 16  # bits
+_SAMPLE = 16  # bits of a sample
 WINDOW_BITS, _FILTER_BITS, NOISE_BITS = 12, 12, 14
 _MOST, _MOST_GAIN = 1 << 16, (1 << 15) - 1
 _INTERVALS = 32
@@ -124,7 +124,7 @@ class AudioMicrofrontend(Operator):
         frames = shift_right(
             g, g.Mul(g.Gather(x, places, axis=0), compute_window(s.size)), WINDOW_BITS
         )
-        # abs(-32768) overflows int16 in the kernel, so this value does not affect the maximum.
+        # abs(-32768) overflows int16 in the kernel, so this sample does not affect the maximum.
         loudness = g.cast(g.cast(g.Abs(frames), DType.INT16), DType.INT64)
         largest = g.reduce("ReduceMax", loudness, [1], keepdims=False)
         largest = emit_maximum(g, largest, g.scalar(0, DType.INT64))
@@ -269,7 +269,7 @@ def _make_bands(
     """Return the frequencies of each band; only the falling half of the first is used."""
     count = settings.channels + 1
     width = (_convert_to_mel(high) - _convert_to_mel(low)) / np.float32(count)
-    frequency = int(1.5 + float(low / spacing))  # skips the DC bin
+    frequency = int(1.5 + float(low / spacing))  # 1 skips the DC bin, 0.5 rounds
     bands = []
     for channel in range(count):
         center = _convert_to_mel(low) + width * np.float32(channel + 1)

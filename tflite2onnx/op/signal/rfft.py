@@ -68,7 +68,7 @@ class _Transform(Operator):
     @cached_property
     def _lengths(self) -> tuple[int, int]:
         lengths = ints(self, 1)
-        # The kernels require powers of two.
+        # The kernels require lengths that are powers of two.
         if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
             raise OperatorError(f"its lengths must be two powers of 2, got {lengths}")
         return lengths[0], lengths[1]
@@ -120,7 +120,7 @@ class RealFourier(_Transform, AnySizes):
         missing = [want - size for want, size in zip(self._lengths, x.shape[-2:], strict=True)]
         if not any(missing):
             return x.value
-        all_pads = [0] * (2 * x.rank - 2) + missing  # negative pads crop
+        all_pads = [0] * (2 * x.rank - 2) + missing  # negative pads remove elements
         return g.Pad(x, g.ints(all_pads), g.scalar(0, DType.FLOAT32))
 
 
@@ -158,7 +158,7 @@ def make_synthesis_matrix(width: int) -> Array:
     angles = 2 * np.pi / width * np.outer(np.arange(half), np.arange(width))
     twice = np.full((half, 1), 2.0)
     twice[0] = 1
-    if width % 2 == 0:  # the last frequency has no conjugate, like the first
+    if width % 2 == 0:  # the last frequency has no conjugate, and neither has the first
         twice[-1] = 1
     parts = np.stack([twice * np.cos(angles), -twice * np.sin(angles)], 1) / width
     return parts.reshape(half * _PAIR, width)

@@ -68,7 +68,7 @@ class AudioSpectrogram(AnySizes):
         if length > window:
             sound = g.Pad(sound, g.ints([0, 0, 0, length - window]))
         signal = g.Unsqueeze(sound, g.ints([2]))
-        # onesided=1 is the default of STFT, but ONNX's shape inference needs it.
+        # 1 is the default of `onesided` in STFT, but ONNX's shape inference requires the attribute.
         parts = g.STFT(signal, g.scalar(step, DType.INT64), hann, onesided=1)
         power = g.cast(g.reduce("ReduceSumSquare", parts, [3], keepdims=False), DType.FLOAT32)
         return power if self.options.get("magnitude_squared", False) else g.Sqrt(power)
@@ -126,7 +126,7 @@ class Mfcc(DynamicShape):
         hertz = g.cast(g.reshape(rate, ()), DType.FLOAT64)
         spacing = g.Div(g.Mul(hertz, np.array(0.5)), np.array(frequencies - 1.0))
         coefficients = self._emit_coefficients(g, x, self._emit_bands(g, spacing))
-        # The kernel gives zeros if a frequency is above the range. It fails for a rate below 1.
+        # If a frequency is above the range, the kernel returns zeros. It fails for a rate below 1.
         is_in_range = g.Less(np.array(self._limits[1] / frequencies), spacing)
         return g.Where(is_in_range, coefficients, g.scalar(0, DType.FLOAT32))
 
@@ -184,7 +184,8 @@ class Mfcc(DynamicShape):
         position = g.Mul(logarithms, np.array(_MELS / step))
         distances = g.Abs(g.Sub(position, centres / step))
         weights = g.Max(g.Sub(np.array(1.0), distances), np.array(0.0))
-        first = g.Add(g.Div(np.array(float(low)), spacing), np.array(0.5))  # `first` minus 0.5
+        # Bands begin above this bin, as in `_make_bands`.
+        first = g.Add(g.Div(np.array(float(low)), spacing), np.array(0.5))
         last = g.Div(np.array(float(high)), spacing)
         is_used = g.And(g.Less(first, indices), g.Not(g.Less(last, indices)))
         return g.cast(g.Where(is_used, weights, np.array(0.0)), DType.FLOAT32)

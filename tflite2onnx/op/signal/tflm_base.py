@@ -95,7 +95,7 @@ def emit_square_root(g: Builder, x: Value) -> Value:
     """Return square roots, rounded to nearest, and at most 16 bits."""
     one = g.scalar(1, DType.INT64)
     root = g.cast(g.Floor(g.Sqrt(g.cast(x, DType.FLOAT64))), DType.INT64)
-    # float64 has 53 bits, so the root may be off by one.
+    # float64 has 53 bits, so the root may be 1 too large.
     root = g.Sub(root, g.cast(g.Greater(g.Mul(root, root), x), DType.INT64))
     above = g.Add(root, one)
     root = g.Add(root, g.cast(g.LessOrEqual(g.Mul(above, above), x), DType.INT64))

@@ -22,13 +22,13 @@ from tflite2onnx.quantization.declarations import Moves
 from tflite2onnx.quantization.storage import same_scale
 from tflite2onnx.tensor import Array, DType, Tensor
 
-_MOST = 1 << 20  # samples
+_MOST = 1 << 20  # the most samples
 _ADDITIONS = 256
-# The limit of coefficients, so that sums of two products have at most 63 bits.
+# The limit of coefficients: sums of two products must fit into 63 bits.
 _MOST_COEFFICIENT = 1 << 30
-# For files without cycles_max: the output lengths of CIRCULAR_BUFFER with which the kernel runs the
-# rest of the model in every run, and the shape of inputs with which the kernel would have to count
-# operators.
+# For files without the option cycles_max: the lengths of CIRCULAR_BUFFER's output with which the
+# kernel runs the rest of the model in every run. For one input shape the kernel counts operators to
+# tell two models apart.
 _EVERY_RUN_LENGTHS, _AMBIGUOUS_SHAPE = (5, 13, 25), (2, 96)
 
 
@@ -38,7 +38,7 @@ class _Stream(Signal, HasInternalState):
     returns_tuple = True
 
     def internal_state(self) -> Sequence[Tensor]:
-        expect_input_count(self, 1)  # `emit` would take a second input for memory
+        expect_input_count(self, 1)  # `emit` would read a second input as memory
         return self.list_states()
 
     def list_states(self) -> Sequence[Tensor]:

@@ -46,12 +46,13 @@ from tflite2onnx.utils.dimension import (
 )
 
 _BIAS = 2  # index of the input of CONV_2D
-# Integers are faster than floats with so many multiplications for each number that a pixel reads or
-# writes. With fewer, the passes that quantize pixels and scale sums take longer than integers save.
+# Integers are faster than floats if each number that a pixel reads or writes takes at least this
+# number of multiplications. With fewer multiplications, the nodes that quantize pixels and scale
+# sums take longer than integers save.
 LEAST_PER_NUMBER = 80
 _BLOCK = 16  # filters that a processor computes together
-_FEWEST_BYTES = 8  # that Gather copies at once
-FEWEST_PRODUCTS = 1 << 20  # about 10 us; with fewer, the time of the nodes counts
+_FEWEST_BYTES = 8  # Gather copies fewer bytes at once slowly
+FEWEST_PRODUCTS = 1 << 20  # about 10 us; with fewer, the fixed time of each node outweighs the gain
 _BYTE = 8  # bits
 
 
@@ -117,7 +118,7 @@ class Convolution(ImageOperator):
         first = make_channels_first(x.rank)
         moved = tuple(x.order.index(axis) for axis in first)
         if moved != make_identity(x.rank):
-            # Behind DequantizeLinear, ONNX Runtime would insert another pair of QuantizeLinear.
+            # If a Transpose is behind DequantizeLinear, ONNX Runtime inserts another QDQ pair.
             turned = g.Transpose(rows.integers, perm=moved)
             sizes = tuple(x.sizes[i] for i in moved)
             rows = replace(rows, integers=g.annotate(turned, DType.UINT8, sizes))
@@ -184,7 +185,8 @@ class Conv2D(Convolution):
 
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         letter = self.read_letters(operand)[axis]
-        # Images around 0 have constant zero points, so their number must be static.
+        # Images with symmetric quantization have constant zero points, so the number of images must
+        # be static.
         is_fixed = self._quantized and not self.has_zero_points
         is_wide = self._quantized != "integers" and letter in "HW"
         return is_wide or (letter == "N" and not is_fixed)
@@ -203,7 +205,7 @@ class Conv2D(Convolution):
             rows = self._quantize(g, x, x.value)
             zero = rows.zero_point or g.scalar(0, DType.UINT8)
             padded = window.pad(g, rows.integers, image, zero)
-        else:  # Zero points differ, but each stands for 0.
+        else:  # Each image has its own zero point, so the pads are real zeros.
             filled = window.pad(g, x.value, image, g.scalar(0, DType.FLOAT32))
             rows = self._quantize(g, x, g.annotate(filled, DType.FLOAT32, (x.sizes[0], *size)))
             padded = rows.integers
@@ -333,7 +335,7 @@ class TransposedConvolution(Convolution):
         fixed = y.rank == len(image) + 2 and not y.dynamic_axes and not has_dimensions(image)
         try:
             return fixed and self.read_window().count_steps(y.shape[1:-1]) == tuple(image)
-        except OperatorError:  # the window does not fit
+        except OperatorError:  # the window does not fit into the image
             return False
 
     def check(self) -> None:

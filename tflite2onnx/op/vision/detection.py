@@ -96,11 +96,11 @@ class DetectionPostProcess(DynamicShape):
         boxes, scores, anchors = (self.input(i).shape for i in range(3))
         if len(boxes) == len(scores) == 3 and len(anchors) == 2:
             require_equal(require_equal(boxes[1], scores[1]), anchors[0])
-            # The kernel's checks, and the format of its anchors.
+            # The kernel requires single batches and four numbers for each anchor.
             require_equal(boxes[0], 1, f"{self.input(0).name} must be a batch of 1")
             require_equal(scores[0], 1, f"{self.input(1).name} must be a batch of 1")
             require_equal(anchors[1], _CORNERS, f"{self.input(2).name} must have the axes [n, 4]")
-        # Regular suppression reports one class per box, but its outputs have the same size.
+        # Regular suppression finds fewer boxes, but its outputs have the same size.
         most, classes = self._sizes
         capacity = most * classes
         return [(1, capacity, _CORNERS), (1, capacity), (1, capacity), (1,)]
@@ -144,7 +144,7 @@ class DetectionPostProcess(DynamicShape):
             )
 
     def frames(self) -> Sequence[Frame]:
-        # NonMaxSuppression takes scores as [1, classes, boxes].
+        # NonMaxSuppression requires scores of shape [1, classes, boxes].
         names = axis_names(3)
         return [Frame({1: names}, names, ("0", "2", "1"))]
 
@@ -153,7 +153,7 @@ class DetectionPostProcess(DynamicShape):
     ) -> tuple[Value, ...]:
         corners = self._decode_corners(g, encoded, anchors)
         class_scores = scores.value
-        if scores.sizes[1] != self._classes:  # the first class may be the background
+        if scores.sizes[1] != self._classes:  # the background is the first class
             first, end = g.ints([-self._classes]), g.ints([AXIS_END])
             class_scores = g.Slice(scores, first, end, g.ints([1]))
         detect = self._detect_by_class if self._classwise else self._detect_by_box
@@ -211,7 +211,7 @@ class DetectionPostProcess(DynamicShape):
         capacity = most * classes
         selected = self._suppress_boxes(g, corners, scores, self._most_per_class)
         best_scores = g.GatherND(scores, selected)
-        # TopK needs at least k elements, and fewer boxes may have been selected.
+        # TopK needs at least k elements, and there may be fewer boxes.
         lowest = g.scalar(-np.inf, DType.FLOAT32)
         padded = g.Pad(best_scores, g.ints([0, capacity]), lowest)
         values, places = g.node_outputs("TopK", 2, padded, g.ints([capacity]), axis=0)

@@ -14,8 +14,8 @@ from tflite2onnx.op.base import Builder, Operator, OperatorError, Value, View
 from tflite2onnx.tensor import Array, DType
 
 _MATRIX = (1, 4, 4)
-_RANKS = {1: 4, 2: 3}  # of the landmarks, by version
-_DIMENSIONS = (2, 3)  # of a landmark
+_RANKS = {1: 4, 2: 3}  # axes of the landmarks, by version of the operator
+_DIMENSIONS = (2, 3)  # coordinates of a landmark
 
 
 class TransformLandmarks(Operator):
@@ -130,7 +130,8 @@ class LandmarksToMatrix(Operator):
         points = g.Slice(g.reshape(x, [-1, 3]), g.ints([0]), g.ints([2]), g.ints([1]))
         ends, inside = (g.Gather(points, g.ints(each), axis=0) for each in self._points)
         rotation = self._make_rotation(g, ends)
-        # Points are rows, so this multiplies by the transpose: the inverse of the rotation.
+        # The points are rows, so the product applies the transpose of the rotation, which is its
+        # inverse.
         upright = g.MatMul(inside, rotation)
         high = g.reduce("ReduceMax", upright, [0], keepdims=True)
         low = g.reduce("ReduceMin", upright, [0], keepdims=True)
@@ -139,7 +140,7 @@ class LandmarksToMatrix(Operator):
         by_rotation, by_size, by_center, origin = self._make_factors()
         scales = g.Mul(g.Sub(high, low), by_size)
         turn = g.Mul(g.Mul(rotation, by_rotation.reshape(2, 1)), scales)
-        # `origin` is the vector from the middle of the crop to its origin, in pixels.
+        # `origin` is the vector from the centre of the crop to its corner, in pixels.
         shift = g.Add(
             g.Mul(g.Transpose(center, perm=[1, 0]), by_center.reshape(2, 1)),
             g.MatMul(turn, origin.reshape(2, 1)),

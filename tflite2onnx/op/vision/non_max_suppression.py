@@ -50,7 +50,7 @@ class NonMaxSuppression(AnySizes):
 
     def infer_outputs(self) -> Sequence[OutputShape]:
         boxes, scores = self.input(_BOXES), self.input(_BOXES + 1)
-        if boxes.rank == 2 and scores.rank == 1:  # else `check` raises the error
+        if boxes.rank == 2 and scores.rank == 1:  # for other ranks `check` raises the error
             require_number(boxes.shape[1], _CORNERS, f"{boxes.name} must have {_CORNERS} corners")
             require_equal(boxes.shape[0], scores.shape[0], "each box must have a score")
         most = Unknown() if self.input(_MOST).data is None else self._max_boxes
@@ -132,7 +132,7 @@ def _suppress_by_node(
     g: Builder, boxes: View, scores: View, most: Value, overlap: np.float32, least: View
 ) -> Value:
     """Return the indices of the boxes that ONNX's node selects."""
-    # ONNX drops boxes whose overlap is greater than the threshold, not equal to it.
+    # ONNX keeps boxes whose overlap equals the threshold, and the kernel drops them.
     below = np.nextafter(overlap, np.float32(0))
     selected = g.NonMaxSuppression(
         g.Unsqueeze(boxes, g.ints([0])),
@@ -208,7 +208,8 @@ def _make_round(g: Builder, boxes: Corners, thresholds: Thresholds, shape: Sizes
     if thresholds.scale is not None:
         power = inner.Mul(inner.Mul(thresholds.scale, overlap), overlap)
         remaining = inner.Mul(scores, inner.Exp(power))
-        # A dropped score times 0 is not a number, which is not greater than the minimum either.
+        # The score of a dropped box (-infinity) times 0 is NaN, and no NaN is greater than the
+        # minimum.
         drop = inner.Or(drop, inner.Not(inner.Greater(remaining, thresholds.least)))
     remaining = inner.Where(drop, inner.scalar(-np.inf, DType.FLOAT32), remaining)
     highest = inner.reduce("ReduceMax", remaining, [0], keepdims=False)

@@ -17,9 +17,9 @@ from tflite2onnx.quantization.declarations import Moves, Real, averages
 from tflite2onnx.quantization.storage import compute_half_away_scale, is_quantized
 from tflite2onnx.tensor import Array, DType
 
-# ONNX's coordinate_transformation_mode, by align_corners and half_pixel_centers.
+# The values of coordinate_transformation_mode in ONNX, by align_corners and half_pixel_centers.
 _MODES = {(False, False): "asymmetric", (True, False): "align_corners", (False, True): "half_pixel"}
-# The types for which ONNX Runtime has a Resize kernel, of the types that TFLite resizes.
+# The types that TFLite resizes and for which ONNX Runtime has a Resize kernel.
 _RESIZED = frozenset({DType.FLOAT32, DType.INT32, DType.INT8, DType.UINT8})
 _BYTES = (DType.INT8, DType.UINT8)
 _HALF = Fraction(1, 2)
@@ -40,7 +40,7 @@ class Resize(ImageOperator):
     def supports_dynamic_axis(self, operand: int, axis: int) -> bool:
         if self.read_letters(operand)[axis] in "NC" or self.has_data_dependent_shape:
             return True
-        # The other kernels need indices that are constants computed from both sizes.
+        # Other forms gather pixels at constant indices, which depend on both sizes.
         plain = self.mode is not None and self.input(0).dtype in _RESIZED
         return operand == 0 and axis in (1, 2) and plain and not self.counts_in_steps
 
@@ -132,7 +132,7 @@ class ResizeBilinear(Resize):
 
     @property
     def quantization(self) -> Real:
-        # The distance of float32 numbers at 1.
+        # 2^-23 is the distance between 1 and the next float32 number.
         rounding, x = compute_half_away_scale(2.0**-23), self.input(0)
         return averages(x, rounding, upwards=x.dtype in _BYTES)
 

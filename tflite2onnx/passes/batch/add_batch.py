@@ -117,10 +117,9 @@ class Batching:
         self._builder = BatchBuilder(graph, self._given, operator_of, opened, same, shared)
         self._places = self._builder.places
         self._replaced: dict[Tensor, Tensor] = {}
-        # Tensors whose elements depend on the number of samples in another way than as dimensions.
+        # Tensors whose elements depend on the number of samples, but are not dimensions.
         self._counted: set[Tensor] = set()
-        # Outputs of RESHAPE whose samples may be in one of several places, all of them, and those
-        # for which the second place is tried.
+        # For outputs of RESHAPE whose samples may be in one of several places: all these places.
         self._choices: dict[Tensor, Sequence[Place]] = {}
         self._moved = moved
         self._last = NO_OP
@@ -178,7 +177,7 @@ class Batching:
             except Exception as error:
                 check_one_sample(op, self._operator_of(op))
                 if not isinstance(error, OperatorError):
-                    raise  # a bug, because the operator is valid
+                    raise  # a bug: the operator is valid
                 raise MixedSamplesError(error.reason, op.place, error) from error
 
     def _add_op(self, op: Op) -> None:
@@ -309,7 +308,7 @@ class Batching:
         if same is None or mixed is None or same in {axis % t.rank for axis in mixed}:
             raise _UnalignedError
         target, own = Place(same, place.outer), self._builder.sample_of(t)[same]
-        # Samples move to an axis of size 1, or stay in the same sequence.
+        # The samples move to an axis of size 1, or the sequence of elements stays the same.
         moves = count_before(self._builder.sample_of(t), target) != self._builder.count_before(t)
         if own != size or (moves and (size, place.outer) != (1, 1)):
             raise _UnalignedError

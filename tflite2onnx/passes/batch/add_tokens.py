@@ -22,7 +22,7 @@ from tflite2onnx.passes.batch.places import Place
 from tflite2onnx.passes.shape_walk import OperatorOf
 from tflite2onnx.tensor import DType, Tensor
 
-# The inputs of CACHED_ATTENTION: queries, keys and values, then caches, and the position.
+# The inputs of CACHED_ATTENTION: queries, keys, values, the caches, and the position.
 _TOKENS, _POSITION = 3, 5
 
 

@@ -95,7 +95,7 @@ class BatchBuilder:
         first = found[best][0]
         yield first, own[best]
         for place in list_places(samples[best], count_before(samples[best], own[best])):
-            # Between two axes the samples may be in either of them.
+            # The samples may be in either of two neighbouring axes.
             if place != own[best] and place.outer == samples[best][place.axis]:
                 yield first, place
         for axis, size in enumerate(samples[best]):
@@ -105,7 +105,7 @@ class BatchBuilder:
     def infer_shape(self, op: Op, shapes: Mapping[Tensor, Sizes]) -> Sizes:
         """Return the shape of the output if inputs have these shapes; empty if they contradict."""
         known = self.walk.known
-        # In a walk the sizes of a tensor may be dimensions.
+        # In a shape walk the sizes of a tensor may be dimensions.
         resized = {t: replace(known[t], shape=shape) for t, shape in shapes.items()}  # type: ignore[arg-type]
         try:
             with as_operator_error():

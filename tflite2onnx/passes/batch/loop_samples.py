@@ -66,7 +66,7 @@ def _make_body(body: Graph, graph: Graph, given: Sequence[Tensor], count: Tensor
     for old, new in zip(graph.inputs, given, strict=True):
         index = number if old.rank == new.rank else scalar
         _add(ops, "GATHER", [new, index], old, axis=0, batch_dims=0)
-    # The outputs of all samples have the names; the tensors of one sample get other names.
+    # The outputs of all samples keep the names, so the tensors of one sample get other names.
     inner = {t: replace(t, name=f"{t.name}/sample") for t in (*graph.inputs, *graph.outputs)}
     ops += graph.ops
     parts: list[Tensor] = []

@@ -15,7 +15,7 @@ from tflite2onnx.utils.dimension import Dim, Dimension, Symbol, list_symbols, ma
 
 Sizes = tuple[Dim, ...]
 
-# The number of samples. The name is none that a file or a user can give.
+# The number of samples. No file and no user can give this name to a size.
 BATCH = Symbol("(batch)", 1)
 SAMPLES = make_dimension(BATCH)
 
@@ -41,7 +41,8 @@ def divide(number: Dim, divisor: Dim) -> Dim | None:
 def count_in_sample(size: Dim) -> Dim:
     """Return the part of a size that is of one sample, 0 if it is no multiple of the samples."""
     part = divide(size, SAMPLES)
-    return 0 if part is None else part  # the truth of a dimension may not be known
+    # A comparison of dimensions may be undecided, so the test is for None.
+    return 0 if part is None else part
 
 
 def has_samples(size: object) -> bool:
@@ -79,7 +80,7 @@ def count_before(sample: Sequence[Dim], place: Place) -> Dim:
 def rank_places(sample: Sequence[Dim], before: Dim) -> list[Place]:
     """Return the places behind `before` elements; axes of size 1 come first."""
     rank = len(sample)
-    # Operators compute along the last axis more often than along others.
+    # The last axis comes last, because most operators that mix elements mix the last axis.
     return sorted(
         list_places(sample, before),
         key=lambda place: (sample[place.axis] != 1, place.axis == rank - 1),

@@ -177,7 +177,7 @@ def _add_with_equal_sizes(graph: Graph, operator_of: OperatorOf, words: Mapping[
         try:
             return add_batch(graph, operator_of, words, same)
         except MixedSamplesError as error:
-            # The network does not run for one sample either if these sizes differ.
+            # If these sizes differ, the network does not run for a single sample.
             replaced = find_equal_sizes(error.dims, order, words, broadcasts=error.broadcasts)
             both = (*replaced.keys(), *replaced.values())
             if replaced.keys() <= same.keys() or any(map(has_samples, both)):

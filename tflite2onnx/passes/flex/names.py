@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 PREFIX = "Flex"
-# Builtin operators that were custom operators in files from 2021. Their only options were seeds of
-# random operators, which the kernels ignored.
+# Operators that are builtin now, and were custom operators in files of 2021. Their only options
+# were seeds, which the kernels of random operators ignored.
 EARLIER_NAMES = {
     "Atan2": "ATAN2",
     "Sign": "SIGN",

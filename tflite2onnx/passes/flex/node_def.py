@@ -12,7 +12,7 @@ import numpy as np
 from tflite2onnx.errors import as_operator_error
 from tflite2onnx.reader.containers.protobuf import read_fields, read_integers
 
-# Fields of NodeDef, of an entry of its map of attributes, and of AttrValue.
+# Field numbers of NodeDef, of an entry in its map of attributes, and of AttrValue.
 _ATTRIBUTES = 5
 _KEY, _VALUE = 1, 2
 _LIST, _TEXT, _INTEGER, _REAL, _TRUTH, _TYPE = 1, 2, 3, 4, 5, 6

@@ -17,8 +17,8 @@ from tflite2onnx.tensor import DType, Tensor
 
 _ADDED = (DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 
-# A rule returns the operators that replace one operator. If TFLite has no equivalent, it returns
-# None, or raises an error of `as_operator_error`.
+# A rule returns the operators that replace an operator. It returns None, or raises an error of
+# `as_operator_error`, if TFLite has no equivalent.
 Rule = Callable[[Op], Sequence[Op] | None]
 
 
@@ -57,7 +57,7 @@ class Same:
         pairs = (each.partition(":") for each in self.options.split())
         options = {ours or name: attributes[name] for name, _, ours in pairs if name in attributes}
         fixed = {"fused_activation_function": "NONE", **(self.fixed or {})}
-        # A file may have an integer in place of a bool.
+        # A file may contain an integer in place of a bool.
         flags = (name for name, usual in fixed.items() if isinstance(usual, bool))
         options |= {name: bool(options[name]) for name in flags if type(options.get(name)) is int}
         if any(type(options.get(name, usual)) is not type(usual) for name, usual in fixed.items()):
@@ -274,7 +274,7 @@ def rewrite_batch_norm(op: Op) -> Sequence[Op] | None:
     product = rw.op("MUL", mean, factor, like=channels, name="mean")
     rest = rw.op("SUB", offset, product, like=channels, name="rest")
     rw.op("ADD", rw.op("MUL", x, factor, like=y, name="product"), rest, output=y)
-    # The further outputs are the statistics for training, then values for gradients.
+    # The outputs behind the first are the statistics for training, then values for gradients.
     for output, statistic in zip(op.outputs[1:5], (mean, variance, mean, variance), strict=False):
         if output.shape == statistic.shape:
             rw.op("RESHAPE", statistic, output=output, new_shape=output.shape)

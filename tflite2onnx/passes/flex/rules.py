@@ -34,30 +34,32 @@ _UNSEEDED = {"seed": 0, "seed2": 0}
 _UNALIGNED = {"align_corners": False, "half_pixel_centers": False}
 _MASKS = "begin_mask end_mask ellipsis_mask new_axis_mask shrink_axis_mask"
 _VOLUME = {"data_format": "NDHWC"}
-# Integers whose results wrap around when they are cast back, and floats that are rounded.
+# Wider types for integers, whose results wrap around in the cast back, and for floats, whose
+# results are rounded.
 _WRAPS = {
     **dict.fromkeys((DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.INT32),
     **dict.fromkeys((DType.UINT32, DType.UINT64), DType.INT64),
     DType.FLOAT16: DType.FLOAT32,
 }
 _ROUNDS = {DType.FLOAT16: DType.FLOAT32}
-# Casts that keep the order of all elements.
+# Wider types whose casts keep the order of all elements.
 _ORDERS = {DType.UINT16: DType.INT32, DType.UINT32: DType.INT64, DType.FLOAT16: DType.FLOAT32}
 _SORTED = {**_ORDERS, DType.INT8: DType.INT32}
 _UNSIGNED = {DType.UINT8: DType.INT32, DType.UINT16: DType.INT32, DType.UINT32: DType.INT64}
 _NARROWER = {**_UNSIGNED, **_ROUNDS, DType.INT8: DType.INT32, DType.INT16: DType.INT32}
-# The output of resizing is float32.
+# The output of resizing is float32 for every input type.
 _RESIZED = dict.fromkeys(
     (DType.FLOAT16, DType.INT8, DType.INT16, DType.UINT8, DType.UINT16), DType.FLOAT32
 )
 _PRODUCTS = (DType.FLOAT64, DType.FLOAT16, DType.INT16, DType.INT32, DType.INT64)
 _NARROW = {DType.INT16: DType.INT32, DType.UINT16: DType.INT32, DType.FLOAT16: DType.FLOAT32}
-# Operators that TFLite lacks, and what carries their elements.
+# Operators that TFLite lacks, and the wider types that hold their elements.
 _CARRIED = {
     "SegmentMean SegmentProd SegmentSum UnsortedSegmentProd UnsortedSegmentSum": _WRAPS,
     "TensorScatterAdd TensorScatterSub": _WRAPS,
     "SegmentMax SegmentMin TensorScatterMax TensorScatterMin": _NARROWER,
-    # The limits of these are those of what carries them once they are cut to fit.
+    # The value of an empty segment is the limit of the type. Cast turns the limit of the wider type
+    # into it only for these types.
     "UnsortedSegmentMax UnsortedSegmentMin": _UNSIGNED,
 }
 
@@ -67,7 +69,7 @@ def _to_upper_case(name: str) -> str:
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
 
-# Operators that have TFLite's name, inputs and defaults.
+# Operators that have TFLite's name in another spelling, and its inputs and defaults.
 _SAME = (
     "BatchToSpaceND Bitcast BroadcastArgs BroadcastTo ComplexAbs ExpandDims Fill GatherNd Imag Pad "
     "Range Rank Real ReverseV2 ScatterNd Select SelectV2 Shape Slice SpaceToBatchND SparseToDense "
@@ -106,7 +108,7 @@ RULES: Mapping[str, Rule] = {
     "IdentityN": rewrite_identity_n,
     "Where": Same("WHERE", through=_ROUNDS),
     "Unique": Same("UNIQUE", through=_ORDERS),
-    # Their own, but for the types.
+    # Operators that stay TensorFlow operators, but compute in wider types.
     **{
         name: Same(f"Flex{name}", custom=True, through=carriers)
         for names, carriers in _CARRIED.items()
@@ -120,7 +122,7 @@ RULES: Mapping[str, Rule] = {
         name: Same(_to_upper_case(name), "block_size", needs={"data_format": "NHWC"})
         for name in ("SpaceToDepth", "DepthToSpace")
     },
-    # The sequence of elements that need not be sorted is unspecified.
+    # The option `sorted` is ignored: TensorFlow does not specify the sequence of unsorted elements.
     "TopKV2": Same("TOPK_V2", through=_ORDERS, wide=True),
     "OneHot": Same("ONE_HOT", "axis", {"axis": -1}, through={**_ORDERS, DType.INT16: DType.INT32}),
     "Cast": Same("CAST", needs={"Truncate": False}),

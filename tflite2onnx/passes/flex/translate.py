@@ -41,7 +41,7 @@ def explain_unmatched(op: Op) -> str:
     name = op.code.removeprefix(PREFIX)
     if name not in RULES:
         return ""
-    # Attributes with a capital are dtypes or numbers of inputs.
+    # Attributes whose names begin with a capital are dtypes, or numbers of inputs.
     shown = [f"{key}={value!r}" for key, value in op.options.items() if key[:1].islower()]
     return _OTHER_FORM.format(name, f" ({', '.join(shown)})" if shown else "", name)
 

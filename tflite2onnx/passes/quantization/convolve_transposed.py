@@ -34,7 +34,8 @@ from tflite2onnx.op.vision.conv import Conv2D, TransposeConv
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_like, repeat_channels
 from tflite2onnx.tensor import DType, Shape, Tensor
 
-_LEAST_PER_NUMBER = 40  # half of other convolutions: ConvTranspose is slower than Conv
+# Half the limit of other convolutions, because ConvTranspose is slower than Conv.
+_LEAST_PER_NUMBER = 40
 
 
 class _Axis(NamedTuple):
@@ -123,7 +124,7 @@ def _arrange_filters(w: Tensor, stride: int) -> Tensor:
     rest = [n * stride - k for n, k in zip(places, (height, width), strict=True)]
     padded = np.pad(w.values, [(0, 0), (0, rest[0]), (0, rest[1]), (0, 0)])
     split = padded.reshape(outputs, places[0], stride, places[1], stride, channels)
-    # Elements that are farther from the first are read from an earlier pixel.
+    # Elements farther from the first element multiply an earlier pixel.
     arranged = split[:, ::-1, :, ::-1].transpose(2, 4, 0, 1, 3, 5)
     filters = np.ascontiguousarray(arranged.reshape(-1, *places, channels))
     return repeat_channels(make_constant(f"{w.name}/blocks", filters, w), w, stride**2)

@@ -58,13 +58,13 @@ from tflite2onnx.quantization.storage import is_quantized
 from tflite2onnx.tensor import DType, Tensor
 
 _IMAGE = 4  # axes
-# The zero points of filters whose integers are int8 with the zero point 0 in the model.
+# The zero points of filters by element type: int8 with the zero point 0, as uint8 or int8.
 _ZEROS = {DType.INT8: 0, DType.UINT8: 128}
-_BLOCKS = (2, 4, 8)  # pixels that are made at once
-_FILTERS = 16  # are computed together
+_BLOCKS = (2, 4, 8)  # pixels that are computed at once
+_FILTERS = 16  # filters that a kernel computes together
 _LEAST_GAIN = 0.9
-LEAST_SAVED = 5000  # ns: smaller convolutions stay as they are
-_COPIED = 0.05  # ns for each byte of PAD and SLICE
+LEAST_SAVED = 5000  # ns: smaller gains are not worth the additional operators
+_COPIED = 0.05  # ns for each byte that PAD and SLICE copy
 
 
 class _Kernel(NamedTuple):
@@ -76,7 +76,7 @@ class _Kernel(NamedTuple):
     products: float
 
 
-# Fitted to the times above and to those of images of 56x56 pixels with 14 to 64 channels.
+# Fitted to the times above, and to times of images of 56x56 pixels with 14 to 64 channels.
 _DIRECT = _Kernel(2.0, 0.8, 0.02, 576)
 _MATRIX = _Kernel(3.5, 0.6, 0.15, 400)
 _NO_VNNI = _MATRIX._replace(products=85)
@@ -85,11 +85,11 @@ _NO_VNNI = _MATRIX._replace(products=85)
 class _Pieces(NamedTuple):
     """How a convolution reads pieces; `offset` are the pixels before the first window."""
 
-    made: int  # pixels at once
+    made: int  # pixels that are computed at once
     joined: int  # pixels of a piece
-    read: int  # pieces in a window
+    read: int  # pieces of a window
     offset: int
-    width: int  # pieces of an image
+    width: int  # pieces of a row of the image
     pads: tuple[int, int]
 
     @property
@@ -167,7 +167,7 @@ def _convolve_pieces(op: Op, pieces: _Pieces, pads: Sequence[int], stride: int) 
 
 def _join_columns(rw: Rewriter, x: Tensor, y: Tensor) -> Tensor:
     """Return an image whose columns are channels, or the other way round."""
-    sizes = (-1, *y.shape[1:])  # the batch may be dynamic
+    sizes = (-1, *y.shape[1:])  # the size of the batch may be dynamic
     return rw.op("RESHAPE", x, output=y, new_shape=sizes, joins_columns=True)
 
 

@@ -56,13 +56,13 @@ from tflite2onnx.passes.rewriter import (
 from tflite2onnx.quantization.storage import BOUNDS
 from tflite2onnx.tensor import DType, Tensor
 
-_PIXELS = (1, 2, 4, 8)  # that are made at once
-_FILTERS = 16  # are computed together
+_PIXELS = (1, 2, 4, 8)  # pixels that are computed at once
+_FILTERS = 16  # filters that a kernel computes together
 _LEAST_GAIN = 0.95
-_MOST = 1 << 16  # bytes by which filters may grow: the file must not grow much
-# ns for each byte that is copied, for each sum and for each node, and products in a ns with VNNI
-# and without. For 46 layers, some of which are in the table above, the chosen form takes 1.03
-# of the time of the best form in the mean, and never more than the form of one pixel.
+_MOST = 1 << 16  # bytes by which filters may grow, so that the file grows little
+# The ns for each copied byte, for each sum and for each node, and the products in a ns with VNNI
+# and without. For 46 layers, some of them in the table above, the chosen form takes 1.03 of the
+# time of the best form in the mean. It never takes more time than the form of one pixel.
 _COPIED, _SUM, _NODE, _VNNI, _NO_VNNI = 0.065, 0.5, 1500, 600, 215
 
 
@@ -177,7 +177,7 @@ def _sum_rows(
         size = make_int32(f"{product.name}/size", [-1, *y.shape[1:]])
         part = rw.op("SLICE", product, begin, size, output=make_like(y, f"row{row}"))
         total = rw.op("ADD", total, part, like=y, name=f"sum{row}") if total else part
-    # ONNX Runtime adds rows of pixels faster than pixels, see `multiply_images`.
+    # ONNX Runtime adds rows of pixels faster than single pixels, see `multiply_images`.
     line = np.resize(bias.values, (1, 1, width, outputs))
     activation = options["fused_activation_function"]
     biases = make_constant(f"{bias.name}/line", line, bias)

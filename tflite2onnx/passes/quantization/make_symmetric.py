@@ -44,9 +44,10 @@ from tflite2onnx.quantization.storage import (
 from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 
 _LARGEST, _MIDDLE = 127, 128
-_LARGEST_BIAS = 2.0**30  # half of what 32 bits hold: sums of products are added to it
+# Half of the range of int32, because sums of products are added to the bias.
+_LARGEST_BIAS = 2.0**30
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
-# Operators whose results depend on the stored integers, not on the numbers that they stand for.
+# Operators whose results depend on the stored integers, not on the real numbers.
 _EXPOSING = ("BITCAST", "CAST")
 
 

@@ -39,20 +39,20 @@ from tflite2onnx.tensor import Array, DType, Quantization, Tensor
 from tflite2onnx.utils.disjoint_sets import DisjointSets
 
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
-# Each result is an element of an input, or an average of elements.
+# Operators each of whose results is an element of an input, or an average of elements.
 _SELECTING = (
     *("AVERAGE_POOL_2D", "CONCATENATION", "EXPAND_DIMS", "GATHER", "MAXIMUM", "MAX_POOL_2D"),
     *("MEAN", "MINIMUM", "PACK", "PAD", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"),
     *("REVERSE_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE"),
     "UNPACK",
 )
-# The sign with which the inputs count in the sum.
+# The sign of each input in the sum that the operator computes.
 _SUMS = {"ADD": (1, 1), "SUB": (1, -1), "QUANTIZE": (1,), "DEQUANTIZE": (1,)}
 _REAL = (
     *("ELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MUL", "RELU", "RELU6", "RELU_0_TO_1"),
     *("RELU_N1_TO_1", "SOFTMAX", "TANH"),
 )
-# Operators whose result does not depend on the zero point of what they read.
+# Operators whose result does not depend on the zero point of the input.
 _INDIFFERENT = ("ARG_MAX", "ARG_MIN", "RANK", "SHAPE")
 _EIGHT_BITS = (DType.INT8, DType.UINT8)
 _PLAIN: Mapping[str, Any] = {"fused_activation_function": "NONE", "pot_scale_int16": True}
@@ -83,7 +83,7 @@ class MovedZeroPoints:
         if not any(t in self.tensors for t in (*op.inputs, *op.outputs)):
             return [op]
         if op.outputs[0] in self.tensors and op.activation != "NONE":
-            op = op.with_activation("NONE")  # the range of the integers implies it
+            op = op.with_activation("NONE")  # the range of the integers implies the activation
         return self._compute_real(op) if _is_real(op) else self._pad(op)
 
     def _list_allowed_tensors(self, graph: Graph) -> list[Tensor]:

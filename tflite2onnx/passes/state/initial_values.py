@@ -15,9 +15,9 @@ from tflite2onnx.passes.normalise import densify_constants
 from tflite2onnx.quantization.storage import decode_constant
 from tflite2onnx.tensor import Array, DType, Tensor
 
-# The operators that LiteRT runs once if all inputs are constant: DEQUANTIZE in the first run, and
+# Operators that LiteRT runs only once if all inputs are constant: DEQUANTIZE in the first run,
 # GATHER and TILE when memory is allocated. RESHAPE, MUL, CONCATENATION and STRIDED_SLICE have such
-# kernels too, but by default LiteRT runs them in XNNPACK, which computes them in each run.
+# kernels too. By default LiteRT runs these four in XNNPACK, which computes them in each run.
 _COMPUTED_ONCE = ("DEQUANTIZE", "GATHER", "TILE")
 
 
@@ -40,7 +40,8 @@ def clear_elements(tensor: Tensor, room: int) -> Array:
         )
     zero = tensor.quantization.zero_point[0] if tensor.quantization else 0
     element = np.array(zero if tensor.dtype is DType.INT8 else 0, tensor.dtype.numpy)
-    return np.broadcast_to(element, tensor.shape)  # a file may declare any size
+    # The array is a view of one element, because a file may declare any size.
+    return np.broadcast_to(element, tensor.shape)
 
 
 def unmark_computed_variables(graph: Graph, lasting: Collection[Tensor]) -> Graph:

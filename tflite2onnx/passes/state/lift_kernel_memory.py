@@ -59,7 +59,7 @@ def lift_kernel_memory(graph: Graph) -> LiftedMemory:
         inputs, outputs = found.get(op, ((), ()))
         ops.append(replace(op, inputs=(*op.inputs, *inputs), outputs=(*op.outputs, *outputs)))
     changed = replace(graph, ops=tuple(ops), tensors=(*graph.tensors, *states, *goes_on))
-    # Memory that the file declares as a variable output is among these inputs now.
+    # The inputs now include the memory that the file declares as a variable output.
     variables = (t for op, each in found.items() if each[0] for t in op.outputs if t.is_variable)
     changed = changed.replace_tensors({t: replace(t, is_variable=False) for t in variables})
     return LiftedMemory(changed, frozenset(states), frozenset(goes_on))
@@ -73,7 +73,7 @@ def _make_internal_state(op: Op, names: Names) -> tuple[list[Tensor], list[Tenso
     try:
         with as_operator_error():
             operator.verify_declared()
-    except OperatorError:  # the conversion raises it again
+    except OperatorError:  # the conversion raises the error again
         return [], []
     with as_unsupported(op.place):
         memory, stops = operator.internal_state(), operator.may_end_run

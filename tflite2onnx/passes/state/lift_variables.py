@@ -45,12 +45,13 @@ from tflite2onnx.passes.state.lift_kernel_memory import lift_kernel_memory
 from tflite2onnx.tensor import Array, Tensor
 from tflite2onnx.utils.unique_names import Names
 
-# The builtin operators that write to their variable inputs; other builtin operators read them.
+# Builtin operators that write to their variable inputs. Other builtin operators only read variable
+# inputs.
 _WRITERS = (
     *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN", "SVDF"),
     *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
 )
-# The limit for all initial values that are not in the file.
+# The most bytes of all initial values that are not in the file.
 _MOST_BYTES = 1 << 30
 
 
@@ -198,7 +199,7 @@ class _Walk:
     def _read_variable(self, op: Op) -> None:
         variable, (target,) = self._find_resource(op), op.outputs
         source = self.find_value(variable)
-        if not target.shape:  # the variable has no fixed shape
+        if not target.shape:  # the file declares no shape, so the shape is that of the value
             self.known[target] = target = replace(target, shape=source.shape)
         if variable not in self.written:
             _check_same(source, target)
@@ -317,8 +318,8 @@ class _Explicit:
         self._inputs = {*graph.inputs}
         uses = list(_find_variable_uses(graph))
         self._written = {use.variable for use in uses if use.writes}
-        # The tensor of a read defines shape and scale; without reads, the tensor of a write. A
-        # read that declares no shape has that of the variable.
+        # The tensor of a read defines shape and scale of a variable. A variable without reads has
+        # those of a write. A read without a declared shape has the shape of the variable.
         uses.sort(key=lambda use: (use.writes, not use.tensor.shape))
         self._like = {use.variable: use.tensor for use in reversed(uses)}
         resources = any(isinstance(variable, Resource) for variable in self._like)

@@ -13,7 +13,7 @@ from tflite2onnx.graph import Op
 from tflite2onnx.passes.rewriter import Rewriter, make_constant, make_int32, make_like
 from tflite2onnx.tensor import DType, Tensor
 
-# A size of an item: a number, or the size of an axis of an input.
+# The size of an axis of an item: a number, or the size of an axis of an input.
 Size: TypeAlias = "int | tuple[Tensor, int]"
 
 
@@ -204,5 +204,5 @@ FORMS: Mapping[str, Form] = {
     "FlexTensorListLength": Form(_count_items, (0,)),
     "FlexTensorListElementShape": Form(_make_item_shape, (0,)),
 }
-COUNTED = ("FlexTensorListReserve",)  # lists with a number of items
+COUNTED = ("FlexTensorListReserve",)  # operators that make a list of a given number of items
 MAKERS = (*COUNTED, "FlexEmptyTensorList")  # operators that make a new list

@@ -87,7 +87,7 @@ def _replace_lists(graph: Graph) -> Graph:
     lists = _find_lists(graph)
     known: Known = {}
     sizes = {each: each.find_sizes(known, ()) for each in lists.values()}
-    for _ in sizes:  # item sizes of one list may depend on item sizes of others
+    for _ in sizes:  # the item sizes of one list may depend on those of another list
         known = infer_dimensions(_lower_graph(graph, lists, sizes, known))
         found = {each: each.find_sizes(known, graph.inputs) for each in sizes}
         if found == sizes:
@@ -149,7 +149,7 @@ def _link_lists(op: Op) -> Iterator[Sequence[Tensor]]:
         rows = zip(op.inputs[1:], body.inputs, body.outputs[1:], op.outputs, strict=True)
     elif op.is_builtin("IF"):
         rows = zip(op.outputs, *(graph.outputs for graph in op.graphs), strict=True)
-    elif op.is_builtin("RESHAPE"):  # see `graph.copy_op`
+    elif op.is_builtin("RESHAPE"):  # `graph.copy_op` makes the RESHAPE
         rows = iter([(*op.inputs[:1], *op.outputs)])
     elif any(t.dtype is DType.VARIANT for t in (*op.present, *op.outputs)):
         raise OperatorError(

@@ -32,9 +32,9 @@ STEPS = 20
 LOGITS = "logits"
 _TOKENS, _POSITIONS, _MASK = ("tokens", "token_ids"), ("input_pos", "positions"), "mask"
 _CACHE = "cache"
-_MOST_PROMPT = 7  # tokens
-_HIDDEN = -1e9  # the score of a token that must not be seen
-# The runtimes add in different sequences; LiteRT's own kernels may happen to agree exactly.
+_MOST_PROMPT = 7  # the most tokens of a prompt
+_HIDDEN = -1e9  # the score of a token that is hidden from another token
+# The runtimes add numbers in different sequences, while LiteRT's own kernels may agree exactly.
 _LEAST_NOISE = 1e-5
 
 
